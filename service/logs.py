@@ -1,0 +1,69 @@
+"""Logs: one event a line, on stderr, ours and those of every library alike."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+import msgspec
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+__all__ = ["configure_logging"]
+
+SHARED: tuple[Processor, ...] = (
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.stdlib.PositionalArgumentsFormatter(),
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+)
+
+
+def configure_logging(level: str, log_format: str) -> None:
+    """For this process; each worker calls it again. `log_format`: `json` or `console`."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_make_formatter(log_format))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    _take_over_uvicorn()
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *SHARED,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+
+
+def _take_over_uvicorn() -> None:
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.asgi"):
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+        logger.setLevel(logging.NOTSET)
+    # It would print query strings, and with them codes and states.
+    logging.getLogger("uvicorn.access").disabled = True
+
+
+def _make_formatter(log_format: str) -> logging.Formatter:
+    last = _console() if log_format == "console" else (structlog.processors.format_exc_info, _render_json)
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=SHARED,
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+    )
+
+
+def _console() -> tuple[Processor, ...]:
+    return (structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),)
+
+
+def _render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
+    return msgspec.json.encode(event, enc_hook=_render_unknown).decode()
+
+
+def _render_unknown(value: Any) -> str:
+    return repr(value)

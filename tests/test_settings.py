@@ -1,0 +1,207 @@
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+
+from service.settings import BadSettings, Limit, Settings, load_settings, unknown_variables
+
+KEY = "k" * 32
+OTHER_KEY = "o" * 40
+PRODUCTION = {"REDIS_URL": "redis://localhost:6379/0", "TOKEN_SERVICE_SECRET_KEY": KEY}
+
+
+def load(**variables: str) -> Settings:
+    return load_settings(PRODUCTION | variables)
+
+
+def mistakes(environment: dict[str, str]) -> tuple[str, ...]:
+    with pytest.raises(BadSettings) as refusal:
+        load_settings(environment)
+    return refusal.value.mistakes
+
+
+@pytest.fixture
+def seed_file(tmp_path: Path) -> str:
+    file = tmp_path / "seed.yaml"
+    file.write_text("clients: []\n")
+    return str(file)
+
+
+def test_the_defaults_are_those_of_the_manual() -> None:
+    settings = load()
+    assert (settings.host, settings.port, settings.workers) == ("127.0.0.1", 8000, 1)
+    assert settings.base_url == "http://127.0.0.1:8000"
+    assert settings.data_dir.name == ".data"
+    assert settings.seed_file is None
+    assert settings.access_token_ttl_ms == 600_000
+    assert settings.refresh_token_ttl_ms == 2_592_000_000
+    assert settings.session_max_age_ms is None
+    assert settings.code_ttl_ms == 60_000
+    assert settings.refresh_grace_ms == 300_000
+    assert settings.login_attempts == Limit(10, 60_000)
+    assert settings.login_attempts_per_user == Limit(100, 3_600_000)
+    assert settings.login_attempts_per_address == Limit(100, 60_000)
+    assert settings.client_attempts == Limit(30, 60_000)
+    assert settings.trusted_proxies == ()
+    assert settings.log_level == "info"
+
+
+def test_without_redis_url_the_store_is_the_embedded_one(tmp_path: Path, seed_file: str) -> None:
+    settings = load_settings({"TOKEN_SERVICE_DATA_DIR": str(tmp_path), "TOKEN_SERVICE_SEED_FILE": seed_file})
+    assert settings.embedded
+    assert settings.secret_keys == ()
+    assert not load().embedded
+
+
+def test_the_embedded_store_keeps_its_key_in_the_data_folder(tmp_path: Path, seed_file: str) -> None:
+    (tmp_path / "secret_key").write_text(KEY + "\n")
+    settings = load_settings({"TOKEN_SERVICE_DATA_DIR": str(tmp_path), "TOKEN_SERVICE_SEED_FILE": seed_file})
+    assert settings.secret_keys == (KEY.encode(),)
+
+
+def test_a_broken_key_in_the_data_folder_is_a_mistake(tmp_path: Path, seed_file: str) -> None:
+    (tmp_path / "secret_key").write_text("short\n")
+    environment = {"TOKEN_SERVICE_DATA_DIR": str(tmp_path), "TOKEN_SERVICE_SEED_FILE": seed_file}
+    assert len(mistakes(environment)) == 1
+
+
+def test_an_empty_variable_counts_as_unset() -> None:
+    assert load(PORT="", TOKEN_SERVICE_SESSION_MAX_AGE="", TOKEN_SERVICE_CODE_TTL="") == load()
+
+
+def test_durations_are_kept_in_milliseconds() -> None:
+    settings = load(TOKEN_SERVICE_CODE_TTL="0.25", TOKEN_SERVICE_SESSION_MAX_AGE="90")
+    assert settings.code_ttl_ms == 250
+    assert settings.session_max_age_ms == 90_000
+
+
+def test_the_grace_may_be_nothing() -> None:
+    assert load(TOKEN_SERVICE_REFRESH_GRACE="0").refresh_grace_ms == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("1/second", Limit(1, 1_000)),
+        ("20/minute", Limit(20, 60_000)),
+        ("3/hour", Limit(3, 3_600_000)),
+        ("7/day", Limit(7, 86_400_000)),
+    ],
+)
+def test_limits_name_their_window(text: str, limit: Limit) -> None:
+    assert load(TOKEN_SERVICE_LOGIN_ATTEMPTS=text).login_attempts == limit
+
+
+def test_the_base_url_follows_host_and_port() -> None:
+    assert load(HOST="::1", PORT="9000").base_url == "http://[::1]:9000"
+
+
+def test_a_trailing_slash_of_the_base_url_is_dropped() -> None:
+    base_url = load(TOKEN_SERVICE_BASE_URL="https://login.example.org/tokens/").base_url
+    assert base_url == "https://login.example.org/tokens"
+
+
+def test_trusted_proxies_are_addresses_and_networks() -> None:
+    proxies = load(TOKEN_SERVICE_TRUSTED_PROXIES="10.0.0.0/8, ::1,192.0.2.7").trusted_proxies
+    assert proxies == (ip_network("10.0.0.0/8"), ip_network("::1"), ip_network("192.0.2.7"))
+
+
+def test_keys_may_be_rotated() -> None:
+    keys = load(TOKEN_SERVICE_SECRET_KEY=f"{KEY}, {OTHER_KEY}").secret_keys
+    assert keys == (KEY.encode(), OTHER_KEY.encode())
+
+
+WRONG = {
+    "REDIS_URL": ["localhost", "redis://", "redis+sentinel://one"],
+    "HOST": ["two words", "[::1]", "http://here"],
+    "PORT": ["-1", "65536", "http", "80.5"],
+    "WEB_CONCURRENCY": ["0", "-1", "two", "1.5"],
+    "TOKEN_SERVICE_BASE_URL": [
+        "example.org",
+        "ftp://x",
+        "/path",
+        "https://x?y",
+        "https://x#y",
+        "https://x:port",
+    ],
+    "TOKEN_SERVICE_SEED_FILE": ["nowhere/seed.yaml"],
+    "TOKEN_SERVICE_ACCESS_TOKEN_TTL": [
+        "0",
+        "-1",
+        "10m",
+        "1e3",
+        "nan",
+        "inf",
+        " 5",
+        "0.0001",
+        "9999999999999",
+    ],
+    "TOKEN_SERVICE_REFRESH_TOKEN_TTL": ["0"],
+    "TOKEN_SERVICE_SESSION_MAX_AGE": ["0", "never"],
+    "TOKEN_SERVICE_CODE_TTL": ["-1"],
+    "TOKEN_SERVICE_REFRESH_GRACE": ["-1", "five"],
+    "TOKEN_SERVICE_LOGIN_ATTEMPTS": ["10", "0/minute", "10/fortnight", "10 / minute", "-1/day", "1.5/day"],
+    "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER": ["many"],
+    "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": ["many"],
+    "TOKEN_SERVICE_CLIENT_ATTEMPTS": ["many"],
+    "TOKEN_SERVICE_TRUSTED_PROXIES": ["proxy.example", "10.0.0.0/33", "10.0.0.1/8"],
+    "LOG_LEVEL": ["loud"],
+    "LOG_FORMAT": ["xml"],
+}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [(variable, value) for variable, values in WRONG.items() for value in values]
+)
+def test_a_mistake_names_the_variable_the_value_and_what_was_expected(variable: str, value: str) -> None:
+    (line,) = mistakes(PRODUCTION | {variable: value})
+    assert line.startswith(f"{variable}: {value!r}: expected ")
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    lines = mistakes({"REDIS_URL": "redis://localhost", "PORT": "http", "TOKEN_SERVICE_CODE_TTL": "0"})
+    assert [line.partition(":")[0] for line in lines] == [
+        "PORT",
+        "TOKEN_SERVICE_SECRET_KEY",
+        "TOKEN_SERVICE_CODE_TTL",
+    ]
+
+
+def test_with_redis_url_a_key_is_required() -> None:
+    (line,) = mistakes({"REDIS_URL": "redis://localhost"})
+    assert line.startswith("TOKEN_SERVICE_SECRET_KEY: not set: expected 32 bytes or more")
+
+
+def test_of_a_key_that_is_too_short_only_the_length_is_shown() -> None:
+    (line,) = mistakes(PRODUCTION | {"TOKEN_SERVICE_SECRET_KEY": f"{KEY},hunter2"})
+    assert "key 2 of 2 has 7 bytes" in line
+    assert "hunter2" not in line
+    assert KEY not in line
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("REDIS_URL", "redis://ann:hunter2@cache:port"),
+        ("REDIS_URL", "redis://:hunter2"),
+        ("TOKEN_SERVICE_BASE_URL", "https://ann:hunter2@example.org"),
+    ],
+)
+def test_of_a_url_no_password_is_shown(variable: str, value: str) -> None:
+    (line,) = mistakes(PRODUCTION | {variable: value})
+    assert line.startswith(f"{variable}: ")
+    assert "hunter2" not in line
+
+
+def test_settings_do_not_show_their_secrets() -> None:
+    shown = repr(load(REDIS_URL="redis://:hunter2@cache"))
+    assert "hunter2" not in shown
+    assert KEY not in shown
+
+
+def test_an_unknown_variable_of_ours_is_named_with_the_nearest_known_one() -> None:
+    environment = {"TOKEN_SERVICE_CODE_TLL": "1", "TOKEN_SERVICE_ZZZ": "1", "PATH": "", **PRODUCTION}
+    assert list(unknown_variables(environment)) == [
+        "TOKEN_SERVICE_CODE_TLL is not a setting; did you mean TOKEN_SERVICE_CODE_TTL?",
+        "TOKEN_SERVICE_ZZZ is not a setting",
+    ]
