@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 
-__all__ = ["die_with_parent"]
+__all__ = ["die_with_parent", "die_with_supervisor"]
 
 PR_SET_PDEATHSIG = 1
 
@@ -29,6 +29,15 @@ def die_with_parent(parent_pid: int) -> None:
     # The parent may have gone before we asked; then nobody will tell us.
     if os.getppid() != parent_pid:
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def die_with_supervisor() -> None:
+    """For the application in a worker process; in the supervisor's own process nothing happens."""
+    import multiprocessing  # not at the top: the embedded server's start need not wait for it
+
+    supervisor = multiprocessing.parent_process()
+    if supervisor is not None and supervisor.pid is not None:
+        die_with_parent(supervisor.pid)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,166 @@
+"""One start of the service: settings, seed, port, store, workers; and the same backwards at its end.
+
+Whatever can be refused is refused before anything runs, in plain lines and with status 2.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+import structlog
+import uvicorn
+from uvicorn.config import STARTUP_FAILURE
+from uvicorn.supervisors import ChangeReload, Multiprocess
+
+from service.arguments import (
+    Arguments,
+    BadArguments,
+    apply_arguments,
+    apply_port,
+    make_configuration,
+    parse_arguments,
+)
+from service.greeting import greet_when_ready
+from service.listening import AddressRefused, listen
+from service.logs import configure_logging
+from service.registry.seed import BadSeed, load_seed
+from service.settings import BadSettings, Settings, default_base_url, load_settings, unknown_variables
+from service.store.embedded import EmbeddedStore, FolderRefused, NoServerBinary, StoreFailed
+
+__all__ = ["serve"]
+
+DONE, FAILED, REFUSED = 0, 1, 2
+
+SignalHandler = Callable[[int, FrameType | None], None]
+
+log = structlog.get_logger(__name__)
+
+
+def serve(command_line: list[str]) -> int:
+    """Runs the service until SIGTERM or SIGINT; returns its exit status."""
+    _on_signals(_leave)
+    try:
+        return _serve(command_line)
+    except (BadSettings, BadSeed) as refusal:
+        return _tell(REFUSED, *refusal.mistakes)
+    except (BadArguments, FolderRefused, AddressRefused) as refusal:
+        return _tell(REFUSED, str(refusal))
+    except (NoServerBinary, StoreFailed) as failure:
+        return _tell(FAILED, str(failure))
+
+
+def _serve(command_line: list[str]) -> int:
+    arguments = parse_arguments(command_line, load_settings(os.environ))
+    if arguments is None:
+        return DONE
+    apply_arguments(arguments, os.environ)
+    settings = load_settings(os.environ)
+    configure_logging(settings.log_level, settings.log_format)
+    for warning in unknown_variables(os.environ):
+        log.warning(warning)
+    if settings.seed_file is not None:
+        load_seed(settings.seed_file)
+    with contextlib.closing(_Listeners(arguments)) as listeners:
+        settings = load_settings(os.environ)
+        if not settings.embedded:
+            return _run_workers(arguments, settings, listeners)
+        with _embedded_store(settings.data_dir) as store:
+            return _run_workers(arguments, settings, listeners) or store.status
+
+
+class _Listeners:
+    """The sockets, where uvicorn is not told to take others (`--uds`, `--fd`)."""
+
+    def __init__(self, arguments: Arguments) -> None:
+        self.sockets: list[socket.socket] = []
+        if arguments["uds"] is None and arguments["fd"] is None:
+            self.sockets = listen(arguments["host"], arguments["port"])
+            apply_port(arguments, self.sockets[0].getsockname()[1], os.environ)
+
+    def close(self) -> None:
+        for listening in self.sockets:
+            listening.close()
+
+
+class _RunningStore:
+    """Knows whether the store had to be given up."""
+
+    def __init__(self) -> None:
+        self.status = DONE
+
+    def give_up(self, reason: str) -> None:
+        log.error("ending the service", reason=reason)
+        self.status = FAILED
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def _embedded_store(data_dir: Path) -> Iterator[_RunningStore]:
+    store, running = EmbeddedStore(data_dir), _RunningStore()
+    try:
+        store.claim()
+        store.start(running.give_up)
+        yield running
+    finally:
+        # A second ctrl-C must not leave a half-stopped store behind.
+        _on_signals(_ignore)
+        store.stop()
+
+
+def _run_workers(arguments: Arguments, settings: Settings, listeners: _Listeners) -> int:
+    configuration = make_configuration(arguments)
+    if listeners.sockets:
+        log.info("listening", address=default_base_url(settings.host, settings.port))
+        greet_when_ready(settings, tls=configuration.is_ssl)
+    try:
+        if configuration.use_subprocess:
+            return _run_processes(configuration, listeners.sockets or [configuration.bind_socket()])
+        return _run_here(configuration, listeners.sockets or None)
+    finally:
+        if configuration.uds:
+            Path(configuration.uds).unlink(missing_ok=True)
+
+
+def _run_here(configuration: uvicorn.Config, sockets: list[socket.socket] | None) -> int:
+    server = uvicorn.Server(configuration)
+    # After a clean end uvicorn raises the signal once more, for us. One that comes before uvicorn listens to
+    # signals has to end the start.
+    _on_signals(lambda number, frame: None if server.should_exit else _leave(number, frame))
+    server.run(sockets)
+    return DONE if server.started else FAILED
+
+
+def _run_processes(configuration: uvicorn.Config, sockets: list[socket.socket]) -> int:
+    if configuration.should_reload:
+        ChangeReload(configuration, uvicorn.Server(configuration).run, sockets).run()
+        return DONE
+    workers = Multiprocess(configuration, sockets)
+    workers.run()
+    broken = any(process.exitcode == STARTUP_FAILURE for process in workers.processes)
+    return FAILED if broken else DONE
+
+
+def _on_signals(handler: SignalHandler) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handler)
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    sys.exit(DONE)
+
+
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    pass  # not SIG_IGN: that would be inherited
+
+
+def _tell(status: int, *lines: str) -> int:
+    for line in lines:
+        sys.stderr.write(f"{line}\n")
+    return status
