@@ -1,0 +1,217 @@
+"""The composition root: settings, Redis, stores, endpoints, and the one table of error answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service.credentials import Keyring
+from service.endpoints.access_log import AccessLog
+from service.endpoints.addresses import TrustedProxies
+from service.endpoints.answers import (
+    answer_bearer_missing,
+    answer_http_exception,
+    answer_oauth_error,
+    answer_outage,
+    answer_unforeseen,
+)
+from service.endpoints.client_authentication import ClientAuthenticator
+from service.endpoints.cross_origin import CrossOrigin
+from service.endpoints.health import HealthEndpoint
+from service.endpoints.revoke import RevocationEndpoint
+from service.endpoints.revoke_all import RevokeAllEndpoint
+from service.endpoints.token import TokenEndpoint
+from service.hashing import HashingPool, verify_nobody
+from service.lifeline import die_with_supervisor
+from service.logs import configure_logging
+from service.protocol.errors import BearerMissing, OAuthError
+from service.protocol.scope import MAIN_REALM
+from service.protocol.token_response import Lifetimes
+from service.realms.logins import AllowedAttempts, Logins
+from service.realms.main import MainRealm
+from service.registry.cache import RegistryCache
+from service.registry.seed import load_seed
+from service.registry.seeding import Seeding
+from service.settings import Limit, Settings, load_settings
+from service.store.access_tokens import AccessTokens
+from service.store.attempts import Attempts
+from service.store.codes import Codes
+from service.store.connection import StoreConnection, StoreUnavailable, start_budget
+from service.store.data_folder import socket_path
+from service.store.families import Families
+from service.store.redis_url import RedisUrl, parse_redis_url
+from service.store.registry import RegistryStore
+from service.store.revocations import Revocations
+from service.store.sweeps import Sweeps
+
+SEED_RETRY_SECONDS = 1.0
+SEED_PATIENCE_SECONDS = 10.0
+"""A worker begins to listen after this long even where the seed is not applied yet, and says so at /readyz."""
+
+log = logging.getLogger("service")
+
+
+def create_app() -> ASGIApp:
+    """The application of one worker, from the environment."""
+    settings = load_settings(os.environ)
+    configure_logging(settings.log_level, settings.log_format)
+    die_with_supervisor()
+    return make_app(settings)
+
+
+def make_app(settings: Settings, *, clock_offset_ms: Callable[[], int] = lambda: 0) -> ASGIApp:
+    """The application for these settings. Only tests move its clock."""
+    return assemble(Parts(settings, clock_offset_ms))
+
+
+class Parts:
+    """What one worker is made of, each part given what it needs."""
+
+    def __init__(self, settings: Settings, clock_offset_ms: Callable[[], int]) -> None:
+        self.settings = settings
+        self.connection = StoreConnection(_find_store(settings), clock_offset_ms=clock_offset_ms)
+        lifetimes = _make_lifetimes(settings)
+        self.keyring = Keyring(settings.secret_keys)
+        self.access_tokens = AccessTokens(self.connection)
+        self.attempts = Attempts(self.connection)
+        self.codes = Codes(self.connection, lifetimes)
+        self.families = Families(self.connection, lifetimes)
+        self.registry = RegistryStore(self.connection)
+        self.revocations = Revocations(self.connection)
+        self.passwords = HashingPool("password")
+        self.secrets = HashingPool("secret")
+        self.origins = RegistryCache(self.registry.is_origin)
+        self.authenticator = ClientAuthenticator(
+            RegistryCache(self.registry.find_client), self.attempts, _limit(settings.client_attempts), self.secrets
+        )
+        self.logins = Logins(
+            {MAIN_REALM: MainRealm(self.registry, self.passwords)}, self.attempts, _allowed_attempts(settings)
+        )
+        self.seeding = Seeding(
+            self.registry,
+            self.keyring,
+            self.revocations,
+            Sweeps(self.connection, self.families),
+            hashing_threads=os.cpu_count() or 1,
+        )
+        self.is_seeded = settings.seed_file is None
+
+    async def apply_seed(self) -> None:
+        """Tries until Redis takes it: a service that starts before its Redis becomes ready by itself."""
+        while not self.is_seeded:
+            try:
+                await self._apply_seed()
+            except StoreUnavailable as error:
+                log.error("the seed file is not applied yet: %s", error)
+                await asyncio.sleep(SEED_RETRY_SECONDS)
+
+    async def _apply_seed(self) -> None:
+        assert self.settings.seed_file is not None
+        applied = await self.seeding.apply(load_seed(self.settings.seed_file))
+        self.is_seeded = True
+        log.info("the seed file is in force; %d entries added or updated", applied)
+
+    async def close(self) -> None:
+        self.passwords.close()
+        self.secrets.close()
+        await self.connection.close()
+
+
+def assemble(parts: Parts) -> ASGIApp:
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        # The first of these costs double, and should not cost a user.
+        await parts.passwords.run(verify_nobody)
+        seeding = asyncio.create_task(parts.apply_seed())
+        await asyncio.wait([seeding], timeout=SEED_PATIENCE_SECONDS)
+        yield
+        seeding.cancel()
+        with suppress(asyncio.CancelledError):
+            await seeding
+        await parts.close()
+
+    prefixes = {"", urlsplit(parts.settings.base_url).path}
+    app = Starlette(
+        routes=[route for prefix in sorted(prefixes) for route in _make_routes(parts, prefix)],
+        middleware=[
+            Middleware(TrustedProxies, networks=parts.settings.trusted_proxies),
+            Middleware(AccessLog),
+            Middleware(
+                CrossOrigin,
+                origins=parts.origins,
+                paths=[f"{prefix}/oauth2/v1/{name}" for prefix in prefixes for name in ("token", "revoke")],
+            ),
+        ],
+        exception_handlers={
+            OAuthError: answer_oauth_error,
+            BearerMissing: answer_bearer_missing,
+            StoreUnavailable: answer_outage,
+            HTTPException: answer_http_exception,
+            Exception: answer_unforeseen,
+        },
+        lifespan=lifespan,
+    )
+    # A redirect would turn a POST into something else, or send its body twice.
+    app.router.redirect_slashes = False
+    return _within_one_deadline(app)
+
+
+def _make_routes(parts: Parts, prefix: str) -> list[BaseRoute]:
+    token = TokenEndpoint(parts.authenticator, parts.logins, parts.codes, parts.families, parts.keyring)
+    revoke = RevocationEndpoint(parts.authenticator, parts.access_tokens, parts.families, parts.keyring)
+    revoke_all = RevokeAllEndpoint(parts.access_tokens, parts.revocations)
+    health = HealthEndpoint(parts.connection, lambda: parts.is_seeded)
+    return [
+        Route(f"{prefix}/oauth2/v1/token", token.post, methods=["POST"]),
+        Route(f"{prefix}/oauth2/v1/revoke", revoke.post, methods=["POST"]),
+        Route(f"{prefix}/oauth2/v1/revokeAll", revoke_all.post, methods=["POST"]),
+        Route(f"{prefix}/healthz", health.live, methods=["GET"]),
+        Route(f"{prefix}/readyz", health.ready, methods=["GET"]),
+    ]
+
+
+def _within_one_deadline(app: ASGIApp) -> ASGIApp:
+    async def within_one_deadline(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            start_budget()
+        await app(scope, receive, send)
+
+    return within_one_deadline
+
+
+def _find_store(settings: Settings) -> RedisUrl:
+    if settings.redis_url is None:
+        return RedisUrl(kind="single", path=str(socket_path(settings.data_dir)))
+    return parse_redis_url(settings.redis_url)
+
+
+def _make_lifetimes(settings: Settings) -> Lifetimes:
+    return Lifetimes(
+        access_token_ms=settings.access_token_ttl_ms,
+        refresh_token_ms=settings.refresh_token_ttl_ms,
+        session_max_age_ms=settings.session_max_age_ms,
+        code_ms=settings.code_ttl_ms,
+        refresh_grace_ms=settings.refresh_grace_ms,
+    )
+
+
+def _allowed_attempts(settings: Settings) -> AllowedAttempts:
+    return AllowedAttempts(
+        per_user_and_address=_limit(settings.login_attempts),
+        per_user=_limit(settings.login_attempts_per_user),
+        per_address=_limit(settings.login_attempts_per_address),
+    )
+
+
+def _limit(limit: Limit) -> tuple[int, int]:
+    return limit.count, limit.window_ms

@@ -1,0 +1,192 @@
+"""Tokens and keys: made, signed, digested, recognised.
+
+Access tokens and authorization codes are random. A refresh token is computed: family, generation and a MAC by a key
+that Redis never sees, so the next token of a family need not be stored and no dump of Redis holds a usable one. All
+kinds have one canonical spelling of fixed length, made of letters, digits, `_` and `-`, and carry the shard of their
+user, which leads to the right Redis Cluster slot.
+
+    tsat1_ + shard (3 hex digits) + 44 base64url characters (33 random bytes)
+    tsac1_ + shard + 44 base64url characters (33 random bytes)
+    tsrt1_ + shard + 52 base64url characters (key id 3, family id 16, generation 4, MAC 16 bytes)
+
+Every length is a multiple of three bytes, so base64url leaves no spare bits and no second spelling.
+
+Clauses: RFC 6749 §1.4, §1.5, §10.10, RFC 6819 §5.1.4.1.3, §5.1.4.2.2, SPEC §1
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+ACCESS_TOKEN_PREFIX: Final = "tsat1_"
+AUTHORIZATION_CODE_PREFIX: Final = "tsac1_"
+REFRESH_TOKEN_PREFIX: Final = "tsrt1_"
+
+_RANDOM_BYTES: Final = 33
+_KEY_ID_BYTES: Final = 3
+_FAMILY_ID_BYTES: Final = 16
+_GENERATION_BYTES: Final = 4
+_MAC_BYTES: Final = 16
+_PAYLOAD_BYTES: Final = _KEY_ID_BYTES + _FAMILY_ID_BYTES + _GENERATION_BYTES
+
+_ACCESS_TOKEN: Final = re.compile(rf"{ACCESS_TOKEN_PREFIX}([0-9a-f]{{3}})[A-Za-z0-9_-]{{44}}")
+_AUTHORIZATION_CODE: Final = re.compile(rf"{AUTHORIZATION_CODE_PREFIX}([0-9a-f]{{3}})[A-Za-z0-9_-]{{44}}")
+_REFRESH_TOKEN: Final = re.compile(rf"{REFRESH_TOKEN_PREFIX}([0-9a-f]{{3}})([A-Za-z0-9_-]{{52}})")
+
+
+class RandomToken(NamedTuple):
+    """An access token or authorization code: what is sent, and what Redis knows of it."""
+
+    text: str
+    shard: str
+    digest: str
+
+
+class RefreshToken(NamedTuple):
+    """A refresh token whose MAC was right, or one that is about to be signed."""
+
+    shard: str
+    family_id: bytes
+    generation: int
+
+    @property
+    def family_digest(self) -> str:
+        """The name of the family in Redis: 22 characters of base64url."""
+        return _encode(hashlib.sha256(b"family\n" + self.family_id).digest()[:16])
+
+
+def make_access_token(shard: str) -> RandomToken:
+    return _make_random_token(ACCESS_TOKEN_PREFIX, shard)
+
+
+def make_authorization_code(shard: str) -> RandomToken:
+    return _make_random_token(AUTHORIZATION_CODE_PREFIX, shard)
+
+
+def make_first_refresh_token(shard: str) -> RefreshToken:
+    return RefreshToken(shard, secrets.token_bytes(_FAMILY_ID_BYTES), 1)
+
+
+def parse_access_token(text: str) -> RandomToken | None:
+    """None where the text cannot be an access token of ours; Redis need not be asked then."""
+    return _parse_random_token(_ACCESS_TOKEN, text)
+
+
+def parse_authorization_code(text: str) -> RandomToken | None:
+    return _parse_random_token(_AUTHORIZATION_CODE, text)
+
+
+def digest_token(text: str) -> str:
+    """The name of an access token or code in Redis: base64url of its SHA-256, 43 characters."""
+    return _encode(hashlib.sha256(text.encode()).digest())
+
+
+def _make_random_token(prefix: str, shard: str) -> RandomToken:
+    text = f"{prefix}{shard}{_encode(secrets.token_bytes(_RANDOM_BYTES))}"
+    return RandomToken(text, shard, digest_token(text))
+
+
+def _parse_random_token(form: re.Pattern[str], text: str) -> RandomToken | None:
+    match = form.fullmatch(text)
+    return RandomToken(text, match[1], digest_token(text)) if match else None
+
+
+def _encode(data: bytes) -> str:
+    return urlsafe_b64encode(data).decode().rstrip("=")
+
+
+class _Key(NamedTuple):
+    key_id: bytes
+    refresh: bytes
+    seed: bytes
+    encryption: bytes
+
+
+class Keyring:
+    """The service's keys: the first makes, all verify.
+
+    Each purpose has a sub-key of its own by HKDF. The id of a key is derived from the key, so it stays the same when
+    the key moves in the list.
+    """
+
+    def __init__(self, secret_keys: Sequence[bytes]) -> None:
+        self._keys = tuple(_derive_key(secret_key) for secret_key in secret_keys)
+
+    def sign_refresh_token(self, refresh_token: RefreshToken) -> str:
+        key = self._keys[0]
+        payload = key.key_id + refresh_token.family_id + refresh_token.generation.to_bytes(_GENERATION_BYTES)
+        head = REFRESH_TOKEN_PREFIX + refresh_token.shard
+        return head + _encode(payload + _make_mac(key.refresh, head, payload))
+
+    def parse_refresh_token(self, text: str) -> RefreshToken | None:
+        """None unless one of our keys signed exactly this text; Redis need not be asked then."""
+        match = _REFRESH_TOKEN.fullmatch(text)
+        if match is None:
+            return None
+        data = urlsafe_b64decode(match[2])
+        payload, mac = data[:_PAYLOAD_BYTES], data[_PAYLOAD_BYTES:]
+        head = REFRESH_TOKEN_PREFIX + match[1]
+        for key in self._keys:
+            if key.key_id == payload[:_KEY_ID_BYTES] and hmac.compare_digest(
+                mac, _make_mac(key.refresh, head, payload)
+            ):
+                return _read_payload(match[1], payload)
+        return None
+
+    def digest_seed(self, text: bytes) -> str:
+        """A keyed digest: a seed entry holds passwords, which an unkeyed one would give away to guessing."""
+        return _digest_seed(self._keys[0], text)
+
+    def recognises_seed(self, digest: str, text: bytes) -> bool:
+        """Whether any of our keys made this digest of this text."""
+        return any(hmac.compare_digest(digest, _digest_seed(key, text)) for key in self._keys)
+
+    def encrypt(self, text: str, name: str) -> str:
+        """For the secrets that must be read again; `name` binds the result to the record it stands in."""
+        key = self._keys[0]
+        nonce = secrets.token_bytes(12)
+        sealed = AESGCM(key.encryption).encrypt(nonce, text.encode(), name.encode())
+        return _encode(key.key_id + nonce + sealed)
+
+    def decrypt(self, sealed: str, name: str) -> str | None:
+        """None where no key of ours opens it: another name, another text, or a key that was dropped."""
+        data = urlsafe_b64decode(sealed + "=" * (-len(sealed) % 4))
+        key_id, nonce, box = data[:_KEY_ID_BYTES], data[_KEY_ID_BYTES:15], data[15:]
+        for key in self._keys:
+            if key.key_id == key_id:
+                try:
+                    return AESGCM(key.encryption).decrypt(nonce, box, name.encode()).decode()
+                except InvalidTag:
+                    continue
+        return None
+
+
+def _derive_key(secret_key: bytes) -> _Key:
+    def derive(purpose: str, length: int = 32) -> bytes:
+        return HKDF(SHA256(), length, salt=None, info=f"token-service 1 {purpose}".encode()).derive(secret_key)
+
+    return _Key(derive("key id", _KEY_ID_BYTES), derive("refresh token"), derive("seed"), derive("encryption"))
+
+
+def _make_mac(key: bytes, head: str, payload: bytes) -> bytes:
+    return hmac.digest(key, head.encode() + payload, "sha256")[:_MAC_BYTES]
+
+
+def _read_payload(shard: str, payload: bytes) -> RefreshToken:
+    family_id = payload[_KEY_ID_BYTES : _KEY_ID_BYTES + _FAMILY_ID_BYTES]
+    return RefreshToken(shard, family_id, int.from_bytes(payload[-_GENERATION_BYTES:]))
+
+
+def _digest_seed(key: _Key, text: bytes) -> str:
+    return _encode(key.key_id + hmac.digest(key.seed, text, "sha256")[:16])

@@ -1,0 +1,1 @@
+"""HTTP: one file an address, each a thin handler that loads, judges, commits and renders."""

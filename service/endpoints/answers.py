@@ -1,0 +1,70 @@
+"""How answers look: the token answer, the empty answer, and every error, from one place.
+
+Clauses: RFC 6749 §5.1, §5.2, RFC 6750 §3, RFC 7009 §2.2, SPEC §2.1, §2.4, §7
+"""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.protocol.errors import (
+    BearerMissing,
+    MethodNotAllowed,
+    OAuthError,
+    ServerError,
+    TemporarilyUnavailable,
+    UnknownPath,
+)
+from service.protocol.token_response import NO_STORE_HEADERS, TokenResponse
+
+_JSON = "application/json"
+
+
+def render_tokens(tokens: TokenResponse) -> Response:
+    return Response(msgspec.json.encode(tokens), headers=NO_STORE_HEADERS, media_type=_JSON)
+
+
+def render_nothing() -> Response:
+    """Success with nothing to say; clients that always parse JSON by its type find the type they expect."""
+    return Response(b"", headers=NO_STORE_HEADERS, media_type=_JSON)
+
+
+def render_error(error: OAuthError) -> Response:
+    headers = dict(NO_STORE_HEADERS)
+    if error.challenge is not None:
+        headers["WWW-Authenticate"] = error.challenge
+    if error.retry_after_seconds is not None:
+        headers["Retry-After"] = str(error.retry_after_seconds)
+    body = msgspec.json.encode({"error": error.error, "error_description": error.description})
+    return Response(body, error.status, headers, _JSON)
+
+
+def answer_oauth_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, OAuthError)
+    return render_error(error)
+
+
+def answer_bearer_missing(_: Request, error: Exception) -> Response:
+    """Clauses: RFC 6750 §3.1 (no error code where no credential was sent)"""
+    return Response(b"", 401, NO_STORE_HEADERS | {"WWW-Authenticate": BearerMissing.challenge}, _JSON)
+
+
+def answer_outage(_: Request, error: Exception) -> Response:
+    return render_error(TemporarilyUnavailable("store_unavailable", retry_after_seconds=1))
+
+
+def answer_http_exception(_: Request, error: Exception) -> Response:
+    """What the framework refuses by itself: an unknown path, another method."""
+    assert isinstance(error, HTTPException)
+    is_method = error.status_code == 405
+    response = render_error(MethodNotAllowed("method_not_allowed") if is_method else UnknownPath("unknown_path"))
+    response.headers.update(error.headers or {})
+    return response
+
+
+def answer_unforeseen(_: Request, error: Exception) -> Response:
+    """The log tells what happened; the body does not."""
+    return render_error(ServerError("unforeseen"))

@@ -1,0 +1,72 @@
+"""CORS for browser applications: the origins of registered redirect URIs may call, without credentials.
+
+Clauses: RFC 6749 §2.1 (user-agent-based applications)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.registry.cache import RegistryCache
+from service.store.connection import StoreUnavailable
+
+_MAX_AGE_SECONDS: Final = 600
+_PREFLIGHT_HEADERS: Final = {
+    "Access-Control-Allow-Methods": "POST",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type",
+    "Access-Control-Max-Age": str(_MAX_AGE_SECONDS),
+    "Vary": "Origin",
+}
+
+
+class CrossOrigin:
+    """Answers preflight requests at `paths` and marks the answers there as readable by registered origins."""
+
+    def __init__(self, app: ASGIApp, origins: RegistryCache[bool], paths: Collection[str]) -> None:
+        self._app = app
+        self._origins = origins
+        self._paths = frozenset(paths)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] not in self._paths:
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        origin = headers.get("origin", "")
+        allowed = origin if origin and await self._is_registered(origin) else ""
+        if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+            await _answer_preflight(allowed)(scope, receive, send)
+        else:
+            await self._app(scope, receive, _marked(send, allowed))
+
+    async def _is_registered(self, origin: str) -> bool:
+        """An outage is told by the answer itself; whether a page may read that answer is a smaller question."""
+        try:
+            return await self._origins.find(origin)
+        except StoreUnavailable:
+            return False
+
+
+def _answer_preflight(allowed: str) -> Response:
+    headers = dict(_PREFLIGHT_HEADERS)
+    if allowed:
+        headers["Access-Control-Allow-Origin"] = allowed
+    return Response(status_code=204, headers=headers)
+
+
+def _marked(send: Send, allowed: str) -> Send:
+    async def send_marked(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            headers.add_vary_header("Origin")
+            if allowed:
+                headers["Access-Control-Allow-Origin"] = allowed
+                headers["Access-Control-Expose-Headers"] = "Retry-After, WWW-Authenticate"
+        await send(message)
+
+    return send_marked

@@ -1,0 +1,32 @@
+"""The body of a request, read no further than it may go.
+
+Clauses: RFC 6749 §3.2, Appendix B, SPEC §1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from starlette.requests import Request
+
+from service.protocol.errors import RequestTooLarge
+from service.protocol.parameters import MAX_FORM_BYTES, Form, check_content_type, check_query, parse_form
+
+
+async def read_form(request: Request, known: Collection[str]) -> Form:
+    check_content_type(request.headers.get("content-type"))
+    if request.scope["query_string"]:
+        check_query(request.query_params, known)
+    return parse_form(await _read_body(request), known)
+
+
+async def _read_body(request: Request) -> bytes:
+    announced = request.headers.get("content-length", "0")
+    if announced.isdecimal() and int(announced) > MAX_FORM_BYTES:
+        raise RequestTooLarge("form_too_large")
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_FORM_BYTES:
+            raise RequestTooLarge("form_too_large")
+    return body

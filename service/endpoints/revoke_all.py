@@ -1,0 +1,32 @@
+"""POST /oauth2/v1/revokeAll: everything that the bearer's user has ends, in every client.
+
+Clauses: RFC 6750 §2.1, §3.1, SPEC §3, §4.4, §7.5
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.credentials import parse_access_token
+from service.endpoints.answers import render_nothing
+from service.protocol.bearer import parse_bearer
+from service.protocol.errors import InvalidToken
+from service.store.access_tokens import AccessTokens
+from service.store.revocations import Revocations
+
+
+@dataclass(frozen=True, slots=True)
+class RevokeAllEndpoint:
+    access_tokens: AccessTokens
+    revocations: Revocations
+
+    async def post(self, request: Request) -> Response:
+        access_token = parse_access_token(parse_bearer(request.headers.getlist("authorization")))
+        grant = await self.access_tokens.find(access_token) if access_token else None
+        if access_token is None or grant is None:
+            raise InvalidToken("access_token_unknown")
+        await self.revocations.revoke_all(access_token.shard, grant.subject, kept_family=grant.family_digest)
+        return render_nothing()

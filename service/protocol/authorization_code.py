@@ -1,0 +1,65 @@
+"""The exchange of an authorization code for tokens.
+
+Clauses: RFC 6749 §4.1.2, §4.1.3, §4.1.4, RFC 7636 §4.6, SPEC §4.2 (authorization_code)
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from service.protocol.client import Client
+from service.protocol.errors import InvalidGrant
+from service.protocol.parameters import Form
+from service.protocol.pkce import check_code_verifier
+from service.protocol.scope import parse_scope
+
+
+class AuthorizationCode(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user allowed a client: everything that the exchange is held against."""
+
+    subject: str
+    username: str
+    client_id: str
+    redirect_uri: str
+    scope: str
+    code_challenge: str | None
+
+
+class RedeemedCode(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of a code after its exchange: whose it was, and which family came of it."""
+
+    client_id: str
+    code_challenge: str | None
+    family_digest: str
+
+
+def judge_exchange(code: AuthorizationCode, client: Client, form: Form) -> None:
+    """A code is good for the client it was issued to, with the redirect_uri and the verifier it was asked for with.
+
+    Addresses are compared character by character; two spellings of one address are two addresses.
+
+    Clauses: RFC 6749 §4.1.3, RFC 7636 §4.6, SPEC §4.2
+    """
+    if code.client_id != client.client_id:
+        raise InvalidGrant("code_of_another_client")
+    if code.redirect_uri != form["redirect_uri"]:
+        raise InvalidGrant("redirect_uri_differs")
+    check_code_verifier(code.code_challenge, form.get("code_verifier"))
+    if not client.allowed_scope.covers(parse_scope(code.scope)):
+        raise InvalidGrant("code_scope_withdrawn")
+
+
+def judge_second_exchange(redeemed: RedeemedCode, client: Client, form: Form) -> bool:
+    """Whether a used code that is presented again must end what its first use gave.
+
+    Only for its own client with the right verifier: anybody else proves nothing and must not log a user out.
+
+    Clauses: RFC 6749 §4.1.2, §10.5
+    """
+    if redeemed.client_id != client.client_id:
+        return False
+    try:
+        check_code_verifier(redeemed.code_challenge, form.get("code_verifier"))
+    except InvalidGrant:
+        return False
+    return True

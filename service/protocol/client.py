@@ -1,0 +1,68 @@
+"""A registered client and what it may ask for.
+
+Clauses: RFC 6749 §2, §2.1, §5.2 (unauthorized_client), SPEC §2.3
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from service.protocol.errors import InvalidScope, UnauthorizedClient
+from service.protocol.scope import Scope, parse_scope
+
+AUTHORIZATION_CODE: Final = "authorization_code"
+PASSWORD: Final = "password"
+REFRESH_TOKEN: Final = "refresh_token"
+GRANT_TYPES: Final = (AUTHORIZATION_CODE, PASSWORD, REFRESH_TOKEN)
+
+
+class Client(msgspec.Struct, frozen=True, kw_only=True):
+    """The registration record, with the field names of RFC 7591. Without a secret hash the client is public."""
+
+    client_id: str
+    client_secret_hash: str | None = None
+    client_name: str = ""
+    redirect_uris: tuple[str, ...] = ()
+    grant_types: tuple[str, ...] = ()
+    scope: str = ""
+    default_scope: str = ""
+    require_pkce: bool = False
+    introspect: bool | Literal["all"] = False
+
+    @property
+    def is_public(self) -> bool:
+        return self.client_secret_hash is None
+
+    @property
+    def allowed_scope(self) -> Scope:
+        return parse_scope(self.scope) if self.scope else Scope()
+
+
+def check_grant_type(client: Client, grant_type: str) -> None:
+    """Clauses: RFC 6749 §5.2 (unauthorized_client)"""
+    if grant_type not in client.grant_types:
+        raise UnauthorizedClient("grant_type_not_registered")
+
+
+def check_scope(client: Client, scope: Scope) -> None:
+    """Clauses: RFC 6749 §3.3, §5.2 (invalid_scope)"""
+    if not client.allowed_scope.covers(scope):
+        raise InvalidScope("scope_beyond_client")
+
+
+def may_keep_session(client: Client | None, grant_type: str, scope: Scope) -> bool:
+    """Whether what a grant gave may live on under the client's registration of today.
+
+    A session rests on its client, on the grant that made it, on the right to refresh, and on its scope.
+    """
+    if client is None:
+        return False
+    return {grant_type, REFRESH_TOKEN} <= set(client.grant_types) and client.allowed_scope.covers(scope)
+
+
+def narrows(old: Client, new: Client) -> bool:
+    """Whether sessions that the old registration allowed may rest on something that the new one lacks."""
+    grants_stay = set(old.grant_types) <= set(new.grant_types)
+    return not (grants_stay and new.allowed_scope.covers(old.allowed_scope))

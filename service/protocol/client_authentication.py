@@ -1,0 +1,85 @@
+"""Which client a request claims to come from, by exactly one method.
+
+Clauses: RFC 6749 §2.3, §2.3.1, §3.2.1, §5.2, RFC 7009 §2.1, SPEC §4.2, §4.3, §5.1
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+from collections.abc import Sequence
+from urllib.parse import unquote_plus
+
+import msgspec
+
+from service.protocol.errors import InvalidClient, InvalidRequest
+from service.protocol.grammar import is_unicode_without_line_ends
+from service.protocol.parameters import Form
+
+
+class ClientCredentials(msgspec.Struct, frozen=True):
+    """A client_id and the secret sent with it; None where no secret was sent."""
+
+    client_id: str
+    client_secret: str | None
+
+
+def parse_client_credentials(authorization: Sequence[str], form: Form) -> tuple[ClientCredentials, ...]:
+    """The readings of what the client sent: one from the body, one or two from a Basic header.
+
+    Takes all Authorization header values. A second reading exists only where a Basic credential looks form-urlencoded,
+    as the RFC has it, and may as well be meant raw, as `curl -u` sends it.
+
+    Clauses: RFC 6749 §2.3 (one method per request), §2.3.1, §5.2, SPEC §5.1
+    """
+    if not authorization:
+        return (_credentials_in_body(form),)
+    if len(authorization) > 1 or "client_secret" in form:
+        raise InvalidRequest("client_authenticated_twice")
+    readings = parse_basic(authorization[0])
+    if "client_id" in form and form["client_id"] not in {reading.client_id for reading in readings}:
+        raise InvalidRequest("client_authenticated_twice")
+    return readings
+
+
+def _credentials_in_body(form: Form) -> ClientCredentials:
+    if "client_id" not in form:
+        raise InvalidClient("client_missing")
+    return ClientCredentials(form["client_id"], form.get("client_secret"))
+
+
+def parse_basic(header: str) -> tuple[ClientCredentials, ...]:
+    """Clauses: RFC 6749 §2.3.1 (form-urlencoded inside Basic), SPEC §4.2 (raw inside Basic)"""
+    scheme, _, encoded = header.strip().partition(" ")
+    if scheme.lower() != "basic":
+        raise InvalidClient("basic_malformed")
+    try:
+        text = b64decode(encoded.strip(), validate=True).decode()
+    except (binascii.Error, UnicodeError, ValueError):
+        raise InvalidClient("basic_malformed") from None
+    client_id, colon, client_secret = text.partition(":")
+    if not (colon and client_id and is_unicode_without_line_ends(text)):
+        raise InvalidClient("basic_malformed")
+    raw = ClientCredentials(client_id, client_secret or None)
+    decoded = _decode_credentials(raw)
+    return (raw,) if decoded in (None, raw) else (decoded, raw)
+
+
+def _decode_credentials(raw: ClientCredentials) -> ClientCredentials | None:
+    try:
+        client_id = unquote_plus(raw.client_id, errors="strict")
+        client_secret = unquote_plus(raw.client_secret or "", errors="strict")
+    except UnicodeError:
+        return None
+    return ClientCredentials(client_id, client_secret or None)
+
+
+def check_secret_presence(client_is_public: bool, credentials: ClientCredentials) -> None:
+    """A client with a secret always authenticates; one without cannot pretend to.
+
+    Clauses: RFC 6749 §3.2.1, §6, SPEC §4.2, §5.1
+    """
+    if client_is_public and credentials.client_secret is not None:
+        raise InvalidClient("client_secret_unexpected")
+    if not client_is_public and credentials.client_secret is None:
+        raise InvalidClient("client_secret_missing")

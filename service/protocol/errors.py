@@ -1,0 +1,192 @@
+"""One exception per error code, and the sentence that a client developer reads with it.
+
+An error holds three things: `error`, the code that is sent; `reason`, a fixed word for logs, metrics and tests that is
+never sent; and a description, looked up by the reason. Two reasons that a caller must not tell apart share a sentence.
+
+Clauses: RFC 6749 §4.1.2.1, §5.2, RFC 6750 §3.1, SPEC §2.4, §7.1, §7.2
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+AUTHENTICATION_REALM: Final = "token-service"
+
+_WRONG_CLIENT: Final = "Client authentication failed: unknown client, or wrong or missing client secret."
+_WRONG_LOGIN: Final = "The user name or the password is wrong."
+_DEAD_REFRESH_TOKEN: Final = "The refresh token is unknown, expired or revoked, or was issued to another client."
+_DEAD_CODE: Final = "The authorization code is unknown, expired or already used, or was issued to another client."
+_DEAD_ACCESS_TOKEN: Final = "The access token is unknown, expired or revoked."
+
+DESCRIPTIONS: Final[dict[str, str]] = {
+    # The form
+    "content_type_differs": "The request body must have the content type application/x-www-form-urlencoded.",
+    "form_malformed": "The request body is not valid application/x-www-form-urlencoded text in UTF-8.",
+    "form_too_large": "The request body is larger than 64 KiB.",
+    "parameter_repeated": "The parameter {name} stands twice; each parameter may be sent once.",
+    "parameter_missing": "The parameter {name} is missing or empty.",
+    "parameter_malformed": "The parameter {name} contains characters that are not allowed in it.",
+    "parameter_in_query": "The parameter {name} stands in the URI; send it in the request body only.",
+    "unknown_path": "Nothing is served at this address.",
+    "method_not_allowed": "This address does not answer this method; see the Allow header.",
+    # The client
+    "client_authenticated_twice": "The client authenticates in two ways at once; use HTTP Basic or the body, not both.",
+    "client_missing": "Client authentication is missing: send HTTP Basic credentials or the parameter client_id.",
+    "client_unknown": _WRONG_CLIENT,
+    "client_secret_wrong": _WRONG_CLIENT,
+    "client_secret_missing": _WRONG_CLIENT,
+    "client_secret_unexpected": _WRONG_CLIENT,
+    "basic_malformed": "The Authorization header is not a valid HTTP Basic credential.",
+    "client_throttled": "Too many failed client authentications from this address; try again later.",
+    "grant_type_not_registered": "This client is not registered for this grant type.",
+    "grant_type_unknown": "The grant type is not supported; use authorization_code, password or refresh_token.",
+    # The scope
+    "scope_missing": "The parameter scope is missing: name exactly one realm and one role.",
+    "scope_malformed": "The scope is malformed; separate items of the form realm:NAME or role:NAME by single spaces.",
+    "scope_item_unknown": "The scope contains an item that is not a known realm:NAME or role:NAME.",
+    "scope_item_repeated": "The scope contains an item twice.",
+    "scope_not_one_realm_one_role": "The scope must contain exactly one realm and exactly one role.",
+    "scope_without_role": "The scope must contain a role.",
+    "scope_beyond_client": "The scope goes beyond what this client may ask for.",
+    "scope_beyond_user": "The scope goes beyond what this user has.",
+    "scope_beyond_grant": "The scope goes beyond what was originally granted.",
+    "realm_without_login": "No login is configured for the realm in the scope.",
+    # The grants
+    "user_unknown": _WRONG_LOGIN,
+    "user_disabled": _WRONG_LOGIN,
+    "user_changed": _WRONG_LOGIN,
+    "password_wrong": _WRONG_LOGIN,
+    "login_throttled": "Too many failed logins; try again later.",
+    "code_unknown": _DEAD_CODE,
+    "code_of_another_client": _DEAD_CODE,
+    "code_revoked": _DEAD_CODE,
+    "code_repeated": _DEAD_CODE,
+    "code_scope_withdrawn": "This client may no longer ask for the scope of this authorization code.",
+    "redirect_uri_differs": "The redirect_uri is not the one that the authorization code was asked for with.",
+    "code_verifier_missing": "The parameter code_verifier is missing: the code was asked for with a code_challenge.",
+    "code_verifier_wrong": "The code_verifier does not match the code_challenge.",
+    "code_verifier_unexpected": "A code_verifier was sent for a code that was asked for without a code_challenge.",
+    "refresh_token_malformed": _DEAD_REFRESH_TOKEN,
+    "refresh_token_unknown": _DEAD_REFRESH_TOKEN,
+    "refresh_token_of_another_client": _DEAD_REFRESH_TOKEN,
+    "refresh_token_replayed": "The refresh token was used before and its grace period is over; the session has ended.",
+    "refresh_token_scope_withdrawn": "This client may no longer ask for the scope of this refresh token.",
+    "refresh_without_secret": "This refresh token was obtained with a client secret and must be used with one.",
+    # The bearer
+    "bearer_repeated": "The request carries more than one Authorization header.",
+    "access_token_unknown": _DEAD_ACCESS_TOKEN,
+    # The service
+    "store_unavailable": "The service cannot reach its store at the moment; try again in a moment.",
+    "hashing_queue_full": "The service is checking too many passwords at the moment; try again in a moment.",
+    "unforeseen": "The service met an unexpected condition.",
+}
+
+
+class OAuthError(Exception):
+    """A refusal in the words of the standard; `status` is the HTTP status it travels with."""
+
+    error: ClassVar[str]
+    status: ClassVar[int] = 400
+
+    def __init__(self, reason: str, *, name: str = "", retry_after_seconds: int | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.description = DESCRIPTIONS[reason].format(name=name)
+        self.retry_after_seconds = retry_after_seconds
+
+    @property
+    def challenge(self) -> str | None:
+        """The value of the WWW-Authenticate header that must go with this error."""
+        return None
+
+
+class InvalidRequest(OAuthError):
+    error = "invalid_request"
+
+
+class RequestTooLarge(InvalidRequest):
+    status = 413
+
+
+class UnknownPath(InvalidRequest):
+    status = 404
+
+
+class MethodNotAllowed(InvalidRequest):
+    status = 405
+
+
+class InvalidClient(OAuthError):
+    """Clauses: RFC 6749 §5.2 (401, and a challenge that matches the scheme which the client may use)"""
+
+    error = "invalid_client"
+    status = 401
+
+    @property
+    def challenge(self) -> str | None:
+        return f'Basic realm="{AUTHENTICATION_REALM}"'
+
+
+class ClientThrottled(OAuthError):
+    """Clauses: RFC 6749 §2.3.1 (secrets are protected against guessing)"""
+
+    error = "invalid_client"
+    status = 429
+
+
+class InvalidGrant(OAuthError):
+    error = "invalid_grant"
+
+
+class LoginThrottled(InvalidGrant):
+    """Clauses: RFC 6749 §4.3.2 (passwords are protected against guessing)"""
+
+    status = 429
+
+
+class UnauthorizedClient(OAuthError):
+    error = "unauthorized_client"
+
+
+class UnsupportedGrantType(OAuthError):
+    error = "unsupported_grant_type"
+
+
+class InvalidScope(OAuthError):
+    error = "invalid_scope"
+
+
+class TemporarilyUnavailable(OAuthError):
+    error = "temporarily_unavailable"
+    status = 503
+
+
+class ServerError(OAuthError):
+    error = "server_error"
+    status = 500
+
+
+class BearerMissing(Exception):
+    """A bearer request without any credential: challenged, but told no error code.
+
+    Clauses: RFC 6750 §3.1
+    """
+
+    challenge = f'Bearer realm="{AUTHENTICATION_REALM}"'
+
+
+class BearerError(OAuthError):
+    """An error whose code and description stand in the Bearer challenge too."""
+
+    @property
+    def challenge(self) -> str | None:
+        return f'Bearer realm="{AUTHENTICATION_REALM}", error="{self.error}", error_description="{self.description}"'
+
+
+class MalformedBearer(BearerError):
+    error = "invalid_request"
+
+
+class InvalidToken(BearerError):
+    error = "invalid_token"
+    status = 401

@@ -1,0 +1,35 @@
+"""The character sets of the standards under their ABNF names.
+
+Clauses: RFC 6749 Appendix A, RFC 6750 §2.1, RFC 7636 §4.1, §4.2
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+# VSCHAR = %x20-7E
+VSCHAR: Final = re.compile(r"[\x20-\x7E]+")
+
+# UNICODECHARNOCRLF = %x09 / %x20-7E / %x80-D7FF / %xE000-FFFD / %x10000-10FFFF
+UNICODECHARNOCRLF: Final = re.compile(r"[\x09\x20-\x7E\x80-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]+")
+
+# scope-token = 1*( %x21 / %x23-5B / %x5D-7E )
+SCOPE_TOKEN: Final = re.compile(r"[\x21\x23-\x5B\x5D-\x7E]+")
+
+# b64token = 1*( ALPHA / DIGIT / "-" / "." / "_" / "~" / "+" / "/" ) *"="
+B64TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
+
+# code-verifier = 43*128unreserved
+CODE_VERIFIER: Final = re.compile(r"[A-Za-z0-9\-._~]{43,128}")
+
+# An S256 code-challenge is the unpadded base64url text of 32 bytes.
+CODE_CHALLENGE: Final = re.compile(r"[A-Za-z0-9\-_]{43}")
+
+
+def is_vschar(text: str) -> bool:
+    return VSCHAR.fullmatch(text) is not None
+
+
+def is_unicode_without_line_ends(text: str) -> bool:
+    return UNICODECHARNOCRLF.fullmatch(text) is not None

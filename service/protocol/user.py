@@ -1,0 +1,58 @@
+"""Who a resource owner is: a realm and a user name, and the stable names derived from them.
+
+Clauses: SPEC §2.2, §4.2 (a user of one realm is not the user of the same name in another)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import urlsafe_b64encode
+from typing import Final
+
+import msgspec
+
+from service.protocol.scope import MAIN_REALM
+
+MAX_USERNAME_CHARACTERS: Final = 255
+
+_ASCII_LOWER: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
+
+
+class UserIdentity(msgspec.Struct, frozen=True):
+    """The user that a realm and a name lead to; make it with `identify_user`.
+
+    `subject` is stable, opaque and unique over realms: 22 characters of base64url, 128 bits of a digest.
+    `shard` is the hash tag under which all keys of the user lie: 12 bits of the same digest as 3 hex digits.
+    """
+
+    realm: str
+    username: str
+    subject: str
+    shard: str
+
+
+def identify_user(realm: str, username: str) -> UserIdentity:
+    """Names in realm main are e-mail addresses, which phones like to capitalise: A-Z counts as a-z there.
+
+    Only ASCII letters are folded: folding all of Unicode would let two different addresses meet in one account.
+    """
+    name = username.translate(_ASCII_LOWER) if realm == MAIN_REALM else username
+    digest = hashlib.sha256(f"user\n{realm}\n{name}".encode()).digest()
+    subject = urlsafe_b64encode(digest[:16]).decode().rstrip("=")
+    return UserIdentity(realm, name, subject, digest[16:18].hex()[:3])
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """A registered user. `revision` changes whenever the record does, so that a login can prove it is still true."""
+
+    realm: str
+    username: str
+    password_hash: str | None = None
+    roles: tuple[str, ...] = ()
+    name: str = ""
+    disabled: bool = False
+    revision: str = ""
+
+    @property
+    def identity(self) -> UserIdentity:
+        return identify_user(self.realm, self.username)

@@ -1,0 +1,94 @@
+"""A login in any realm: throttled first, then checked by the realm.
+
+Clauses: RFC 6749 §4.3.2, §10.10, RFC 6819 §5.1.4.2.3
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from service.protocol.errors import InvalidGrant, InvalidScope, LoginThrottled
+from service.protocol.user import User, identify_user
+from service.store.attempts import Attempts, Counter, Exhausted
+from service.store.connection import StoreUnavailable
+from service.store.keys import address_key, login_key
+
+
+class Realm(Protocol):
+    def check_room(self) -> None:
+        """Raises TemporarilyUnavailable where the realm is too busy to take one more check."""
+
+    async def log_in(self, username: str, password: str) -> User:
+        """Raises InvalidGrant where the credentials are wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedAttempts:
+    """Failed checks and the window in milliseconds: per user name and address, per user name, per address."""
+
+    per_user_and_address: tuple[int, int]
+    per_user: tuple[int, int]
+    per_address: tuple[int, int]
+
+
+class Logins:
+    def __init__(self, realms: Mapping[str, Realm], attempts: Attempts, allowed: AllowedAttempts) -> None:
+        self._realms = realms
+        self._attempts = attempts
+        self._allowed = allowed
+
+    def find_realm(self, realm: str) -> Realm:
+        """Raises InvalidScope for a realm that nobody can log in to here."""
+        if realm not in self._realms:
+            raise InvalidScope("realm_without_login")
+        return self._realms[realm]
+
+    async def log_in(self, realm: str, username: str, password: str, address: str) -> User:
+        """The user, or InvalidGrant; past a limit nothing is checked: LoginThrottled."""
+        checker = self.find_realm(realm)
+        checker.check_room()
+        counters = self._make_counters(realm, username, address)
+        await self._reserve(counters)
+        try:
+            user = await checker.log_in(username, password)
+        except InvalidGrant:
+            await self._settle(counters, passed=False)
+            raise
+        except BaseException:
+            # Not the caller's failure: an outage must not use up anybody's attempts.
+            with suppress(StoreUnavailable):
+                await self._settle(counters, passed=True)
+            raise
+        await self._settle(counters, passed=True)
+        return user
+
+    def _make_counters(self, realm: str, username: str, address: str) -> tuple[Sequence[Counter], Sequence[Counter]]:
+        """Two groups, since the keys of an address and of a user lie in different slots."""
+        identity = identify_user(realm, username)
+        return (
+            [Counter(address_key("login", address), *self._allowed.per_address)],
+            [
+                Counter(login_key(identity, address), *self._allowed.per_user_and_address),
+                Counter(login_key(identity), *self._allowed.per_user),
+            ],
+        )
+
+    async def _reserve(self, counters: tuple[Sequence[Counter], Sequence[Counter]]) -> None:
+        """The address first: what it has used up must not count against the user."""
+        of_address, of_user = counters
+        try:
+            await self._attempts.reserve(of_address)
+            try:
+                await self._attempts.reserve(of_user)
+            except BaseException:
+                await self._attempts.settle(of_address, passed=True)
+                raise
+        except Exhausted as error:
+            raise LoginThrottled("login_throttled", retry_after_seconds=-(-error.wait_ms // 1000)) from None
+
+    async def _settle(self, counters: tuple[Sequence[Counter], Sequence[Counter]], *, passed: bool) -> None:
+        for group in counters:
+            await self._attempts.settle(group, passed=passed)

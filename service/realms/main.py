@@ -1,0 +1,43 @@
+"""Realm main: the users of this service, with passwords of their own.
+
+Clauses: RFC 6749 §4.3.2, §10.10, SPEC §2.2
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import msgspec
+
+from service.hashing import HashingPool, verify_nobody, verify_password
+from service.protocol.errors import InvalidGrant
+from service.protocol.scope import MAIN_REALM
+from service.protocol.user import User, identify_user
+from service.store.connection import StoreUnavailable
+from service.store.registry import RegistryStore
+
+
+class MainRealm:
+    def __init__(self, registry: RegistryStore, passwords: HashingPool) -> None:
+        self._registry = registry
+        self._passwords = passwords
+
+    def check_room(self) -> None:
+        """Raises TemporarilyUnavailable where too many checks wait already."""
+        self._passwords.check_room()
+
+    async def log_in(self, username: str, password: str) -> User:
+        """The user whose password this is; refuses alike, and after the same time, whoever is not known."""
+        user = await self._registry.find_user(identify_user(MAIN_REALM, username))
+        if user is None or user.password_hash is None:
+            await self._passwords.run(verify_nobody)
+            raise InvalidGrant("user_unknown")
+        right, new_hash = await self._passwords.run(verify_password, password, user.password_hash)
+        if not right:
+            raise InvalidGrant("password_wrong")
+        if user.disabled:
+            raise InvalidGrant("user_disabled")
+        if new_hash is not None:
+            with suppress(StoreUnavailable):
+                await self._registry.replace_password_hash(msgspec.structs.replace(user, password_hash=new_hash))
+        return user

@@ -1,0 +1,1 @@
+"""Who is registered: the seed file's schema, its loading into Redis, and each worker's cache of clients."""

@@ -1,0 +1,220 @@
+"""A seed applied to Redis: what is new is added, what changed in the file is updated, the rest is left alone.
+
+Redis remembers a keyed digest of each entry as last applied. An entry whose text did not change since is not touched,
+so that nothing which was changed elsewhere (a disabled user, a deleted client, a rotated secret) comes back at a
+restart. One worker applies while the others wait; each entry is written first, the sessions that lost their ground are
+ended next, and its digest comes last: what is interrupted anywhere is done again by the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Final, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from service.credentials import Keyring
+from service.hashing import hash_password, verify_password
+from service.protocol.client import Client, may_keep_session, narrows
+from service.protocol.scope import parse_scope
+from service.protocol.user import User, UserIdentity, identify_user
+from service.registry.cache import TRUSTED_SECONDS
+from service.registry.seed import ClientEntry, RealmEntry, Seed, UserEntry
+from service.store.connection import StoreLock
+from service.store.registry import RegistryStore
+from service.store.revocations import Revocations
+from service.store.sweeps import Session, Sweeps
+
+_USERS_PER_BATCH: Final = 500
+
+Item = TypeVar("Item")
+
+log = logging.getLogger("service.seeding")
+
+
+class Seeding:
+    """Applies seeds; `apply` returns how many entries were added or updated."""
+
+    def __init__(
+        self, registry: RegistryStore, keyring: Keyring, revocations: Revocations, sweeps: Sweeps, hashing_threads: int
+    ) -> None:
+        self._registry = registry
+        self._keyring = keyring
+        self._revocations = revocations
+        self._sweeps = sweeps
+        self._hashing_threads = hashing_threads
+
+    async def apply(self, seed: Seed) -> int:
+        """Waits for whoever applies a seed already; then mostly nothing is left to do."""
+        async with self._registry.make_lock() as lock:
+            digest = await self._registry.find_seed("file")
+            applied = 0
+            if digest != self._keyring.digest_seed(seed.text):
+                applied = await self._apply_entries(seed, lock)
+            await self._settle_sweeps()
+            await self._registry.put_seed("file", self._keyring.digest_seed(seed.text))
+        return applied
+
+    async def _apply_entries(self, seed: Seed, lock: StoreLock) -> int:
+        applied = 0
+        for name, realm_entry in seed.realms.items():
+            applied += await self._apply_realm(name, realm_entry)
+        for client_entry in seed.clients:
+            applied += await self._apply_client(client_entry)
+            await lock.reacquire()
+        with ThreadPoolExecutor(self._hashing_threads, thread_name_prefix="seed") as threads:
+            for entries in _batches(seed.users, _USERS_PER_BATCH):
+                applied += await self._apply_users(entries, threads, lock)
+        return applied
+
+    async def _apply_realm(self, name: str, entry: RealmEntry) -> int:
+        """Realms are changed by the seed only, so a new key simply writes them anew, encrypted under it."""
+        text = msgspec.json.encode(entry)
+        known = await self._registry.find_seed(f"realm:{name}")
+        if known == self._keyring.digest_seed(text):
+            return 0
+        sealed = self._keyring.encrypt(entry.client_secret, f"realm:{name}") if entry.client_secret else ""
+        record = msgspec.json.encode(msgspec.structs.replace(entry, client_secret=sealed))
+        await self._registry.put_realm(name, record)
+        await self._registry.put_seed(f"realm:{name}", self._keyring.digest_seed(text))
+        return 1
+
+    async def _apply_client(self, entry: ClientEntry) -> int:
+        text = msgspec.json.encode(entry)
+        name = f"client:{entry.client_id}"
+        known = await self._registry.find_seed(name)
+        if known == self._keyring.digest_seed(text):
+            return 0
+        is_changed = known is None or not self._keyring.recognises_seed(known, text)
+        if is_changed:
+            await self._write_client(entry)
+        await self._registry.put_seed(name, self._keyring.digest_seed(text))
+        return int(is_changed)
+
+    async def _write_client(self, entry: ClientEntry) -> None:
+        old = await self._registry.find_client(entry.client_id)
+        client = await asyncio.to_thread(_make_client, entry, old)
+        old_origins = find_origins(old.redirect_uris) if old else ()
+        owes_sweep = old is not None and narrows(old, client)
+        await self._registry.put_client(
+            client, old_origins=old_origins, new_origins=find_origins(client.redirect_uris), owes_sweep=owes_sweep
+        )
+
+    async def _settle_sweeps(self) -> None:
+        """Ends the sessions of narrowed clients, once no worker remembers the wider registration any more."""
+        client_ids = await self._registry.find_owed_sweeps()
+        if not client_ids:
+            return
+        await asyncio.sleep(2 * TRUSTED_SECONDS)
+        clients = {client_id: await self._registry.find_client(client_id) for client_id in client_ids}
+
+        def may_keep(session: Session) -> bool:
+            return may_keep_session(clients[session.client_id], session.grant_type, parse_scope(session.scope))
+
+        ended = await self._sweeps.end_sessions(client_ids, may_keep)
+        await self._registry.settle_sweeps(client_ids)
+        log.info("ended %d sessions of narrowed clients: %s", ended, ", ".join(client_ids))
+
+    async def _apply_users(self, entries: Sequence[UserEntry], threads: ThreadPoolExecutor, lock: StoreLock) -> int:
+        identities = [identify_user(entry.realm, entry.username) for entry in entries]
+        texts = [msgspec.json.encode(entry) for entry in entries]
+        digests = [self._keyring.digest_seed(text) for text in texts]
+        known = await self._registry.find_user_seeds(identities)
+        stale = [index for index, digest in enumerate(digests) if known[index] != digest]
+        changed = [index for index in stale if not self._recognises(known[index], texts[index])]
+        await self._write_users([entries[index] for index in changed], threads, lock)
+        await self._registry.put_user_seeds([(identities[index], digests[index]) for index in stale])
+        return len(changed)
+
+    def _recognises(self, digest: str | None, text: bytes) -> bool:
+        return digest is not None and self._keyring.recognises_seed(digest, text)
+
+    async def _write_users(self, entries: Sequence[UserEntry], threads: ThreadPoolExecutor, lock: StoreLock) -> None:
+        identities = [identify_user(entry.realm, entry.username) for entry in entries]
+        olds = await self._registry.find_users(identities)
+        loop = asyncio.get_running_loop()
+        users: list[User] = []
+        for batch in _batches(zip(entries, olds, strict=True), 8 * self._hashing_threads):
+            made = (loop.run_in_executor(threads, _make_user, entry, old) for entry, old in batch)
+            users += await asyncio.gather(*made)
+            await lock.reacquire()
+        owing = [user for user, old in zip(users, olds, strict=True) if old is not None and _loses(old, user)]
+        await self._registry.put_users(users, owing=owing)
+        await self._end_sessions(identities)
+
+    async def _end_sessions(self, identities: Sequence[UserIdentity]) -> None:
+        """Of everybody who owes it, those of an interrupted earlier run included."""
+        owing = await self._registry.find_owing(identities)
+        for identity, owes in zip(identities, owing, strict=True):
+            if owes:
+                await self._revocations.revoke_all(identity.shard, identity.subject)
+                await self._registry.settle_revocation(identity)
+
+
+def find_origins(redirect_uris: Iterable[str]) -> tuple[str, ...]:
+    """The web origins of redirect URIs, as a browser would send them; a private-use scheme has none.
+
+    Clauses: RFC 6454 §6.2
+    """
+    origins = set()
+    for redirect_uri in redirect_uris:
+        parts = urlsplit(redirect_uri)
+        if parts.scheme in ("http", "https"):
+            default_port = {"http": 80, "https": 443}[parts.scheme]
+            host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+            port = "" if parts.port in (None, default_port) else f":{parts.port}"
+            origins.add(f"{parts.scheme}://{host}{port}")
+    return tuple(sorted(origins))
+
+
+def _make_client(entry: ClientEntry, old: Client | None) -> Client:
+    """A secret that is the old one keeps its hash, so that workers need not check it anew."""
+    secret_hash = entry.client_secret_hash
+    if entry.client_secret is not None:
+        secret_hash = _keep_or_hash(entry.client_secret, old.client_secret_hash if old else None)
+    return Client(
+        client_id=entry.client_id,
+        client_secret_hash=secret_hash,
+        client_name=entry.client_name,
+        redirect_uris=entry.redirect_uris,
+        grant_types=entry.grant_types,
+        scope=entry.scope,
+        default_scope=entry.default_scope,
+        require_pkce=entry.require_pkce,
+        introspect=entry.introspect,
+    )
+
+
+def _make_user(entry: UserEntry, old: User | None) -> User:
+    password_hash = entry.password_hash
+    if entry.password is not None:
+        password_hash = _keep_or_hash(entry.password, old.password_hash if old else None)
+    return User(
+        realm=entry.realm,
+        username=entry.username,
+        password_hash=password_hash,
+        roles=entry.roles,
+        name=entry.name,
+    )
+
+
+def _keep_or_hash(secret: str, old_hash: str | None) -> str:
+    if old_hash is not None and old_hash.startswith("$argon2") and verify_password(secret, old_hash)[0]:
+        return old_hash
+    return hash_password(secret)
+
+
+def _loses(old: User, new: User) -> bool:
+    """Whether sessions of the old record rest on something that the new one lacks: its password or a role."""
+    return new.disabled or old.password_hash != new.password_hash or not set(old.roles) <= set(new.roles)
+
+
+def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
+        yield batch

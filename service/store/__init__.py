@@ -1,0 +1,1 @@
+"""All state, in Redis: one noun a file, one Lua script a transition. Speaks protocol values and verdicts, no HTTP."""

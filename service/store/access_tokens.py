@@ -1,0 +1,45 @@
+"""Access tokens: looked up by one GET, revoked one at a time. Presence decides; there is nothing else to ask.
+
+Clauses: RFC 6749 §7, RFC 6750 §3.1, RFC 7009 §2.1, SPEC §4.3, §4.5
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from service.credentials import RandomToken
+from service.protocol.bearer import AccessGrant
+from service.store.connection import StoreConnection
+from service.store.keys import access_key
+from service.store.scripts import load_script
+
+_REVOKE: Final = load_script("revoke_access_token")
+
+
+class AccessTokens:
+    def __init__(self, connection: StoreConnection) -> None:
+        self._connection = connection
+
+    async def find(self, access_token: RandomToken) -> AccessGrant | None:
+        record = await self._connection.read("GET", access_key(access_token.shard, access_token.digest))
+        return None if record is None else _parse_grant(record.decode())
+
+    async def revoke(self, access_token: RandomToken, *, client_id: str) -> str | None:
+        """Whose token it was; None where there was none, or it is another client's."""
+        key = access_key(access_token.shard, access_token.digest)
+        verdict = await self._connection.run(_REVOKE, [key], [client_id])
+        return str(verdict[1]) if verdict[0] == "revoked" else None
+
+
+def _parse_grant(record: str) -> AccessGrant:
+    """Lines: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope."""
+    _, issued_ms, expires_ms, family_digest, client_id, subject, username, scope = record.split("\n")
+    return AccessGrant(
+        issued_at_ms=int(issued_ms),
+        expires_at_ms=int(expires_ms),
+        family_digest=family_digest,
+        client_id=client_id,
+        subject=subject,
+        username=username,
+        scope=scope,
+    )

@@ -1,0 +1,95 @@
+"""Authorization codes: issued, found, redeemed once, and remembered for a while after that.
+
+Clauses: RFC 6749 §4.1.2, §4.1.3, §10.5, RFC 6819 §5.1.5.3, §5.2.4.4
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from service.credentials import RandomToken, RefreshToken
+from service.protocol.authorization_code import AuthorizationCode, RedeemedCode
+from service.protocol.token_response import Lifetimes
+from service.store.connection import StoreConnection
+from service.store.keys import access_key, code_key, family_key, redeemed_key
+from service.store.scripts import load_script
+
+REMEMBERED_MS: Final = 600_000
+
+_ISSUE: Final = load_script("issue_authorization_code")
+_REDEEM: Final = load_script("redeem_authorization_code")
+
+
+class Codes:
+    def __init__(self, connection: StoreConnection, lifetimes: Lifetimes) -> None:
+        self._connection = connection
+        self._lifetimes = lifetimes
+
+    async def issue(self, name: RandomToken, code: AuthorizationCode) -> None:
+        await self._connection.run(
+            _ISSUE,
+            [code_key(name.shard, name.digest)],
+            [
+                name.digest,
+                code.subject,
+                code.client_id,
+                code.redirect_uri,
+                code.code_challenge or "",
+                code.username,
+                code.scope,
+                self._lifetimes.code_ms,
+                self._connection.clock_offset_ms(),
+            ],
+        )
+
+    async def find(self, name: RandomToken) -> AuthorizationCode | RedeemedCode | None:
+        keys = (code_key(name.shard, name.digest), redeemed_key(name.shard, name.digest))
+        issued, redeemed = await self._connection.read("MGET", *keys)
+        if issued is not None:
+            return _parse_code(issued.decode())
+        return None if redeemed is None else _parse_redeemed(redeemed.decode())
+
+    async def redeem(
+        self, name: RandomToken, *, secret_used: bool, refresh_token: RefreshToken, access_token: RandomToken
+    ) -> int | str:
+        """The access token's life in milliseconds, or the verdict: repeated, revoked, unknown."""
+        verdict = await self._connection.run(
+            _REDEEM,
+            [
+                code_key(name.shard, name.digest),
+                redeemed_key(name.shard, name.digest),
+                family_key(name.shard, refresh_token.family_digest),
+                access_key(name.shard, access_token.digest),
+            ],
+            [
+                name.digest,
+                refresh_token.family_digest,
+                access_token.digest,
+                int(secret_used),
+                max(REMEMBERED_MS, self._lifetimes.code_ms),
+                self._lifetimes.access_token_ms,
+                self._lifetimes.refresh_token_ms,
+                self._lifetimes.session_max_age_ms or 0,
+                self._connection.clock_offset_ms(),
+            ],
+        )
+        return verdict[1] if verdict[0] == "redeemed" else verdict[0]
+
+
+def _parse_code(record: str) -> AuthorizationCode:
+    """Lines: version, created_ms, expires_ms, subject, client_id, redirect_uri, code_challenge, username, scope."""
+    _, _, _, subject, client_id, redirect_uri, code_challenge, username, scope = record.split("\n")
+    return AuthorizationCode(
+        subject=subject,
+        username=username,
+        client_id=client_id,
+        redirect_uri=redirect_uri,
+        scope=scope,
+        code_challenge=code_challenge or None,
+    )
+
+
+def _parse_redeemed(record: str) -> RedeemedCode:
+    """Lines: version, client_id, code_challenge, family digest."""
+    _, client_id, code_challenge, family_digest = record.split("\n")
+    return RedeemedCode(client_id=client_id, code_challenge=code_challenge or None, family_digest=family_digest)

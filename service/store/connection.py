@@ -1,0 +1,229 @@
+"""From REDIS_URL to commands: one deadline, no blind retries, one error for every kind of outage.
+
+A command that changes something is sent once: the client library would by default send it again after a time-out, and
+our own second run of a script must never be taken for a replay. Reads may be sent twice. All Redis work of one request
+shares one deadline. A connection whose answer was not awaited to its end is closed by the library, never reused.
+
+Clauses: RFC 6749 §4.1.2.1 (temporarily_unavailable)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextvars import ContextVar
+from typing import Any, Final, NamedTuple, TypeVar
+
+from redis.asyncio import (
+    BlockingConnectionPool,
+    Redis,
+    RedisCluster,
+    Sentinel,
+    SSLConnection,
+    UnixDomainSocketConnection,
+)
+from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.connection import Connection as PlainConnection
+from redis.asyncio.lock import Lock
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError, RedisError, ResponseError
+
+from service.store.redis_url import RedisUrl
+from service.store.scripts import Script
+
+DEADLINE_SECONDS: Final = 1.8
+CONNECT_SECONDS: Final = 1.5
+CONNECTIONS: Final = 64
+
+# What a Redis says that is up but cannot serve: the words that its error begins with, or that a script's error quotes.
+_OUTAGE_WORDS: Final = (
+    "OOM", "READONLY", "MISCONF", "LOADING", "BUSY", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN",
+    "UNBLOCKED", "NOAUTH", "WRONGPASS", "NOPERM", "NOSCRIPT",
+)  # fmt: skip
+
+StoreLock = Lock
+Result = TypeVar("Result")
+Command = tuple[str | bytes | int | float, ...]
+
+
+class StoreUnavailable(Exception):
+    """Redis did not answer in time, or answered that it cannot serve. Nothing is known about what it did."""
+
+
+class Budget:
+    """The time that the Redis work of one request may still take."""
+
+    __slots__ = ("remaining_seconds",)
+
+    def __init__(self) -> None:
+        self.remaining_seconds = DEADLINE_SECONDS
+
+
+_budget: ContextVar[Budget | None] = ContextVar("budget", default=None)
+
+
+def start_budget() -> None:
+    """From here on, in this task, all calls share one deadline. Without it each call has one of its own."""
+    _budget.set(Budget())
+
+
+async def _spend(work: Awaitable[Result]) -> Result:
+    budget = _budget.get() or Budget()
+    started = time.monotonic()
+    try:
+        async with asyncio.timeout(budget.remaining_seconds):
+            return await work
+    except (TimeoutError, OSError, RedisError) as error:
+        raise _translate(error) from error
+    finally:
+        budget.remaining_seconds -= time.monotonic() - started
+
+
+def _translate(error: Exception) -> Exception:
+    """A fault in one of our own scripts or commands is no outage; everything else that Redis can do to us is."""
+    is_fault = isinstance(error, ResponseError) and not any(word in str(error) for word in _OUTAGE_WORDS)
+    return error if is_fault else StoreUnavailable(f"{type(error).__name__}: {error}")
+
+
+class _Clients(NamedTuple):
+    reading: Any
+    writing: Any
+
+
+class StoreConnection:
+    """The few ways in which the store speaks to Redis, the same for one server, Sentinel and Cluster.
+
+    `clock_offset_ms` moves the clock of every script; only tests pass it.
+    """
+
+    def __init__(self, url: RedisUrl, *, clock_offset_ms: Callable[[], int] = lambda: 0) -> None:
+        self._reading, self._writing = _make_clients(url)
+        self.clock_offset_ms = clock_offset_ms
+
+    async def read(self, *command: str | int) -> Any:
+        """A command that changes nothing; sent a second time where the connection turns out to be gone."""
+        return await _spend(self._reading.execute_command(*command))
+
+    async def write(self, *command: str | bytes | int) -> Any:
+        return await _spend(self._writing.execute_command(*command))
+
+    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
+        """The script's verdict: a word, then what belongs to it; texts decoded."""
+        answer = await _spend(self._run(script, keys, arguments))
+        return [part.decode() if isinstance(part, bytes) else part for part in answer]
+
+    async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> Any:
+        parts = (len(keys), *keys, *arguments)
+        try:
+            return await self._writing.execute_command("EVALSHA", script.sha1, *parts)
+        except NoScriptError:
+            # Nothing ran: the server does not know the text (any more), so this time it comes along.
+            return await self._writing.execute_command("EVAL", script.text, *parts)
+
+    async def read_many(self, commands: Sequence[Command]) -> list[Any]:
+        return await self._send_many(self._reading, commands)
+
+    async def write_many(self, commands: Sequence[Command]) -> list[Any]:
+        """All in one round trip per node, not as a transaction."""
+        return await self._send_many(self._writing, commands)
+
+    async def scan(self, pattern: str) -> AsyncIterator[list[str]]:
+        """Batches of the keys that match, on every master; a key there throughout is seen at least once."""
+        if isinstance(self._reading, RedisCluster):
+            await _spend(self._reading.initialize())
+            for node in self._reading.get_primaries():
+                async for batch in self._scan_node(pattern, target_nodes=node):
+                    yield batch
+        else:
+            async for batch in self._scan_node(pattern):
+                yield batch
+
+    async def eviction_policies(self) -> set[str]:
+        """The maxmemory-policy of each master; empty where this user may not read it."""
+        try:
+            if isinstance(self._reading, RedisCluster):
+                await _spend(self._reading.initialize())
+                sections = await _spend(self._reading.info("memory", target_nodes=RedisCluster.PRIMARIES))
+                found = list(sections.values()) if "maxmemory_policy" not in sections else [sections]
+            else:
+                found = [await _spend(self._reading.info("memory"))]
+        except StoreUnavailable as error:
+            if "NOPERM" in str(error):
+                return set()
+            raise
+        return {section["maxmemory_policy"] for section in found}
+
+    def make_lock(self, key: str, seconds: float) -> StoreLock:
+        return Lock(self._writing, key, timeout=seconds)
+
+    async def close(self) -> None:
+        for client in (self._reading, self._writing):
+            await client.aclose()
+
+    async def _scan_node(self, pattern: str, **options: Any) -> AsyncIterator[list[str]]:
+        cursor: int = 0
+        while True:
+            answer = await _spend(self._reading.scan(cursor, match=pattern, count=1000, **options))
+            position, keys = answer
+            cursor = next(iter(position.values())) if isinstance(position, dict) else position
+            yield [key.decode() for key in keys]
+            if cursor == 0:
+                return
+
+    async def _send_many(self, client: Any, commands: Sequence[Command]) -> list[Any]:
+        if not commands:
+            return []
+        pipeline = client.pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*command)
+        answers: list[Any] = await _spend(pipeline.execute())
+        return answers
+
+
+def _make_clients(url: RedisUrl) -> _Clients:
+    make = {"single": _make_single, "sentinel": _make_sentinel, "cluster": _make_cluster}[url.kind]
+    return _Clients(reading=make(url, 1), writing=make(url, 0))
+
+
+def _common_options(url: RedisUrl, retries: int) -> dict[str, Any]:
+    return {
+        "username": url.username,
+        "password": url.password,
+        "socket_timeout": None,  # the deadline around every call is the time limit
+        "socket_connect_timeout": CONNECT_SECONDS,
+        "retry": Retry(NoBackoff(), retries),
+    }
+
+
+def _make_single(url: RedisUrl, retries: int) -> Redis:
+    options = _common_options(url, retries) | {"db": url.db}
+    if url.path is not None:
+        options |= {"connection_class": UnixDomainSocketConnection, "path": url.path}
+    else:
+        host, port = url.nodes[0]
+        options |= {"connection_class": SSLConnection if url.tls else PlainConnection, "host": host, "port": port}
+    return Redis(connection_pool=BlockingConnectionPool(CONNECTIONS, DEADLINE_SECONDS, **options))
+
+
+def _make_sentinel(url: RedisUrl, retries: int) -> Redis:
+    watchers = Sentinel(  # type: ignore[no-untyped-call]
+        url.nodes,
+        sentinel_kwargs={"socket_connect_timeout": 0.5, "socket_timeout": 0.5, "ssl": url.tls},
+        **_common_options(url, retries),
+        ssl=url.tls,
+        db=url.db,
+        max_connections=CONNECTIONS,
+    )
+    master: Redis = watchers.master_for(url.master_name or "")
+    return master
+
+
+def _make_cluster(url: RedisUrl, retries: int) -> RedisCluster:
+    return RedisCluster(
+        startup_nodes=[ClusterNode(host, port) for host, port in url.nodes],
+        ssl=url.tls,
+        max_connections=CONNECTIONS,
+        **_common_options(url, retries),
+    )

@@ -1,0 +1,123 @@
+"""Refresh families: started, spent, ended; one live refresh token each, however many ask at once.
+
+Clauses: RFC 6749 §4.3.3, §5.1, §6, §10.4, RFC 6819 §5.2.2.3, SPEC §3, §4.2
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+from service.credentials import RandomToken, RefreshToken
+from service.protocol.token_response import Lifetimes
+from service.protocol.user import User
+from service.store.connection import StoreConnection
+from service.store.keys import access_key, family_key, user_key
+from service.store.scripts import load_script
+
+Refusal = Literal["replayed", "foreign", "without_secret", "withdrawn", "beyond", "unknown"]
+
+_START: Final = load_script("start_family")
+_SPEND: Final = load_script("spend_refresh_token")
+_END: Final = load_script("end_family")
+
+
+class Spent(NamedTuple):
+    """A generation that bought an access token; `head` is the generation of the refresh token to answer with.
+
+    `streak` is 0 unless this was a replay: then, how many generations in a row were replayed by now.
+    """
+
+    verdict: Literal["rotated", "repeated", "recovered"]
+    head: int
+    lives_ms: int
+    scope: str
+    username: str
+    streak: int
+
+
+class Refused(NamedTuple):
+    """Only "replayed" changed anything: the family has ended. `username` is known there alone."""
+
+    verdict: Refusal
+    username: str = ""
+
+
+class Families:
+    def __init__(self, connection: StoreConnection, lifetimes: Lifetimes) -> None:
+        self._connection = connection
+        self._lifetimes = lifetimes
+
+    async def start(
+        self,
+        user: User,
+        *,
+        client_id: str,
+        scope: str,
+        secret_used: bool,
+        refresh_token: RefreshToken,
+        access_token: RandomToken,
+    ) -> int | None:
+        """The access token's life in milliseconds; None where the user's record is not the one that was checked."""
+        identity = user.identity
+        verdict = await self._connection.run(
+            _START,
+            [
+                family_key(identity.shard, refresh_token.family_digest),
+                access_key(identity.shard, access_token.digest),
+                user_key(identity),
+            ],
+            [
+                refresh_token.family_digest,
+                access_token.digest,
+                user.revision,
+                identity.subject,
+                client_id,
+                user.username,
+                scope,
+                int(secret_used),
+                self._lifetimes.access_token_ms,
+                self._lifetimes.refresh_token_ms,
+                self._lifetimes.session_max_age_ms or 0,
+                self._connection.clock_offset_ms(),
+            ],
+        )
+        return int(verdict[1]) if verdict[0] == "started" else None
+
+    async def spend(
+        self,
+        refresh_token: RefreshToken,
+        *,
+        client_id: str,
+        secret_used: bool,
+        wanted_scope: str,
+        allowed_scope: str,
+        access_token: RandomToken,
+    ) -> Spent | Refused:
+        """`wanted_scope` is empty where the request names none; `allowed_scope` is all that the client may have."""
+        verdict = await self._connection.run(
+            _SPEND,
+            [
+                family_key(refresh_token.shard, refresh_token.family_digest),
+                access_key(refresh_token.shard, access_token.digest),
+            ],
+            [
+                refresh_token.family_digest,
+                access_token.digest,
+                refresh_token.generation,
+                client_id,
+                int(secret_used),
+                wanted_scope,
+                allowed_scope,
+                self._lifetimes.access_token_ms,
+                self._lifetimes.refresh_token_ms,
+                self._lifetimes.session_max_age_ms or 0,
+                self._lifetimes.refresh_grace_ms,
+                self._connection.clock_offset_ms(),
+            ],
+        )
+        return Spent(*verdict) if len(verdict) == len(Spent._fields) else Refused(*verdict)  # type: ignore[arg-type]
+
+    async def end(self, shard: str, family_digest: str, *, client_id: str) -> str | None:
+        """Whose family it was; None where there was none, or it is another client's."""
+        verdict = await self._connection.run(_END, [family_key(shard, family_digest)], [family_digest, client_id])
+        return str(verdict[1]) if verdict[0] == "ended" else None

@@ -1,0 +1,91 @@
+"""Every key name, with its type, lifetime and owner.
+
+| key                            | type   | lives                                  | written by                        |
+| ------------------------------ | ------ | -------------------------------------- | --------------------------------- |
+| access:{shard}:<token digest>  | string | the access token's lifetime            | start, redeem, spend              |
+| family:{shard}:<family digest> | string | until the family ends                  | start, redeem, spend              |
+| code:{shard}:<code digest>     | string | the code's lifetime                    | issue_authorization_code          |
+| redeemed:{shard}:<code digest> | string | ten minutes, or a code's lifetime      | redeem_authorization_code         |
+| index:{shard}:<subject>        | zset   | its longest-lived member               | start, redeem, spend, issue       |
+| revoked:{shard}:<subject>      | zset   | while a revokeAll deletes, or as above | mark_revoked                      |
+| mark:{shard}:<subject>         | string | longer than all that it covers         | mark_revoked                      |
+| login:{shard}:<subject>[:addr] | hash   | its window                             | reserve_attempt, settle_attempt   |
+| address:{address digest}:…     | hash   | its window                             | reserve_attempt, settle_attempt   |
+| user:{shard}:<subject>         | hash   | for good                               | registry                          |
+| seed:{shard}                   | hash   | for good                               | registry                          |
+| client:{registry}:<client_id>  | string | for good                               | registry                          |
+| realm:{registry}:<realm>       | string | for good                               | registry                          |
+| origin:{registry}:<origin>     | set    | while a client has a redirect URI there | put_client                       |
+| seed:{registry}                | hash   | for good                               | registry                          |
+| owed:{registry}                | set    | while a sweep is owed                  | put_client                        |
+| lock:{registry}                | string | ten seconds, renewed                   | registry                          |
+| probe:{registry}               | string | ten seconds                            | probe_store                       |
+
+The text in braces is the hash tag: keys that share it lie in one Redis Cluster slot. A shard is 12 bits of a digest
+of the user's identity, so all keys of one user share it, and a token names it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from service.protocol.user import UserIdentity
+
+REGISTRY_SHARD = "registry"
+
+
+def access_key(shard: str, digest: str) -> str:
+    return f"access:{{{shard}}}:{digest}"
+
+
+def family_key(shard: str, family_digest: str) -> str:
+    return f"family:{{{shard}}}:{family_digest}"
+
+
+def code_key(shard: str, digest: str) -> str:
+    return f"code:{{{shard}}}:{digest}"
+
+
+def redeemed_key(shard: str, digest: str) -> str:
+    return f"redeemed:{{{shard}}}:{digest}"
+
+
+def index_key(shard: str, subject: str) -> str:
+    return f"index:{{{shard}}}:{subject}"
+
+
+def revoked_key(shard: str, subject: str) -> str:
+    return f"revoked:{{{shard}}}:{subject}"
+
+
+def mark_key(shard: str, subject: str) -> str:
+    return f"mark:{{{shard}}}:{subject}"
+
+
+def login_key(identity: UserIdentity, address: str = "") -> str:
+    """The counter of a user name, over all addresses or from one."""
+    suffix = f":{_digest(address)}" if address else ""
+    return f"login:{{{identity.shard}}}:{identity.subject}{suffix}"
+
+
+def address_key(purpose: str, address: str, name: str = "") -> str:
+    """The counter of an address for one purpose, alone or together with a name (a client_id, say)."""
+    suffix = f":{_digest(name)}" if name else ""
+    return f"address:{{{_digest(address)}}}:{purpose}{suffix}"
+
+
+def user_key(identity: UserIdentity) -> str:
+    return f"user:{{{identity.shard}}}:{identity.subject}"
+
+
+def user_seed_key(shard: str) -> str:
+    return f"seed:{{{shard}}}"
+
+
+def registry_key(kind: str, name: str = "") -> str:
+    """The records that are not a user's: kind is client, realm, origin, seed, owed, lock or probe."""
+    return f"{kind}:{{{REGISTRY_SHARD}}}" + (f":{name}" if name else "")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:24]

@@ -1,0 +1,23 @@
+-- Begins a revokeAll: from here on every script takes what the user has now for dead.
+-- What the user has is set aside under a key of its own, so that the deletion never meets what comes later. Where an
+-- earlier revokeAll was cut short its remainder comes first: the verdict then asks to be called again after that.
+-- KEYS     mark_key index_key revoked_key
+-- ARGV     least_lifetime_ms clock_offset_ms
+-- RETURNS  marked | resumed
+-- CLAUSES  SPEC §3, §4.4
+local mark_key, index_key, revoked_key = KEYS[1], KEYS[2], KEYS[3]
+local least_lifetime_ms, clock_offset_ms = tonumber(ARGV[1]), tonumber(ARGV[2])
+
+local now_ms = read_clock(clock_offset_ms)
+local longest = redis.call('ZRANGE', index_key, -1, -1, 'WITHSCORES')
+local lifetime_ms = math.max(
+  least_lifetime_ms, redis.call('PTTL', mark_key), longest[2] and tonumber(longest[2]) - now_ms + least_lifetime_ms or 0
+)
+-- A second mark in one millisecond still covers what came between the two.
+local marked_ms = math.max(now_ms, tonumber(redis.call('GET', mark_key) or '0') + 1)
+local resumes = redis.call('EXISTS', revoked_key) == 1
+-- A deletion first: after it a full Redis takes the small write of the mark.
+redis.call('DEL', mark_key)
+if not resumes and longest[2] then redis.call('RENAME', index_key, revoked_key) end
+redis.call('SET', mark_key, string.format('%.0f', marked_ms), 'PX', lifetime_ms)
+return { resumes and 'resumed' or 'marked' }

@@ -1,0 +1,132 @@
+-- The records of a user's shard, written down once: this text stands in front of every script.
+--
+-- A family is the record of one grant. Its fields, one a line:
+--   version          "1"
+--   head             the generation of the one live refresh token
+--   created_ms       when the grant was made
+--   expires_ms       when the family ends unless it is refreshed
+--   grant            "password" or "code"
+--   secret_used      "1" where the client authenticated with a secret
+--   subject client_id username scope
+--   floor            the lowest generation whose time of spending is still known
+--   spent            "last:ms last:ms …", each the time of all generations after the previous entry up to last
+--   streak           "generation:count", the last replayed generation and how many in a row were
+--   access           "digest:ms digest:ms …", the access tokens and when each expires
+-- An access token's record: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope.
+
+local ACCESS_TOKENS_PER_FAMILY = 100
+local SPENT_ENTRIES = 64
+
+local shard = string.match(KEYS[1] or '', '{(.-)}')
+
+local function key_of(kind, name) return kind .. ':{' .. shard .. '}:' .. name end
+
+local function read_clock(offset_ms)
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000) + offset_ms
+end
+
+local function split(text, separator)
+  local parts = {}
+  for part in string.gmatch(text .. separator, '(.-)' .. separator) do parts[#parts + 1] = part end
+  return parts
+end
+
+local function parse_pairs(text)
+  local pairs_found = {}
+  for name, number in string.gmatch(text, '(%S+):(%d+)') do
+    pairs_found[#pairs_found + 1] = { name = name, ms = tonumber(number) }
+  end
+  return pairs_found
+end
+
+local function format_pairs(entries)
+  local parts = {}
+  for i, entry in ipairs(entries) do parts[i] = entry.name .. ':' .. string.format('%.0f', entry.ms) end
+  return table.concat(parts, ' ')
+end
+
+local function parse_family(text)
+  local line = split(text, '\n')
+  assert(line[1] == '1', 'unknown version of a family record')
+  return {
+    head = tonumber(line[2]), created_ms = tonumber(line[3]), expires_ms = tonumber(line[4]),
+    grant = line[5], secret_used = line[6],
+    subject = line[7], client_id = line[8], username = line[9], scope = line[10],
+    floor = tonumber(line[11]), spent = parse_pairs(line[12]), streak = line[13], access = parse_pairs(line[14]),
+  }
+end
+
+local function format_family(family)
+  return string.format('1\n%d\n%.0f\n%.0f\n', family.head, family.created_ms, family.expires_ms)
+    .. table.concat({ family.grant, family.secret_used, family.subject, family.client_id, family.username, family.scope }, '\n')
+    .. string.format('\n%d\n', family.floor)
+    .. format_pairs(family.spent) .. '\n' .. family.streak .. '\n' .. format_pairs(family.access)
+end
+
+-- What was created at or before the mark is dead, whatever else is known of it.
+local function read_mark(subject) return tonumber(redis.call('GET', key_of('mark', subject)) or '0') end
+
+-- One more member, those past their time out, and the index lives as long as its longest-lived member.
+local function index_member(subject, member, expires_ms, now_ms)
+  local index = key_of('index', subject)
+  redis.call('ZADD', index, expires_ms, member)
+  redis.call('ZREMRANGEBYSCORE', index, '-inf', now_ms)
+  local longest = redis.call('ZRANGE', index, -1, -1, 'WITHSCORES')
+  if longest[2] then redis.call('PEXPIRE', index, math.max(1, tonumber(longest[2]) - now_ms)) end
+end
+
+local function forget_member(subject, member)
+  redis.call('ZREM', key_of('index', subject), member)
+  redis.call('ZREM', key_of('revoked', subject), member)
+end
+
+-- Writes an access token of the family and notes it there; returns the milliseconds that it lives.
+local function add_access_token(family, family_digest, digest, scope, now_ms, ttl_ms)
+  local expires_ms = math.min(now_ms + ttl_ms, family.expires_ms)
+  local record = string.format('1\n%.0f\n%.0f\n', now_ms, expires_ms)
+    .. table.concat({ family_digest, family.client_id, family.subject, family.username, scope }, '\n')
+  redis.call('SET', key_of('access', digest), record, 'PX', expires_ms - now_ms)
+  local live = {}
+  for _, token in ipairs(family.access) do
+    if token.ms > now_ms then live[#live + 1] = token end
+  end
+  live[#live + 1] = { name = digest, ms = expires_ms }
+  if #live > ACCESS_TOKENS_PER_FAMILY then
+    redis.call('DEL', key_of('access', live[1].name))
+    table.remove(live, 1)
+  end
+  family.access = live
+  return expires_ms - now_ms
+end
+
+-- Deletes only, so that it works on a full Redis; returns how many access tokens went with the family.
+local function end_family(family, family_digest)
+  redis.call('DEL', key_of('family', family_digest))
+  for _, token in ipairs(family.access) do redis.call('DEL', key_of('access', token.name)) end
+  forget_member(family.subject, 'family:' .. family_digest)
+  return #family.access
+end
+
+-- A new family with its first access token; returns the milliseconds that the token lives.
+local function start_family(family, family_digest, access_digest, now_ms, access_ttl_ms)
+  family.head, family.floor, family.spent, family.streak, family.access = 1, 1, {}, '', {}
+  local lives_ms = add_access_token(family, family_digest, access_digest, family.scope, now_ms, access_ttl_ms)
+  redis.call('SET', key_of('family', family_digest), format_family(family), 'PX', family.expires_ms - now_ms)
+  index_member(family.subject, 'family:' .. family_digest, family.expires_ms, now_ms)
+  return lives_ms
+end
+
+-- An end of life that no refresh moves: 0 means none.
+local function cap_lifetime(created_ms, expires_ms, max_age_ms)
+  if max_age_ms > 0 then return math.min(expires_ms, created_ms + max_age_ms) end
+  return expires_ms
+end
+
+-- Whether each word of the wanted text stands in the allowed one.
+local function covers(allowed, wanted)
+  for word in string.gmatch(wanted, '%S+') do
+    if not string.find(' ' .. allowed .. ' ', ' ' .. word .. ' ', 1, true) then return false end
+  end
+  return true
+end

@@ -1,0 +1,37 @@
+-- Spends an authorization code, once, and starts the family that it was for.
+-- What cannot change (client, redirect_uri, challenge) was judged from the record before; here falls what can:
+-- whether the code is still there, still in time, and not covered by a revokeAll.
+-- KEYS     code_key redeemed_key family_key access_key
+-- DERIVED  mark, index, revoked
+-- ARGV     code_digest family_digest access_digest secret_used remembered_ms
+--          access_ttl_ms refresh_ttl_ms max_age_ms clock_offset_ms
+-- RETURNS  redeemed lives_ms | repeated | revoked | unknown
+-- CLAUSES  RFC 6749 §4.1.2, §4.1.3, §10.5
+local code_key, redeemed_key, family_key, access_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local code_digest, family_digest, access_digest, secret_used = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local remembered_ms, access_ttl_ms, refresh_ttl_ms = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local max_age_ms, clock_offset_ms = tonumber(ARGV[8]), tonumber(ARGV[9])
+
+local text = redis.call('GET', code_key)
+if not text then
+  if redis.call('EXISTS', redeemed_key) == 1 then return { 'repeated' } end
+  return { 'unknown' }
+end
+local line = split(text, '\n')
+local code_created_ms, code_expires_ms = tonumber(line[2]), tonumber(line[3])
+local subject, client_id, code_challenge, username, scope = line[4], line[5], line[7], line[8], line[9]
+local now_ms = read_clock(clock_offset_ms)
+if now_ms >= code_expires_ms then return { 'unknown' } end
+if code_created_ms <= read_mark(subject) then return { 'revoked' } end
+
+-- The writes that a full Redis refuses come first, so that the code is not lost to them.
+redis.call('SET', redeemed_key, table.concat({ '1', client_id, code_challenge, family_digest }, '\n'), 'PX', remembered_ms)
+redis.call('DEL', code_key)
+forget_member(subject, 'code:' .. code_digest)
+local created_ms = math.max(now_ms, code_created_ms)
+local family = {
+  created_ms = created_ms, expires_ms = cap_lifetime(created_ms, now_ms + refresh_ttl_ms, max_age_ms),
+  grant = 'code', secret_used = secret_used,
+  subject = subject, client_id = client_id, username = username, scope = scope,
+}
+return { 'redeemed', start_family(family, family_digest, access_digest, now_ms, access_ttl_ms) }

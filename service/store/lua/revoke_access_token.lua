@@ -1,0 +1,14 @@
+-- Ends one access token, for its own client only; its family lives on.
+-- KEYS     access_key
+-- ARGV     client_id
+-- RETURNS  revoked username | foreign | unknown
+-- CLAUSES  RFC 7009 §2.1, SPEC §4.3
+local access_key = KEYS[1]
+local client_id = ARGV[1]
+
+local text = redis.call('GET', access_key)
+if not text then return { 'unknown' } end
+local line = split(text, '\n')
+if line[5] ~= client_id then return { 'foreign' } end
+redis.call('DEL', access_key)
+return { 'revoked', line[7] }

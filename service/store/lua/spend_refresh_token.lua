@@ -1,0 +1,94 @@
+-- Spends one generation of a family, or answers a replay of a spent one, or ends the family when that comes too late.
+-- KEYS     family_key access_key
+-- DERIVED  mark, index, revoked, access tokens of the family
+-- ARGV     family_digest access_digest generation client_id secret_used wanted_scope allowed_scope
+--          access_ttl_ms refresh_ttl_ms max_age_ms grace_ms clock_offset_ms
+-- RETURNS  rotated | repeated | recovered, each with: head lives_ms scope username streak
+--          replayed username | foreign | without_secret | withdrawn | beyond | unknown
+-- CLAUSES  RFC 6749 §6, §10.4, RFC 6819 §5.2.2.3, SPEC §3, §4.2
+local family_key, access_key = KEYS[1], KEYS[2]
+local family_digest, access_digest, generation, client_id = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4]
+local secret_used, wanted_scope, allowed_scope = ARGV[5], ARGV[6], ARGV[7]
+local access_ttl_ms, refresh_ttl_ms = tonumber(ARGV[8]), tonumber(ARGV[9])
+local max_age_ms, grace_ms, clock_offset_ms = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
+
+local text = redis.call('GET', family_key)
+if not text then return { 'unknown' } end
+local family = parse_family(text)
+-- The client comes first: another one's replay must not be able to end this session.
+if family.client_id ~= client_id then return { 'foreign' } end
+local now_ms = read_clock(clock_offset_ms)
+family.expires_ms = cap_lifetime(family.created_ms, family.expires_ms, max_age_ms)
+if now_ms >= family.expires_ms or family.created_ms <= read_mark(family.subject) then return { 'unknown' } end
+if family.secret_used == '1' and secret_used ~= '1' then return { 'without_secret' } end
+
+-- When a spent generation was spent; nil where that is longer ago than is remembered.
+local function find_spent_ms()
+  if generation < family.floor then return nil end
+  for _, entry in ipairs(family.spent) do
+    if generation <= tonumber(entry.name) then return entry.ms end
+  end
+end
+
+local is_replay = generation < family.head
+if is_replay then
+  local spent_ms = find_spent_ms()
+  if not spent_ms or now_ms - spent_ms >= grace_ms then
+    end_family(family, family_digest)
+    return { 'replayed', family.username }
+  end
+end
+if not covers(allowed_scope, family.scope) then return { 'withdrawn' } end
+local scope = family.scope
+if wanted_scope ~= '' then
+  if not covers(family.scope, wanted_scope) then return { 'beyond' } end
+  local realm = string.match(family.scope, '^realm:%S+')
+  scope = string.find(wanted_scope, '^realm:') and wanted_scope or realm .. ' ' .. wanted_scope
+end
+
+-- Notes that everything up to this generation is spent now; keeps times that the grace can still ask for, and of more
+-- than SPENT_ENTRIES merges the two closest: their generations then count from the later time, never from an earlier.
+local function note_spent()
+  local known = {}
+  for _, entry in ipairs(family.spent) do
+    if now_ms - entry.ms < grace_ms then known[#known + 1] = entry
+    else family.floor = tonumber(entry.name) + 1 end
+  end
+  known[#known + 1] = { name = string.format('%d', generation), ms = now_ms }
+  if #known > SPENT_ENTRIES then
+    local closest = 1
+    for i = 2, #known - 1 do
+      if known[i + 1].ms - known[i].ms < known[closest + 1].ms - known[closest].ms then closest = i end
+    end
+    table.remove(known, closest)
+  end
+  family.spent = known
+end
+
+-- How many generations in a row were replayed; only a generation not yet counted changes it.
+local function count_streak()
+  local last, count = string.match(family.streak, '(%d+):(%d+)')
+  last, count = tonumber(last or -1), tonumber(count or 0)
+  if generation == last then return 0 end
+  count = generation == last + 1 and count + 1 or 1
+  family.streak = string.format('%d:%d', generation, count)
+  return count
+end
+
+local verdict, streak = 'rotated', 0
+if is_replay then
+  verdict, streak = 'repeated', count_streak()
+else
+  if generation > family.head then verdict = 'recovered' end
+  note_spent()
+  family.head = generation + 1
+  family.expires_ms = cap_lifetime(family.created_ms, now_ms + refresh_ttl_ms, max_age_ms)
+end
+local lives_ms = add_access_token(family, family_digest, access_digest, scope, now_ms, access_ttl_ms)
+if is_replay then
+  redis.call('SET', family_key, format_family(family), 'KEEPTTL')
+else
+  redis.call('SET', family_key, format_family(family), 'PX', family.expires_ms - now_ms)
+  index_member(family.subject, 'family:' .. family_digest, family.expires_ms, now_ms)
+end
+return { verdict, family.head, lives_ms, scope, family.username, streak }

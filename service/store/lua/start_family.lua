@@ -1,0 +1,24 @@
+-- Starts a family out of a password login, provided that the user's record is still the one that was checked.
+-- KEYS     family_key access_key user_key
+-- DERIVED  mark, index
+-- ARGV     family_digest access_digest revision subject client_id username scope secret_used
+--          access_ttl_ms refresh_ttl_ms max_age_ms clock_offset_ms
+-- RETURNS  started lives_ms | changed
+-- CLAUSES  RFC 6749 §4.3.3, SPEC §4.2
+local family_key, access_key, user_key = KEYS[1], KEYS[2], KEYS[3]
+local family_digest, access_digest, revision, subject = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local client_id, username, scope, secret_used = ARGV[5], ARGV[6], ARGV[7], ARGV[8]
+local access_ttl_ms, refresh_ttl_ms = tonumber(ARGV[9]), tonumber(ARGV[10])
+local max_age_ms, clock_offset_ms = tonumber(ARGV[11]), tonumber(ARGV[12])
+
+if (redis.call('HGET', user_key, 'revision') or '') ~= revision then return { 'changed' } end
+
+local now_ms = read_clock(clock_offset_ms)
+-- In the very millisecond of a mark the new family must still come after it.
+local created_ms = math.max(now_ms, read_mark(subject) + 1)
+local family = {
+  created_ms = created_ms, expires_ms = cap_lifetime(created_ms, now_ms + refresh_ttl_ms, max_age_ms),
+  grant = 'password', secret_used = secret_used,
+  subject = subject, client_id = client_id, username = username, scope = scope,
+}
+return { 'started', start_family(family, family_digest, access_digest, now_ms, access_ttl_ms) }

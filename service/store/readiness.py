@@ -1,0 +1,25 @@
+"""Whether this Redis can serve: it runs our scripts, takes writes, and evicts nothing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from service.store.connection import StoreConnection
+from service.store.keys import registry_key
+from service.store.scripts import load_script
+
+PROBE_TTL_MS: Final = 10_000
+
+_PROBE: Final = load_script("probe_store")
+
+
+async def find_obstacle(connection: StoreConnection) -> str | None:
+    """What keeps this Redis from serving, in plain words; raises StoreUnavailable where it does not answer.
+
+    A policy that evicts would silently drop sessions and, worse, marks of revocation.
+    """
+    await connection.run(_PROBE, [registry_key("probe")], [PROBE_TTL_MS])
+    for policy in await connection.eviction_policies():
+        if policy != "noeviction":
+            return f"maxmemory-policy is {policy}; it must be noeviction"
+    return None

@@ -1,0 +1,122 @@
+"""The records of clients, realms and users, and what of a seed file was applied to them.
+
+Clauses: RFC 6749 §2, SPEC §2.3
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from service.protocol.client import Client
+from service.protocol.user import User, UserIdentity
+from service.store.connection import Command, StoreConnection, StoreLock
+from service.store.keys import registry_key, user_key, user_seed_key
+from service.store.scripts import load_script
+
+LOCK_SECONDS: Final = 10
+
+_PUT_CLIENT: Final = load_script("put_client")
+_REPLACE_PASSWORD_HASH: Final = load_script("replace_password_hash")
+
+_read_client: Final = msgspec.json.Decoder(Client).decode
+_read_user: Final = msgspec.json.Decoder(User).decode
+
+
+class RegistryStore:
+    def __init__(self, connection: StoreConnection) -> None:
+        self._connection = connection
+
+    async def find_client(self, client_id: str) -> Client | None:
+        record = await self._connection.read("GET", registry_key("client", client_id))
+        return None if record is None else _read_client(record)
+
+    async def put_client(
+        self, client: Client, *, old_origins: Sequence[str], new_origins: Sequence[str], owes_sweep: bool
+    ) -> None:
+        """`owes_sweep` notes, in the same step, that sessions must be looked through for what the client lost."""
+        origins = (msgspec.json.encode(list(listed)).decode() for listed in (old_origins, new_origins))
+        record = msgspec.json.encode(client).decode()
+        keys = [registry_key("client", client.client_id), registry_key("owed")]
+        await self._connection.run(_PUT_CLIENT, keys, [client.client_id, record, int(owes_sweep), *origins])
+
+    async def is_origin(self, origin: str) -> bool:
+        """Whether some client has a redirect URI at this web origin."""
+        return bool(await self._connection.read("EXISTS", registry_key("origin", origin)))
+
+    async def find_realm(self, realm: str) -> bytes | None:
+        record: bytes | None = await self._connection.read("GET", registry_key("realm", realm))
+        return record
+
+    async def put_realm(self, realm: str, record: bytes) -> None:
+        await self._connection.write("SET", registry_key("realm", realm), record)
+
+    async def find_user(self, identity: UserIdentity) -> User | None:
+        return (await self.find_users([identity]))[0]
+
+    async def find_users(self, identities: Sequence[UserIdentity]) -> list[User | None]:
+        commands: list[Command] = [("HMGET", user_key(identity), "record", "revision") for identity in identities]
+        return [_parse_user(*fields) for fields in await self._connection.read_many(commands)]
+
+    async def put_users(self, users: Sequence[User], *, owing: Sequence[User] = ()) -> None:
+        """Each gets a new revision. `owing` are those whose sessions must end before the change counts as done."""
+        commands: list[Command] = []
+        for user in users:
+            fields = ("record", msgspec.json.encode(user), "revision", secrets.token_hex(8))
+            owed = ("owes_revocation", "1") if user in owing else ()
+            commands.append(("HSET", user_key(user.identity), *fields, *owed))
+        await self._connection.write_many(commands)
+
+    async def find_owing(self, identities: Sequence[UserIdentity]) -> list[bool]:
+        commands: list[Command] = [("HEXISTS", user_key(identity), "owes_revocation") for identity in identities]
+        return [bool(owes) for owes in await self._connection.read_many(commands)]
+
+    async def settle_revocation(self, identity: UserIdentity) -> None:
+        await self._connection.write("HDEL", user_key(identity), "owes_revocation")
+
+    async def replace_password_hash(self, user: User) -> None:
+        """A stronger hash of the same password; given up where the record changed meanwhile."""
+        record = msgspec.json.encode(user).decode()
+        await self._connection.run(_REPLACE_PASSWORD_HASH, [user_key(user.identity)], [user.revision, record])
+
+    async def find_owed_sweeps(self) -> list[str]:
+        members = await self._connection.read("SMEMBERS", registry_key("owed"))
+        return sorted(member.decode() for member in members)
+
+    async def settle_sweeps(self, client_ids: Sequence[str]) -> None:
+        await self._connection.write("SREM", registry_key("owed"), *client_ids)
+
+    async def find_user_seeds(self, identities: Sequence[UserIdentity]) -> list[str | None]:
+        """The digest of each user's entry as last applied."""
+        commands: list[Command] = [("HGET", user_seed_key(identity.shard), identity.subject) for identity in identities]
+        return [_decode(digest) for digest in await self._connection.read_many(commands)]
+
+    async def put_user_seeds(self, digests: Sequence[tuple[UserIdentity, str]]) -> None:
+        commands: list[Command] = [
+            ("HSET", user_seed_key(identity.shard), identity.subject, digest) for identity, digest in digests
+        ]
+        await self._connection.write_many(commands)
+
+    async def find_seed(self, name: str) -> str | None:
+        """The digest of what was last applied under this name: `file`, or `client:<id>`, or `realm:<name>`."""
+        return _decode(await self._connection.read("HGET", registry_key("seed"), name))
+
+    async def put_seed(self, name: str, digest: str) -> None:
+        await self._connection.write("HSET", registry_key("seed"), name, digest)
+
+    def make_lock(self) -> StoreLock:
+        """Held by the one that applies a seed; ends by itself unless it is renewed."""
+        return self._connection.make_lock(registry_key("lock"), LOCK_SECONDS)
+
+
+def _decode(text: bytes | None) -> str | None:
+    return None if text is None else text.decode()
+
+
+def _parse_user(record: bytes | None, revision: bytes | None) -> User | None:
+    if record is None or revision is None:
+        return None
+    return msgspec.structs.replace(_read_user(record), revision=revision.decode())

@@ -1,0 +1,72 @@
+"""A look through the sessions of all users, for those that rest on something their client no longer has.
+
+Sessions are indexed by user only: a client changes rarely, and an index by client would cost every refresh. A sweep
+reads every family and code once, in batches, on every node, and ends those that the judge says no to.
+
+Clauses: RFC 6819 §5.2.3.6
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable, Collection
+from typing import Final, NamedTuple
+
+from service.protocol.client import AUTHORIZATION_CODE, PASSWORD
+from service.store.connection import Command, StoreConnection
+from service.store.families import Families
+
+_KEY: Final = re.compile(r"(\w+):\{(\w+)\}:(.+)")
+
+
+class Session(NamedTuple):
+    """What a family or a code rests on."""
+
+    client_id: str
+    grant_type: str
+    scope: str
+
+
+class Sweeps:
+    def __init__(self, connection: StoreConnection, families: Families) -> None:
+        self._connection = connection
+        self._families = families
+
+    async def end_sessions(self, client_ids: Collection[str], may_keep: Callable[[Session], bool]) -> int:
+        """Ends what these clients may not keep; returns how many families and codes that were."""
+        ended = 0
+        for pattern, parse in (("code:*", _parse_code), ("family:*", _parse_family)):
+            async for key, record in self._records(pattern):
+                session = parse(record)
+                if session.client_id in client_ids and not may_keep(session):
+                    await self._end(key, session.client_id)
+                    ended += 1
+        return ended
+
+    async def _records(self, pattern: str) -> AsyncIterator[tuple[str, str]]:
+        async for keys in self._connection.scan(pattern):
+            commands: list[Command] = [("GET", key) for key in keys]
+            for key, record in zip(keys, await self._connection.read_many(commands), strict=True):
+                if record is not None:
+                    yield key, record.decode()
+
+    async def _end(self, key: str, client_id: str) -> None:
+        match = _KEY.fullmatch(key)
+        assert match is not None
+        kind, shard, digest = match.groups()
+        if kind == "code":
+            await self._connection.write("DEL", key)
+        else:
+            await self._families.end(shard, digest, client_id=client_id)
+
+
+def _parse_code(record: str) -> Session:
+    """See `codes.py` for the lines of the record."""
+    line = record.split("\n")
+    return Session(line[4], AUTHORIZATION_CODE, line[8])
+
+
+def _parse_family(record: str) -> Session:
+    """See `lua/records.lua` for the lines of the record."""
+    line = record.split("\n")
+    return Session(line[7], PASSWORD if line[4] == "password" else AUTHORIZATION_CODE, line[9])
