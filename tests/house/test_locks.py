@@ -1,0 +1,43 @@
+"""The lock files are complete, and tell nothing of the machine that they were made on."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+LOCKS = ("requirements.lock", "requirements-dev.lock")
+
+Pins = dict[str, set[str]]
+
+
+def read_pins(lock: str) -> Pins:
+    """Every locked requirement, marker included, with its hashes."""
+    text = (CHECKOUT / lock).read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    return {line.partition("--hash")[0].strip(): set(re.findall(r"--hash=(\S+)", line)) for line in lines}
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_names_no_index_and_no_path(lock: str) -> None:
+    text = (CHECKOUT / lock).read_text()
+    assert "://" not in text
+    assert not re.search(r"(^|\s)/", text)
+    assert not re.search(r"^\s*--(index|extra-index|find-links|trusted)", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_package_is_pinned_and_hashed(lock: str) -> None:
+    pins = read_pins(lock)
+    assert pins
+    for requirement, hashes in pins.items():
+        assert re.match(r"[a-z0-9.-]+==\S+", requirement)
+        assert hashes
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in hashes)
+
+
+def test_the_tests_run_on_the_versions_that_the_service_runs_on() -> None:
+    """scripts/install relies on it: where the second lock is installed the first one is, too."""
+    service = {requirement.partition(" ;")[0] for requirement in read_pins("requirements.lock")}
+    tests = {requirement.partition(" ;")[0] for requirement in read_pins("requirements-dev.lock")}
+    assert service <= tests
