@@ -204,7 +204,7 @@ def _make_single(url: RedisUrl, retries: int) -> Redis:
     else:
         host, port = url.nodes[0]
         options |= {"connection_class": SSLConnection if url.tls else PlainConnection, "host": host, "port": port}
-    return Redis(connection_pool=BlockingConnectionPool(CONNECTIONS, DEADLINE_SECONDS, **options))
+    return Redis.from_pool(BlockingConnectionPool(CONNECTIONS, DEADLINE_SECONDS, **options))
 
 
 def _make_sentinel(url: RedisUrl, retries: int) -> Redis:

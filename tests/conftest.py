@@ -1,0 +1,204 @@
+"""What every test can ask for: a Redis of our own, a clock that can be moved, the service, and its cast's HTTP.
+
+The server is started once and emptied before each test that asks for it; the registry is seeded once and put back
+from a copy, since hashing its passwords takes longer than most tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+
+import httpx2
+import pytest
+import redis
+from starlette.types import ASGIApp, Message
+
+from service.app import Parts, assemble
+from service.credentials import make_authorization_code
+from service.protocol.authorization_code import AuthorizationCode
+from service.protocol.user import identify_user
+from service.settings import Settings, load_settings
+from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, App, Person
+from tests.servers import CHECKOUT, RedisServer, start_redis, stop
+
+SEED = CHECKOUT / "tests" / "seed.yaml"
+SECRET_KEY = "a secret key of the tests of 32 bytes or more"
+
+MakeSettings = Callable[..., Settings]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="also run the tests marked long")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--all"):
+        config.option.markexpr = ""
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """One real server for the whole run; use `store` to get it empty."""
+    server = start_redis(tmp_path_factory.mktemp("redis"))
+    yield server
+    stop(server.process)
+
+
+@pytest.fixture
+def store(redis_server: RedisServer) -> Iterator[redis.Redis]:
+    """A plain client to look into the server, which holds nothing yet."""
+    client = redis_server.connect()
+    client.flushall()
+    yield client
+    client.close()
+
+
+class Clock:
+    """Time for the service and for Redis alike: scripts get an offset, and every key comes closer to its end."""
+
+    def __init__(self, store: redis.Redis) -> None:
+        self._store = store
+        self.offset_ms = 0
+
+    def advance(self, seconds: float) -> None:
+        step_ms = round(seconds * 1000)
+        self.offset_ms += step_ms
+        for key in self._store.scan_iter(count=1000):
+            left_ms = self._store.pttl(key)
+            if left_ms > step_ms:
+                self._store.pexpire(key, left_ms - step_ms)
+            elif left_ms >= 0:
+                self._store.delete(key)
+
+
+@pytest.fixture
+def clock(store: redis.Redis) -> Clock:
+    return Clock(store)
+
+
+def environment_of(server: RedisServer, **variables: str) -> dict[str, str]:
+    """The environment of a service on this server with the cast as its seed."""
+    return {
+        "REDIS_URL": server.url,
+        "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY,
+        "TOKEN_SERVICE_SEED_FILE": str(SEED),
+        "LOG_LEVEL": "warning",
+    } | variables
+
+
+@pytest.fixture
+def make_settings(redis_server: RedisServer) -> MakeSettings:
+    """Settings for the test's server; keyword arguments are environment variables."""
+
+    def make(**variables: str) -> Settings:
+        return load_settings(environment_of(redis_server, **variables))
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def registry_dump(redis_server: RedisServer) -> Mapping[bytes, bytes]:
+    """Every key that seeding the cast leaves, as Redis dumps it."""
+    raw = redis.Redis(port=redis_server.port)
+    raw.flushall()
+    asyncio.run(_seed(load_settings(environment_of(redis_server))))
+    dump = {key: raw.dump(key) or b"" for key in raw.scan_iter() if raw.ttl(key) < 0}
+    raw.close()
+    return dump
+
+
+async def _seed(settings: Settings) -> None:
+    parts = Parts(settings, lambda: 0)
+    await parts.apply_seed()
+    await parts.close()
+
+
+@pytest.fixture
+def registry(registry_dump: Mapping[bytes, bytes], redis_server: RedisServer, store: redis.Redis) -> None:
+    """The cast is registered."""
+    raw = redis.Redis(port=redis_server.port)
+    pipeline = raw.pipeline(transaction=False)
+    for key, value in registry_dump.items():
+        pipeline.restore(key, 0, value)
+    pipeline.execute()
+    raw.close()
+
+
+@pytest.fixture
+async def parts(make_settings: MakeSettings, clock: Clock, registry: None) -> AsyncIterator[Parts]:
+    """The service's parts with the default settings, for tests below HTTP and to make codes."""
+    parts = Parts(make_settings(), lambda: clock.offset_ms)
+    yield parts
+    await parts.close()
+
+
+@pytest.fixture
+async def http(make_settings: MakeSettings, clock: Clock, registry: None) -> AsyncIterator[httpx2.AsyncClient]:
+    """The service with the default settings."""
+    async with serving(make_settings(), clock) as client:
+        yield client
+
+
+@asynccontextmanager
+async def serving(
+    settings: Settings, clock: Clock, *, address: str = "203.0.113.7"
+) -> AsyncIterator[httpx2.AsyncClient]:
+    """The service in this process, with settings of the test's own; `address` is where the caller seems to be."""
+    app = assemble(Parts(settings, lambda: clock.offset_ms))
+    async with lifespan_of(app), client_of(app, address) as client:
+        yield client
+
+
+def client_of(app: ASGIApp, address: str = "203.0.113.7") -> httpx2.AsyncClient:
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False, client=(address, 50_000))
+    return httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000")
+
+
+@asynccontextmanager
+async def lifespan_of(app: ASGIApp) -> AsyncIterator[None]:
+    """Starts and ends an application as a server would."""
+    to_app: asyncio.Queue[Message] = asyncio.Queue()
+    from_app: asyncio.Queue[Message] = asyncio.Queue()
+    scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
+
+    async def run() -> None:
+        await app(scope, to_app.get, from_app.put)
+
+    running = asyncio.create_task(run())
+    await to_app.put({"type": "lifespan.startup"})
+    assert (await from_app.get())["type"] == "lifespan.startup.complete"
+    yield
+    await to_app.put({"type": "lifespan.shutdown"})
+    assert (await from_app.get())["type"] == "lifespan.shutdown.complete"
+    await running
+
+
+async def make_code(
+    parts: Parts,
+    person: Person = ALICE,
+    app: App = PHONE_APP,
+    *,
+    redirect_uri: str = PHONE_CALLBACK,
+    scope: str = "realm:main role:enduser",
+    code_challenge: str | None = None,
+) -> str:
+    """An authorization code as the consent page would hand it out."""
+    identity = identify_user(person.realm, person.username)
+    name = make_authorization_code(identity.shard)
+    code = AuthorizationCode(
+        subject=identity.subject,
+        username=person.username,
+        client_id=app.client_id,
+        redirect_uri=redirect_uri,
+        scope=scope,
+        code_challenge=code_challenge,
+    )
+    await parts.codes.issue(name, code)
+    return name.text

@@ -1,0 +1,143 @@
+"""Real servers for the tests: a Redis of our own on a private socket or port, and the service as processes.
+
+Nothing here ever speaks to a server that happens to run on the machine.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+
+from service.lifeline import __file__ as lifeline
+from service.store.server_binary import find_server_binary
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+PATIENCE_SECONDS = 20
+
+
+@dataclass(frozen=True)
+class RedisServer:
+    """A running server; `connect` gives a plain client for looking into it."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/0"
+
+    def connect(self) -> redis.Redis:
+        return redis.Redis(port=self.port, decode_responses=True)
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port: int = listening.getsockname()[1]
+        return port
+
+
+def server_binary() -> str:
+    return os.environ.get("TEST_SERVER_BINARY") or find_server_binary()
+
+
+def start_redis(folder: Path, *options: str, port: int | None = None) -> RedisServer:
+    """Options are those of the server's command line, as in `"--appendonly", "yes"`."""
+    port = port or free_port()
+    command = [server_binary(), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
+    with (folder / "redis.log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, lifeline, str(os.getpid()), *command, *options], stdout=log, stderr=log
+        )
+    server = RedisServer(process, folder, port)
+    wait_until(lambda: _answers(server), f"Redis on port {port}")
+    return server
+
+
+def stop(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> int:
+    if process.poll() is None:
+        process.send_signal(number)
+    try:
+        return process.wait(PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
+def wait_until(is_so: object, what: str, seconds: float = PATIENCE_SECONDS) -> None:
+    """Polls a condition; fails with a word on what was waited for."""
+    assert callable(is_so)
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, f"waited {seconds} s for: {what}"
+        time.sleep(0.02)
+
+
+def _answers(server: RedisServer) -> bool:
+    try:
+        with server.connect() as client:
+            return bool(client.ping())
+    except redis.RedisError:
+        return False
+
+
+@dataclass(frozen=True)
+class ServiceProcess:
+    """One instance of the service as an operator starts it."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    log: Path
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def status(self, path: str) -> int:
+        """The status of a GET; 0 where nobody listens."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status
+        except OSError:
+            return 0
+        finally:
+            connection.close()
+
+
+@contextmanager
+def running_service(
+    folder: Path, environment: Mapping[str, str], *arguments: str, wait_for: str = "/readyz"
+) -> Iterator[ServiceProcess]:
+    """`python -m service` on a free port until the block ends; `wait_for` must answer 200 first."""
+    port = free_port()
+    log = folder / f"service-{port}.log"
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("TOKEN_SERVICE_", "REDIS_"))}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "service", *arguments],
+            cwd=CHECKOUT,
+            env=plain | {"HOST": "127.0.0.1", "PORT": str(port), "LOG_FORMAT": "json"} | dict(environment),
+            stdout=output,
+            stderr=output,
+        )
+    service = ServiceProcess(process, port, log)
+    try:
+        wait_until(lambda: service.status(wait_for) == 200 or process.poll() is not None, f"{wait_for} of the service")
+        assert process.poll() is None, log.read_text()
+        yield service
+    finally:
+        stop(process)
