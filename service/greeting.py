@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import os
 import shlex
 import ssl
 import threading
+import time
 from urllib.parse import urlsplit
 
 import structlog
@@ -14,8 +17,11 @@ from service.settings import EXAMPLE_SEED, Settings, default_base_url
 
 __all__ = ["greet_when_ready", "greeting", "local_address"]
 
-TRIES = 240
-PAUSE_SECONDS = 0.25
+STDOUT = 1
+
+TRIES = 60
+PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 2.0
 ANSWER_SECONDS = 3
 
 # Who listens everywhere is reached here.
@@ -40,13 +46,18 @@ def greet_when_ready(settings: Settings, tls: bool) -> None:
 
 def _greet_when_ready(settings: Settings, tls: bool) -> None:
     address = local_address(settings, tls)
-    pause = threading.Event()
-    for _ in range(TRIES):
+    for attempt in range(TRIES):
         if _is_ready(address):
-            print(greeting(settings, address), flush=True)  # noqa: T201
+            _tell(greeting(settings, address))
             return
-        pause.wait(PAUSE_SECONDS)
+        time.sleep(min(PAUSE_SECONDS * (attempt + 1), LONGEST_PAUSE_SECONDS))
     log.warning("not ready yet", see=f"{address}/readyz")
+
+
+def _tell(line: str) -> None:
+    # Whoever read our output may have gone (`| head -1`); that must not fail the service, now or at its end.
+    with contextlib.suppress(OSError):
+        os.write(STDOUT, f"{line}\n".encode())
 
 
 def local_address(settings: Settings, tls: bool) -> str:

@@ -38,9 +38,7 @@ def _resolve(host: str) -> list[Address]:
     return list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found))
 
 
-def _add_listening(
-    sockets: list[socket.socket], family: socket.AddressFamily, address: str, port: int
-) -> None:
+def _add_listening(sockets: list[socket.socket], family: socket.AddressFamily, address: str, port: int) -> None:
     if sockets:
         port = sockets[0].getsockname()[1]
     try:

@@ -119,12 +119,8 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
         code_ttl_ms=read.required("TOKEN_SERVICE_CODE_TTL", parse_duration_ms, "60"),
         refresh_grace_ms=read.required("TOKEN_SERVICE_REFRESH_GRACE", parse_grace_ms, "300"),
         login_attempts=read.required("TOKEN_SERVICE_LOGIN_ATTEMPTS", parse_limit, "10/minute"),
-        login_attempts_per_user=read.required(
-            "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER", parse_limit, "100/hour"
-        ),
-        login_attempts_per_address=read.required(
-            "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS", parse_limit, "100/minute"
-        ),
+        login_attempts_per_user=read.required("TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER", parse_limit, "100/hour"),
+        login_attempts_per_address=read.required("TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS", parse_limit, "100/minute"),
         client_attempts=read.required("TOKEN_SERVICE_CLIENT_ATTEMPTS", parse_limit, "30/minute"),
         trusted_proxies=read.required("TOKEN_SERVICE_TRUSTED_PROXIES", parse_networks, ""),
         log_level=read.required("LOG_LEVEL", parse_log_level, "info"),
@@ -278,9 +274,7 @@ def parse_secret_keys(text: str) -> tuple[bytes, ...]:
 def _read_secret_keys(read: _Reading, data_dir: Path, embedded: bool) -> tuple[bytes, ...]:
     text = read.environment.get("TOKEN_SERVICE_SECRET_KEY")
     if not text and not embedded:
-        read.mistake(
-            "TOKEN_SERVICE_SECRET_KEY", "not set", f"{SECRET_KEY_BYTES} bytes or more, where REDIS_URL is set"
-        )
+        read.mistake("TOKEN_SERVICE_SECRET_KEY", "not set", f"{SECRET_KEY_BYTES} bytes or more, where REDIS_URL is set")
         return ()
     keys = parse_secret_keys(text) if text else _kept_secret_keys(read, data_dir)
     for position, key in enumerate(keys, start=1):

@@ -16,8 +16,7 @@ from types import FrameType
 
 import structlog
 import uvicorn
-from uvicorn.config import STARTUP_FAILURE
-from uvicorn.supervisors import ChangeReload, Multiprocess
+from uvicorn.supervisors import ChangeReload
 
 from service.arguments import (
     Arguments,
@@ -33,6 +32,7 @@ from service.logs import configure_logging
 from service.registry.seed import BadSeed, load_seed
 from service.settings import BadSettings, Settings, default_base_url, load_settings, unknown_variables
 from service.store.embedded import EmbeddedStore, FolderRefused, NoServerBinary, StoreFailed
+from service.workers import Workers
 
 __all__ = ["serve"]
 
@@ -141,10 +141,9 @@ def _run_processes(configuration: uvicorn.Config, sockets: list[socket.socket]) 
     if configuration.should_reload:
         ChangeReload(configuration, uvicorn.Server(configuration).run, sockets).run()
         return DONE
-    workers = Multiprocess(configuration, sockets)
+    workers = Workers(configuration, sockets)
     workers.run()
-    broken = any(process.exitcode == STARTUP_FAILURE for process in workers.processes)
-    return FAILED if broken else DONE
+    return FAILED if workers.failed else DONE
 
 
 def _on_signals(handler: SignalHandler) -> None:

@@ -349,3 +349,11 @@ def test_a_worker_that_died_is_replaced(start_ready: Start) -> None:
     os.kill(int(pids[0].partition("[")[2].rstrip("]")), signal.SIGKILL)
     eventually(lambda: service.log.read_text().count("Started server process") == 3)
     assert service.get("/readyz") == 200
+
+
+def test_workers_that_cannot_start_are_given_up(start: Start, tmp_path: Path) -> None:
+    missing = str(tmp_path / "missing.pem")
+    service = start("--port", "0", "--workers", "2", "--ssl-keyfile", missing, "--ssl-certfile", missing)
+    assert service.wait() == 1
+    assert "die again and again" in service.log.read_text()
+    assert service.store_is_gone()

@@ -50,9 +50,7 @@ class ServerProcess:
         deadline = time.monotonic() + LOADING_SECONDS
         while not self._answers():
             if self.process.poll() is not None:
-                raise StoreFailed(
-                    f"the embedded store did not start; {self.log_file} ends: {self._last_line()}"
-                )
+                raise StoreFailed(f"the embedded store did not start; {self.log_file} ends: {self._last_line()}")
             if time.monotonic() >= deadline:
                 raise StoreFailed(f"the embedded store does not answer; see {self.log_file}")
             time.sleep(POLL_SECONDS)
