@@ -55,8 +55,6 @@ from service.store.revocations import Revocations
 from service.store.sweeps import Sweeps
 
 SEED_RETRY_SECONDS = 1.0
-SEED_PATIENCE_SECONDS = 10.0
-"""A worker begins to listen after this long even where the seed is not applied yet, and says so at /readyz."""
 
 log = logging.getLogger("service")
 
@@ -107,19 +105,25 @@ class Parts:
         self.is_seeded = settings.seed_file is None
 
     async def apply_seed(self) -> None:
-        """Tries until Redis takes it: a service that starts before its Redis becomes ready by itself."""
-        while not self.is_seeded:
-            try:
-                await self._apply_seed()
-            except StoreUnavailable as error:
-                log.error("the seed file is not applied yet: %s", error)
-                await asyncio.sleep(SEED_RETRY_SECONDS)
-
-    async def _apply_seed(self) -> None:
-        assert self.settings.seed_file is not None
-        applied = await self.seeding.apply(load_seed(self.settings.seed_file))
+        """Tries once; a Redis that is away is logged, and the seed stays to be applied."""
+        if self.settings.seed_file is None:
+            return
+        try:
+            applied = await self.seeding.apply(await asyncio.to_thread(load_seed, self.settings.seed_file))
+        except StoreUnavailable as error:
+            log.error("the seed file is not applied yet: %s", error)
+            return
         self.is_seeded = True
         log.info("the seed file is in force; %d entries added or updated", applied)
+
+    async def keep_applying_seed(self) -> None:
+        """A service that starts before its Redis becomes ready by itself."""
+        while not self.is_seeded:
+            await asyncio.sleep(SEED_RETRY_SECONDS)
+            try:
+                await self.apply_seed()
+            except Exception:
+                log.exception("the seed file is not applied yet")
 
     async def close(self) -> None:
         self.passwords.close()
@@ -132,8 +136,8 @@ def assemble(parts: Parts) -> ASGIApp:
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         # The first of these costs double, and should not cost a user.
         await parts.passwords.run(verify_nobody)
-        seeding = asyncio.create_task(parts.apply_seed())
-        await asyncio.wait([seeding], timeout=SEED_PATIENCE_SECONDS)
+        await parts.apply_seed()
+        seeding = asyncio.create_task(parts.keep_applying_seed())
         yield
         seeding.cancel()
         with suppress(asyncio.CancelledError):

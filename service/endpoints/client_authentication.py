@@ -5,12 +5,14 @@ Clauses: RFC 6749 §2.3, §2.3.1, §3.2.1, §10.1, §10.10, RFC 7009 §2.1, SPEC
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, NoReturn
+from weakref import WeakValueDictionary
 
 from starlette.requests import Request
 
@@ -31,6 +33,9 @@ ADDRESS_FACTOR: Final = 3
 _TRUSTED_SECONDS: Final = 1.0
 _MOST_ENTRIES: Final = 10_000
 
+Candidate = tuple[Client | None, ClientCredentials]
+"""One reading of what was sent, and the client that it names."""
+
 
 class AuthenticatedClient(NamedTuple):
     client: Client
@@ -50,6 +55,7 @@ class ClientAuthenticator:
         self._allowed = allowed
         self._secrets = secrets
         self._memory = SecretMemory()
+        self._turns: WeakValueDictionary[tuple[ClientCredentials, ...], asyncio.Lock] = WeakValueDictionary()
         self._waits: OrderedDict[tuple[Counter, ...], tuple[float, float]] = OrderedDict()
 
     async def authenticate(self, request: Request, form: Form) -> AuthenticatedClient:
@@ -63,11 +69,15 @@ class ClientAuthenticator:
             if client is not None and client.is_public and reading.client_secret is None:
                 return AuthenticatedClient(client, secret_used=False)
         counters = self._make_counters(readings[0].client_id, find_throttle_address(request))
-        for client, reading in found:
-            if client is not None and self._is_known_right(client, reading):
-                await self._check_wait(counters)
-                return AuthenticatedClient(client, secret_used=True)
-        return AuthenticatedClient(await self._check_slowly(found, counters), secret_used=True)
+        client = self._find_known_right(found)
+        if client is None:
+            # Equal credentials that arrive together are checked once; the others find the answer remembered.
+            async with self._turns.setdefault(readings, asyncio.Lock()):
+                client = self._find_known_right(found)
+                if client is None:
+                    return AuthenticatedClient(await self._check_slowly(found, counters), secret_used=True)
+        await self._check_wait(counters)
+        return AuthenticatedClient(client, secret_used=True)
 
     def _make_counters(self, client_id: str, address: str) -> tuple[Counter, ...]:
         most, window_ms = self._allowed
@@ -75,6 +85,12 @@ class ClientAuthenticator:
             Counter(address_key("client", address, client_id), most, window_ms),
             Counter(address_key("client", address), ADDRESS_FACTOR * most, window_ms),
         )
+
+    def _find_known_right(self, found: Sequence[Candidate]) -> Client | None:
+        for client, reading in found:
+            if client is not None and self._is_known_right(client, reading):
+                return client
+        return None
 
     def _is_known_right(self, client: Client, reading: ClientCredentials) -> bool:
         """By one SHA-256 for a secret that the service made, or from memory for one that was right before."""
@@ -107,9 +123,7 @@ class ClientAuthenticator:
     def _refuse(self, wait_seconds: float) -> NoReturn:
         raise ClientThrottled("client_throttled", retry_after_seconds=max(1, -int(-wait_seconds // 1)))
 
-    async def _check_slowly(
-        self, found: Sequence[tuple[Client | None, ClientCredentials]], counters: tuple[Counter, ...]
-    ) -> Client:
+    async def _check_slowly(self, found: Sequence[Candidate], counters: tuple[Counter, ...]) -> Client:
         """Reserved before the check and counted when it fails; whoever is unknown fails like a wrong secret."""
         self._secrets.check_room()
         try:
@@ -130,7 +144,7 @@ class ClientAuthenticator:
         await self._attempts.settle(counters, passed=True)
         return client
 
-    async def _check_secrets(self, found: Sequence[tuple[Client | None, ClientCredentials]]) -> Client:
+    async def _check_secrets(self, found: Sequence[Candidate]) -> Client:
         refusal = InvalidClient("client_unknown")
         for client, reading in found:
             if client is None:

@@ -23,9 +23,6 @@ B64TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 # code-verifier = 43*128unreserved
 CODE_VERIFIER: Final = re.compile(r"[A-Za-z0-9\-._~]{43,128}")
 
-# An S256 code-challenge is the unpadded base64url text of 32 bytes.
-CODE_CHALLENGE: Final = re.compile(r"[A-Za-z0-9\-_]{43}")
-
 
 def is_vschar(text: str) -> bool:
     return VSCHAR.fullmatch(text) is not None

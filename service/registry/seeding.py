@@ -66,7 +66,7 @@ class Seeding:
             applied += await self._apply_realm(name, realm_entry)
         for client_entry in seed.clients:
             applied += await self._apply_client(client_entry)
-            await lock.reacquire()
+            await lock.renew()
         with ThreadPoolExecutor(self._hashing_threads, thread_name_prefix="seed") as threads:
             for entries in _batches(seed.users, _USERS_PER_BATCH):
                 applied += await self._apply_users(entries, threads, lock)
@@ -142,7 +142,7 @@ class Seeding:
         for batch in _batches(zip(entries, olds, strict=True), 8 * self._hashing_threads):
             made = (loop.run_in_executor(threads, _make_user, entry, old) for entry, old in batch)
             users += await asyncio.gather(*made)
-            await lock.reacquire()
+            await lock.renew()
         owing = [user for user, old in zip(users, olds, strict=True) if old is not None and _loses(old, user)]
         await self._registry.put_users(users, owing=owing)
         await self._end_sessions(identities)

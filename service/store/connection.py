@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -36,6 +37,7 @@ from service.store.scripts import Script
 DEADLINE_SECONDS: Final = 1.8
 CONNECT_SECONDS: Final = 1.5
 CONNECTIONS: Final = 64
+LOCK_PAUSE_SECONDS: Final = 0.05
 
 # What a Redis says that is up but cannot serve: the words that its error begins with, or that a script's error quotes.
 _OUTAGE_WORDS: Final = (
@@ -43,7 +45,6 @@ _OUTAGE_WORDS: Final = (
     "UNBLOCKED", "NOAUTH", "WRONGPASS", "NOPERM", "NOSCRIPT",
 )  # fmt: skip
 
-StoreLock = Lock
 Result = TypeVar("Result")
 Command = tuple[str | bytes | int | float, ...]
 
@@ -85,6 +86,26 @@ def _translate(error: Exception) -> Exception:
     """A fault in one of our own scripts or commands is no outage; everything else that Redis can do to us is."""
     is_fault = isinstance(error, ResponseError) and not any(word in str(error) for word in _OUTAGE_WORDS)
     return error if is_fault else StoreUnavailable(f"{type(error).__name__}: {error}")
+
+
+class StoreLock:
+    """Held by one at a time, and by nobody where its holder dies: it ends by itself unless it is renewed."""
+
+    def __init__(self, lock: Lock) -> None:
+        self._lock = lock
+
+    async def __aenter__(self) -> StoreLock:
+        while not await _spend(self._lock.acquire(blocking=False)):  # noqa: ASYNC110 - another process holds it
+            await asyncio.sleep(LOCK_PAUSE_SECONDS)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        with suppress(StoreUnavailable):
+            await _spend(self._lock.release())
+
+    async def renew(self) -> None:
+        """Raises StoreUnavailable where somebody else may hold it by now."""
+        await _spend(self._lock.reacquire())
 
 
 class _Clients(NamedTuple):
@@ -156,7 +177,7 @@ class StoreConnection:
         return {section["maxmemory_policy"] for section in found}
 
     def make_lock(self, key: str, seconds: float) -> StoreLock:
-        return Lock(self._writing, key, timeout=seconds)
+        return StoreLock(Lock(self._writing, key, timeout=seconds))
 
     async def close(self) -> None:
         for client in (self._reading, self._writing):
