@@ -5,6 +5,8 @@ Clauses: RFC 6749 §5.1, §5.2, RFC 6750 §3, RFC 7009 §2.2, SPEC §2.1, §2.4,
 
 from __future__ import annotations
 
+import logging
+
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -21,6 +23,8 @@ from service.protocol.errors import (
 from service.protocol.token_response import NO_STORE_HEADERS, TokenResponse
 
 _JSON = "application/json"
+
+log = logging.getLogger("service.store")
 
 
 def render_tokens(tokens: TokenResponse) -> Response:
@@ -53,6 +57,7 @@ def answer_bearer_missing(_: Request, error: Exception) -> Response:
 
 
 def answer_outage(_: Request, error: Exception) -> Response:
+    log.error("the store is not available: %s", error)
     return render_error(TemporarilyUnavailable("store_unavailable", retry_after_seconds=1))
 
 

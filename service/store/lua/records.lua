@@ -108,12 +108,19 @@ local function end_family(family, family_digest)
   return #family.access
 end
 
+-- The key lives as long as anything of the family does, which may be longer than the family can be refreshed.
+local function write_family(family, family_digest, now_ms)
+  local lives_until_ms = family.expires_ms
+  for _, token in ipairs(family.access) do lives_until_ms = math.max(lives_until_ms, token.ms) end
+  redis.call('SET', key_of('family', family_digest), format_family(family), 'PX', lives_until_ms - now_ms)
+  index_member(family.subject, 'family:' .. family_digest, lives_until_ms, now_ms)
+end
+
 -- A new family with its first access token; returns the milliseconds that the token lives.
 local function start_family(family, family_digest, access_digest, now_ms, access_ttl_ms)
   family.head, family.floor, family.spent, family.streak, family.access = 1, 1, {}, '', {}
   local lives_ms = add_access_token(family, family_digest, access_digest, family.scope, now_ms, access_ttl_ms)
-  redis.call('SET', key_of('family', family_digest), format_family(family), 'PX', family.expires_ms - now_ms)
-  index_member(family.subject, 'family:' .. family_digest, family.expires_ms, now_ms)
+  write_family(family, family_digest, now_ms)
   return lives_ms
 end
 

@@ -88,7 +88,6 @@ local lives_ms = add_access_token(family, family_digest, access_digest, scope, n
 if is_replay then
   redis.call('SET', family_key, format_family(family), 'KEEPTTL')
 else
-  redis.call('SET', family_key, format_family(family), 'PX', family.expires_ms - now_ms)
-  index_member(family.subject, 'family:' .. family_digest, family.expires_ms, now_ms)
+  write_family(family, family_digest, now_ms)
 end
 return { verdict, family.head, lives_ms, scope, family.username, streak }
