@@ -7,14 +7,12 @@ import hashlib
 import os
 import secrets
 import stat
-import time
 from pathlib import Path
 
 __all__ = ["FolderRefused", "hold_lock", "make_private", "make_secret_key", "socket_path"]
 
 # The kernel keeps 108 bytes for the path of a socket (BSD: 104), the closing zero included.
 LONGEST_SOCKET_PATH_BYTES = 100
-LOCK_POLL_SECONDS = 0.02
 
 
 class FolderRefused(Exception):
@@ -55,23 +53,18 @@ def _check_owner(folder: Path, status: os.stat_result) -> None:
         raise FolderRefused(f"{folder} belongs to another user (id {status.st_uid})")
 
 
-def hold_lock(file: Path, *, patience_seconds: float = 0) -> int | None:
+def hold_lock(file: Path) -> int | None:
     """The open file that holds the lock until it is closed (our end closes it too); None: somebody has it."""
     try:
         lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise FolderRefused(f"{file} cannot be opened: {error.strerror}") from None
-    deadline = time.monotonic() + patience_seconds
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                os.close(lock)
-                return None
-            time.sleep(LOCK_POLL_SECONDS)
-        else:
-            return lock
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock
 
 
 def make_secret_key(data_dir: Path) -> None:

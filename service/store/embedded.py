@@ -25,21 +25,29 @@ __all__ = ["EmbeddedStore", "FolderRefused", "NoServerBinary", "StoreFailed", "s
 # A server that dies more often than that is not going to be cured by another start.
 RESTARTS = 5
 RESTARTS_WINDOW_SECONDS = 60
+LOCK_POLL_SECONDS = 0.02
 
 log = structlog.get_logger(__name__)
 
 
 class EmbeddedStore:
-    """One server over one data folder: claim the folder, start, stop."""
+    """One server over one data folder: claim the folder, start, stop.
+
+    A thread of its own starts the server and starts it again when it dies. Not the main thread: there a signal
+    could come between the birth of the server and our knowing of it. And the kernel ties the server to the
+    life of the thread that started it (see service.lifeline), which this one is made for.
+    """
 
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir.absolute()
         self.socket_path = socket_path(data_dir)
         self._folder_lock: int | None = None
         self._server: ServerProcess | None = None
+        self._keeper: threading.Thread | None = None
+        self._started = threading.Event()
+        self._error: Exception | None = None
+        self._stopping = threading.Event()
         self._changing = threading.Lock()
-        self._stopping = False
-        self._watcher: threading.Thread | None = None
 
     @property
     def pid(self) -> int | None:
@@ -56,70 +64,73 @@ class EmbeddedStore:
         make_secret_key(self.data_dir)
 
     def start(self, on_failure: Callable[[str], None]) -> None:
-        """Returns when the server answers; call it from the main thread (see service.lifeline).
+        """Returns when the server answers. Raises FolderRefused, NoServerBinary or StoreFailed.
 
-        `on_failure` is told when the server dies later and does not come back. Raises FolderRefused,
-        NoServerBinary or StoreFailed.
+        `on_failure` is told, in another thread, when the server dies later and does not come back.
         """
-        server = self._server = self._launch()
-        server.wait_until_ready()
-        self._watcher = threading.Thread(target=self._watch, args=(on_failure,), daemon=True)
-        self._watcher.start()
+        self._keeper = threading.Thread(target=self._keep, args=(on_failure,), daemon=True)
+        self._keeper.start()
+        self._started.wait()
+        if self._error is not None:
+            raise self._error
 
     def stop(self) -> None:
         """Ends the server cleanly, its append-only file complete, and gives the folder back."""
         with self._changing:
-            self._stopping = True
-            server = self._server
-        if server is not None:
-            server.end()
-        if self._watcher is not None:
-            self._watcher.join()
+            self._stopping.set()
+        if self._server is not None:
+            self._server.end()
+        if self._keeper is not None:
+            self._keeper.join()
         self._leave_folder()
 
-    def _launch(self) -> ServerProcess:
-        binary = find_server_binary()
-        # This lock the server holds itself. So after a kill -9 of ours the next start waits until the old
-        # server has written everything down and gone.
-        lock = hold_lock(self.data_dir / "store.lock", patience_seconds=STOPPING_SECONDS)
-        if lock is None:
-            raise FolderRefused(f"the store of an earlier start still runs in {self.data_dir}")
+    def _keep(self, on_failure: Callable[[str], None]) -> None:
         try:
-            return ServerProcess(binary, self.data_dir, self.socket_path, lock)
+            self._start_server()
+        except Exception as error:
+            self._error = error
+            return
         finally:
-            os.close(lock)
+            self._started.set()
+        try:
+            self._keep_alive()
+        except Exception as error:
+            if not self._stopping.is_set():
+                on_failure(str(error))
 
-    def _watch(self, on_failure: Callable[[str], None]) -> None:
-        # Servers started here are tied to this thread's life, which ends after theirs.
+    def _keep_alive(self) -> None:
         deaths: deque[float] = deque(maxlen=RESTARTS)
-        while (status := self._wait_for_death()) is not None:
+        while self._server is not None:
+            status = self._server.wait()
+            if self._stopping.is_set():
+                return
             log.error("embedded store died, starting it again", status=status)
             now = time.monotonic()
             if len(deaths) == RESTARTS and now - deaths[0] < RESTARTS_WINDOW_SECONDS:
-                return on_failure("the embedded store dies again and again")
+                raise StoreFailed("the embedded store dies again and again")
             deaths.append(now)
-            try:
-                self._start_again()
-            except (FolderRefused, NoServerBinary, StoreFailed, OSError) as error:
-                if not self._stopping:
-                    on_failure(str(error))
-                return None
-        return None
+            self._start_server()
+            log.info("embedded store is back")
 
-    def _wait_for_death(self) -> int | None:
-        """The exit status of a server that died on its own; None when we are stopping."""
-        assert self._server is not None
-        status = self._server.wait()
-        with self._changing:
-            return None if self._stopping else status
+    def _start_server(self) -> None:
+        binary = find_server_binary()
+        lock = self._hold_store_lock()
+        try:
+            with self._changing:
+                if self._stopping.is_set():
+                    return
+                self._server = ServerProcess(binary, self.data_dir, self.socket_path, lock)
+        finally:
+            os.close(lock)
+        self._server.wait_until_ready()
 
-    def _start_again(self) -> None:
-        with self._changing:
-            if self._stopping:
-                return
-            server = self._server = self._launch()
-        server.wait_until_ready()
-        log.info("embedded store is back")
+    def _hold_store_lock(self) -> int:
+        """This lock the server holds itself, so that after a kill -9 of ours the next start waits for its end."""
+        deadline = time.monotonic() + STOPPING_SECONDS
+        while (lock := hold_lock(self.data_dir / "store.lock")) is None:
+            if self._stopping.wait(LOCK_POLL_SECONDS) or time.monotonic() >= deadline:
+                raise FolderRefused(f"the store of an earlier start still runs in {self.data_dir}")
+        return lock
 
     def _leave_folder(self) -> None:
         if self.socket_path.parent != self.data_dir:

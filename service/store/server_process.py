@@ -31,7 +31,7 @@ class StoreFailed(Exception):
 
 class ServerProcess:
     def __init__(self, binary: str, data_dir: Path, socket_path: Path, inherited_lock: int) -> None:
-        """Starts the server. The calling thread has to live as long as it (see service.lifeline)."""
+        """Starts the server. The calling thread has to live as long as the server (see service.lifeline)."""
         self.socket_path = socket_path
         self.log_file = data_dir / "store.log"
         with _opened_log(self.log_file) as output:
