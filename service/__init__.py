@@ -1,0 +1,38 @@
+"""The map of the token service.
+
+Every request is four steps: load facts, judge them with a pure function, commit with one Lua script, render the answer.
+Python decides the words, Lua decides the race.
+
+The layers, from the inside out; each may import those above it, none those below it:
+
+    protocol/     the rules as plain values and functions: no await, clock, randomness, Redis or HTTP
+    credentials   tokens and keys; hashing: passwords and secrets, in bounded threads
+    store/        Redis: one noun a file, one transition a Lua script; every key name in store/keys.py
+    registry/     clients, users and realms: the seed file, how it is applied, each worker's cache
+    realms/       how a login is checked and throttled
+    endpoints/    HTTP: one file an address
+    app           the composition root: puts the parts together; nothing but the start imports it
+
+The import law in short: only `store` imports the Redis client, only `endpoints` and `app` import Starlette, and
+`protocol` imports nothing else of ours. The start stands beside the layers: settings, arguments, supervisor, workers,
+listening, logs, greeting, lifeline. The security events have their names in `audit`.
+
+Where the sections of the specification are kept:
+
+    SPEC §1    three grants, form encoding        endpoints/token.py, protocol/parameters.py
+    SPEC §2.1  the token response                 protocol/token_response.py, endpoints/answers.py
+    SPEC §2.2  scope, realms, roles               protocol/scope.py
+    SPEC §2.3  client and user records            protocol/client.py, protocol/user.py, store/registry.py
+    SPEC §2.4  the error body                     protocol/errors.py, endpoints/answers.py
+    SPEC §3    the life of tokens                 store/lua/spend_refresh_token.lua, store/families.py
+    SPEC §4.1  login and consent                  not built yet
+    SPEC §4.2  the token endpoint                 endpoints/token.py; protocol/authorization_code.py, protocol/pkce.py
+    SPEC §4.3  revoke                             endpoints/revoke.py, store/lua/end_family.lua
+    SPEC §4.4  revokeAll                          endpoints/revoke_all.py, store/revocations.py
+    SPEC §4.5  bearer tokens                      protocol/bearer.py, store/access_tokens.py
+    SPEC §5    who clients and users are          endpoints/client_authentication.py, realms/logins.py, registry/seed.py
+    SPEC §6    events                             audit.py
+    SPEC §7    errors                             protocol/errors.py; the table from exception to answer in app.py
+    SPEC §8    limits                             settings.py
+    SPEC §9    the version in the path            app.py
+"""
