@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -45,6 +46,7 @@ def parse_arguments(arguments: list[str], settings: Settings) -> Arguments | Non
     except click.ClickException as error:
         raise BadArguments(error.format_message()) from None
     _check_refused(context)
+    _check_readable(context)
     return context.params
 
 
@@ -98,3 +100,11 @@ def _check_refused(context: click.Context) -> None:
         given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         if given and context.params[name]:
             raise BadArguments(f"--{name.replace('_', '-')} is not to be had here: {reason}")
+
+
+def _check_readable(context: click.Context) -> None:
+    """Workers would find out one by one, and with a traceback."""
+    for name in ("ssl_certfile", "ssl_keyfile", "ssl_ca_certs"):
+        file = context.params[name]
+        if file is not None and not os.access(file, os.R_OK):
+            raise BadArguments(f"--{name.replace('_', '-')}: {file!r}: expected a file that exists and can be read")

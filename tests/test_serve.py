@@ -225,6 +225,10 @@ def test_an_argument_is_held_to_the_rules_of_the_setting(start: Start) -> None:
     assert_refused(start("--workers", "0"), "WEB_CONCURRENCY: '0': expected")
 
 
+def test_a_certificate_that_cannot_be_read_is_refused(start: Start) -> None:
+    assert_refused(start("--ssl-certfile", "missing.pem"), "--ssl-certfile: 'missing.pem': expected a file")
+
+
 def test_a_bad_seed_is_refused(start: Start, tmp_path: Path) -> None:
     seed = tmp_path / "seed.yaml"
     seed.write_text("clients:\n  - client_idd: shop\n")
@@ -352,8 +356,9 @@ def test_a_worker_that_died_is_replaced(start_ready: Start) -> None:
 
 
 def test_workers_that_cannot_start_are_given_up(start: Start, tmp_path: Path) -> None:
-    missing = str(tmp_path / "missing.pem")
-    service = start("--port", "0", "--workers", "2", "--ssl-keyfile", missing, "--ssl-certfile", missing)
+    garbage = tmp_path / "garbage.pem"
+    garbage.touch()
+    service = start("--port", "0", "--workers", "2", "--ssl-keyfile", str(garbage), "--ssl-certfile", str(garbage))
     assert service.wait() == 1
     assert "die again and again" in service.log.read_text()
     assert service.store_is_gone()

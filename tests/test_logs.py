@@ -1,0 +1,72 @@
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from service.logs import configure_logging
+
+
+@pytest.fixture(autouse=True)
+def restore_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.getLogger("uvicorn.access").disabled = False
+    structlog.reset_defaults()
+
+
+def last_event(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    event = json.loads(capsys.readouterr().err.splitlines()[-1])
+    assert isinstance(event, dict)
+    return event
+
+
+def test_an_event_is_one_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", "json")
+    structlog.get_logger("service.test").info("started\nnow", port=8000, odd=object)
+    event = last_event(capsys)
+    assert event["event"] == "started\nnow"
+    assert event["level"] == "info"
+    assert event["logger"] == "service.test"
+    assert event["port"] == 8000
+    assert str(event["timestamp"]).endswith("Z")
+
+
+@pytest.mark.parametrize("name", ["service.test", "uvicorn.error", "redis"])
+def test_lines_of_libraries_look_the_same(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    configure_logging("info", "json")
+    logging.getLogger(name).warning("%d of %d", 1, 2)
+    event = last_event(capsys)
+    assert (event["event"], event["level"], event["logger"]) == ("1 of 2", "warning", name)
+
+
+def test_an_exception_is_part_of_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", "json")
+    try:
+        raise RuntimeError("broken")
+    except RuntimeError:
+        logging.getLogger("service.test").exception("failed")
+    assert "RuntimeError: broken" in str(last_event(capsys)["exception"])
+
+
+def test_uvicorns_own_access_log_is_off(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("debug", "json")
+    logging.getLogger("uvicorn.access").info("GET /authorization/?code=secret")
+    assert capsys.readouterr().err == ""
+
+
+def test_events_below_the_level_are_dropped(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("warning", "json")
+    structlog.get_logger("service.test").info("quiet")
+    logging.getLogger("service.test").info("quiet")
+    assert capsys.readouterr().err == ""
+
+
+def test_the_console_format_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", "console")
+    structlog.get_logger("service.test").info("started", port=8000)
+    assert "port=8000" in capsys.readouterr().err
