@@ -1,0 +1,123 @@
+"""Two instances of the service on one Redis, many callers at once, and the question that it all ends in: is it live?"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+
+import httpx2
+import redis
+
+from service.credentials import Keyring, parse_access_token
+from service.store.keys import access_key, family_key
+from tests.cast import App
+from tests.conftest import SECRET_KEY, environment_of
+from tests.servers import RedisServer, running_service, start_redis, stop
+
+CONTENDERS = 60
+PLENTY = "1000000/minute"
+
+KEYRING = Keyring((SECRET_KEY.encode(),))
+
+
+class TakingTurns(httpx2.AsyncHTTPTransport):
+    """Sends each request to the next of the instances, over connections that are kept."""
+
+    def __init__(self, ports: Iterable[int]) -> None:
+        super().__init__(limits=httpx2.Limits(max_connections=400, max_keepalive_connections=400))
+        self._ports = cycle(ports)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        request.url = request.url.copy_with(port=next(self._ports))
+        return await super().handle_async_request(request)
+
+
+@dataclass(frozen=True)
+class FamilyRecord:
+    """What a race is decided by; the fields of lua/records.lua that a test asks for."""
+
+    head: int
+    spent: int
+    access_tokens: int
+
+
+@dataclass(frozen=True)
+class Arena:
+    """The two instances and a plain client of their Redis."""
+
+    ports: tuple[int, ...]
+    store: redis.Redis
+
+    def http(self) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(transport=TakingTurns(self.ports), base_url="http://127.0.0.1", timeout=30)
+
+    def clear(self) -> None:
+        """Forgets all but the registry, which alone lives for good."""
+        for key in self.store.scan_iter(count=1000):
+            if self.store.ttl(key) >= 0:
+                self.store.delete(key)
+
+    def knows_access_token(self, access_token: str) -> bool:
+        name = parse_access_token(access_token)
+        assert name is not None
+        return self.store.exists(access_key(name.shard, name.digest)) == 1
+
+    def find_family(self, refresh_token: str) -> FamilyRecord | None:
+        name = KEYRING.parse_refresh_token(refresh_token)
+        assert name is not None
+        record = self.store.get(family_key(name.shard, name.family_digest))
+        if record is None:
+            return None
+        line = str(record).split("\n")
+        return FamilyRecord(head=int(line[1]), spent=len(line[11].split()), access_tokens=len(line[13].split()))
+
+
+@contextmanager
+def running_arena(folder: Path, **variables: str) -> Iterator[Arena]:
+    """`variables` are environment variables of both instances."""
+    server = start_redis(folder)
+    try:
+        with two_instances(folder, server, variables) as ports, server.connect() as store:
+            yield Arena(ports, store)
+    finally:
+        stop(server.process)
+
+
+@contextmanager
+def two_instances(folder: Path, server: RedisServer, variables: dict[str, str]) -> Iterator[tuple[int, ...]]:
+    environment = environment_of(server, **variables)
+    with running_service(folder, environment) as first, running_service(folder, environment) as second:
+        yield first.port, second.port
+
+
+async def all_at_once(requests: Sequence[Awaitable[httpx2.Response]]) -> list[httpx2.Response]:
+    return list(await asyncio.gather(*requests))
+
+
+async def open_connections(http: httpx2.AsyncClient, count: int = CONTENDERS) -> None:
+    """So that what follows is a race of requests, not of handshakes."""
+    await all_at_once([http.get("/healthz") for _ in range(count)])
+
+
+async def patiently(ask: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
+    """Comes back when told so, as a well-behaved caller does: a busy machine may answer 503 with Retry-After."""
+    for _ in range(20):
+        response = await ask()
+        if response.status_code != 503:
+            break
+        await asyncio.sleep(float(response.headers["retry-after"]) * random.random())
+    return response
+
+
+async def is_live(arena: Arena, http: httpx2.AsyncClient, app: App, body: dict[str, str]) -> bool:
+    """Whether anything of a token response can still be used."""
+    if arena.knows_access_token(body["access_token"]):
+        return True
+    answer = await app.refresh(http, body["refresh_token"])
+    assert answer.status_code in (200, 400), answer.text
+    return answer.status_code == 200

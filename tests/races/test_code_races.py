@@ -1,0 +1,68 @@
+"""One code, many exchanges at once: one winner at most, and the others' attempts end what it won."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest
+
+from service.app import Parts
+from service.settings import load_settings
+from tests.cast import PHONE_APP, PHONE_CALLBACK, SHOP_CALLBACK, WEB_SHOP, App, assert_error, tokens_of
+from tests.conftest import SECRET_KEY, make_code
+from tests.races.arena import CONTENDERS, Arena, all_at_once, is_live
+
+ROUNDS = 4
+
+
+@pytest.fixture
+async def parts(arena: Arena) -> AsyncIterator[Parts]:
+    """To make codes as the consent page would."""
+    port = arena.store.connection_pool.connection_kwargs["port"]
+    url = f"redis://127.0.0.1:{port}/0"
+    parts = Parts(load_settings({"REDIS_URL": url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}), lambda: 0)
+    yield parts
+    await parts.close()
+
+
+@pytest.mark.clause(
+    "decided-i1-one-winner",
+    "decided-second-exchange-ends-family",
+    "6749-4.1.2-second-use-denied",
+    "6749-10.5-short-lived-single-use",
+    "6819-5.1.5.4-one-time-use",
+    "6819-5.2.1.1-derived-tokens-revoked",
+)
+@pytest.mark.parametrize(("app", "callback"), [(PHONE_APP, PHONE_CALLBACK), (WEB_SHOP, SHOP_CALLBACK)])
+async def test_of_many_exchanges_of_one_code_one_wins_at_most_and_the_rest_end_what_it_won(
+    arena: Arena, http: httpx2.AsyncClient, parts: Parts, app: App, callback: str
+) -> None:
+    for _ in range(ROUNDS):
+        code = await make_code(parts, app=app, redirect_uri=callback)
+
+        answers = await all_at_once([app.exchange(http, code, callback) for _ in range(CONTENDERS)])
+
+        won = [answer for answer in answers if answer.status_code == 200]
+        assert len(won) == 1
+        for answer in answers:
+            if answer is not won[0]:
+                assert_error(answer, 400, "invalid_grant")
+        assert not await is_live(arena, http, app, dict(tokens_of(won[0])))
+
+
+@pytest.mark.clause("decided-i1-one-winner", "decided-wrong-exchange-leaves-the-code")
+async def test_a_code_survives_many_exchanges_by_another_client_and_is_good_for_its_own(
+    arena: Arena, http: httpx2.AsyncClient, parts: Parts
+) -> None:
+    for place in (0, CONTENDERS // 2, CONTENDERS):
+        code = await make_code(parts)
+        requests = [WEB_SHOP.exchange(http, code, PHONE_CALLBACK) for _ in range(CONTENDERS)]
+        requests.insert(place, PHONE_APP.exchange(http, code, PHONE_CALLBACK))
+
+        answers = await all_at_once(requests)
+
+        tokens = tokens_of(answers.pop(place))
+        for answer in answers:
+            assert_error(answer, 400, "invalid_grant")
+        assert await is_live(arena, http, PHONE_APP, dict(tokens))

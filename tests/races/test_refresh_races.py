@@ -1,0 +1,81 @@
+"""One session in many hands at once: it never forks, and no generation is spent twice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import httpx2
+import pytest
+
+from tests.cast import ALICE, BOB, PHONE_APP, WEB_SHOP, App, tokens_of
+from tests.races.arena import CONTENDERS, KEYRING, Arena, all_at_once
+
+ROUNDS = 4
+TURNS = 4
+
+
+def generation_of(refresh_token: str) -> int:
+    parsed = KEYRING.parse_refresh_token(refresh_token)
+    assert parsed is not None
+    return parsed.generation
+
+
+@pytest.mark.clause("decided-i1-one-winner", "decided-i2-one-head", "decided-replay-gets-the-head")
+@pytest.mark.parametrize("app", [PHONE_APP, WEB_SHOP])
+async def test_one_refresh_token_presented_by_many_gives_all_of_them_the_same_next_one(
+    arena: Arena, http: httpx2.AsyncClient, app: App
+) -> None:
+    refresh_token = tokens_of(await app.log_in(http, ALICE))["refresh_token"]
+    for spent in range(1, ROUNDS + 1):
+        answers = await all_at_once([app.refresh(http, refresh_token) for _ in range(CONTENDERS)])
+
+        bodies = [tokens_of(answer) for answer in answers]
+        assert len({body["refresh_token"] for body in bodies}) == 1
+        assert len({body["access_token"] for body in bodies}) == CONTENDERS
+        refresh_token = bodies[0]["refresh_token"]
+        family = arena.find_family(refresh_token)
+        assert family is not None
+        assert spent + 1 == family.head == generation_of(refresh_token)
+        assert spent == family.spent
+        assert family.access_tokens == min(100, 1 + spent * CONTENDERS)
+
+
+@pytest.mark.clause("decided-i2-one-head", "decided-replay-of-an-older-generation")
+async def test_a_session_that_many_refresh_again_and_again_stays_one_session(
+    arena: Arena, http: httpx2.AsyncClient
+) -> None:
+    """Each of them presents the newest token that it has heard of, which may be old by then."""
+    first = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
+
+    async def refresh_again_and_again() -> list[str]:
+        known = [first]
+        for _ in range(TURNS):
+            await asyncio.sleep(random.random() / 50)
+            known.append(tokens_of(await PHONE_APP.refresh(http, known[-1]))["refresh_token"])
+        return known
+
+    heard = await asyncio.gather(*(refresh_again_and_again() for _ in range(CONTENDERS)))
+
+    refresh_tokens = {refresh_token for known in heard for refresh_token in known}
+    newest = max(refresh_tokens, key=generation_of)
+    family = arena.find_family(newest)
+    assert family is not None
+    assert family.head == generation_of(newest) == len(refresh_tokens)
+    assert sorted(generation_of(refresh_token) for refresh_token in refresh_tokens) == [*range(1, family.head + 1)]
+    after = await all_at_once([PHONE_APP.refresh(http, refresh_token) for refresh_token in [newest, *refresh_tokens]])
+    assert len({tokens_of(answer)["refresh_token"] for answer in after}) == 1
+
+
+@pytest.mark.clause("decided-access-tokens-per-family", "decided-i3-constant-memory")
+async def test_however_many_refresh_at_once_a_family_keeps_a_hundred_access_tokens(
+    arena: Arena, http: httpx2.AsyncClient
+) -> None:
+    refresh_token = tokens_of(await PHONE_APP.log_in(http, BOB))["refresh_token"]
+    for _ in range(3):
+        await all_at_once([PHONE_APP.refresh(http, refresh_token) for _ in range(CONTENDERS)])
+
+    family = arena.find_family(refresh_token)
+    assert family is not None
+    assert family.access_tokens == 100
+    assert len(list(arena.store.scan_iter("access:*", count=1000))) == 100

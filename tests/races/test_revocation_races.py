@@ -1,0 +1,148 @@
+"""Logging out while everything is under way: once the answer is sent, nothing that it covers lives or can be made."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import httpx2
+import pytest
+
+from tests.cast import ALICE, BOB, MADE_SECRET, PHONE_APP, WEB_SHOP, App, Person, assert_error, revoke_all, tokens_of
+from tests.races.arena import CONTENDERS, Arena, all_at_once, is_live
+
+APPS = (PHONE_APP, WEB_SHOP, MADE_SECRET, PHONE_APP)
+PLACES = (0, 5, CONTENDERS // 4, CONTENDERS // 2, 3 * CONTENDERS // 4, CONTENDERS)
+"""Where among the refreshes the revocation stands: each is another interleaving."""
+
+Session = tuple[App, dict[str, str]]
+
+
+async def log_in(http: httpx2.AsyncClient, app: App, person: Person = ALICE) -> Session:
+    return app, dict(tokens_of(await app.log_in(http, person)))
+
+
+def refresh_all(http: httpx2.AsyncClient, sessions: Sequence[Session]) -> list[asyncio.Task[httpx2.Response]]:
+    turns = [sessions[i % len(sessions)] for i in range(CONTENDERS)]
+    return [asyncio.ensure_future(app.refresh(http, body["refresh_token"])) for app, body in turns]
+
+
+def find_handed_out(sessions: Sequence[Session], answers: Sequence[httpx2.Response]) -> list[Session]:
+    """All that the users hold afterwards: what they had, and what the refreshes gave them."""
+    for answer in answers:
+        if answer.status_code != 200:
+            assert_error(answer, 400, "invalid_grant")
+    given = [
+        (sessions[i % len(sessions)][0], dict(tokens_of(answer)))
+        for i, answer in enumerate(answers)
+        if answer.status_code == 200
+    ]
+    return [*sessions, *given]
+
+
+async def find_live(arena: Arena, http: httpx2.AsyncClient, sessions: Sequence[Session]) -> list[Session]:
+    return [(app, body) for app, body in sessions if await is_live(arena, http, app, body)]
+
+
+@pytest.mark.clause(
+    "decided-i7-revocation-is-final",
+    "decided-revoke-all-covers",
+    "decided-revoke-all-later-tokens-live",
+    "decided-grace-does-not-revive",
+    "spec-4.4-all-tokens",
+    "spec-3-revoke-all",
+    "6819-5.2.2.4-revocation",
+)
+@pytest.mark.parametrize("place", PLACES)
+async def test_nothing_survives_a_revoke_all_amid_refreshes_of_all_sessions(
+    arena: Arena, http: httpx2.AsyncClient, place: int
+) -> None:
+    of_bob = await log_in(http, PHONE_APP, BOB)
+    sessions = [await log_in(http, app) for app in APPS]
+
+    requests = refresh_all(http, sessions)
+    requests.insert(place, asyncio.ensure_future(revoke_all(http, sessions[0][1]["access_token"])))
+    revoked = await requests.pop(place)
+    later = await log_in(http, PHONE_APP)
+    answers = [await request for request in requests]
+
+    assert revoked.status_code == 200
+    assert not await find_live(arena, http, find_handed_out(sessions, answers))
+    for session in (of_bob, later):
+        assert arena.knows_access_token(session[1]["access_token"])
+        assert (await session[0].refresh(http, session[1]["refresh_token"])).status_code == 200
+
+
+@pytest.mark.clause("decided-i7-revocation-is-final", "decided-revoke-all-covers", "spec-4.4-all-tokens")
+async def test_a_revoke_all_by_everybody_at_once_leaves_nothing_and_refuses_whoever_comes_too_late(
+    arena: Arena, http: httpx2.AsyncClient
+) -> None:
+    for _ in range(3):
+        sessions = [await log_in(http, app) for app in APPS]
+        turns = [sessions[i % len(sessions)] for i in range(CONTENDERS)]
+
+        answers = await all_at_once([revoke_all(http, body["access_token"]) for _, body in turns])
+
+        assert {200, 401} >= {answer.status_code for answer in answers}
+        assert 200 in {answer.status_code for answer in answers}
+        assert not await find_live(arena, http, sessions)
+        assert not list(arena.store.scan_iter("revoked:*"))
+
+
+@pytest.mark.clause("decided-revoke-all-later-tokens-live", "decided-i7-revocation-is-final")
+async def test_of_logins_amid_a_revoke_all_each_lives_wholly_or_is_dead_wholly(
+    arena: Arena, http: httpx2.AsyncClient
+) -> None:
+    """Which of the two is a matter of which came first; one that begins after the answer always lives."""
+    session = await log_in(http, PHONE_APP)
+    logins = [asyncio.ensure_future(MADE_SECRET.log_in(http, ALICE)) for _ in range(20)]
+    revoked = asyncio.ensure_future(revoke_all(http, session[1]["access_token"]))
+
+    assert (await revoked).status_code == 200
+    later = dict(tokens_of(await MADE_SECRET.log_in(http, ALICE)))
+    amid = [dict(tokens_of(await login)) for login in logins if (await login).status_code == 200]
+    for body in amid:
+        had_access = arena.knows_access_token(body["access_token"])
+        assert had_access == ((await MADE_SECRET.refresh(http, body["refresh_token"])).status_code == 200)
+    assert await is_live(arena, http, MADE_SECRET, later)
+    assert not await is_live(arena, http, *session)
+
+
+@pytest.mark.clause(
+    "decided-i7-revocation-is-final",
+    "decided-revoke-any-generation",
+    "decided-grace-does-not-revive",
+    "7009-2.1-immediate",
+)
+@pytest.mark.parametrize("place", PLACES)
+async def test_nothing_of_a_session_survives_its_revocation_amid_its_refreshes(
+    arena: Arena, http: httpx2.AsyncClient, place: int
+) -> None:
+    other = await log_in(http, WEB_SHOP)
+    session = await log_in(http, WEB_SHOP)
+
+    requests = refresh_all(http, [session])
+    requests.insert(place, asyncio.ensure_future(WEB_SHOP.revoke(http, session[1]["refresh_token"])))
+    revoked = await requests.pop(place)
+    answers = [await request for request in requests]
+
+    assert revoked.status_code == 200
+    assert not await find_live(arena, http, find_handed_out([session], answers))
+    assert arena.find_family(session[1]["refresh_token"]) is None
+    assert await is_live(arena, http, *other)
+
+
+@pytest.mark.clause("7009-2.1-immediate", "decided-revoke-access-token-alone", "spec-3-revoke-invalidates")
+async def test_an_access_token_that_many_revoke_amid_refreshes_is_dead_and_takes_nothing_along(
+    arena: Arena, http: httpx2.AsyncClient
+) -> None:
+    for _ in range(3):
+        app, body = await log_in(http, PHONE_APP)
+        refreshes = refresh_all(http, [(app, body)])
+
+        answers = await all_at_once([app.revoke(http, body["access_token"]) for _ in range(CONTENDERS)])
+
+        assert {200} == {answer.status_code for answer in answers}
+        assert not arena.knows_access_token(body["access_token"])
+        for refresh in refreshes:
+            assert arena.knows_access_token(tokens_of(await refresh)["access_token"])
