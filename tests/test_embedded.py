@@ -16,6 +16,7 @@ import redis
 
 from service.store import data_folder, server_binary
 from service.store.embedded import EmbeddedStore, FolderRefused, NoServerBinary, StoreFailed, socket_path
+from service.store.server_binary import Release, choose_server, parse_release
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 PATIENCE_SECONDS = 30
@@ -227,21 +228,55 @@ def fake_server(folder: Path, name: str, says: str) -> Path:
 def test_the_machines_own_server_is_preferred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = fake_server(tmp_path, "redis-server", "Redis server v=6.2.0 sha=0")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert server_binary.find_server_binary() == str(own)
+    assert choose_server() == (str(own), Release("redis", (6, 2, 0)))
 
 
 @pytest.mark.parametrize("says", ["Redis server v=6.0.16 sha=0", "command not found"])
 def test_a_server_that_is_too_old_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str) -> None:
     old = fake_server(tmp_path, "redis-server", says)
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = server_binary.find_server_binary()
-    assert found != str(old)
-    assert server_binary.server_version(found) is not None
+    path, release = choose_server()
+    assert path != str(old)
+    assert release.is_supported
 
 
 def test_without_any_server_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_server(tmp_path, "redis-server", "Redis server v=5.0.7 sha=0")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(server_binary, "_wheel_binary", lambda: None)
-    with pytest.raises(NoServerBinary, match=r"set REDIS_URL; found only .*\(5\.0\.7\)"):
-        server_binary.find_server_binary()
+    with pytest.raises(NoServerBinary, match=r"set REDIS_URL; found only .*\(redis 5\.0\.7\)"):
+        choose_server()
+
+
+def test_a_server_installed_later_does_not_take_over_data_that_it_cannot_read(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    data_dir = tmp_path / "data"
+    store = start(data_dir)
+    with connect(store) as client:
+        client.set("session", "alive")
+    store.stop()
+    (tmp_path / "bin").mkdir()
+    fake_server(tmp_path / "bin", "redis-server", "Redis server v=7.0.15 sha=0")
+    with connect(start(data_dir)) as client:
+        assert client.get("session") == "alive"
+
+
+@pytest.mark.parametrize(
+    ("server", "data_of", "reads"),
+    [
+        ("redis 7.0.15", None, True),
+        ("redis 7.0.15", "redis 7.0.20", True),
+        ("redis 7.0.15", "redis 6.2.14", True),
+        ("redis 6.2.14", "redis 7.0.15", False),
+        ("valkey 9.1.2", "redis 7.0.15", True),
+        ("valkey 9.1.2", "redis 7.4.0", False),
+        ("redis 8.0.0", "valkey 7.2.5", False),
+        ("valkey 8.0.1", "valkey 9.1.2", False),
+    ],
+)
+def test_a_server_reads_what_none_later_than_itself_wrote(server: str, data_of: str | None, reads: bool) -> None:
+    release = parse_release(server)
+    assert release is not None
+    assert release.reads_data_of(parse_release(data_of) if data_of else None) is reads

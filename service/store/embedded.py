@@ -17,7 +17,7 @@ from pathlib import Path
 import structlog
 
 from service.store.data_folder import FolderRefused, hold_lock, make_private, make_secret_key, socket_path
-from service.store.server_binary import NoServerBinary, find_server_binary
+from service.store.server_binary import NoServerBinary, Release, choose_server, parse_release
 from service.store.server_process import STOPPING_SECONDS, ServerProcess, StoreFailed
 
 __all__ = ["EmbeddedStore", "FolderRefused", "NoServerBinary", "StoreFailed", "socket_path"]
@@ -113,9 +113,9 @@ class EmbeddedStore:
             log.info("embedded store is back")
 
     def _start_server(self) -> None:
-        binary = find_server_binary()
         lock = self._hold_store_lock()
         try:
+            binary, release = choose_server(self._data_of())
             with self._changing:
                 if self._stopping.is_set():
                     return
@@ -123,6 +123,18 @@ class EmbeddedStore:
         finally:
             os.close(lock)
         self._server.wait_until_ready()
+        self._release_file.write_text(f"{release}\n")
+
+    def _data_of(self) -> Release | None:
+        """Who wrote what is in the folder; None where nobody did, or we cannot tell."""
+        try:
+            return parse_release(self._release_file.read_text())
+        except OSError:
+            return None
+
+    @property
+    def _release_file(self) -> Path:
+        return self.data_dir / "store.release"
 
     def _hold_store_lock(self) -> int:
         """This lock the server holds itself, so that after a kill -9 of ours the next start waits for its end."""
