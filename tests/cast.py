@@ -8,6 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import httpx2
+import redis
+
+from service.credentials import parse_access_token
+from service.store.keys import access_key
 
 TOKEN = "/oauth2/v1/token"
 REVOKE = "/oauth2/v1/revoke"
@@ -48,8 +52,7 @@ class App:
         self, http: httpx2.AsyncClient, person: Person, scope: str = "realm:main role:enduser"
     ) -> httpx2.Response:
         """The password grant."""
-        form = {"grant_type": "password", "username": person.username, "password": person.password, "scope": scope}
-        return await http.post(TOKEN, data=self.credentials | form)
+        return await http.post(TOKEN, data=self.credentials | login_form(person, scope))
 
     async def refresh(self, http: httpx2.AsyncClient, refresh_token: str, **extra: str) -> httpx2.Response:
         form = {"grant_type": "refresh_token", "refresh_token": refresh_token}
@@ -73,6 +76,11 @@ PHONE_CALLBACK = "http://127.0.0.1:9000/callback"
 SHOP_CALLBACK = "https://shop.example/callback"
 
 
+def login_form(person: Person, scope: str = "realm:main role:enduser") -> dict[str, str]:
+    """The password grant without the client."""
+    return {"grant_type": "password", "username": person.username, "password": person.password, "scope": scope}
+
+
 def basic(client_id: str, client_secret: str) -> dict[str, str]:
     return {"Authorization": "Basic " + b64encode(f"{client_id}:{client_secret}".encode()).decode()}
 
@@ -90,6 +98,12 @@ def tokens_of(response: httpx2.Response) -> Mapping[str, str]:
     assert response.status_code == 200, response.text
     body: Mapping[str, str] = json.loads(response.content)
     return body
+
+
+def is_live(store: redis.Redis, access_token: str) -> bool:
+    """Whether whoever looks the access token up in Redis finds it."""
+    name = parse_access_token(access_token)
+    return name is not None and store.exists(access_key(name.shard, name.digest)) == 1
 
 
 def assert_error(response: httpx2.Response, status: int, error: str) -> None:

@@ -1,15 +1,197 @@
-"""The password grant over HTTP."""
+"""The password grant over HTTP: a user's name and password for tokens."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import httpx2
+import msgspec
 import pytest
 
-from tests.cast import ALICE, PHONE_APP, tokens_of
+from service.app import Parts
+from service.protocol.user import identify_user
+from tests.cast import (
+    ALICE,
+    BOB,
+    GATEWAY,
+    METER,
+    PHONE_APP,
+    READER,
+    TOKEN,
+    WEB_SHOP,
+    Person,
+    assert_error,
+    login_form,
+    tokens_of,
+)
 
 
-@pytest.mark.clause("6749-4.3.3-token-response", "spec-4.2-password-grant")
+@pytest.mark.clause(
+    "6749-4.3.3-token-response",
+    "spec-4.2-password-grant",
+    "spec-5.2-user-by-password-grant",
+    "spec-1-authenticates-and-issues",
+    "spec-4.2-password-email",
+)
 async def test_a_user_gets_tokens_for_the_right_password(http: httpx2.AsyncClient) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
 
     assert tokens["scope"] == "realm:main role:enduser"
+    assert tokens["access_token"] != tokens["refresh_token"]
+
+
+@pytest.mark.clause("spec-2.2-realm-main", "6749-4.3.2-password-validated", "spec-2.3-user-record")
+async def test_every_user_of_realm_main_has_a_password_of_their_own(http: httpx2.AsyncClient) -> None:
+    assert (await PHONE_APP.log_in(http, BOB)).status_code == 200
+    assert_error(await PHONE_APP.log_in(http, replace(BOB, password=ALICE.password)), 400, "invalid_grant")
+
+
+@pytest.mark.clause("decided-user-names-ascii-folded")
+@pytest.mark.parametrize("username", ["ALICE@EXAMPLE.COM", "Alice@example.com"])
+async def test_the_case_of_ascii_letters_in_a_user_name_makes_no_difference(
+    http: httpx2.AsyncClient, username: str
+) -> None:
+    assert (await PHONE_APP.log_in(http, replace(ALICE, username=username))).status_code == 200
+
+
+@pytest.mark.clause("decided-user-names-ascii-folded")
+async def test_a_name_that_was_registered_with_capitals_is_found_without_them(http: httpx2.AsyncClient) -> None:
+    meter = replace(METER, username="meter@example.com")
+
+    assert (await PHONE_APP.log_in(http, meter, "realm:main role:device")).status_code == 200
+
+
+@pytest.mark.clause("decided-user-names-ascii-folded")
+@pytest.mark.parametrize("username", ["al\u0131ce@example.com", "al\u0130ce@example.com", "\uff41lice@example.com"])
+async def test_letters_that_only_unicode_folds_together_are_other_users(
+    http: httpx2.AsyncClient, username: str
+) -> None:
+    assert_error(await PHONE_APP.log_in(http, replace(ALICE, username=username)), 400, "invalid_grant")
+
+
+@pytest.mark.parametrize("username", [" alice@example.com", "alice@example.com ", "alice"])
+async def test_a_user_name_is_not_trimmed_or_completed(http: httpx2.AsyncClient, username: str) -> None:
+    assert_error(await PHONE_APP.log_in(http, replace(ALICE, username=username)), 400, "invalid_grant")
+
+
+@pytest.mark.clause("6749-5.2-invalid-grant", "decided-invalid-grant-400", "6749-4.3.2-password-validated")
+@pytest.mark.parametrize(
+    "password",
+    [
+        "wrong",
+        "Correct horse battery staple",
+        "correct horse battery staple ",
+        "correct+horse+battery+staple",
+        "x" * 5000,
+    ],
+)
+async def test_a_wrong_password_is_invalid_grant(http: httpx2.AsyncClient, password: str) -> None:
+    assert_error(await PHONE_APP.log_in(http, replace(ALICE, password=password)), 400, "invalid_grant")
+
+
+@pytest.mark.clause("decided-unknown-user-costs-the-same")
+async def test_an_unknown_user_is_answered_in_the_words_of_a_wrong_password(http: httpx2.AsyncClient) -> None:
+    wrong = await PHONE_APP.log_in(http, replace(ALICE, password="wrong"))
+    unknown = await PHONE_APP.log_in(http, Person("nobody@example.com", "wrong"))
+
+    assert wrong.content == unknown.content
+    assert (400, wrong.headers) == (unknown.status_code, unknown.headers)
+
+
+@pytest.mark.clause("decided-disabled-user")
+async def test_a_disabled_user_is_answered_like_a_wrong_password(http: httpx2.AsyncClient, parts: Parts) -> None:
+    wrong = await PHONE_APP.log_in(http, replace(ALICE, password="wrong"))
+    alice = await parts.registry.find_user(identify_user("main", ALICE.username))
+    assert alice is not None
+    await parts.registry.put_users([msgspec.structs.replace(alice, disabled=True)])
+
+    disabled = await PHONE_APP.log_in(http, ALICE)
+
+    assert (400, wrong.content) == (disabled.status_code, disabled.content)
+
+
+@pytest.mark.clause("decided-user-scope-after-password", "spec-5.4-scope-selects", "6819-5.1.5.1-limited-scope")
+async def test_a_role_that_the_user_lacks_is_told_only_after_the_right_password(http: httpx2.AsyncClient) -> None:
+    scope = "realm:main role:organisation"
+
+    assert_error(await PHONE_APP.log_in(http, BOB, scope), 400, "invalid_scope")
+    assert_error(await PHONE_APP.log_in(http, replace(BOB, password="wrong"), scope), 400, "invalid_grant")
+
+
+@pytest.mark.clause("decided-client-scope", "6749-10.3-client-limits-scope", "6819-5.1.5.1-limited-scope")
+async def test_a_role_that_the_client_lacks_is_told_without_a_look_at_the_password(http: httpx2.AsyncClient) -> None:
+    scope = "realm:main role:organisation"
+
+    assert_error(await WEB_SHOP.log_in(http, ALICE, scope), 400, "invalid_scope")
+    assert_error(await WEB_SHOP.log_in(http, replace(ALICE, password="wrong"), scope), 400, "invalid_scope")
+
+
+@pytest.mark.clause("decided-reserved-roles", "spec-2.2-roles")
+async def test_a_device_needs_the_listing_of_client_and_user_alike(http: httpx2.AsyncClient) -> None:
+    scope = "realm:main role:device"
+
+    assert tokens_of(await PHONE_APP.log_in(http, METER, scope))["scope"] == scope
+    assert_error(await PHONE_APP.log_in(http, ALICE, scope), 400, "invalid_scope")
+    assert_error(await WEB_SHOP.log_in(http, METER, scope), 400, "invalid_scope")
+
+
+@pytest.mark.clause("decided-reserved-roles")
+async def test_an_orderer_needs_the_listing_of_the_client(http: httpx2.AsyncClient) -> None:
+    assert_error(await PHONE_APP.log_in(http, ALICE, "realm:main role:orderer"), 400, "invalid_scope")
+
+
+@pytest.mark.clause("decided-realm-without-login", "spec-2.2-realms")
+async def test_a_realm_without_a_login_is_refused_cleanly(http: httpx2.AsyncClient) -> None:
+    assert_error(await PHONE_APP.log_in(http, ALICE, "realm:cep role:enduser"), 400, "invalid_scope")
+
+
+@pytest.mark.clause("spec-1-password-not-for-third-parties", "6749-10.7-password-grant-rare")
+@pytest.mark.clause("6749-5.2-unauthorized-client", "decided-unauthorized-client-400")
+async def test_a_client_without_the_password_grant_cannot_use_it(http: httpx2.AsyncClient) -> None:
+    assert_error(await GATEWAY.log_in(http, ALICE), 400, "unauthorized_client")
+
+
+@pytest.mark.clause("spec-1-short-access-long-refresh", "decided-refresh-needs-the-grant")
+@pytest.mark.clause("6819-5.2.2.1-restricted-issuance", "6749-5.2-unauthorized-client")
+async def test_a_refresh_token_comes_always_but_is_used_only_with_the_grant(http: httpx2.AsyncClient) -> None:
+    tokens = tokens_of(await READER.log_in(http, ALICE))
+
+    assert_error(await READER.refresh(http, tokens["refresh_token"]), 400, "unauthorized_client")
+
+
+@pytest.mark.clause("6749-4.3.2-username-required", "6749-4.3.2-password-required", "6749-5.2-invalid-request")
+@pytest.mark.parametrize("name", ["username", "password"])
+async def test_a_login_without_name_or_password_is_invalid_request(http: httpx2.AsyncClient, name: str) -> None:
+    form = PHONE_APP.credentials | login_form(ALICE)
+
+    response = await http.post(TOKEN, data={key: value for key, value in form.items() if key != name})
+
+    assert_error(response, 400, "invalid_request")
+
+
+@pytest.mark.clause("6749-a.15-username-characters", "6749-a.16-password-characters", "6749-10.14-input-validated")
+@pytest.mark.parametrize("character", ["\n", "\r", "\x00", "\x1b", "\x7f", "\ufffe"], ids=repr)
+async def test_a_control_character_in_name_or_password_is_invalid_request(
+    http: httpx2.AsyncClient, character: str
+) -> None:
+    name = replace(ALICE, username=f"alice{character}@example.com")
+    password = replace(ALICE, password=f"correct horse{character}battery staple")
+
+    assert_error(await PHONE_APP.log_in(http, name), 400, "invalid_request")
+    assert_error(await PHONE_APP.log_in(http, password), 400, "invalid_request")
+
+
+@pytest.mark.clause("6749-3.3-omitted-scope", "6749-5.2-invalid-scope", "decided-invalid-scope-400")
+async def test_a_login_without_a_scope_is_invalid_scope(http: httpx2.AsyncClient) -> None:
+    form = PHONE_APP.credentials | login_form(ALICE)
+
+    response = await http.post(TOKEN, data={key: value for key, value in form.items() if key != "scope"})
+
+    assert_error(response, 400, "invalid_scope")
+
+
+@pytest.mark.clause(
+    "6749-4.3.2-client-authenticates", "spec-4.2-secret-supplied", "6749-2.2-identifier-alone-is-no-proof"
+)
+async def test_a_client_with_a_secret_sends_it_with_a_password(http: httpx2.AsyncClient) -> None:
+    assert_error(await replace(WEB_SHOP, client_secret=None).log_in(http, ALICE), 401, "invalid_client")

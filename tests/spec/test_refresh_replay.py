@@ -1,0 +1,196 @@
+"""Spent refresh tokens over HTTP: a retry is safe inside the grace, and theft after it."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+import redis
+
+from tests.cast import ALICE, PHONE_APP, WEB_SHOP, assert_error, is_live, tokens_of
+from tests.conftest import Clock, MakeSettings, serving
+
+
+def family_key(store: redis.Redis) -> str:
+    """The key of the only family there is."""
+    (key,) = store.scan_iter("family:*")
+    return str(key)
+
+
+@pytest.mark.clause("spec-3-replay-in-grace", "spec-4.2-refresh-grace", "decided-replay-gets-the-head")
+async def test_a_retry_gets_the_same_successor_and_an_access_token_of_its_own(
+    http: httpx2.AsyncClient, clock: Clock, store: redis.Redis
+) -> None:
+    first = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    second = tokens_of(await PHONE_APP.refresh(http, first["refresh_token"]))
+    clock.advance(290)
+
+    retried = tokens_of(await PHONE_APP.refresh(http, first["refresh_token"]))
+
+    assert retried["refresh_token"] == second["refresh_token"]
+    assert retried["access_token"] not in (first["access_token"], second["access_token"])
+    assert is_live(store, second["access_token"])
+    assert is_live(store, retried["access_token"])
+
+
+@pytest.mark.clause("decided-replay-gets-the-head", "decided-i2-one-head")
+async def test_a_replay_spends_nothing(http: httpx2.AsyncClient) -> None:
+    first = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    second = tokens_of(await PHONE_APP.refresh(http, first["refresh_token"]))
+    for _ in range(5):
+        await PHONE_APP.refresh(http, first["refresh_token"])
+
+    third = tokens_of(await PHONE_APP.refresh(http, second["refresh_token"]))
+
+    assert third["refresh_token"] not in (first["refresh_token"], second["refresh_token"])
+
+
+@pytest.mark.clause("decided-replay-of-an-older-generation", "decided-i2-one-head")
+async def test_any_generation_spent_within_the_grace_is_answered_with_the_newest(http: httpx2.AsyncClient) -> None:
+    spent = [tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]]
+    for _ in range(4):
+        spent.append(tokens_of(await PHONE_APP.refresh(http, spent[-1]))["refresh_token"])
+    newest = spent.pop()
+
+    answered = [tokens_of(await PHONE_APP.refresh(http, old))["refresh_token"] for old in spent]
+
+    assert answered == [newest] * 4
+
+
+@pytest.mark.clause("decided-late-replay-ends-family", "6819-5.2.2.3-reuse-ends-family", "6749-10.4-abuse-detected")
+@pytest.mark.clause("spec-8-refresh-once", "spec-8-grace-five-minutes", "decided-grace-end-exclusive")
+async def test_a_replay_at_the_end_of_the_grace_ends_the_family(
+    http: httpx2.AsyncClient, clock: Clock, store: redis.Redis
+) -> None:
+    first = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    second = tokens_of(await PHONE_APP.refresh(http, first["refresh_token"]))
+    clock.advance(300)
+
+    assert_error(await PHONE_APP.refresh(http, first["refresh_token"]), 400, "invalid_grant")
+    assert_error(await PHONE_APP.refresh(http, second["refresh_token"]), 400, "invalid_grant")
+    assert not is_live(store, first["access_token"])
+    assert not is_live(store, second["access_token"])
+
+
+@pytest.mark.clause("decided-grace-from-first-use", "spec-3-replay-in-grace", "spec-8-grace-five-minutes")
+async def test_no_replay_moves_the_grace(http: httpx2.AsyncClient, clock: Clock) -> None:
+    first = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    await PHONE_APP.refresh(http, first["refresh_token"])
+    for _ in range(2):
+        clock.advance(145)
+        assert (await PHONE_APP.refresh(http, first["refresh_token"])).status_code == 200
+    clock.advance(10)
+
+    assert_error(await PHONE_APP.refresh(http, first["refresh_token"]), 400, "invalid_grant")
+
+
+async def test_the_grace_is_not_counted_in_whole_seconds(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_REFRESH_GRACE="60.25"), clock) as http:
+        first = tokens_of(await PHONE_APP.log_in(http, ALICE))
+        await PHONE_APP.refresh(http, first["refresh_token"])
+        clock.advance(60.25)
+
+        assert_error(await PHONE_APP.refresh(http, first["refresh_token"]), 400, "invalid_grant")
+
+
+async def test_every_generation_has_a_grace_of_its_own(http: httpx2.AsyncClient, clock: Clock) -> None:
+    first = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    second = tokens_of(await PHONE_APP.refresh(http, first["refresh_token"]))
+    clock.advance(200)
+    third = tokens_of(await PHONE_APP.refresh(http, second["refresh_token"]))
+    clock.advance(200)
+
+    assert tokens_of(await PHONE_APP.refresh(http, second["refresh_token"]))["refresh_token"] == third["refresh_token"]
+    assert_error(await PHONE_APP.refresh(http, first["refresh_token"]), 400, "invalid_grant")
+
+
+@pytest.mark.clause("decided-late-replay-ends-family", "6749-10.4-abuse-detected")
+async def test_an_ancestor_is_recognised_however_many_generations_ago_it_was(
+    http: httpx2.AsyncClient, clock: Clock
+) -> None:
+    first = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
+    head = first
+    for _ in range(150):
+        head = tokens_of(await PHONE_APP.refresh(http, head))["refresh_token"]
+    clock.advance(300)
+
+    assert_error(await PHONE_APP.refresh(http, first), 400, "invalid_grant")
+    assert_error(await PHONE_APP.refresh(http, head), 400, "invalid_grant")
+
+
+@pytest.mark.clause("decided-late-replay-ends-family")
+async def test_a_late_replay_leaves_the_users_other_sessions_alone(http: httpx2.AsyncClient, clock: Clock) -> None:
+    other = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    first = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    await PHONE_APP.refresh(http, first["refresh_token"])
+    clock.advance(300)
+    await PHONE_APP.refresh(http, first["refresh_token"])
+
+    assert (await PHONE_APP.refresh(http, other["refresh_token"])).status_code == 200
+
+
+@pytest.mark.clause("decided-spent-times-kept-coarser")
+async def test_of_more_spends_than_are_noted_each_still_has_its_whole_grace(
+    http: httpx2.AsyncClient, clock: Clock, store: redis.Redis
+) -> None:
+    spent = [tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]]
+    for _ in range(80):
+        spent.append(tokens_of(await PHONE_APP.refresh(http, spent[-1]))["refresh_token"])
+        clock.advance(2)
+    newest = spent.pop()
+    noted = str(store.get(family_key(store))).split("\n")[11].split(" ")
+
+    answered = {tokens_of(await PHONE_APP.refresh(http, old))["refresh_token"] for old in spent}
+
+    assert {newest} == answered
+    assert len(noted) == 64
+
+
+@pytest.mark.clause("decided-foreign-client-harms-nothing", "6749-6-token-of-this-client", "6749-10.4-bound-to-client")
+@pytest.mark.clause("6749-10.4-binding-verified", "6819-5.1.5.8-bound-to-client", "6819-5.2.2.2-bound-to-client-id")
+async def test_another_client_can_neither_use_nor_end_a_family(
+    http: httpx2.AsyncClient, clock: Clock, store: redis.Redis
+) -> None:
+    first = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    second = tokens_of(await PHONE_APP.refresh(http, first["refresh_token"]))
+    clock.advance(300)
+    before = store.get(family_key(store))
+
+    assert_error(await WEB_SHOP.refresh(http, first["refresh_token"]), 400, "invalid_grant")
+    assert_error(await WEB_SHOP.refresh(http, second["refresh_token"]), 400, "invalid_grant")
+    assert before == store.get(family_key(store))
+    assert (await PHONE_APP.refresh(http, second["refresh_token"])).status_code == 200
+
+
+@pytest.mark.clause("decided-generation-ahead-of-redis", "decided-i10-outage-is-not-theft")
+async def test_a_family_goes_on_from_a_token_that_redis_has_forgotten(
+    http: httpx2.AsyncClient, store: redis.Redis
+) -> None:
+    tokens = [tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]]
+    store.copy(family_key(store), "before the failover")
+    for _ in range(3):
+        tokens.append(tokens_of(await PHONE_APP.refresh(http, tokens[-1]))["refresh_token"])
+    store.copy("before the failover", family_key(store), replace=True)
+
+    recovered = tokens_of(await PHONE_APP.refresh(http, tokens[-1]))["refresh_token"]
+    retried = [tokens_of(await PHONE_APP.refresh(http, old))["refresh_token"] for old in tokens]
+
+    assert recovered not in tokens
+    assert retried == [recovered] * 4
+
+
+@pytest.mark.clause("decided-generation-ahead-of-redis")
+async def test_lost_generations_are_replays_once_a_grace_has_passed(
+    http: httpx2.AsyncClient, store: redis.Redis, clock: Clock
+) -> None:
+    first = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
+    store.copy(family_key(store), "before the failover")
+    second = tokens_of(await PHONE_APP.refresh(http, first))["refresh_token"]
+    third = tokens_of(await PHONE_APP.refresh(http, second))["refresh_token"]
+    store.copy("before the failover", family_key(store), replace=True)
+    recovered = tokens_of(await PHONE_APP.refresh(http, third))["refresh_token"]
+    clock.advance(300)
+
+    assert_error(await PHONE_APP.refresh(http, second), 400, "invalid_grant")
+    assert_error(await PHONE_APP.refresh(http, recovered), 400, "invalid_grant")

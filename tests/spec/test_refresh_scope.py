@@ -1,0 +1,97 @@
+"""Scope at a refresh over HTTP: it may narrow the access token, and never widens anything."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+
+from service.app import Parts
+from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, assert_error, tokens_of
+from tests.conftest import make_code
+
+WIDE = "realm:main role:enduser role:organisation"
+
+
+async def make_wide_session(http: httpx2.AsyncClient, parts: Parts) -> str:
+    """A refresh token for two roles, which only a code can give."""
+    code = await make_code(parts, scope=WIDE)
+    return tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["refresh_token"]
+
+
+@pytest.mark.clause("6749-6-scope-omitted", "6749-3.3-granted-scope-told")
+async def test_without_a_scope_a_refresh_gives_what_was_granted_first(http: httpx2.AsyncClient, parts: Parts) -> None:
+    refresh_token = await make_wide_session(http, parts)
+
+    assert tokens_of(await PHONE_APP.refresh(http, refresh_token))["scope"] == WIDE
+    assert tokens_of(await PHONE_APP.refresh(http, refresh_token, scope=""))["scope"] == WIDE
+
+
+@pytest.mark.clause("decided-narrowing-keeps-the-grant", "6749-6-new-token-same-scope", "spec-2.1-final-scope")
+async def test_a_scope_narrows_the_access_token_and_not_the_family(http: httpx2.AsyncClient, parts: Parts) -> None:
+    narrow = "realm:main role:organisation"
+    refresh_token = await make_wide_session(http, parts)
+
+    narrowed = tokens_of(await PHONE_APP.refresh(http, refresh_token, scope=narrow))
+    afterwards = tokens_of(await PHONE_APP.refresh(http, narrowed["refresh_token"]))
+
+    assert narrowed["scope"] == narrow
+    assert afterwards["scope"] == WIDE
+
+
+@pytest.mark.clause("decided-narrowing-keeps-the-grant")
+async def test_a_retry_is_narrowed_by_its_own_scope(http: httpx2.AsyncClient, parts: Parts) -> None:
+    refresh_token = await make_wide_session(http, parts)
+    await PHONE_APP.refresh(http, refresh_token, scope="realm:main role:organisation")
+
+    assert tokens_of(await PHONE_APP.refresh(http, refresh_token))["scope"] == WIDE
+    retried = tokens_of(await PHONE_APP.refresh(http, refresh_token, scope="realm:main role:enduser"))
+    assert retried["scope"] == "realm:main role:enduser"
+
+
+@pytest.mark.clause("6749-3.3-granted-scope-told", "6749-3.3-order-free")
+@pytest.mark.parametrize("scope", ["role:enduser", "role:enduser realm:main", "realm:main role:enduser"])
+async def test_the_realm_always_stands_in_the_answer(http: httpx2.AsyncClient, parts: Parts, scope: str) -> None:
+    refresh_token = await make_wide_session(http, parts)
+
+    assert tokens_of(await PHONE_APP.refresh(http, refresh_token, scope=scope))["scope"] == "realm:main role:enduser"
+
+
+@pytest.mark.clause("decided-narrowing-without-role")
+async def test_a_scope_without_a_role_is_invalid(http: httpx2.AsyncClient) -> None:
+    refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
+
+    assert_error(await PHONE_APP.refresh(http, refresh_token, scope="realm:main"), 400, "invalid_scope")
+
+
+@pytest.mark.clause(
+    "6749-6-scope-not-wider", "6749-5.2-invalid-scope", "decided-invalid-scope-400", "decided-reserved-roles"
+)
+@pytest.mark.parametrize(
+    "scope",
+    [
+        pytest.param("realm:main role:organisation", id="a role that the user has but did not grant"),
+        pytest.param("realm:main role:enduser role:organisation", id="one role more"),
+        pytest.param("realm:cep role:enduser", id="another realm"),
+        pytest.param("realm:main realm:cep role:enduser", id="one realm more"),
+        pytest.param("realm:main role:device", id="a reserved role"),
+        pytest.param("realm:main role:admin", id="a role beyond the client"),
+        pytest.param("realm:main role:root", id="an unknown role"),
+        pytest.param("realm:main  role:enduser", id="two spaces"),
+    ],
+)
+async def test_a_wider_or_malformed_scope_is_refused_and_spends_nothing(http: httpx2.AsyncClient, scope: str) -> None:
+    first = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
+
+    assert_error(await PHONE_APP.refresh(http, first, scope=scope), 400, "invalid_scope")
+    second = tokens_of(await PHONE_APP.refresh(http, first))["refresh_token"]
+    assert (await PHONE_APP.refresh(http, second)).status_code == 200
+
+
+async def test_a_refused_scope_leaves_no_trace_in_the_chain(http: httpx2.AsyncClient, parts: Parts) -> None:
+    untouched = await make_wide_session(http, parts)
+    refused = await PHONE_APP.refresh(http, untouched, scope="realm:main role:device")
+
+    tokens = tokens_of(await PHONE_APP.refresh(http, untouched))
+
+    assert_error(refused, 400, "invalid_scope")
+    assert tokens["scope"] == WIDE

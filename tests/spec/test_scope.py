@@ -1,0 +1,97 @@
+"""Scopes over HTTP: what is one, what is granted, and how the answer spells it."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+
+from service.app import Parts
+from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, Person, assert_error, revoke_all, tokens_of
+from tests.conftest import make_code
+
+
+@pytest.mark.clause("6749-3.3-order-free", "6749-3.3-granted-scope-told", "spec-2.1-final-scope", "spec-2.2-items")
+async def test_the_order_of_items_makes_no_difference_and_answers_have_one_order(http: httpx2.AsyncClient) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE, "role:enduser realm:main"))
+
+    assert tokens["scope"] == "realm:main role:enduser"
+
+
+@pytest.mark.clause("spec-4.2-password-one-realm-one-role", "spec-8-one-realm-one-role", "decided-invalid-scope-400")
+@pytest.mark.parametrize(
+    "scope",
+    [
+        pytest.param("realm:main", id="no role"),
+        pytest.param("role:enduser", id="no realm"),
+        pytest.param("realm:main role:enduser role:organisation", id="two roles"),
+        pytest.param("realm:main realm:cep role:enduser", id="two realms"),
+    ],
+)
+async def test_a_login_names_one_realm_and_one_role(http: httpx2.AsyncClient, scope: str) -> None:
+    assert_error(await PHONE_APP.log_in(http, ALICE, scope), 400, "invalid_scope")
+
+
+@pytest.mark.clause("6749-3.3-grammar", "6749-a.4-scope-characters", "6749-5.2-invalid-scope", "spec-2.2-items")
+@pytest.mark.parametrize(
+    "scope",
+    [
+        pytest.param("realm:main  role:enduser", id="two spaces"),
+        pytest.param(" realm:main role:enduser", id="a space before"),
+        pytest.param("realm:main role:enduser ", id="a space behind"),
+        pytest.param(" ", id="nothing but a space"),
+        pytest.param("realm:main\trole:enduser", id="a tab"),
+        pytest.param("realm:main\nrole:enduser", id="a line end"),
+        pytest.param("realm:main,role:enduser", id="a comma"),
+        pytest.param('realm:main "role:enduser"', id="quotation marks"),
+        pytest.param("realm:main role:end\\user", id="a backslash"),
+        pytest.param("realm:main role:enduser\x00", id="a zero byte"),
+        pytest.param("realm:main role:endüser", id="not ASCII"),
+    ],
+)
+async def test_a_scope_outside_the_grammar_is_invalid(http: httpx2.AsyncClient, scope: str) -> None:
+    assert_error(await PHONE_APP.log_in(http, ALICE, scope), 400, "invalid_scope")
+
+
+@pytest.mark.clause("6749-5.2-invalid-scope", "spec-2.2-realms", "spec-2.2-roles")
+@pytest.mark.parametrize(
+    "scope",
+    [
+        pytest.param("realm:other role:enduser", id="an unknown realm"),
+        pytest.param("realm:main role:root", id="an unknown role"),
+        pytest.param("realm:main role:enduser openid", id="an item of another kind"),
+        pytest.param("main enduser", id="items without their kind"),
+        pytest.param("realm: role:", id="kinds without a name"),
+        pytest.param("realm:main role:enduser role:enduser", id="an item twice"),
+    ],
+)
+async def test_a_scope_outside_the_vocabulary_is_invalid(http: httpx2.AsyncClient, scope: str) -> None:
+    assert_error(await PHONE_APP.log_in(http, ALICE, scope), 400, "invalid_scope")
+
+
+@pytest.mark.clause("6749-3.3-case-sensitive")
+@pytest.mark.parametrize("scope", ["realm:Main role:enduser", "realm:main role:EndUser", "REALM:main role:enduser"])
+async def test_the_case_of_a_scope_item_matters(http: httpx2.AsyncClient, scope: str) -> None:
+    assert_error(await PHONE_APP.log_in(http, ALICE, scope), 400, "invalid_scope")
+
+
+@pytest.mark.clause("decided-same-name-in-two-realms")
+async def test_users_of_one_name_in_two_realms_are_two_users(http: httpx2.AsyncClient, parts: Parts) -> None:
+    namesake = Person(ALICE.username, "", realm="cep")
+    code = await make_code(parts, namesake, scope="realm:cep role:enduser")
+    theirs = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
+    ours = tokens_of(await PHONE_APP.log_in(http, ALICE))
+
+    await revoke_all(http, ours["access_token"])
+
+    assert theirs["scope"] == "realm:cep role:enduser"
+    assert_error(await PHONE_APP.refresh(http, ours["refresh_token"]), 400, "invalid_grant")
+    assert (await PHONE_APP.refresh(http, theirs["refresh_token"])).status_code == 200
+
+
+@pytest.mark.clause("6749-3.3-granted-scope-told", "6749-3.3-order-free")
+async def test_a_code_is_answered_with_the_scope_that_was_allowed(http: httpx2.AsyncClient, parts: Parts) -> None:
+    scope = "realm:main role:enduser role:organisation"
+
+    tokens = tokens_of(await PHONE_APP.exchange(http, await make_code(parts, scope=scope), PHONE_CALLBACK))
+
+    assert tokens["scope"] == scope

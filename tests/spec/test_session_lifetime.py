@@ -1,0 +1,141 @@
+"""How long what a grant gave lives, over HTTP."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+import redis
+
+from tests.cast import ALICE, PHONE_APP, assert_error, is_live, revoke_all, tokens_of
+from tests.conftest import Clock, MakeSettings, serving
+
+DAY = 86_400
+
+
+def family_lives_seconds(store: redis.Redis) -> float:
+    """The time to live of the only family there is."""
+    (key,) = store.scan_iter("family:*")
+    return int(store.pttl(key)) / 1000
+
+
+@pytest.mark.clause(
+    "decided-access-token-ttl", "6750-5.2-lifetime-limited", "6750-5.3-one-hour", "6819-5.1.5.3-short-expiry"
+)
+@pytest.mark.clause("spec-8-short-access-token", "spec-1-short-access-long-refresh", "6749-5.1-expires-in")
+async def test_an_access_token_is_dead_after_ten_minutes(
+    http: httpx2.AsyncClient, clock: Clock, store: redis.Redis
+) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    clock.advance(590)
+
+    assert int(tokens["expires_in"]) == 600
+    assert is_live(store, tokens["access_token"])
+    clock.advance(10)
+    assert not is_live(store, tokens["access_token"])
+    assert_error(await revoke_all(http, tokens["access_token"]), 401, "invalid_token")
+
+
+@pytest.mark.clause("decided-access-token-ttl", "6749-5.1-expires-in")
+async def test_the_life_of_an_access_token_is_a_setting(
+    make_settings: MakeSettings, clock: Clock, registry: None, store: redis.Redis
+) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_ACCESS_TOKEN_TTL="60.5"), clock) as http:
+        tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+
+    assert int(tokens["expires_in"]) == 60
+    clock.advance(60.5)
+    assert not is_live(store, tokens["access_token"])
+
+
+@pytest.mark.clause("decided-access-token-within-family", "6749-5.1-expires-in")
+async def test_no_access_token_outlives_its_family(
+    make_settings: MakeSettings, clock: Clock, registry: None, store: redis.Redis
+) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_REFRESH_TOKEN_TTL="100"), clock) as http:
+        tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+
+    assert int(tokens["expires_in"]) == 100
+    clock.advance(100)
+    assert not is_live(store, tokens["access_token"])
+
+
+@pytest.mark.clause("decided-refresh-token-ttl", "6749-6-token-validated", "6819-5.1.5.2-expiry")
+async def test_a_refresh_token_lives_thirty_days(http: httpx2.AsyncClient, clock: Clock) -> None:
+    kept, lost = [tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"] for _ in range(2)]
+    clock.advance(30 * DAY - 60)
+
+    assert (await PHONE_APP.refresh(http, kept)).status_code == 200
+    clock.advance(60)
+    assert_error(await PHONE_APP.refresh(http, lost), 400, "invalid_grant")
+
+
+@pytest.mark.clause("decided-refresh-token-ttl")
+async def test_a_session_that_is_used_once_a_month_lives_on(http: httpx2.AsyncClient, clock: Clock) -> None:
+    refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
+    for _ in range(4):
+        clock.advance(29 * DAY)
+        refresh_token = tokens_of(await PHONE_APP.refresh(http, refresh_token))["refresh_token"]
+
+    assert (await PHONE_APP.refresh(http, refresh_token)).status_code == 200
+
+
+@pytest.mark.clause("decided-replay-keeps-ttl", "decided-refresh-token-ttl")
+async def test_a_refresh_counts_the_life_anew_and_a_replay_does_not(
+    http: httpx2.AsyncClient, clock: Clock, store: redis.Redis
+) -> None:
+    first = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
+    clock.advance(10 * DAY)
+    await PHONE_APP.refresh(http, first)
+    after_refresh = family_lives_seconds(store)
+    clock.advance(200)
+    await PHONE_APP.refresh(http, first)
+    after_replay = family_lives_seconds(store)
+
+    assert after_refresh == pytest.approx(30 * DAY, abs=60)
+    assert after_replay == pytest.approx(30 * DAY - 200, abs=60)
+
+
+@pytest.mark.clause("decided-session-max-age", "decided-access-token-within-family")
+async def test_an_active_session_ends_at_its_greatest_age(
+    make_settings: MakeSettings, clock: Clock, registry: None, store: redis.Redis
+) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_SESSION_MAX_AGE="1000"), clock) as http:
+        refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
+        for _ in range(3):
+            clock.advance(300)
+            tokens = tokens_of(await PHONE_APP.refresh(http, refresh_token))
+            refresh_token = tokens["refresh_token"]
+
+        assert 95 <= int(tokens["expires_in"]) <= 100
+        clock.advance(100)
+        assert_error(await PHONE_APP.refresh(http, refresh_token), 400, "invalid_grant")
+        assert not is_live(store, tokens["access_token"])
+
+
+@pytest.mark.clause("decided-session-max-age")
+async def test_a_greatest_age_that_is_set_later_holds_for_older_sessions_too(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    async with serving(make_settings(), clock) as http:
+        refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
+    clock.advance(1000)
+
+    async with serving(make_settings(TOKEN_SERVICE_SESSION_MAX_AGE="1000"), clock) as http:
+        assert_error(await PHONE_APP.refresh(http, refresh_token), 400, "invalid_grant")
+
+
+@pytest.mark.clause("decided-access-tokens-per-family")
+async def test_a_family_has_at_most_a_hundred_access_tokens_and_the_oldest_ends(
+    http: httpx2.AsyncClient, store: redis.Redis
+) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    issued = [tokens["access_token"]]
+    for _ in range(99):
+        tokens = tokens_of(await PHONE_APP.refresh(http, tokens["refresh_token"]))
+        issued.append(tokens["access_token"])
+    before = [is_live(store, access_token) for access_token in issued]
+    for _ in range(2):
+        issued.append(tokens_of(await PHONE_APP.refresh(http, tokens["refresh_token"]))["access_token"])
+
+    assert before == [True] * 100
+    assert [is_live(store, access_token) for access_token in issued] == [False] * 2 + [True] * 100
