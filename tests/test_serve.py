@@ -177,6 +177,8 @@ def test_port_0_is_a_port_that_the_service_knows(start_ready: Start) -> None:
 def test_arguments_win_over_the_environment(start: Start, workers: str) -> None:
     service = start("--port", "0", "--workers", workers, PORT="1", WEB_CONCURRENCY="3")
     service.wait_until_ready()
+    eventually(lambda: service.log.read_text().count("Started server process") == int(workers))
+    service.end()
     assert service.log.read_text().count("Started server process") == int(workers)
 
 

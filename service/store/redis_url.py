@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Literal
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from typing import Literal, NamedTuple
+from urllib.parse import parse_qsl, unquote
 
 __all__ = ["RedisUrl", "parse_redis_url", "without_password"]
 
@@ -28,6 +28,21 @@ KINDS: dict[str, Kind] = {
 NODE = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.%]+)\]|(?P<name>[^\s:,\[\]]+))(?::(?P<port>[0-9]{1,5}))?")
 
 
+# Not urlsplit: it knows one host only, and newer ones refuse an IPv6 host behind the first comma.
+ADDRESS = re.compile(
+    r"(?P<scheme>[a-z+]+)://(?P<netloc>[^/?#]*)(?P<path>/[^?#]*)?(?:\?(?P<query>[^#]*))?(?P<fragment>#.*)?",
+    re.DOTALL,
+)
+
+
+class _Parts(NamedTuple):
+    scheme: str
+    netloc: str
+    path: str
+    query: str
+    fragment: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisUrl:
     kind: Kind
@@ -42,13 +57,11 @@ class RedisUrl:
 
 def parse_redis_url(text: str) -> RedisUrl:
     """Raises ValueError, whose message says what was expected and never contains the password."""
-    try:
-        parts = urlsplit(text)
-    except ValueError:
-        raise ValueError("an address whose IPv6 hosts stand in brackets") from None
-    kind = KINDS.get(parts.scheme)
-    if kind is None or "://" not in text:
+    match = ADDRESS.fullmatch(text)
+    kind = KINDS.get(match["scheme"]) if match else None
+    if match is None or kind is None:
         raise ValueError(f"an address that starts with one of {', '.join(f'{name}://' for name in KINDS)}")
+    parts = _Parts(**match.groupdict(""))
     if parts.fragment:
         raise ValueError("an address without '#' (in a password write it as %23)")
     if parts.scheme == "unix":
@@ -67,7 +80,7 @@ def without_password(text: str) -> str:
     return scheme + at_sign.replace("@", "…@") + location + question_mark.replace("?", "?…")
 
 
-def _parse_unix(parts: SplitResult) -> RedisUrl:
+def _parse_unix(parts: _Parts) -> RedisUrl:
     username, password, location = _split_location(parts.netloc)
     if location or not parts.path.strip("/"):
         raise ValueError("unix:// and then the absolute path of a socket, as in unix:///run/redis.sock")
@@ -80,7 +93,7 @@ def _parse_unix(parts: SplitResult) -> RedisUrl:
     )
 
 
-def _parse_single(parts: SplitResult) -> RedisUrl:
+def _parse_single(parts: _Parts) -> RedisUrl:
     username, password, location = _split_location(parts.netloc)
     return RedisUrl(
         kind="single",
@@ -92,7 +105,7 @@ def _parse_single(parts: SplitResult) -> RedisUrl:
     )
 
 
-def _parse_cluster(parts: SplitResult) -> RedisUrl:
+def _parse_cluster(parts: _Parts) -> RedisUrl:
     username, password, location = _split_location(parts.netloc)
     if parts.path.strip("/") or parts.query:
         raise ValueError("nothing after the hosts: a cluster has one database")
@@ -105,7 +118,7 @@ def _parse_cluster(parts: SplitResult) -> RedisUrl:
     )
 
 
-def _parse_sentinel(parts: SplitResult) -> RedisUrl:
+def _parse_sentinel(parts: _Parts) -> RedisUrl:
     username, password, location = _split_location(parts.netloc)
     master_name, _, database = parts.path.removeprefix("/").partition("/")
     if not master_name:

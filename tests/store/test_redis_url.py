@@ -8,9 +8,7 @@ WELL_FORMED = {
     "redis://localhost?db=3": RedisUrl(kind="single", nodes=(("localhost", 6379),), db=3),
     "redis://[::1]:7000/": RedisUrl(kind="single", nodes=(("::1", 7000),)),
     "rediss://cache.example": RedisUrl(kind="single", tls=True, nodes=(("cache.example", 6379),)),
-    "redis://ann:p%40ss%2F@cache": RedisUrl(
-        kind="single", nodes=(("cache", 6379),), username="ann", password="p@ss/"
-    ),
+    "redis://ann:p%40ss%2F@cache": RedisUrl(kind="single", nodes=(("cache", 6379),), username="ann", password="p@ss/"),
     "redis://:secret@cache": RedisUrl(kind="single", nodes=(("cache", 6379),), password="secret"),
     "unix:///run/redis.sock": RedisUrl(kind="single", path="/run/redis.sock"),
     "unix://ann:secret@/run/my%20redis.sock?db=2": RedisUrl(
