@@ -30,6 +30,7 @@ from redis.asyncio.lock import Lock
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.maint_notifications import MaintNotificationsConfig
 
 from service.store.redis_url import RedisUrl
 from service.store.scripts import Script
@@ -215,6 +216,8 @@ def _common_options(url: RedisUrl, retries: int) -> dict[str, Any]:
         "socket_timeout": None,  # the deadline around every call is the time limit
         "socket_connect_timeout": CONNECT_SECONDS,
         "retry": Retry(NoBackoff(), retries),
+        # With these on (the default) the library no longer looks whether a pooled connection is dead or dirty.
+        "maint_notifications_config": MaintNotificationsConfig(enabled=False),
     }
 
 
