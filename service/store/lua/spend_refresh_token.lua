@@ -47,7 +47,8 @@ if wanted_scope ~= '' then
 end
 
 -- Notes that everything up to this generation is spent now; keeps times that the grace can still ask for, and of more
--- than SPENT_ENTRIES merges the two closest: their generations then count from the later time, never from an earlier.
+-- than SPENT_ENTRIES drops the one whose neighbours are closest: its generations then count from the later neighbour,
+-- never from an earlier time. Measured between the neighbours, so that what was merged does not drift on and on.
 local function note_spent()
   local known = {}
   for _, entry in ipairs(family.spent) do
@@ -56,9 +57,9 @@ local function note_spent()
   end
   known[#known + 1] = { name = string.format('%d', generation), ms = now_ms }
   if #known > SPENT_ENTRIES then
-    local closest = 1
-    for i = 2, #known - 1 do
-      if known[i + 1].ms - known[i].ms < known[closest + 1].ms - known[closest].ms then closest = i end
+    local closest = 2
+    for i = 3, #known - 1 do
+      if known[i + 1].ms - known[i - 1].ms < known[closest + 1].ms - known[closest - 1].ms then closest = i end
     end
     table.remove(known, closest)
   end

@@ -1,0 +1,212 @@
+"""Sessions below HTTP: families started, refreshed and looked at by the tests of the store and of the invariants."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+import redis
+
+from service.app import Parts
+from service.credentials import (
+    RandomToken,
+    RefreshToken,
+    make_access_token,
+    make_authorization_code,
+    make_first_refresh_token,
+)
+from service.protocol.authorization_code import AuthorizationCode
+from service.protocol.token_response import Lifetimes
+from service.protocol.user import User, UserIdentity, identify_user
+from service.store.codes import Codes
+from service.store.families import Families, Refused, Spent
+from service.store.keys import access_key, code_key, family_key, index_key, mark_key
+from tests.cast import ALICE, PHONE_CALLBACK, Person
+
+ENDUSER = "realm:main role:enduser"
+ALL_SCOPES = "realm:main realm:cep role:enduser role:organisation role:device"
+
+DEFAULT_LIFETIMES = Lifetimes(
+    access_token_ms=600_000,
+    refresh_token_ms=2_592_000_000,
+    session_max_age_ms=None,
+    code_ms=60_000,
+    refresh_grace_ms=300_000,
+)
+
+Result = TypeVar("Result")
+
+_FAMILY_LINES = (
+    "version head created_ms expires_ms grant secret_used subject client_id username scope floor spent streak access"
+)
+
+
+@dataclass
+class Session:
+    """What one grant gave, as its client keeps it: the family, and every access token in the order they came."""
+
+    identity: UserIdentity
+    client_id: str
+    secret_used: bool
+    first: RefreshToken
+    access_tokens: list[RandomToken] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        return family_key(self.identity.shard, self.first.family_digest)
+
+    @property
+    def member(self) -> str:
+        """Its name in the user's index."""
+        return f"family:{self.first.family_digest}"
+
+
+class Sessions:
+    """Starts and refreshes sessions with lifetimes of the test's own; a test may change them on the way."""
+
+    def __init__(self, parts: Parts, store: redis.Redis, **lifetimes: int | None) -> None:
+        self.parts = parts
+        self.store = store
+        self.set_lifetimes(**lifetimes)
+
+    def set_lifetimes(self, **lifetimes: int | None) -> None:
+        """As an operator who restarts the service with other settings."""
+        self.lifetimes = msgspec.structs.replace(DEFAULT_LIFETIMES, **lifetimes)
+        self.families = Families(self.parts.connection, self.lifetimes)
+        self.codes = Codes(self.parts.connection, self.lifetimes)
+
+    async def find_user(self, person: Person = ALICE) -> User:
+        user = await self.parts.registry.find_user(identify_user(person.realm, person.username))
+        assert user is not None
+        return user
+
+    async def start(
+        self, person: Person = ALICE, client_id: str = "phone-app", *, scope: str = ENDUSER, secret_used: bool = False
+    ) -> Session:
+        user = await self.find_user(person)
+        session = Session(
+            user.identity, client_id, secret_used, make_first_refresh_token(user.identity.shard), [self._mint(user)]
+        )
+        lives_ms = await self.families.start(
+            user,
+            client_id=client_id,
+            scope=scope,
+            secret_used=secret_used,
+            refresh_token=session.first,
+            access_token=session.access_tokens[0],
+        )
+        assert lives_ms is not None
+        return session
+
+    async def spend(
+        self,
+        session: Session,
+        generation: int,
+        *,
+        client_id: str | None = None,
+        secret_used: bool | None = None,
+        wanted_scope: str = "",
+        allowed_scope: str = ALL_SCOPES,
+    ) -> Spent | Refused:
+        access_token = make_access_token(session.identity.shard)
+        outcome = await self.families.spend(
+            session.first._replace(generation=generation),
+            client_id=client_id or session.client_id,
+            secret_used=session.secret_used if secret_used is None else secret_used,
+            wanted_scope=wanted_scope,
+            allowed_scope=allowed_scope,
+            access_token=access_token,
+        )
+        if isinstance(outcome, Spent):
+            session.access_tokens.append(access_token)
+        return outcome
+
+    async def refresh(self, session: Session, times: int = 1) -> Spent:
+        """Spends head after head."""
+        assert times > 0
+        outcomes = [await self.spend(session, int(self.record(session)["head"])) for _ in range(times)]
+        last = outcomes[-1]
+        assert isinstance(last, Spent), last
+        return last
+
+    async def issue_code(self, person: Person = ALICE, client_id: str = "phone-app", **fields: str) -> RandomToken:
+        identity = identify_user(person.realm, person.username)
+        name = make_authorization_code(identity.shard)
+        code = AuthorizationCode(
+            subject=identity.subject,
+            username=person.username,
+            client_id=client_id,
+            redirect_uri=PHONE_CALLBACK,
+            scope=ENDUSER,
+            code_challenge=None,
+        )
+        await self.codes.issue(name, msgspec.structs.replace(code, **fields))
+        return name
+
+    async def redeem(
+        self, name: RandomToken, person: Person = ALICE, client_id: str = "phone-app", *, secret_used: bool = False
+    ) -> tuple[int | str, Session]:
+        identity = identify_user(person.realm, person.username)
+        session = Session(identity, client_id, secret_used, make_first_refresh_token(name.shard))
+        access_token = make_access_token(name.shard)
+        outcome = await self.codes.redeem(
+            name, secret_used=secret_used, refresh_token=session.first, access_token=access_token
+        )
+        session.access_tokens.append(access_token)
+        return outcome, session
+
+    def record(self, session: Session) -> dict[str, str]:
+        """The family's record by the names of its lines; empty where there is none."""
+        text = self.store.get(session.key)
+        return {} if text is None else dict(zip(_FAMILY_LINES.split(), str(text).split("\n"), strict=True))
+
+    def live(self, session: Session) -> list[bool]:
+        """Which of the session's access tokens are live, in the order they came."""
+        return [bool(self.store.exists(access_key(token.shard, token.digest))) for token in session.access_tokens]
+
+    def code_is_there(self, name: RandomToken) -> bool:
+        return bool(self.store.exists(code_key(name.shard, name.digest)))
+
+    def index(self, session: Session) -> dict[str, int]:
+        """The user's index: each member and when it ends, in milliseconds."""
+        key = index_key(session.identity.shard, session.identity.subject)
+        members = self.store.zrange(key, 0, -1, withscores=True)
+        return {str(member): int(ends_ms) for member, ends_ms in members}
+
+    def pttl(self, key: str) -> int:
+        return int(self.store.pttl(key))
+
+    def now_ms(self) -> int:
+        """The time by Redis, moved as the scripts have it moved."""
+        return read_server_ms(self.store) + self.parts.connection.clock_offset_ms()
+
+    def set_mark(self, session: Session, marked_ms: int) -> None:
+        """As a revokeAll that has marked and not deleted yet."""
+        self.store.set(mark_key(session.identity.shard, session.identity.subject), marked_ms, px=10_000_000)
+
+    async def run_at(self, at_ms: int, call: Callable[[], Awaitable[Result]]) -> tuple[bool, Result]:
+        """The call with the clock of its script set to that millisecond; and whether it was exactly that one."""
+        asked_at_ms = 0
+
+        def offset_ms() -> int:
+            nonlocal asked_at_ms
+            asked_at_ms = read_server_ms(self.store)
+            return at_ms - asked_at_ms
+
+        usual, self.parts.connection.clock_offset_ms = self.parts.connection.clock_offset_ms, offset_ms
+        try:
+            result = await call()
+        finally:
+            self.parts.connection.clock_offset_ms = usual
+        return read_server_ms(self.store) == asked_at_ms, result
+
+    @staticmethod
+    def _mint(user: User) -> RandomToken:
+        return make_access_token(user.identity.shard)
+
+
+def read_server_ms(store: redis.Redis) -> int:
+    seconds, microseconds = store.time()  # type: ignore[str-unpack]
+    return int(seconds) * 1000 + int(microseconds) // 1000
