@@ -1,0 +1,142 @@
+"""Reads a Lua script of the service: its header, the names it binds, the words it returns, the keys it builds."""
+
+import re
+from dataclasses import dataclass
+
+from tests.servers import CHECKOUT
+
+FOLDER = CHECKOUT / "service" / "store" / "lua"
+NAMES = sorted(path.stem for path in FOLDER.glob("*.lua") if path.stem != "records")
+
+FIELDS = ("KEYS", "DERIVED", "ARGV", "RETURNS", "CLAUSES")
+
+KIND_OF_WORDS = {
+    "mark": "mark",
+    "index": "index",
+    "revoked": "revoked",
+    "families": "family",
+    "access tokens": "access",
+    "codes": "code",
+    "origins": "origin",
+}
+"""How a header speaks of the kinds of keys that a script builds."""
+
+_FIELD = re.compile(r"-- (KEYS|DERIVED|ARGV|RETURNS|CLAUSES)\s+(.*)")
+_BINDING = re.compile(r"local ([\w, ]+) = (.+)")
+_INDEXED = re.compile(r"(?:tonumber|cjson\.decode)?\(?(KEYS|ARGV)\[(\d+)\]\)?")
+_WHOLE = re.compile(r"(KEYS|ARGV)|\{ unpack\((KEYS|ARGV), (\d+)\) \}")
+_FUNCTION = re.compile(r"^local function (\w+)\(.*?(?=^local function |\Z)", re.MULTILINE | re.DOTALL)
+_BUILT = re.compile(r"key_of\('(\w+)'")
+
+
+@dataclass(frozen=True)
+class Header:
+    purpose: str
+    fields: dict[str, str]
+
+    def names(self, field: str) -> list[str]:
+        """The names of KEYS or ARGV, without the remarks in brackets."""
+        return re.sub(r"\([^)]*\)", "", self.fields.get(field, "")).replace(",", " ").split()
+
+    @property
+    def words(self) -> set[str]:
+        """The words of RETURNS: the first of each alternative."""
+        return {part.split()[0].rstrip(",") for part in re.split(r"[|\n]", self.fields["RETURNS"])}
+
+    @property
+    def derived(self) -> set[str]:
+        text = self.fields.get("DERIVED", "").replace(" and ", ", ")
+        phrases = [phrase.strip() for phrase in text.split(",") if phrase.strip()]
+        return {kind for phrase in phrases for words, kind in KIND_OF_WORDS.items() if phrase.startswith(words)}
+
+
+@dataclass(frozen=True)
+class Binding:
+    name: str
+    source: str
+    position: int
+
+
+@dataclass(frozen=True)
+class LuaScript:
+    name: str
+    text: str
+    header: Header
+    bindings: list[Binding]
+    body: str
+
+    def bound(self, source: str) -> list[str]:
+        """Local names for KEYS or ARGV in the order of their positions."""
+        return [b.name for b in sorted(self.bindings, key=lambda b: b.position) if b.source == source]
+
+
+def read_script(name: str) -> LuaScript:
+    text = (FOLDER / f"{name}.lua").read_text()
+    lines = text.splitlines()
+    length = next(index for index, line in enumerate(lines) if not line.startswith("--"))
+    bound, rest = _read_bindings(lines[length:])
+    return LuaScript(name, text, _read_header(lines[:length]), bound, "\n".join(rest))
+
+
+def _read_header(lines: list[str]) -> Header:
+    purpose: list[str] = []
+    fields: dict[str, str] = {}
+    current = ""
+    for line in lines:
+        match = _FIELD.fullmatch(line)
+        if match is not None:
+            current = match[1]
+            assert current not in fields, f"{current} stands twice"
+            fields[current] = match[2]
+        elif current:
+            fields[current] += "\n" + line.removeprefix("--").strip()
+        else:
+            purpose.append(line.removeprefix("-- "))
+    return Header("\n".join(purpose), fields)
+
+
+def _read_bindings(lines: list[str]) -> tuple[list[Binding], list[str]]:
+    """The statements before the first empty line, and what follows them."""
+    end = lines.index("")
+    bindings: list[Binding] = []
+    for line in lines[:end]:
+        match = _BINDING.fullmatch(line)
+        assert match is not None, f"not a binding: {line}"
+        names = match[1].split(", ")
+        whole = _WHOLE.fullmatch(match[2])
+        if whole is not None:
+            bindings.append(Binding(names[0], whole[1] or whole[2], int(whole[3] or 1)))
+            continue
+        sources = match[2].split(", ")
+        assert len(names) == len(sources), line
+        for name, source in zip(names, sources, strict=True):
+            indexed = _INDEXED.fullmatch(source)
+            assert indexed is not None, f"not a binding: {source}"
+            bindings.append(Binding(name, indexed[1], int(indexed[2])))
+    return bindings, lines[end:]
+
+
+def returned_words(script: LuaScript) -> set[str]:
+    """The words that stand first in what the body returns, also where a variable carries them."""
+    words: set[str] = set()
+    for returned in re.findall(r"return \{ ([^,}]+)", script.body):
+        first = returned.strip()
+        if re.fullmatch(r"\w+", first):
+            assigned = re.findall(rf"^.*\b{first}\b[^=\n]* = ([^\n]*)", script.body, re.MULTILINE)
+            words |= {word for value in assigned for word in re.findall(r"'([a-z_]+)'", value)}
+        else:
+            words |= set(re.findall(r"'([a-z_]+)'", first))
+    return words
+
+
+def built_kinds(script: LuaScript) -> set[str]:
+    """The kinds of keys that the body builds, by itself or through functions of records.lua."""
+    functions = {match[1]: match[0] for match in _FUNCTION.finditer((FOLDER / "records.lua").read_text())}
+    pending, seen, kinds = [script.body], set[str](), set[str]()
+    while pending:
+        text = pending.pop()
+        kinds |= set(_BUILT.findall(text))
+        called = {name for name in functions if name not in seen and re.search(rf"\b{name}\(", text)}
+        seen |= called
+        pending += [functions[name] for name in called]
+    return kinds

@@ -1,0 +1,94 @@
+"""Every refusal has its word and its sentence, and every sentence is a refusal's."""
+
+import ast
+import re
+import typing
+from collections.abc import Iterator
+
+import pytest
+
+from service.endpoints import token as token_endpoint
+from service.protocol import errors, parameters
+from service.protocol.errors import DESCRIPTIONS, OAuthError
+from service.store.families import Refusal
+from tests.house.lua_headers import read_script
+from tests.servers import CHECKOUT
+
+CODES_OF_THE_RFCS = {
+    # RFC 6749 §5.2
+    "invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type",
+    "invalid_scope",
+    # RFC 6749 §4.1.2.1
+    "access_denied", "unsupported_response_type", "server_error", "temporarily_unavailable",
+    # RFC 6750 §3.1
+    "invalid_token", "insufficient_scope",
+}  # fmt: skip
+
+# RFC 6749 §5.2: %x20-21 / %x23-5B / %x5D-7E
+ALLOWED = re.compile(r"[\x20-\x21\x23-\x5B\x5D-\x7E]+")
+
+ERRORS = {
+    name: value for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, OAuthError)
+}
+
+
+def used_reasons() -> Iterator[str]:
+    """The first argument of every error that the service makes."""
+    for path in (CHECKOUT / "service").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ERRORS:
+                yield from reasons_of(node.args[0])
+    yield from (reason for _, reason in token_endpoint._REFUSALS.values())
+
+
+def reasons_of(argument: ast.expr) -> Iterator[str]:
+    """A literal; or `code_{outcome}`, which stands for every refusal of the script that redeems."""
+    if isinstance(argument, ast.Constant):
+        assert isinstance(argument.value, str)
+        yield argument.value
+    else:
+        assert isinstance(argument, ast.JoinedStr)
+        assert ast.unparse(argument) == "f'code_{outcome}'"
+        yield from (f"code_{word}" for word in read_script("redeem_authorization_code").header.words - {"redeemed"})
+
+
+def test_every_reason_has_a_description_and_every_description_a_reason() -> None:
+    assert set(DESCRIPTIONS) == set(used_reasons())
+
+
+@pytest.mark.clause("6749-5.2-description-characters")
+def test_descriptions_keep_to_the_characters_of_the_framework() -> None:
+    """What is filled in is the name of a parameter that we know, never what was sent."""
+    names = parameters.TOKEN_PARAMETERS | parameters.REVOCATION_PARAMETERS
+    rendered = [text.format(name=name) for text in DESCRIPTIONS.values() for name in names]
+
+    assert not [text for text in rendered if not ALLOWED.fullmatch(text)]
+
+
+def test_descriptions_are_sentences() -> None:
+    assert not [text for text in DESCRIPTIONS.values() if not re.fullmatch(r"[A-Z].*\.", text)]
+
+
+@pytest.mark.clause("spec-7.2-no-own-codes", "6749-5.2-error-characters")
+@pytest.mark.parametrize("name", sorted(set(ERRORS) - {"OAuthError", "BearerError"}))
+def test_no_error_has_a_code_of_our_own(name: str) -> None:
+    assert ERRORS[name].error in CODES_OF_THE_RFCS
+    assert ALLOWED.fullmatch(ERRORS[name].error)
+
+
+@pytest.mark.clause("decided-error-statuses")
+def test_every_error_has_the_status_of_its_kind() -> None:
+    own = {
+        "RequestTooLarge": 413, "UnknownPath": 404, "MethodNotAllowed": 405, "InvalidClient": 401,
+        "ClientThrottled": 429, "LoginThrottled": 429, "InvalidToken": 401, "TemporarilyUnavailable": 503,
+        "ServerError": 500,
+    }  # fmt: skip
+
+    assert {name: own.get(name, 400) for name in ERRORS} == {name: error.status for name, error in ERRORS.items()}
+
+
+def test_every_refusal_of_a_refresh_has_an_answer() -> None:
+    words = read_script("spend_refresh_token").header.words - {"rotated", "repeated", "recovered"}
+
+    assert words == set(token_endpoint._REFUSALS)
+    assert words == set(typing.get_args(Refusal))

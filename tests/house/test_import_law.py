@@ -1,0 +1,145 @@
+"""The import law: which layer may know which, held against every import in the service."""
+
+import ast
+import importlib
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.servers import CHECKOUT
+
+SERVICE = CHECKOUT / "service"
+FILES = sorted(SERVICE.rglob("*.py"))
+
+LAYERS = ("app", "endpoints", "realms", "registry", "store", "protocol", "gateway", "admin")
+
+
+def imports_of(text: str) -> Iterator[str]:
+    """Every module that a text imports, wherever the import stands."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def is_in(module: str, packages: Iterable[str]) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(SERVICE).as_posix()
+
+
+def offences(files: Iterable[Path], forbidden: Iterable[str]) -> list[str]:
+    """`file: module` for each import of something forbidden."""
+    packages = tuple(forbidden)
+    return [
+        f"{name_of(path)}: {module}"
+        for path in files
+        for module in imports_of(path.read_text())
+        if is_in(module, packages)
+    ]
+
+
+def files_under(*places: str) -> list[Path]:
+    """Files of folders (`store`) or single files (`app.py`)."""
+    return [path for path in FILES if is_in(name_of(path).replace("/", "."), places)]
+
+
+def files_outside(*places: str) -> list[Path]:
+    inside = files_under(*places)
+    return [path for path in FILES if path not in inside]
+
+
+def test_the_reader_of_imports_sees_every_form() -> None:
+    text = "import redis.asyncio as r\nfrom service import app\ndef f():\n    from starlette.requests import Request\n"
+
+    assert list(imports_of(text)) == ["redis.asyncio", "service.app", "starlette.requests.Request"]
+    assert is_in("redis.asyncio", ["redis"])
+    assert not is_in("redistribution", ["redis"])
+
+
+def test_the_protocol_knows_only_the_standard_library_its_records_and_itself() -> None:
+    allowed = {*sys.stdlib_module_names, "msgspec"}
+    strangers = [
+        f"{name_of(path)}: {module}"
+        for path in files_under("protocol")
+        for module in imports_of(path.read_text())
+        if module.partition(".")[0] not in allowed and not is_in(module, ["service.protocol"])
+    ]
+
+    assert files_under("protocol")
+    assert not strangers
+
+
+@pytest.mark.parametrize("module", ["asyncio", "time", "datetime", "random", "secrets", "os", "socket", "threading"])
+def test_the_protocol_has_no_clock_no_randomness_and_does_no_input_or_output(module: str) -> None:
+    assert not offences(files_under("protocol"), [module])
+
+
+def test_only_the_store_and_the_gateway_speak_to_redis() -> None:
+    assert offences(files_under("store"), ["redis"])
+    assert not offences(files_outside("store", "gateway"), ["redis"])
+
+
+def test_only_the_endpoints_the_root_and_the_middleware_of_the_gateway_know_the_web_framework() -> None:
+    assert offences(files_under("endpoints"), ["starlette"])
+    assert not offences(files_outside("endpoints", "app.py", "gateway.middleware.py"), ["starlette"])
+
+
+def test_nothing_imports_the_root() -> None:
+    assert not offences(FILES, ["service.app"])
+
+
+def test_the_server_finds_the_root_by_its_name() -> None:
+    from service.arguments import APPLICATION
+
+    module, _, factory = APPLICATION.partition(":")
+
+    assert callable(getattr(importlib.import_module(module), factory))
+
+
+def test_the_store_knows_nothing_above_it() -> None:
+    above = ("app", "endpoints", "realms", "registry", "gateway", "admin", "settings", "hashing", "audit")
+
+    assert not offences(files_under("store"), [f"service.{name}" for name in above])
+
+
+@pytest.mark.parametrize(
+    ("layer", "above"),
+    [
+        ("registry", ("app", "endpoints", "realms", "gateway", "admin", "settings")),
+        ("realms", ("app", "endpoints", "gateway", "admin", "settings")),
+        ("endpoints", ("app", "gateway", "admin")),
+    ],
+)
+def test_no_layer_knows_what_is_built_on_it(layer: str, above: tuple[str, ...]) -> None:
+    assert files_under(layer)
+    assert not offences(files_under(layer), [f"service.{name}" for name in above])
+
+
+def test_the_settings_know_neither_redis_nor_the_web() -> None:
+    """Of the service they need the form of a Redis address, and nothing that runs."""
+    known = {module for module in imports_of((SERVICE / "settings.py").read_text()) if is_in(module, ["service"])}
+
+    assert not offences([SERVICE / "settings.py"], ["redis", "starlette"])
+    assert {"service.store.redis_url"} == {module.rpartition(".")[0] for module in known}
+    assert not offences([SERVICE / "store" / "redis_url.py"], ["redis", "starlette"])
+
+
+def test_no_two_modules_import_each_other() -> None:
+    """A circle would show that something stands in the wrong place."""
+    modules = {f"service.{name_of(path).removesuffix('.py').replace('/', '.')}": path for path in FILES}
+    known = {
+        module: {other for other in modules if any(is_in(name, [other]) for name in imports_of(path.read_text()))}
+        for module, path in modules.items()
+    }
+    reached = {module: set(direct) for module, direct in known.items()}
+    for _ in modules:
+        reached = {module: {*all_, *(far for near in all_ for far in known[near])} for module, all_ in reached.items()}
+
+    assert not [module for module in modules if module in reached[module]]

@@ -1,0 +1,108 @@
+"""The table of keys in service/store/keys.py is what Redis really holds."""
+
+import re
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+import httpx2
+import pytest
+import redis
+
+from service.app import Parts
+from service.protocol.user import identify_user
+from service.registry.seed import parse_seed
+from service.store import keys
+from service.store.connection import StoreConnection, StoreUnavailable
+from service.store.readiness import find_obstacle
+from service.store.revocations import Revocations
+from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, tokens_of
+from tests.conftest import MakeSettings, make_code
+from tests.house.lua_headers import NAMES
+from tests.store.interruptions import BreakingConnection
+
+REALM = b"""
+realms:
+  cep: {client_id: us, client_secret: secret-at-the-organisation, issuer: "https://login.example.org"}
+"""
+
+PERSISTENT = ("for good", "while a client", "while a sweep")
+
+
+class Row(NamedTuple):
+    pattern: str
+    type: str
+    lives: str
+    written_by: str
+
+    @property
+    def kind(self) -> str:
+        return re.split(r"[:{]", self.pattern)[0]
+
+    def fits(self, key: str) -> bool:
+        """Names in angle or curly brackets stand for any text; a part in square brackets may be left out."""
+        form = re.escape(self.pattern.replace("…", "<rest>"))
+        form = form.replace(r"\[:addr\]", "(?::[0-9a-f]+)?").replace(r"\{registry\}", r"\{REGISTRY\}")
+        form = re.sub(r"\\\{[a-z\\ ]+\\\}", r"\\{[0-9a-f]+\\}", form).replace("REGISTRY", "registry")
+        return re.fullmatch(re.sub(r"<[^>]*>", ".+", form), key) is not None
+
+
+def read_table() -> list[Row]:
+    lines = [line for line in (keys.__doc__ or "").splitlines() if line.startswith("| ")][2:]
+    return [Row(*(cell.strip() for cell in line.strip("|").split("|"))) for line in lines]
+
+
+async def every_kind_of_key(parts: Parts, http: httpx2.AsyncClient, broken: StoreConnection) -> AsyncIterator[str]:
+    """One of every operation; after each the store may be looked at."""
+    await parts.seeding.apply(parse_seed(REALM))
+    yield "a seed"
+    async with parts.registry.make_lock():
+        yield "a seed under way"
+    client = await parts.registry.find_client("web-shop")
+    assert client is not None
+    await parts.registry.put_client(client, old_origins=(), new_origins=(), owes_sweep=True)
+    yield "a narrowed client"
+    await PHONE_APP.log_in(http, ALICE)
+    await make_code(parts)
+    yield "a login and a code"
+    tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK))
+    yield "an exchanged code"
+    await http.post("/oauth2/v1/token", data={"grant_type": "password"}, auth=(WEB_SHOP.client_id, "wrong"))
+    await PHONE_APP.log_in(http, ALICE.__class__(ALICE.username, "wrong"))
+    yield "failed checks"
+    await find_obstacle(parts.connection)
+    yield "a probe"
+    identity = identify_user("main", ALICE.username)
+    with pytest.raises(StoreUnavailable):
+        await Revocations(broken).revoke_all(identity.shard, identity.subject)
+    yield "a revokeAll that was cut short"
+
+
+async def test_every_key_stands_in_the_table_and_every_row_is_true(
+    parts: Parts, http: httpx2.AsyncClient, store: redis.Redis, make_settings: MakeSettings
+) -> None:
+    table = read_table()
+    seen = set[Row]()
+    broken = BreakingConnection(make_settings(), calls=1)
+    async for operation in every_kind_of_key(parts, http, broken):
+        for key in store.scan_iter(count=1000):
+            rows = [row for row in table if row.fits(str(key))]
+
+            assert len(rows) == 1, (operation, key)
+            assert rows[0].type == store.type(key), (operation, key)
+            assert rows[0].lives.startswith(PERSISTENT) == (store.pttl(key) == -1), (operation, key)
+            seen.update(rows)
+    await broken.close()
+
+    assert set(table) == seen
+
+
+def test_the_table_names_writers_that_exist() -> None:
+    """Scripts by their names, or by the first word of them; what is no script is written by the registry."""
+    writers = {writer.strip() for row in read_table() for writer in row.written_by.split(",")}
+    unknown = [
+        writer
+        for writer in writers - {"registry"}
+        if not any(name == writer or name.startswith(f"{writer}_") for name in NAMES)
+    ]
+
+    assert not unknown

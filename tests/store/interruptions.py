@@ -1,0 +1,45 @@
+"""A connection to Redis that breaks after so many calls, as when a process dies or its Redis goes away."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from service.settings import Settings
+from service.store.connection import Command, StoreConnection, StoreUnavailable
+from service.store.redis_url import parse_redis_url
+from service.store.scripts import Script
+
+
+class BreakingConnection(StoreConnection):
+    """Lets `calls` calls through and refuses all that follow."""
+
+    def __init__(self, settings: Settings, *, calls: int) -> None:
+        assert settings.redis_url is not None
+        super().__init__(parse_redis_url(settings.redis_url))
+        self._left = calls
+
+    async def read(self, *command: str | int) -> Any:
+        self._count()
+        return await super().read(*command)
+
+    async def write(self, *command: str | bytes | int) -> Any:
+        self._count()
+        return await super().write(*command)
+
+    async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
+        self._count()
+        return await super().run(script, keys, arguments)
+
+    async def read_many(self, commands: Sequence[Command]) -> list[Any]:
+        self._count()
+        return await super().read_many(commands)
+
+    async def write_many(self, commands: Sequence[Command]) -> list[Any]:
+        self._count()
+        return await super().write_many(commands)
+
+    def _count(self) -> None:
+        if self._left == 0:
+            raise StoreUnavailable("broken by the test")
+        self._left -= 1

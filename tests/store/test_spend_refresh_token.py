@@ -1,0 +1,201 @@
+"""One generation of a family spent, replayed in time or too late, or refused without a trace."""
+
+import pytest
+
+from service.store.families import Refused, Spent
+from tests.cast import ALICE
+from tests.conftest import Clock
+from tests.store.sessions import ENDUSER, Session, Sessions
+
+BOTH_ROLES = "realm:main role:enduser role:organisation"
+
+
+async def refused_and_untouched(sessions: Sessions, session: Session, generation: int, **how: object) -> str:
+    """The verdict of a refusal, after which record, access tokens and lifetime are what they were."""
+    before = sessions.record(session), sessions.live(session), set(sessions.store.scan_iter())
+    ttl_ms = sessions.pttl(session.key)
+    outcome = await sessions.spend(session, generation, **how)  # type: ignore[arg-type]
+
+    assert isinstance(outcome, Refused)
+    assert before == (sessions.record(session), sessions.live(session), set(sessions.store.scan_iter()))
+    assert ttl_ms - 1_000 < sessions.pttl(session.key) <= ttl_ms
+    return outcome.verdict
+
+
+@pytest.mark.clause("spec-3-refresh-rotates")
+async def test_the_head_is_spent_and_the_next_generation_is_the_head(sessions: Sessions) -> None:
+    session = await sessions.start()
+    outcome = await sessions.spend(session, 1)
+
+    assert Spent("rotated", 2, 600_000, ENDUSER, ALICE.username, 0) == outcome
+    assert sessions.record(session)["head"] == "2"
+    assert (await sessions.spend(session, 2)).verdict == "rotated"
+    assert sessions.record(session)["head"] == "3"
+
+
+@pytest.mark.clause("decided-refresh-token-ttl")
+async def test_a_refresh_begins_the_familys_life_anew(sessions: Sessions, clock: Clock) -> None:
+    session = await sessions.start()
+    clock.advance(1_000_000)
+    await sessions.spend(session, 1)
+    ends_ms = int(sessions.record(session)["expires_ms"])
+
+    assert -1_000 < ends_ms - sessions.now_ms() - 2_592_000_000 <= 0
+    assert -1_000 < sessions.pttl(session.key) - 2_592_000_000 <= 0
+    assert ends_ms == sessions.index(session)[session.member]
+
+
+@pytest.mark.clause("decided-replay-gets-the-head", "decided-replay-keeps-ttl")
+async def test_a_replay_in_time_gets_the_head_and_moves_nothing(sessions: Sessions, clock: Clock) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session, 3)
+    clock.advance(200)
+    before, ttl_ms, index = sessions.record(session), sessions.pttl(session.key), sessions.index(session)
+    outcome = await sessions.spend(session, 3)
+    after = sessions.record(session)
+
+    assert Spent("repeated", 4, 600_000, ENDUSER, ALICE.username, 1) == outcome
+    assert all(before[line] == after[line] for line in ("head", "spent", "expires_ms", "floor"))
+    assert ttl_ms - 1_000 < sessions.pttl(session.key) <= ttl_ms
+    assert index == sessions.index(session)
+    assert sessions.live(session) == [True] * 5
+
+
+@pytest.mark.clause("decided-late-replay-ends-family")
+async def test_a_replay_too_late_ends_the_family_and_all_that_it_gave(sessions: Sessions, clock: Clock) -> None:
+    session, other = await sessions.start(), await sessions.start()
+    await sessions.refresh(session, 2)
+    clock.advance(301)
+
+    assert Refused("replayed", ALICE.username) == await sessions.spend(session, 1)
+    assert sessions.record(session) == {}
+    assert sessions.live(session) == [False] * 3
+    assert {other.member} == set(sessions.index(other))
+    assert Refused("unknown") == await sessions.spend(session, 3)
+    assert sessions.live(other) == [True]
+
+
+@pytest.mark.clause("decided-foreign-client-harms-nothing", "6749-10.4-binding-verified")
+@pytest.mark.parametrize("generation", [1, 2, 3, 9])
+async def test_another_client_gets_nothing_and_harms_nothing(sessions: Sessions, clock: Clock, generation: int) -> None:
+    """Not even with a generation whose replay would be theft: the client comes first."""
+    session = await sessions.start()
+    await sessions.refresh(session, 2)
+    clock.advance(400)
+
+    assert await refused_and_untouched(sessions, session, generation, client_id="web-shop") == "foreign"
+
+
+@pytest.mark.clause("decided-refresh-without-the-secret")
+async def test_a_family_made_with_a_secret_is_refreshed_with_one(sessions: Sessions) -> None:
+    session = await sessions.start(secret_used=True)
+
+    assert await refused_and_untouched(sessions, session, 1, secret_used=False) == "without_secret"
+    assert (await sessions.spend(session, 1)).verdict == "rotated"
+
+
+async def test_a_family_made_without_a_secret_may_be_refreshed_with_one(sessions: Sessions) -> None:
+    session = await sessions.start()
+
+    assert (await sessions.spend(session, 1, secret_used=True)).verdict == "rotated"
+    assert sessions.record(session)["secret_used"] == "0"
+
+
+async def test_a_scope_that_the_client_lost_is_refused_and_spends_nothing(sessions: Sessions) -> None:
+    session = await sessions.start(scope=BOTH_ROLES)
+
+    assert await refused_and_untouched(sessions, session, 1, allowed_scope=ENDUSER) == "withdrawn"
+    assert await refused_and_untouched(sessions, session, 1, allowed_scope="") == "withdrawn"
+
+
+async def test_a_word_of_the_scope_is_compared_as_a_whole(sessions: Sessions) -> None:
+    """`role:end` is not a part of `role:enduser`, nor the other way round."""
+    session = await sessions.start()
+
+    assert await refused_and_untouched(sessions, session, 1, allowed_scope="realm:main role:enduserx") == "withdrawn"
+    assert await refused_and_untouched(sessions, session, 1, wanted_scope="realm:main role:end") == "beyond"
+
+
+@pytest.mark.clause("6749-6-scope-not-wider")
+async def test_more_scope_than_was_granted_is_refused_and_spends_nothing(sessions: Sessions) -> None:
+    session = await sessions.start()
+
+    assert await refused_and_untouched(sessions, session, 1, wanted_scope=BOTH_ROLES) == "beyond"
+
+
+@pytest.mark.clause("decided-narrowing-keeps-the-grant", "6749-6-new-token-same-scope")
+@pytest.mark.parametrize("wanted", ["role:organisation", "realm:main role:organisation"])
+async def test_a_narrower_scope_is_the_access_tokens_and_the_family_keeps_its_own(
+    sessions: Sessions, wanted: str
+) -> None:
+    """The realm always stands in what is granted, asked for or not."""
+    session = await sessions.start(scope=BOTH_ROLES)
+    outcome = await sessions.spend(session, 1, wanted_scope=wanted)
+    grant = await sessions.parts.access_tokens.find(session.access_tokens[-1])
+
+    assert isinstance(outcome, Spent)
+    assert grant is not None
+    assert "realm:main role:organisation" == outcome.scope == grant.scope
+    assert sessions.record(session)["scope"] == BOTH_ROLES
+    assert (await sessions.refresh(session)).scope == BOTH_ROLES
+
+
+@pytest.mark.clause("decided-generation-ahead-of-redis")
+async def test_a_generation_ahead_of_redis_goes_on_from_there(sessions: Sessions, clock: Clock) -> None:
+    """A failover lost three spends; the other tab, which holds one of the lost generations, is no thief."""
+    session = await sessions.start()
+    lost = sessions.store.get(session.key)
+    await sessions.refresh(session, 4)
+    sessions.store.set(session.key, str(lost), px=2_592_000_000)
+    clock.advance(400)
+    outcome = await sessions.spend(session, 4)
+
+    assert Spent("recovered", 5, 600_000, ENDUSER, ALICE.username, 0) == outcome
+    assert [(await sessions.spend(session, generation)).verdict for generation in (1, 2, 3, 4)] == ["repeated"] * 4
+    assert (await sessions.spend(session, 5)).verdict == "rotated"
+    clock.advance(301)
+    assert (await sessions.spend(session, 2)).verdict == "replayed"
+
+
+async def test_an_unknown_family_is_unknown(sessions: Sessions) -> None:
+    session = await sessions.start()
+    sessions.store.delete(session.key)
+
+    assert Refused("unknown") == await sessions.spend(session, 1)
+    assert Refused("unknown") == await sessions.spend(session, 7)
+
+
+@pytest.mark.clause("decided-grace-does-not-revive")
+@pytest.mark.parametrize("generation", [1, 2])
+async def test_what_a_mark_covers_is_not_refreshed_even_before_it_is_deleted(
+    sessions: Sessions, generation: int
+) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session)
+    sessions.set_mark(session, int(sessions.record(session)["created_ms"]))
+
+    assert await refused_and_untouched(sessions, session, generation) == "unknown"
+
+
+async def test_a_mark_older_than_the_family_means_nothing_to_it(sessions: Sessions) -> None:
+    session = await sessions.start()
+    sessions.set_mark(session, int(sessions.record(session)["created_ms"]) - 1)
+
+    assert (await sessions.spend(session, 1)).verdict == "rotated"
+
+
+async def test_the_record_decides_when_the_family_is_over_not_the_key(sessions: Sessions, clock: Clock) -> None:
+    session = await sessions.start()
+    clock.offset_ms += 2_592_000_000
+
+    assert await refused_and_untouched(sessions, session, 1) == "unknown"
+    clock.offset_ms -= 2_000
+    assert (await sessions.spend(session, 1)).verdict == "rotated"
+
+
+async def test_a_record_of_another_version_is_a_fault_and_no_refusal(sessions: Sessions) -> None:
+    session = await sessions.start()
+    sessions.store.set(session.key, "2" + str(sessions.store.get(session.key))[1:], px=1_000_000)
+
+    with pytest.raises(Exception, match="unknown version"):
+        await sessions.spend(session, 1)
