@@ -85,8 +85,10 @@ async def _spend(work: Awaitable[Result]) -> Result:
 
 def _translate(error: Exception) -> Exception:
     """A fault in one of our own scripts or commands is no outage; everything else that Redis can do to us is."""
-    is_fault = isinstance(error, ResponseError) and not any(word in str(error) for word in _OUTAGE_WORDS)
-    return error if is_fault else StoreUnavailable(f"{type(error).__name__}: {error}")
+    # The library cuts off the first word of the errors that it knows, and keeps it beside the message.
+    text = f"{getattr(error, 'status_code', '')} {error}".strip()
+    is_fault = isinstance(error, ResponseError) and not any(word in text for word in _OUTAGE_WORDS)
+    return error if is_fault else StoreUnavailable(f"{type(error).__name__}: {text}")
 
 
 class StoreLock:
