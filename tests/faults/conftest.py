@@ -1,0 +1,55 @@
+"""One stage for all faults; each test leaves it whole, and finds it empty but for the registry."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import httpx2
+import pytest
+
+from service.app import Parts
+from tests.faults.proxy import running_proxy
+from tests.faults.stage import Stage, client_of, parts_on
+from tests.servers import running_service, stop
+
+
+@pytest.fixture(scope="package")
+def built_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    folder = tmp_path_factory.mktemp("faults")
+    stage = Stage(folder)
+    try:
+        with running_proxy(stage.redis.port) as proxy, running_service(folder, stage.environment()) as direct:
+            stage.proxy, stage.direct = proxy, direct
+            with running_service(folder, stage.environment(REDIS_URL=proxy.url)) as beyond:
+                stage.beyond = beyond
+                yield stage
+    finally:
+        stage.store.close()
+        stop(stage.redis.process)
+
+
+@pytest.fixture
+def stage(built_stage: Stage) -> Stage:
+    built_stage.clear()
+    return built_stage
+
+
+@pytest.fixture
+async def direct(stage: Stage) -> AsyncIterator[httpx2.AsyncClient]:
+    """The instance that speaks to Redis itself."""
+    async with client_of(stage.direct) as http:
+        yield http
+
+
+@pytest.fixture
+async def beyond(stage: Stage) -> AsyncIterator[httpx2.AsyncClient]:
+    """The instance that the proxy stands in front of."""
+    async with client_of(stage.beyond) as http:
+        yield http
+
+
+@pytest.fixture
+async def parts(stage: Stage) -> AsyncIterator[Parts]:
+    """The store below HTTP, straight to Redis."""
+    async with parts_on(stage) as parts:
+        yield parts

@@ -1,0 +1,168 @@
+"""A Redis that can be killed, frozen and filled, a network that can be cut, and the service on both."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import httpx2
+import redis
+
+from service.app import Parts
+from service.credentials import Keyring, make_access_token, make_first_refresh_token, parse_access_token
+from service.protocol.user import User
+from service.settings import load_settings
+from service.store.keys import access_key, family_key
+from tests.conftest import SECRET_KEY, environment_of
+from tests.faults.proxy import Proxy
+from tests.servers import RedisServer, ServiceProcess, start_redis
+
+PLENTY = "1000000/minute"
+KEEPS_DATA = ("--appendonly", "yes")
+KEYRING = Keyring((SECRET_KEY.encode(),))
+SESSIONS_AT_ONCE = 500
+
+Session = tuple[str, str]
+"""An access token and its refresh token."""
+
+
+class Stage:
+    """`direct` speaks to Redis itself, `beyond` through the proxy."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.redis: RedisServer = start_redis(folder, *KEEPS_DATA)
+        self.store: redis.Redis = self.redis.connect()
+        self.proxy: Proxy
+        self.direct: ServiceProcess
+        self.beyond: ServiceProcess
+
+    def environment(self, **variables: str) -> dict[str, str]:
+        limits = {
+            "TOKEN_SERVICE_LOGIN_ATTEMPTS": PLENTY,
+            "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER": PLENTY,
+            "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": PLENTY,
+        }
+        return environment_of(self.redis, **limits) | variables
+
+    def clear(self) -> None:
+        """Forgets all but the registry, which alone lives for good."""
+        for key in self.store.scan_iter(count=1000):
+            if self.store.ttl(key) >= 0:
+                self.store.delete(key)
+
+    def start_redis_again(self) -> None:
+        """With the same data; the scripts are forgotten."""
+        self.redis = start_redis(self.folder, *KEEPS_DATA, port=self.redis.port)
+
+    @contextmanager
+    def killed(self) -> Iterator[None]:
+        self.redis.process.kill()
+        self.redis.process.wait()
+        yield
+        self.start_redis_again()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        self.redis.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.redis.process.send_signal(signal.SIGCONT)
+
+    @contextmanager
+    def cut_off(self) -> Iterator[None]:
+        self.proxy.held = True
+        try:
+            yield
+        finally:
+            self.proxy.held = False
+
+    @contextmanager
+    def full(self) -> Iterator[None]:
+        self.store.config_set("maxmemory", self.store.info("memory")["used_memory"] // 2)
+        try:
+            yield
+        finally:
+            self.store.config_set("maxmemory", 0)
+
+    def knows_access_token(self, access_token: str) -> bool:
+        return self.find_access_token(access_token) is not None
+
+    def find_access_token(self, access_token: str) -> list[str] | None:
+        """The lines of the record: version, issued, expires, family, client_id, subject, username, scope."""
+        name = parse_access_token(access_token)
+        assert name is not None
+        record = self.store.get(access_key(name.shard, name.digest))
+        return None if record is None else str(record).split("\n")
+
+    def find_family(self, refresh_token: str) -> list[str] | None:
+        """The lines of the record; see lua/records.lua."""
+        name = KEYRING.parse_refresh_token(refresh_token)
+        assert name is not None
+        record = self.store.get(family_key(name.shard, name.family_digest))
+        return None if record is None else str(record).split("\n")
+
+    def count_calls(self, command: str) -> int:
+        statistics: dict[str, dict[str, int]] = self.store.info("commandstats")
+        return statistics.get(f"cmdstat_{command}", {"calls": 0})["calls"]
+
+
+@asynccontextmanager
+async def parts_on(stage: Stage) -> AsyncIterator[Parts]:
+    settings = {"REDIS_URL": stage.redis.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}
+    parts = Parts(load_settings(settings), lambda: 0)
+    yield parts
+    await parts.close()
+
+
+async def start_sessions(parts: Parts, username: str, count: int, client_id: str = "phone-app") -> list[Session]:
+    """Sessions of somebody whom the registry does not know, as a login would make them."""
+    user = User(realm="main", username=username)
+
+    async def start() -> Session:
+        refresh_token = make_first_refresh_token(user.identity.shard)
+        access_token = make_access_token(user.identity.shard)
+        lives_ms = await parts.families.start(
+            user,
+            client_id=client_id,
+            scope="realm:main role:enduser",
+            secret_used=False,
+            refresh_token=refresh_token,
+            access_token=access_token,
+        )
+        assert lives_ms is not None
+        return access_token.text, KEYRING.sign_refresh_token(refresh_token)
+
+    sessions: list[Session] = []
+    while len(sessions) < count:
+        missing = min(SESSIONS_AT_ONCE, count - len(sessions))
+        sessions += await asyncio.gather(*(start() for _ in range(missing)))
+    return sessions
+
+
+def client_of(service: ServiceProcess) -> httpx2.AsyncClient:
+    limits = httpx2.Limits(max_connections=400, max_keepalive_connections=400)
+    return httpx2.AsyncClient(base_url=service.url, timeout=30, limits=limits)
+
+
+async def measure(request: Awaitable[httpx2.Response]) -> tuple[httpx2.Response, float]:
+    """The answer, and after how many seconds it came."""
+    started = time.monotonic()
+    return await request, time.monotonic() - started
+
+
+async def wait_for_answer(ask: Callable[[], Awaitable[httpx2.Response]], status: int, seconds: float) -> float:
+    """Asks until the status comes; the seconds that it took."""
+    started = time.monotonic()
+    while True:
+        response = await ask()
+        passed = time.monotonic() - started
+        if response.status_code == status:
+            return passed
+        assert passed < seconds, f"still {response.status_code} after {passed} s: {response.text}"
+        await asyncio.sleep(0.02)
