@@ -1,0 +1,202 @@
+"""Which client speaks, over HTTP: by Basic or in the body, and by one of them only."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from dataclasses import replace
+from urllib.parse import quote_plus
+
+import httpx2
+import pytest
+
+from tests.cast import (
+    ALICE,
+    MADE_SECRET,
+    PHONE_APP,
+    READER,
+    REVOKE,
+    TOKEN,
+    WEB_SHOP,
+    App,
+    assert_error,
+    basic,
+    login_form,
+    tokens_of,
+)
+
+CHALLENGE = 'Basic realm="token-service"'
+
+
+async def log_in_by_header(http: httpx2.AsyncClient, headers: dict[str, str], **extra: str) -> httpx2.Response:
+    return await http.post(TOKEN, data=login_form(ALICE) | extra, headers=headers)
+
+
+@pytest.mark.clause("6749-2.3.1-basic", "spec-4.2-basic", "spec-5.1-client-authentication")
+@pytest.mark.clause("6749-2.3.1-body-credentials", "spec-4.2-body-credentials", "spec-2.3-client-record")
+@pytest.mark.parametrize("app", [WEB_SHOP, MADE_SECRET, READER], ids=lambda app: app.client_id)
+async def test_a_client_authenticates_by_basic_or_in_the_body(http: httpx2.AsyncClient, app: App) -> None:
+    assert (await log_in_by_header(http, app.basic)).status_code == 200
+    assert (await app.log_in(http, ALICE)).status_code == 200
+
+
+@pytest.mark.clause(
+    "6749-2.3.1-basic", "spec-4.2-basic", "spec-4.3-client-authenticates", "spec-5.1-client-authentication"
+)
+async def test_basic_works_at_a_refresh_and_a_revocation_too(http: httpx2.AsyncClient) -> None:
+    first = tokens_of(await log_in_by_header(http, WEB_SHOP.basic))["refresh_token"]
+    form = {"grant_type": "refresh_token", "refresh_token": first}
+
+    assert (await http.post(TOKEN, data=form, headers=WEB_SHOP.basic)).status_code == 200
+    assert (await http.post(REVOKE, data={"token": first}, headers=WEB_SHOP.basic)).status_code == 200
+    assert_error(await WEB_SHOP.refresh(http, first), 400, "invalid_grant")
+
+
+@pytest.mark.clause("spec-4.2-client-without-secret", "6749-3.2.1-public-client-names-itself")
+@pytest.mark.clause("6749-2.1-client-type-is-registered", "6819-5.2.3.1-public-clients-without-secret")
+async def test_a_public_client_only_names_itself(http: httpx2.AsyncClient) -> None:
+    assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
+    assert_error(await http.post(TOKEN, data=login_form(ALICE)), 401, "invalid_client")
+
+
+@pytest.mark.clause("decided-public-client-empty-password")
+async def test_a_public_client_may_send_basic_with_an_empty_password(http: httpx2.AsyncClient) -> None:
+    assert (await log_in_by_header(http, basic("phone-app", ""))).status_code == 200
+    assert (await log_in_by_header(http, basic("phone-app", ""), client_id="phone-app")).status_code == 200
+
+
+@pytest.mark.clause("decided-public-client-with-secret", "6749-2.1-client-type-is-registered")
+async def test_a_public_client_that_sends_a_secret_is_refused(http: httpx2.AsyncClient) -> None:
+    assert_error(await replace(PHONE_APP, client_secret="x").log_in(http, ALICE), 401, "invalid_client")
+    assert_error(await log_in_by_header(http, basic("phone-app", "x")), 401, "invalid_client")
+
+
+@pytest.mark.clause("spec-4.2-client-without-secret", "decided-empty-parameter-omitted")
+async def test_an_empty_secret_in_the_body_is_none(http: httpx2.AsyncClient) -> None:
+    assert (await replace(PHONE_APP, client_secret="").log_in(http, ALICE)).status_code == 200
+    assert_error(await replace(WEB_SHOP, client_secret="").log_in(http, ALICE), 401, "invalid_client")
+
+
+@pytest.mark.clause("decided-unknown-client", "6749-5.2-invalid-client", "6749-5.2-basic-challenge")
+@pytest.mark.clause("6749-2.2-identifier-alone-is-no-proof", "6749-3.2.1-client-authenticates")
+@pytest.mark.parametrize(
+    "app",
+    [
+        pytest.param(App("web-shop", "wrong"), id="a wrong secret"),
+        pytest.param(App("web-shop", "Web-Shop-Secret"), id="a secret in other letter case"),
+        pytest.param(App("web-shop", "web-shop-secret "), id="a secret with a space behind"),
+        pytest.param(App("web-shop", None), id="no secret"),
+        pytest.param(App("made-secret", "n" * 43), id="a wrong made secret"),
+        pytest.param(App("made-secret", "sha256:aVDfGWJwTq0gczQY35JMQNtnlmfD0qtWOFoT1tTwVaU"), id="its hash"),
+        pytest.param(App("nobody", "web-shop-secret"), id="an unknown client"),
+        pytest.param(App("nobody", None), id="an unknown client without a secret"),
+        pytest.param(App("WEB-SHOP", "web-shop-secret"), id="a client_id in other letter case"),
+        pytest.param(App("web-shop\n", "web-shop-secret"), id="a client_id with a line end"),
+    ],
+)
+async def test_whoever_is_not_a_client_with_its_secret_gets_one_and_the_same_answer(
+    http: httpx2.AsyncClient, app: App
+) -> None:
+    reference = await http.post(TOKEN, data=login_form(ALICE) | {"client_id": "nobody", "client_secret": "nothing"})
+
+    response = await app.log_in(http, ALICE)
+
+    assert_error(response, 401, "invalid_client")
+    assert response.headers["www-authenticate"] == CHALLENGE
+    assert response.content == reference.content
+
+
+@pytest.mark.clause("6749-2.3.1-basic-form-encoded", "decided-basic-encoded-and-raw")
+async def test_basic_credentials_are_taken_raw_and_form_encoded(http: httpx2.AsyncClient) -> None:
+    assert READER.client_secret == "a secret: with 100% + signs"
+    assert (await log_in_by_header(http, basic("reader", READER.client_secret))).status_code == 200
+    assert (await log_in_by_header(http, basic("reader", quote_plus(READER.client_secret)))).status_code == 200
+    assert (await log_in_by_header(http, basic("%72eader", quote_plus(READER.client_secret)))).status_code == 200
+
+
+@pytest.mark.clause("6749-2.3.1-basic-form-encoded", "decided-basic-encoded-and-raw")
+@pytest.mark.parametrize(
+    "secret", ["a secret: with 100%   signs", "a+secret:+with+100%+++signs", "a%20secret", "a secret"]
+)
+async def test_what_decodes_to_something_else_is_a_wrong_secret(http: httpx2.AsyncClient, secret: str) -> None:
+    assert_error(await log_in_by_header(http, basic("reader", secret)), 401, "invalid_client")
+
+
+@pytest.mark.clause("6749-a.2-client-secret-characters")
+@pytest.mark.parametrize("secret", ["web-shop-sécret", "web-shop-secret\n", "web-shop-secret\x00"])
+async def test_a_secret_that_is_not_printable_ascii_authenticates_nobody(http: httpx2.AsyncClient, secret: str) -> None:
+    assert_error(await log_in_by_header(http, basic("web-shop", secret)), 401, "invalid_client")
+    assert_error(await replace(WEB_SHOP, client_secret=secret).log_in(http, ALICE), 401, "invalid_client")
+
+
+@pytest.mark.clause("decided-basic-with-same-client-id", "6749-2.3-one-method")
+async def test_basic_with_the_same_client_id_in_the_body_is_one_method(http: httpx2.AsyncClient) -> None:
+    assert (await log_in_by_header(http, WEB_SHOP.basic, client_id="web-shop")).status_code == 200
+
+
+@pytest.mark.clause("decided-basic-and-body-differ", "6749-2.3-one-method", "decided-invalid-request-400")
+@pytest.mark.parametrize(
+    "extra",
+    [
+        pytest.param({"client_id": "phone-app"}, id="another client_id"),
+        pytest.param({"client_id": "web-shop", "client_secret": "web-shop-secret"}, id="all of it again"),
+        pytest.param({"client_secret": "web-shop-secret"}, id="the secret again"),
+    ],
+)
+async def test_basic_and_something_else_in_the_body_are_two_methods(
+    http: httpx2.AsyncClient, extra: dict[str, str]
+) -> None:
+    assert_error(await log_in_by_header(http, WEB_SHOP.basic, **extra), 400, "invalid_request")
+
+
+@pytest.mark.clause("6749-2.3-one-method")
+async def test_two_authorization_headers_are_two_methods(http: httpx2.AsyncClient) -> None:
+    headers = [("Authorization", WEB_SHOP.basic["Authorization"])] * 2
+
+    assert_error(await http.post(TOKEN, data=login_form(ALICE), headers=headers), 400, "invalid_request")
+
+
+@pytest.mark.clause("decided-client-scheme-any-case")
+@pytest.mark.parametrize("scheme", ["basic", "BASIC", "bAsIc"])
+async def test_the_scheme_is_recognised_in_any_letter_case(http: httpx2.AsyncClient, scheme: str) -> None:
+    credentials = WEB_SHOP.basic["Authorization"].removeprefix("Basic ")
+
+    assert (await log_in_by_header(http, {"Authorization": f"{scheme} {credentials}"})).status_code == 200
+
+
+def encoded(data: bytes) -> str:
+    return "Basic " + b64encode(data).decode()
+
+
+@pytest.mark.clause("decided-malformed-basic", "decided-other-authorization-scheme", "6749-5.2-basic-challenge")
+@pytest.mark.clause("decided-bad-encoding")
+@pytest.mark.parametrize(
+    "header",
+    [
+        pytest.param("", id="an empty header"),
+        pytest.param("Basic", id="no credentials"),
+        pytest.param("Basic ***", id="not Base64"),
+        pytest.param(encoded(b"web-shop:web-shop-secret!").rstrip("="), id="padding left out"),
+        pytest.param(encoded(b"web-shop:web-shop-secret") + " more", id="two words"),
+        pytest.param(encoded(b"web-shop"), id="no colon"),
+        pytest.param(encoded(b":web-shop-secret"), id="no client_id"),
+        pytest.param(encoded(b"web-shop:\xff\xfe"), id="not UTF-8"),
+        pytest.param(encoded(b"web-shop:%FF%FE"), id="not UTF-8 once it is decoded"),
+        pytest.param("Bearer web-shop-secret", id="Bearer"),
+        pytest.param("Digest username=web-shop", id="Digest"),
+        pytest.param("web-shop-secret", id="no scheme"),
+    ],
+)
+async def test_an_authorization_header_that_is_not_basic_is_invalid_client(
+    http: httpx2.AsyncClient, header: str
+) -> None:
+    response = await log_in_by_header(http, {"Authorization": header})
+
+    assert_error(response, 401, "invalid_client")
+    assert response.headers["www-authenticate"] == CHALLENGE
+
+
+@pytest.mark.clause("decided-malformed-basic")
+async def test_a_malformed_header_is_not_mended_by_a_client_id_in_the_body(http: httpx2.AsyncClient) -> None:
+    response = await log_in_by_header(http, {"Authorization": "Basic ***"}, client_id="phone-app")
+
+    assert_error(response, 401, "invalid_client")

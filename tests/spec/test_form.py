@@ -1,0 +1,189 @@
+"""The form body over HTTP: which parameters count, and how strictly they are read."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from urllib.parse import urlencode
+
+import httpx2
+import pytest
+
+from service.protocol.parameters import TOKEN_PARAMETERS
+from tests.cast import ALICE, PHONE_APP, REVOKE, REVOKE_ALL, TOKEN, assert_error, bearer, login_form, tokens_of
+
+FORM = "application/x-www-form-urlencoded"
+LIMIT = 64 * 1024
+LOGIN = urlencode(PHONE_APP.credentials | login_form(ALICE))
+
+
+async def post(
+    http: httpx2.AsyncClient, body: str | bytes, content_type: str | None = FORM, address: str = TOKEN
+) -> httpx2.Response:
+    content = body.encode() if isinstance(body, str) else body
+    return await http.post(
+        address, content=content, headers={} if content_type is None else {"Content-Type": content_type}
+    )
+
+
+@pytest.mark.clause("decided-charset-parameter-allowed", "spec-4.2-form-body", "spec-1-form-encoded")
+@pytest.mark.parametrize(
+    "content_type",
+    [FORM, f"{FORM}; charset=utf-8", f"{FORM};charset=UTF-8", "Application/X-WWW-Form-URLEncoded ; Charset=Utf-8"],
+)
+async def test_a_form_may_name_its_charset(http: httpx2.AsyncClient, content_type: str) -> None:
+    assert (await post(http, LOGIN, content_type)).status_code == 200
+
+
+@pytest.mark.clause("decided-wrong-content-type", "spec-1-form-encoded", "spec-4.2-form-body", "spec-4.3-form-body")
+@pytest.mark.clause("decided-invalid-request-400")
+@pytest.mark.parametrize("address", [TOKEN, REVOKE])
+@pytest.mark.parametrize(
+    "content_type", [None, "", "application/json", "text/plain", "multipart/form-data; boundary=x", f"{FORM}x"]
+)
+async def test_another_content_type_is_invalid_request(
+    http: httpx2.AsyncClient, content_type: str | None, address: str
+) -> None:
+    assert_error(await post(http, LOGIN, content_type, address), 400, "invalid_request")
+
+
+async def test_an_empty_body_names_no_client(http: httpx2.AsyncClient) -> None:
+    assert_error(await post(http, ""), 401, "invalid_client")
+
+
+@pytest.mark.clause("6749-3.2-parameter-once", "6749-5.2-invalid-request", "decided-repeated-means-known")
+@pytest.mark.parametrize("name", sorted(TOKEN_PARAMETERS))
+async def test_a_known_parameter_that_stands_twice_is_invalid_request(http: httpx2.AsyncClient, name: str) -> None:
+    value = (PHONE_APP.credentials | login_form(ALICE)).get(name, "x")
+    once = LOGIN if f"{name}=" in LOGIN else f"{LOGIN}&{name}="
+
+    assert_error(await post(http, f"{once}&{urlencode({name: value})}"), 400, "invalid_request")
+    assert_error(await post(http, f"{LOGIN}&{name}=&{name}="), 400, "invalid_request")
+
+
+@pytest.mark.clause("6749-3.2-parameter-once", "decided-repeated-means-known", "7009-2.2.1-error-format")
+@pytest.mark.parametrize("name", ["token", "token_type_hint", "client_id"])
+async def test_a_parameter_that_stands_twice_at_revoke_is_invalid_request(http: httpx2.AsyncClient, name: str) -> None:
+    body = f"client_id=phone-app&token=x&token_type_hint=x&{name}=x"
+
+    assert_error(await post(http, body, address=REVOKE), 400, "invalid_request")
+
+
+@pytest.mark.clause("6749-3.2-parameter-once")
+async def test_a_name_is_the_same_however_it_is_escaped(http: httpx2.AsyncClient) -> None:
+    assert_error(await post(http, f"{LOGIN}&gr%61nt_type=password"), 400, "invalid_request")
+
+
+@pytest.mark.clause("6749-3.2-unknown-parameter-ignored", "decided-repeated-means-known")
+@pytest.mark.parametrize("extra", ["x=1", "x=1&x=2", "GRANT_TYPE=refresh_token", "token=x&token=x", "&&", "=", "x"])
+async def test_what_is_not_a_parameter_of_ours_is_ignored(http: httpx2.AsyncClient, extra: str) -> None:
+    assert (await post(http, f"{LOGIN}&{extra}")).status_code == 200
+
+
+@pytest.mark.clause("6749-3.2-empty-parameter-omitted", "decided-empty-parameter-omitted")
+async def test_a_parameter_without_a_value_counts_as_left_out(http: httpx2.AsyncClient) -> None:
+    refresh_token = tokens_of(await post(http, f"{LOGIN}&client_secret=&code="))["refresh_token"]
+
+    assert (await PHONE_APP.refresh(http, refresh_token, scope="")).status_code == 200
+    assert_error(await post(http, LOGIN.replace("password=correct", "password=&x=")), 400, "invalid_request")
+    assert_error(await post(http, "client_id=phone-app&token=", address=REVOKE), 400, "invalid_request")
+    assert_error(await post(http, "client_id=&token=x", address=REVOKE), 401, "invalid_client")
+
+
+@pytest.mark.clause("6749-b-utf-8-form", "decided-bad-encoding", "decided-invalid-request-400")
+@pytest.mark.parametrize(
+    "extra",
+    [
+        pytest.param("username=%", id="a lonely percent sign"),
+        pytest.param("username=%4", id="half an escape"),
+        pytest.param("username=%zz", id="an escape that is no number"),
+        pytest.param("username=%FF%FE", id="bytes that are not UTF-8"),
+        pytest.param("username=%C3", id="half a character"),
+        pytest.param("username=%C0%AF", id="an overlong character"),
+        pytest.param("username=%ED%A0%80", id="half a surrogate pair"),
+        pytest.param("username=alicé", id="UTF-8 that is not escaped"),
+        pytest.param(b"username=alic\xe9", id="Latin-1 that is not escaped"),
+        pytest.param("x=%FF", id="bad bytes in an unknown parameter"),
+        pytest.param("%FF=x", id="bad bytes in a name"),
+    ],
+)
+async def test_a_form_that_does_not_decode_is_refused_and_not_mangled(
+    http: httpx2.AsyncClient, extra: str | bytes
+) -> None:
+    more = extra.encode() if isinstance(extra, str) else extra
+
+    assert_error(await post(http, LOGIN.encode() + b"&" + more), 400, "invalid_request")
+
+
+@pytest.mark.clause("6749-b-utf-8-form")
+async def test_a_plus_and_an_escaped_space_are_both_a_space(http: httpx2.AsyncClient) -> None:
+    assert "correct+horse" in LOGIN
+    assert (await post(http, LOGIN.replace("+", "%20"))).status_code == 200
+
+
+@pytest.mark.clause("decided-parameters-in-query", "6749-2.3.1-no-credentials-in-uri", "6750-5.3-no-token-in-url")
+@pytest.mark.parametrize(
+    ("address", "query"),
+    [
+        (TOKEN, "client_secret=x"),
+        (TOKEN, "client_id=phone-app"),
+        (TOKEN, "client_id="),
+        (TOKEN, "grant_type=password"),
+        (TOKEN, "p%61ssword=x"),
+        (REVOKE, "token=x"),
+        (REVOKE, "client_id=phone-app"),
+    ],
+)
+async def test_a_known_parameter_in_the_query_is_invalid_request(
+    http: httpx2.AsyncClient, address: str, query: str
+) -> None:
+    assert_error(await post(http, LOGIN, address=f"{address}?{query}"), 400, "invalid_request")
+
+
+@pytest.mark.clause("6749-2.3.1-no-credentials-in-uri")
+async def test_credentials_in_the_query_authenticate_nobody(http: httpx2.AsyncClient) -> None:
+    response = await http.post(f"{TOKEN}?client_id=phone-app", data=login_form(ALICE))
+
+    assert_error(response, 400, "invalid_request")
+
+
+@pytest.mark.clause("6749-3.2-unknown-parameter-ignored")
+async def test_an_unknown_parameter_in_the_query_is_ignored(http: httpx2.AsyncClient) -> None:
+    assert (await post(http, LOGIN, address=f"{TOKEN}?trace=1&trace=2")).status_code == 200
+
+
+@pytest.mark.clause("decided-body-limit")
+@pytest.mark.parametrize("address", [TOKEN, REVOKE])
+async def test_a_body_over_64_kib_is_too_large(http: httpx2.AsyncClient, address: str) -> None:
+    body = f"{LOGIN}&token=x&x=".ljust(LIMIT, "x")
+
+    assert (await post(http, body, address=address)).status_code == 200
+    assert_error(await post(http, body + "x", address=address), 413, "invalid_request")
+
+
+@pytest.mark.clause("decided-body-limit")
+async def test_a_body_that_is_sent_in_chunks_has_the_same_limit(http: httpx2.AsyncClient) -> None:
+    async def chunks(count: int) -> AsyncIterator[bytes]:
+        yield f"{LOGIN}&x=".ljust(1024, "x").encode()
+        for _ in range(count - 1):
+            yield b"x" * 1024
+
+    headers = {"Content-Type": FORM}
+
+    assert (await http.post(TOKEN, content=chunks(64), headers=headers)).status_code == 200
+    assert_error(await http.post(TOKEN, content=chunks(65), headers=headers), 413, "invalid_request")
+
+
+@pytest.mark.clause("decided-body-limit")
+async def test_a_body_that_lies_about_its_length_has_the_same_limit(http: httpx2.AsyncClient) -> None:
+    headers = {"Content-Type": FORM, "Content-Length": "10"}
+
+    assert_error(await http.post(TOKEN, content=b"x" * (LIMIT + 1), headers=headers), 413, "invalid_request")
+
+
+@pytest.mark.clause("spec-4.4-no-body")
+@pytest.mark.parametrize("content_type", [None, "application/json", "text/plain"])
+async def test_revoke_all_reads_no_body(http: httpx2.AsyncClient, content_type: str | None) -> None:
+    access_token = tokens_of(await post(http, LOGIN))["access_token"]
+    headers = bearer(access_token) | ({} if content_type is None else {"Content-Type": content_type})
+
+    assert (await http.post(REVOKE_ALL, content=b"{not a form", headers=headers)).status_code == 200

@@ -1,0 +1,119 @@
+"""POST /oauth2/v1/revokeAll over HTTP: everything that the bearer's user has ends, in every client."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+import redis
+
+from service.app import Parts
+from tests.cast import (
+    ALICE,
+    BOB,
+    MADE_SECRET,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    SHOP_CALLBACK,
+    WEB_SHOP,
+    Person,
+    assert_error,
+    is_live,
+    revoke_all,
+    tokens_of,
+)
+from tests.conftest import make_code
+
+
+@pytest.mark.clause("spec-3-revoke-all", "spec-4.4-all-tokens", "spec-4.4-status-200", "spec-1-ending-a-session")
+@pytest.mark.clause("decided-revoke-all-covers", "decided-i7-revocation-is-final", "6819-5.2.2.4-revocation")
+async def test_every_session_of_the_user_ends_in_every_client(http: httpx2.AsyncClient, store: redis.Redis) -> None:
+    apps = (PHONE_APP, WEB_SHOP, MADE_SECRET, PHONE_APP)
+    sessions = [tokens_of(await app.log_in(http, ALICE)) for app in apps]
+    refreshed = tokens_of(await PHONE_APP.refresh(http, sessions[0]["refresh_token"]))
+
+    response = await revoke_all(http, sessions[1]["access_token"])
+
+    assert (response.status_code, response.content) == (200, b"")
+    for app, session in zip((*apps, PHONE_APP), (*sessions, refreshed), strict=True):
+        assert not is_live(store, session["access_token"])
+        assert_error(await app.refresh(http, session["refresh_token"]), 400, "invalid_grant")
+
+
+@pytest.mark.clause("spec-4.4-bearer-names-user", "spec-4.4-all-tokens")
+async def test_nobody_elses_session_ends(http: httpx2.AsyncClient, store: redis.Redis) -> None:
+    alice = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    bob = tokens_of(await PHONE_APP.log_in(http, BOB))
+
+    await revoke_all(http, alice["access_token"])
+
+    assert is_live(store, bob["access_token"])
+    assert (await PHONE_APP.refresh(http, bob["refresh_token"])).status_code == 200
+
+
+@pytest.mark.clause("decided-revoke-all-covers", "decided-i7-revocation-is-final")
+async def test_codes_that_were_not_exchanged_end_too(http: httpx2.AsyncClient, parts: Parts) -> None:
+    alice = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    phone_code = await make_code(parts)
+    shop_code = await make_code(parts, ALICE, WEB_SHOP, redirect_uri=SHOP_CALLBACK)
+    bobs_code = await make_code(parts, BOB)
+
+    await revoke_all(http, alice["access_token"])
+
+    assert_error(await PHONE_APP.exchange(http, phone_code, PHONE_CALLBACK), 400, "invalid_grant")
+    assert_error(await WEB_SHOP.exchange(http, shop_code, SHOP_CALLBACK), 400, "invalid_grant")
+    assert (await PHONE_APP.exchange(http, bobs_code, PHONE_CALLBACK)).status_code == 200
+
+
+@pytest.mark.clause("decided-revoke-all-later-tokens-live")
+async def test_what_comes_right_afterwards_lives(http: httpx2.AsyncClient, parts: Parts, store: redis.Redis) -> None:
+    for _ in range(3):
+        await revoke_all(http, tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"])
+        code = await make_code(parts)
+        login, exchange = await PHONE_APP.log_in(http, ALICE), await PHONE_APP.exchange(http, code, PHONE_CALLBACK)
+
+        for tokens in (tokens_of(login), tokens_of(exchange)):
+            assert is_live(store, tokens["access_token"])
+            assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
+
+
+@pytest.mark.clause("spec-4.4-bearer-names-user")
+async def test_the_bearer_of_a_session_from_a_code_ends_password_sessions_too(
+    http: httpx2.AsyncClient, parts: Parts
+) -> None:
+    by_password = tokens_of(await WEB_SHOP.log_in(http, ALICE))
+    by_code = tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK))
+
+    await revoke_all(http, by_code["access_token"])
+
+    assert_error(await WEB_SHOP.refresh(http, by_password["refresh_token"]), 400, "invalid_grant")
+
+
+async def test_however_the_user_name_was_written_it_is_one_user(http: httpx2.AsyncClient) -> None:
+    shouted = tokens_of(await PHONE_APP.log_in(http, Person("ALICE@EXAMPLE.COM", ALICE.password)))
+    plain = tokens_of(await PHONE_APP.log_in(http, ALICE))
+
+    await revoke_all(http, plain["access_token"])
+
+    assert_error(await PHONE_APP.refresh(http, shouted["refresh_token"]), 400, "invalid_grant")
+
+
+@pytest.mark.clause("decided-bearer-invalid", "spec-7.5-revoke-all-always-200")
+async def test_a_second_revoke_all_with_the_same_bearer_is_refused(http: httpx2.AsyncClient) -> None:
+    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+
+    assert (await revoke_all(http, access_token)).status_code == 200
+    assert_error(await revoke_all(http, access_token), 401, "invalid_token")
+
+
+@pytest.mark.clause("decided-revoke-all-covers")
+async def test_nothing_of_a_user_with_many_sessions_is_left_in_redis(
+    http: httpx2.AsyncClient, parts: Parts, store: redis.Redis
+) -> None:
+    for _ in range(30):
+        tokens = tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK))
+    for _ in range(30):
+        await PHONE_APP.refresh(http, tokens["refresh_token"])
+
+    await revoke_all(http, tokens["access_token"])
+
+    assert not [*store.scan_iter("access:*"), *store.scan_iter("family:*")]
