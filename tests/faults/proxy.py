@@ -54,7 +54,7 @@ class Proxy:
         link.close()
 
     async def while_held(self) -> None:
-        while self.held:
+        while self.held:  # noqa: ASYNC110 - another thread sets it
             await asyncio.sleep(PAUSE_SECONDS)
 
     def notice(self, request: bytes) -> bool:

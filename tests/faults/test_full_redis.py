@@ -67,9 +67,7 @@ async def test_a_full_redis_costs_a_family_of_a_hundred_access_tokens_none_of_th
 
 @pytest.mark.clause("7009-2.1-immediate", "decided-i7-revocation-is-final")
 @pytest.mark.parametrize("app", [PHONE_APP, WEB_SHOP, MADE_SECRET])
-async def test_a_full_redis_takes_the_revocation_of_a_token(
-    stage: Stage, direct: httpx2.AsyncClient, app: App
-) -> None:
+async def test_a_full_redis_takes_the_revocation_of_a_token(stage: Stage, direct: httpx2.AsyncClient, app: App) -> None:
     tokens, other = tokens_of(await app.log_in(direct, BOB)), tokens_of(await app.log_in(direct, BOB))
 
     with stage.full():

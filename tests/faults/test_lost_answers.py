@@ -1,0 +1,155 @@
+"""Redis has done it and nobody knows: no theft, no second run, and nobody hears another's answer."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+import httpx2
+import pytest
+
+from service.app import Parts
+from service.store.scripts import load_script
+from tests.cast import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, assert_error, revoke_all, tokens_of
+from tests.conftest import make_code
+from tests.faults.stage import Session, Stage, start_sessions, wait_for_answer
+
+SPEND = load_script("spend_refresh_token")
+USERS = 40
+SLOW_SECONDS = 2.2
+
+
+@pytest.mark.clause(
+    "decided-i10-outage-is-not-theft", "decided-i10-own-retry", "spec-3-replay-in-grace", "decided-replay-gets-the-head"
+)
+async def test_a_refresh_whose_answer_was_lost_is_no_theft_and_its_retry_gets_the_newest_token(
+    stage: Stage, beyond: httpx2.AsyncClient
+) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(beyond, ALICE))
+    for spent in (1, 2, 3):
+        runs = stage.count_calls("evalsha") + stage.count_calls("eval")
+        stage.proxy.cut_after = SPEND.sha1.encode()
+
+        assert_error(await PHONE_APP.refresh(beyond, tokens["refresh_token"]), 503, "temporarily_unavailable")
+
+        assert stage.proxy.cut_after is None
+        assert stage.count_calls("evalsha") + stage.count_calls("eval") == runs + 1
+        family = stage.find_family(tokens["refresh_token"])
+        assert family is not None
+        # One generation spent, and one access token more: the script ran once.
+        assert (int(family[1]), len(family[13].split())) == (spent + 1, 2 * spent)
+        again = tokens_of(await PHONE_APP.refresh(beyond, tokens["refresh_token"]))
+        head = stage.find_family(again["refresh_token"])
+        assert head is not None
+        assert int(head[1]) == spent + 1
+        assert stage.knows_access_token(again["access_token"])
+        tokens = again
+
+
+@dataclass(frozen=True)
+class Transition:
+    """A script, and a request that runs it as its last or only one; `runs` is how many scripts that takes."""
+
+    script: str
+    runs: int
+    ask: Callable[[httpx2.AsyncClient, Mapping[str, str], str], Awaitable[httpx2.Response]]
+    makes_family: bool = False
+
+
+TRANSITIONS = (
+    # A login asks the throttle as well: two reservations before, two settlements after the check of the password.
+    Transition("start_family", 5, lambda http, _, __: PHONE_APP.log_in(http, BOB), makes_family=True),
+    Transition(
+        "redeem_authorization_code",
+        1,
+        lambda http, _, code: PHONE_APP.exchange(http, code, PHONE_CALLBACK),
+        makes_family=True,
+    ),
+    Transition("spend_refresh_token", 1, lambda http, tokens, _: PHONE_APP.refresh(http, tokens["refresh_token"])),
+    Transition("revoke_access_token", 1, lambda http, tokens, _: PHONE_APP.revoke(http, tokens["access_token"])),
+    Transition("end_family", 1, lambda http, tokens, _: PHONE_APP.revoke(http, tokens["refresh_token"])),
+    Transition("mark_revoked", 1, lambda http, tokens, _: revoke_all(http, tokens["access_token"])),
+)
+
+
+@pytest.mark.clause("decided-i10-own-retry", "decided-i8-fail-closed")
+@pytest.mark.parametrize("transition", TRANSITIONS, ids=lambda transition: transition.script)
+async def test_no_script_is_run_twice_by_the_redis_client_itself(
+    stage: Stage, beyond: httpx2.AsyncClient, parts: Parts, transition: Transition
+) -> None:
+    for _ in range(2):  # the first time Redis may not know the scripts yet
+        tokens, code = tokens_of(await PHONE_APP.log_in(beyond, ALICE)), await make_code(parts)
+        families, runs = count_families(stage), stage.count_calls("evalsha")
+        stage.proxy.cut_after = load_script(transition.script).sha1.encode()
+        answer = await transition.ask(beyond, tokens, code)
+
+    assert_error(answer, 503, "temporarily_unavailable")
+    assert stage.proxy.cut_after is None
+    assert stage.count_calls("evalsha") == runs + transition.runs
+    if transition.makes_family:
+        assert count_families(stage) == families + 1
+
+
+def count_families(stage: Stage) -> int:
+    return len(list(stage.store.scan_iter("family:*")))
+
+
+@pytest.mark.clause("decided-i7-revocation-is-final", "decided-revoke-all-presented-token-last")
+async def test_a_revocation_whose_answer_was_lost_holds_and_can_be_asked_for_again(
+    stage: Stage, beyond: httpx2.AsyncClient
+) -> None:
+    tokens, other = [tokens_of(await PHONE_APP.log_in(beyond, ALICE)) for _ in range(2)]
+    await PHONE_APP.revoke(beyond, tokens_of(await PHONE_APP.log_in(beyond, ALICE))["refresh_token"])
+
+    stage.proxy.cut_after = load_script("end_family").sha1.encode()
+    assert_error(await PHONE_APP.revoke(beyond, tokens["refresh_token"]), 503, "temporarily_unavailable")
+    assert not stage.knows_access_token(tokens["access_token"])
+    assert (await PHONE_APP.revoke(beyond, tokens["refresh_token"])).status_code == 200
+
+    stage.proxy.cut_after = load_script("mark_revoked").sha1.encode()
+    await revoke_all(beyond, other["access_token"])  # the first time Redis may not know the script yet
+    again = tokens_of(await PHONE_APP.log_in(beyond, ALICE))
+    stage.proxy.cut_after = load_script("mark_revoked").sha1.encode()
+    assert_error(await revoke_all(beyond, again["access_token"]), 503, "temporarily_unavailable")
+    assert_error(await PHONE_APP.refresh(beyond, again["refresh_token"]), 400, "invalid_grant")
+    assert (await revoke_all(beyond, again["access_token"])).status_code == 200
+    assert not stage.knows_access_token(again["access_token"])
+
+
+@pytest.mark.clause("decided-i10-cancelled-request", "decided-i8-one-deadline")
+async def test_an_answer_that_came_too_late_is_heard_by_nobody_else(
+    stage: Stage, beyond: httpx2.AsyncClient, parts: Parts
+) -> None:
+    """Some answers come after the deadline: their requests are given up, and their connections with them."""
+    usernames = [f"user-{number}@example.com" for number in range(USERS)]
+    sessions = [(username, (await start_sessions(parts, username, 1))[0]) for username in usernames]
+    chance = random.Random(6749)
+    stage.proxy.delay = lambda: SLOW_SECONDS if chance.random() < 0.1 else 0
+
+    given_up = await asyncio.gather(*(ask_often(stage, beyond, *session) for session in sessions))
+
+    stage.proxy.delay = lambda: 0
+    assert sum(given_up) > 0
+    # The connections that are left answer everybody rightly, too.
+    await wait_for_answer(lambda: beyond.get("/readyz"), 200, SLOW_SECONDS)
+    assert sum(await asyncio.gather(*(ask_often(stage, beyond, *session) for session in sessions))) == 0
+
+
+async def ask_often(stage: Stage, http: httpx2.AsyncClient, username: str, session: Session) -> int:
+    """Each 200 answer must be the caller's own; how many requests were given up."""
+    given_up = 0
+    for _ in range(2):
+        response = await PHONE_APP.refresh(http, session[1])
+        if response.status_code == 503:
+            given_up += 1
+            continue
+        tokens = tokens_of(response)
+        record = stage.find_access_token(tokens["access_token"])
+        family = stage.find_family(session[1])
+        assert record is not None
+        assert family is not None
+        assert username == record[6] == family[8]
+        assert stage.find_family(tokens["refresh_token"]) == family
+    return given_up

@@ -1,0 +1,144 @@
+"""revokeAll over many sessions: in steps that let others through, and finished by who asks again."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import statistics
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from service.app import Parts
+from service.store.revocations import MOST_KEYS
+from service.store.scripts import load_script
+from tests.cast import PHONE_APP, assert_error, revoke_all
+from tests.faults.stage import Session, Stage, client_of, start_sessions
+from tests.servers import running_service
+
+DELETE = load_script("delete_revoked")
+SLOWEST_MEDIAN_US = 5_000
+USERNAME = "many-sessions@example.com"
+
+
+def count_live(stage: Stage, kind: str) -> int:
+    return sum(1 for _ in stage.store.scan_iter(f"{kind}:*", count=5000))
+
+
+async def assert_dead(stage: Stage, http: httpx2.AsyncClient, sessions: list[Session]) -> None:
+    for access_token, refresh_token in sessions:
+        assert not stage.knows_access_token(access_token)
+        assert_error(await PHONE_APP.refresh(http, refresh_token), 400, "invalid_grant")
+
+
+@pytest.mark.clause(
+    "decided-revoke-all-many-sessions",
+    "decided-i7-revocation-is-final",
+    "decided-revoke-all-covers",
+    "spec-4.4-status-200",
+)
+async def test_twenty_thousand_sessions_are_gone_when_the_answer_is_sent_and_no_step_is_long(
+    stage: Stage, direct: httpx2.AsyncClient, parts: Parts
+) -> None:
+    count = 20_000
+    sessions = await start_sessions(parts, USERNAME, count)
+    await revoke_all_once(stage, direct, parts)
+    of_another = await start_sessions(parts, "another@example.com", 1)
+    # Each step is longer than this, and each command within a step is shorter.
+    stage.store.config_set("slowlog-log-slower-than", 100)
+    stage.store.config_set("slowlog-max-len", 10_000)
+    stage.store.slowlog_reset()
+
+    answer = await revoke_all(direct, sessions[0][0])
+
+    log = stage.store.slowlog_get(10_000)
+    stage.store.config_set("slowlog-log-slower-than", -1)
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert (count_live(stage, "family"), count_live(stage, "access")) == (1, 1)
+    assert not list(stage.store.scan_iter("index:*:" + USERNAME)) + list(stage.store.scan_iter("revoked:*"))
+    await assert_dead(stage, direct, sessions[:: count // 20])
+    assert stage.knows_access_token(of_another[0][0])
+
+    steps_us = [entry["duration"] for entry in log if DELETE.sha1.encode() in entry["command"]]
+    # Each session is a family and an access token; one more step finds that nothing is left.
+    least = math.ceil(2 * count / MOST_KEYS)
+    assert least <= len(steps_us) <= least + 3
+    assert statistics.median(steps_us) < SLOWEST_MEDIAN_US
+
+
+@pytest.mark.clause("decided-revoke-all-many-sessions")
+async def test_others_of_the_same_redis_are_served_while_sessions_are_deleted(
+    stage: Stage, direct: httpx2.AsyncClient, parts: Parts
+) -> None:
+    sessions = await start_sessions(parts, USERNAME, 5_000)
+    ((_, refresh_token),) = await start_sessions(parts, "another@example.com", 1)
+
+    revocation = asyncio.create_task(revoke_all(direct, sessions[0][0]))
+    served = 0
+    while not revocation.done():
+        assert (await PHONE_APP.refresh(direct, refresh_token)).status_code == 200
+        served += 1
+
+    assert (await revocation).status_code == 200
+    assert served > 3
+
+
+@pytest.mark.clause(
+    "decided-revoke-all-many-sessions", "decided-revoke-all-presented-token-last", "decided-i7-revocation-is-final"
+)
+@pytest.mark.parametrize("steps", [1, 2, 4])
+async def test_a_revoke_all_that_an_outage_breaks_off_is_finished_by_who_asks_again_with_the_same_token(
+    stage: Stage, beyond: httpx2.AsyncClient, parts: Parts, steps: int
+) -> None:
+    sessions = await start_sessions(parts, USERNAME, 1_000)
+    await revoke_all_once(stage, beyond, parts)
+
+    stage.proxy.hold_at = (DELETE.sha1.encode(), steps)
+    assert_error(await revoke_all(beyond, sessions[0][0]), 503, "temporarily_unavailable")
+    stage.proxy.held = False
+
+    assert count_live(stage, "access") > 0
+    assert stage.knows_access_token(sessions[0][0])
+    # The mark holds already: what is not deleted yet cannot be refreshed any more.
+    assert_error(await PHONE_APP.refresh(beyond, sessions[-1][1]), 400, "invalid_grant")
+    later = await start_sessions(parts, USERNAME, 1)
+    assert stage.knows_access_token(later[0][0])
+
+    assert (await revoke_all(beyond, sessions[0][0])).status_code == 200
+    assert (count_live(stage, "family"), count_live(stage, "access")) == (0, 0)
+    assert not list(stage.store.scan_iter("revoked:*"))
+
+
+async def revoke_all_once(stage: Stage, http: httpx2.AsyncClient, parts: Parts) -> None:
+    """So that Redis knows the scripts, and each step is one call."""
+    ((access_token, _),) = await start_sessions(parts, "another@example.com", 1)
+    assert (await revoke_all(http, access_token)).status_code == 200
+
+
+@pytest.mark.clause(
+    "decided-revoke-all-many-sessions", "decided-revoke-all-presented-token-last", "decided-i7-revocation-is-final"
+)
+async def test_a_revoke_all_whose_service_is_killed_is_finished_by_another_instance(
+    stage: Stage, direct: httpx2.AsyncClient, parts: Parts, tmp_path: Path
+) -> None:
+    sessions = await start_sessions(parts, USERNAME, 1_000)
+    await revoke_all_once(stage, direct, parts)
+
+    with running_service(tmp_path, stage.environment(REDIS_URL=stage.proxy.url)) as victim:
+        async with client_of(victim) as http:
+            stage.proxy.hold_at = (DELETE.sha1.encode(), 3)
+            request = asyncio.create_task(revoke_all(http, sessions[0][0]))
+            while not stage.proxy.held:  # noqa: ASYNC110 - another thread sets it
+                await asyncio.sleep(0.005)
+            victim.process.kill()
+            with pytest.raises(httpx2.TransportError):
+                await request
+    stage.proxy.held = False
+
+    assert 0 < count_live(stage, "access") < len(sessions)
+    assert stage.knows_access_token(sessions[0][0])
+    assert_error(await PHONE_APP.refresh(direct, sessions[0][1]), 400, "invalid_grant")
+    assert (await revoke_all(direct, sessions[0][0])).status_code == 200
+    assert (count_live(stage, "family"), count_live(stage, "access")) == (0, 0)
+    await assert_dead(stage, direct, sessions[::100])
