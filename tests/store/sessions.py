@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import redis
@@ -172,7 +172,7 @@ class Sessions:
     def index(self, session: Session) -> dict[str, int]:
         """The user's index: each member and when it ends, in milliseconds."""
         key = index_key(session.identity.shard, session.identity.subject)
-        members = self.store.zrange(key, 0, -1, withscores=True)
+        members: Any = self.store.zrange(key, 0, -1, withscores=True)
         return {str(member): int(ends_ms) for member, ends_ms in members}
 
     def pttl(self, key: str) -> int:
@@ -208,5 +208,5 @@ class Sessions:
 
 
 def read_server_ms(store: redis.Redis) -> int:
-    seconds, microseconds = store.time()  # type: ignore[str-unpack]
+    seconds, microseconds = store.time()
     return int(seconds) * 1000 + int(microseconds) // 1000

@@ -1,0 +1,117 @@
+"""The mark of a revokeAll: from then on what the user has counts as dead, and is set aside for deletion."""
+
+import pytest
+
+from service.protocol.user import identify_user
+from service.store.keys import index_key, mark_key, revoked_key
+from service.store.revocations import Revocations
+from service.store.scripts import load_script
+from tests.cast import ALICE
+from tests.conftest import Clock
+from tests.store.sessions import Sessions
+
+IDENTITY = identify_user("main", ALICE.username)
+MARK, INDEX, REVOKED = (key(IDENTITY.shard, IDENTITY.subject) for key in (mark_key, index_key, revoked_key))
+
+
+async def mark(sessions: Sessions) -> str:
+    """The script alone, as a revokeAll that breaks off after it."""
+    connection = sessions.parts.connection
+    arguments = [60_000, connection.clock_offset_ms()]
+    return str((await connection.run(load_script("mark_revoked"), [MARK, INDEX, REVOKED], arguments))[0])
+
+
+def marked_ms(sessions: Sessions) -> int:
+    return int(str(sessions.store.get(MARK)))
+
+
+async def test_what_the_user_has_is_set_aside_under_a_key_of_its_own(sessions: Sessions) -> None:
+    session = await sessions.start()
+    code = await sessions.issue_code()
+
+    assert await mark(sessions) == "marked"
+    assert {session.member, f"code:{code.digest}"} == set(sessions.store.zrange(REVOKED, 0, -1))
+    assert not sessions.store.exists(INDEX)
+
+
+@pytest.mark.clause("decided-i7-revocation-is-final")
+async def test_nothing_from_before_the_mark_can_make_anything_any_more(sessions: Sessions) -> None:
+    session, code = await sessions.start(), await sessions.issue_code()
+    await sessions.refresh(session)
+    await mark(sessions)
+
+    assert [(await sessions.spend(session, generation)).verdict for generation in (1, 2)] == ["unknown", "unknown"]
+    assert (await sessions.redeem(code))[0] == "revoked"
+
+
+@pytest.mark.clause("decided-revoke-all-later-tokens-live")
+async def test_what_comes_after_the_mark_lives_and_is_not_set_aside(sessions: Sessions) -> None:
+    await mark(sessions)
+    session, code = await sessions.start(), await sessions.issue_code()
+
+    assert not sessions.store.exists(REVOKED)
+    assert (await sessions.spend(session, 1)).verdict == "rotated"
+    assert (await sessions.redeem(code))[0] == 600_000
+
+
+async def test_the_mark_is_the_time_by_redis(sessions: Sessions, clock: Clock) -> None:
+    clock.offset_ms += 5_000_000
+    before_ms = sessions.now_ms()
+    await mark(sessions)
+
+    assert before_ms <= marked_ms(sessions) <= sessions.now_ms()
+
+
+async def test_a_second_mark_covers_what_came_between_the_two(sessions: Sessions) -> None:
+    """Even in one millisecond, and even where the clock went backwards."""
+    await mark(sessions)
+    first_ms = marked_ms(sessions)
+    _, between = await sessions.run_at(first_ms - 1_000, sessions.start)
+    await sessions.run_at(first_ms - 1_000, lambda: mark(sessions))
+
+    assert first_ms + 1 == marked_ms(sessions)
+    assert (await sessions.spend(between, 1)).verdict == "unknown"
+
+
+@pytest.mark.clause("decided-i6-everything-expires")
+async def test_the_mark_outlives_all_that_it_covers(sessions: Sessions) -> None:
+    session = await sessions.start()
+    await mark(sessions)
+
+    assert sessions.pttl(MARK) > sessions.pttl(session.key) + 50_000
+    assert sessions.pttl(REVOKED) > 0
+
+
+async def test_a_mark_without_anything_to_cover_lives_for_a_minute(sessions: Sessions) -> None:
+    await mark(sessions)
+
+    assert 59_000 < sessions.pttl(MARK) <= 60_000
+
+
+async def test_a_second_mark_does_not_shorten_the_first(sessions: Sessions) -> None:
+    session = await sessions.start()
+    await mark(sessions)
+    await mark(sessions)
+
+    assert sessions.pttl(MARK) > sessions.pttl(session.key)
+
+
+async def test_what_an_interrupted_revoke_all_left_comes_first(sessions: Sessions) -> None:
+    earlier = await sessions.start()
+    await mark(sessions)
+    between = await sessions.start()
+
+    assert await mark(sessions) == "resumed"
+    assert [earlier.member] == sessions.store.zrange(REVOKED, 0, -1)
+    assert {between.member} == set(sessions.index(between))
+    assert (await sessions.spend(between, 1)).verdict == "unknown"
+
+
+async def test_the_next_revoke_all_finishes_the_interrupted_one(sessions: Sessions) -> None:
+    earlier = await sessions.start()
+    await mark(sessions)
+    between = await sessions.start()
+    await Revocations(sessions.parts.connection).revoke_all(IDENTITY.shard, IDENTITY.subject)
+
+    assert (sessions.live(earlier), sessions.live(between)) == ([False], [False])
+    assert not sessions.store.exists(INDEX, REVOKED)

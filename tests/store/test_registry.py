@@ -1,0 +1,67 @@
+"""Records of users and realms as they are written and read."""
+
+import msgspec
+import pytest
+
+from service.app import Parts
+from service.protocol.user import User, identify_user
+from tests.cast import ALICE
+from tests.store.sessions import Sessions
+
+CAROL = User(realm="main", username="Carol@example.com", password_hash="$argon2id$x", roles=("enduser",), name="Çarol")
+
+
+@pytest.mark.clause("spec-2.3-user-record")
+async def test_a_user_is_read_as_written_under_any_spelling_of_the_name(parts: Parts) -> None:
+    await parts.registry.put_users([CAROL])
+    found = await parts.registry.find_user(identify_user("main", "carol@EXAMPLE.com"))
+
+    assert found is not None
+    assert found.revision
+    assert msgspec.structs.replace(found, revision="") == CAROL
+
+
+@pytest.mark.clause("decided-same-name-in-two-realms")
+async def test_users_of_one_name_in_two_realms_have_two_records(parts: Parts) -> None:
+    await parts.registry.put_users([CAROL, msgspec.structs.replace(CAROL, realm="cep", name="another")])
+    found = await parts.registry.find_users([identify_user(realm, CAROL.username) for realm in ("main", "cep")])
+
+    assert [CAROL.name, "another"] == [user.name for user in found if user]
+
+
+async def test_every_write_of_a_user_is_a_new_revision(parts: Parts) -> None:
+    revisions = set()
+    for _ in range(3):
+        await parts.registry.put_users([CAROL])
+        found = await parts.registry.find_user(CAROL.identity)
+        assert found is not None
+        revisions.add(found.revision)
+
+    assert len(revisions) == 3
+
+
+async def test_an_owed_revocation_is_noted_with_the_change_and_survives_the_next(parts: Parts) -> None:
+    await parts.registry.put_users([CAROL], owing=[CAROL])
+    await parts.registry.put_users([CAROL])
+
+    assert await parts.registry.find_owing([CAROL.identity, identify_user("main", ALICE.username)]) == [True, False]
+    await parts.registry.settle_revocation(CAROL.identity)
+    assert await parts.registry.find_owing([CAROL.identity]) == [False]
+
+
+async def test_what_is_not_there_is_none(parts: Parts) -> None:
+    assert await parts.registry.find_user(identify_user("main", "nobody")) is None
+    assert await parts.registry.find_client("nobody") is None
+    assert await parts.registry.find_realm("cep") is None
+    assert await parts.registry.find_seed("nothing") is None
+    assert await parts.registry.find_owed_sweeps() == []
+    assert await parts.registry.find_users([]) == []
+
+
+async def test_the_lock_of_the_registry_is_held_by_one(sessions: Sessions) -> None:
+    async with sessions.parts.registry.make_lock() as lock:
+        await lock.renew()
+        held = sessions.store.set("lock:{registry}", "another", nx=True)
+
+    assert held is None
+    assert not sessions.store.exists("lock:{registry}")

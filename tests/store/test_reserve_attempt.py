@@ -1,0 +1,80 @@
+"""Room for one check of a secret, reserved on every counter before the secret is looked at."""
+
+import pytest
+import redis
+
+from service.app import Parts
+from service.store.attempts import Counter
+from service.store.scripts import load_script
+from tests.conftest import Clock
+
+ONE = Counter("login:{abc}:one", 3, 60_000)
+TWO = Counter("login:{abc}:two", 5, 3_600_000)
+
+
+async def reserve(parts: Parts, *counters: Counter) -> list[str | int]:
+    limits = [number for counter in counters for number in (counter.most, counter.window_ms)]
+    return await parts.connection.run(load_script("reserve_attempt"), [counter.key for counter in counters], limits)
+
+
+async def fail(parts: Parts, counter: Counter, times: int) -> None:
+    for _ in range(times):
+        await reserve(parts, counter)
+        await parts.attempts.settle([counter], passed=False)
+
+
+async def test_a_reservation_counts_on_every_counter(parts: Parts, store: redis.Redis) -> None:
+    assert await reserve(parts, ONE, TWO) == ["reserved"]
+    assert await reserve(parts, ONE, TWO) == ["reserved"]
+    assert {"under_way": "2"} == store.hgetall(ONE.key) == store.hgetall(TWO.key)
+
+
+@pytest.mark.clause("decided-i6-everything-expires")
+async def test_each_counter_lives_for_its_own_window_from_its_first_reservation(
+    parts: Parts, store: redis.Redis, clock: Clock
+) -> None:
+    await reserve(parts, ONE, TWO)
+    clock.advance(30)
+    await reserve(parts, ONE, TWO)
+
+    assert 29_000 < int(store.pttl(ONE.key)) <= 30_000
+    assert 3_569_000 < int(store.pttl(TWO.key)) <= 3_570_000
+
+
+@pytest.mark.clause("decided-parallel-logins-wait")
+async def test_checks_under_way_make_others_wait(parts: Parts) -> None:
+    for _ in range(3):
+        await reserve(parts, ONE, TWO)
+
+    assert await reserve(parts, ONE, TWO) == ["busy"]
+    await parts.attempts.settle([ONE, TWO], passed=True)
+    assert await reserve(parts, ONE, TWO) == ["reserved"]
+
+
+async def test_failed_checks_and_those_under_way_count_together(parts: Parts) -> None:
+    await fail(parts, ONE, 2)
+
+    assert await reserve(parts, ONE) == ["reserved"]
+    assert await reserve(parts, ONE) == ["busy"]
+
+
+@pytest.mark.clause("decided-limit-stops-checking")
+async def test_past_the_limit_nothing_is_reserved_until_the_window_ends(
+    parts: Parts, store: redis.Redis, clock: Clock
+) -> None:
+    await fail(parts, ONE, 3)
+    clock.advance(20)
+    verdict, wait_ms = await reserve(parts, ONE, TWO)
+
+    assert verdict == "exhausted"
+    assert 39_000 < int(wait_ms) <= 40_000
+    assert not store.exists(TWO.key)
+    clock.advance(41)
+    assert await reserve(parts, ONE, TWO) == ["reserved"]
+
+
+async def test_one_exhausted_counter_is_enough(parts: Parts, store: redis.Redis) -> None:
+    await fail(parts, TWO, 5)
+
+    assert (await reserve(parts, ONE, TWO))[0] == "exhausted"
+    assert not store.exists(ONE.key)

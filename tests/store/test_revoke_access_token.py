@@ -1,0 +1,34 @@
+"""One access token ended by its own client."""
+
+import pytest
+
+from tests.cast import ALICE
+from tests.store.sessions import Sessions
+
+
+@pytest.mark.clause("decided-revoke-access-token-alone")
+async def test_the_token_ends_and_takes_nothing_along(sessions: Sessions) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session)
+    username = await sessions.parts.access_tokens.revoke(session.access_tokens[0], client_id="phone-app")
+
+    assert ALICE.username == username
+    assert sessions.live(session) == [False, True]
+    assert (await sessions.spend(session, 2)).verdict == "rotated"
+
+
+@pytest.mark.clause("7009-2.1-own-tokens-only", "decided-revoke-foreign-token")
+async def test_another_client_ends_nothing(sessions: Sessions) -> None:
+    session = await sessions.start()
+
+    assert await sessions.parts.access_tokens.revoke(session.access_tokens[0], client_id="web-shop") is None
+    assert sessions.live(session) == [True]
+
+
+async def test_an_unknown_token_is_no_fault(sessions: Sessions) -> None:
+    session = await sessions.start()
+    access_tokens = sessions.parts.access_tokens
+    await access_tokens.revoke(session.access_tokens[0], client_id="phone-app")
+
+    assert await access_tokens.revoke(session.access_tokens[0], client_id="phone-app") is None
+    assert await access_tokens.find(session.access_tokens[0]) is None
