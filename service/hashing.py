@@ -52,8 +52,12 @@ def is_password_hash(text: str) -> bool:
 
 
 def verify_password(password: str, password_hash: str) -> tuple[bool, str | None]:
-    """Whether it is right, and a new hash where the stored one has weaker parameters than today's."""
+    """Whether it is right, and a new hash where the stored one has weaker parameters than today's.
+
+    What is too long to be right takes as long as any wrong one, or its length would tell whether the user exists.
+    """
     if len(password) > MAX_PASSWORD_CHARACTERS:
+        verify_nobody()
         return False, None
     try:
         right, new_hash = _argon2id.verify_and_update(password, password_hash)
