@@ -1,0 +1,91 @@
+"""The service's addresses over HTTP: version, methods, spelling, and a base URL with a path."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+
+from tests.cast import ALICE, PHONE_APP, REVOKE, REVOKE_ALL, TOKEN, assert_error, login_form, tokens_of
+from tests.conftest import Clock, MakeSettings, serving
+
+
+@pytest.mark.clause("spec-9-version-in-path", "spec-0-two-addresses")
+async def test_the_interface_lies_under_version_one(http: httpx2.AsyncClient) -> None:
+    login = await http.post("/oauth2/v1/token", data=PHONE_APP.credentials | login_form(ALICE))
+    revocation = await http.post("/oauth2/v1/revoke", data=PHONE_APP.credentials | {"token": "x"})
+    headers = {"Authorization": f"Bearer {tokens_of(login)['access_token']}"}
+
+    assert revocation.status_code == 200
+    assert (await http.post("/oauth2/v1/revokeAll", headers=headers)).status_code == 200
+
+
+@pytest.mark.clause("decided-other-method", "6749-3.2-post-only", "7009-2-post", "decided-cache-headers-everywhere")
+@pytest.mark.parametrize("address", [TOKEN, REVOKE, REVOKE_ALL])
+@pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "X"])
+async def test_another_method_than_post_is_405_with_allow(http: httpx2.AsyncClient, method: str, address: str) -> None:
+    response = await http.request(method, address)
+
+    assert_error(response, 405, "invalid_request")
+    assert response.headers["allow"] == "POST"
+
+
+@pytest.mark.clause("decided-other-method", "6749-3.2-post-only")
+async def test_a_head_request_is_no_post(http: httpx2.AsyncClient) -> None:
+    assert (await http.head(TOKEN)).status_code == 405
+
+
+@pytest.mark.clause("decided-other-method")
+@pytest.mark.parametrize("address", ["/healthz", "/readyz"])
+async def test_the_health_addresses_are_read_only(http: httpx2.AsyncClient, address: str) -> None:
+    response = await http.post(address)
+
+    assert_error(response, 405, "invalid_request")
+    assert "GET" in response.headers["allow"]
+
+
+@pytest.mark.clause("decided-no-slash-redirect", "decided-unknown-path")
+@pytest.mark.parametrize(
+    "address",
+    [
+        pytest.param("/oauth2/v1/token/", id="a slash behind"),
+        pytest.param("//oauth2/v1/token", id="a slash before"),
+        pytest.param("/oauth2//v1/token", id="a slash between"),
+        pytest.param("/oauth2/v1/Token", id="a capital"),
+        pytest.param("/oauth2/v1/revokeall", id="a capital too few"),
+        pytest.param("/oauth2/v1/revokeAll/", id="a slash behind revokeAll"),
+        pytest.param("/oauth2/v2/token", id="another version"),
+        pytest.param("/oauth2/token", id="no version"),
+        pytest.param("/oauth2/v1/", id="only the version"),
+        pytest.param("/healthz/", id="a slash behind healthz"),
+    ],
+)
+async def test_any_other_spelling_is_404_and_no_redirect(http: httpx2.AsyncClient, address: str) -> None:
+    form = PHONE_APP.credentials | login_form(ALICE)
+
+    response = await http.post(f"http://127.0.0.1:8000{address}", data=form)
+
+    assert_error(response, 404, "invalid_request")
+    assert "location" not in response.headers
+
+
+@pytest.mark.clause("spec-0-two-addresses", "decided-base-url-slash")
+@pytest.mark.parametrize("base_url", ["https://example.org/login", "https://example.org/login/"])
+async def test_a_base_url_may_have_a_path(
+    make_settings: MakeSettings, clock: Clock, registry: None, base_url: str
+) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_BASE_URL=base_url), clock) as http:
+        form = PHONE_APP.credentials | login_form(ALICE)
+        preflight = {"Origin": "https://shop.example", "Access-Control-Request-Method": "POST"}
+
+        assert (await http.post(f"/login{TOKEN}", data=form)).status_code == 200
+        assert (await http.post(f"/login{REVOKE}", data=PHONE_APP.credentials | {"token": "x"})).status_code == 200
+        assert (await http.post(f"/login{REVOKE_ALL}")).status_code == 401
+        assert (await http.get("/login/healthz")).status_code == 200
+        asked = await http.options(f"/login{TOKEN}", headers=preflight)
+        assert asked.headers["access-control-allow-origin"] == "https://shop.example"
+
+
+async def test_a_proxy_may_have_taken_the_path_off(make_settings: MakeSettings, clock: Clock, registry: None) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_BASE_URL="https://example.org/login"), clock) as http:
+        assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
+        assert_error(await http.post(f"/other{TOKEN}"), 404, "invalid_request")

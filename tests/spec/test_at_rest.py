@@ -1,0 +1,116 @@
+"""What Redis holds after a day of the service, and what it holds not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+import httpx2
+import pytest
+import redis
+
+from service.app import Parts
+from service.protocol.pkce import make_code_challenge
+from tests.cast import (
+    ALICE,
+    BOB,
+    MADE_SECRET,
+    METER,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    READER,
+    WEB_SHOP,
+    assert_error,
+    bearer,
+    revoke_all,
+    tokens_of,
+)
+from tests.conftest import SECRET_KEY, make_code
+
+VERIFIER = "v" * 64
+
+
+def read_everything(store: redis.Redis) -> Iterator[str]:
+    """Every key, and every text in every value."""
+    read: dict[str, Callable[[str], Any]] = {
+        "string": lambda key: [store.get(key)],
+        "hash": lambda key: chain(*store.hgetall(key).items()),
+        "zset": lambda key: store.zrange(key, 0, -1),
+        "set": store.smembers,
+    }
+    for key in store.scan_iter():
+        yield str(key)
+        yield from read[str(store.type(key))](key)
+
+
+async def live_a_day(http: httpx2.AsyncClient, parts: Parts) -> list[str]:
+    """Every kind of request once; returns all that could be presented."""
+    pending = await make_code(parts, BOB)
+    code = await make_code(parts, code_challenge=make_code_challenge(VERIFIER))
+    answers = [
+        tokens_of(await PHONE_APP.log_in(http, ALICE)),
+        tokens_of(await WEB_SHOP.log_in(http, BOB)),
+        tokens_of(await MADE_SECRET.log_in(http, BOB)),
+        tokens_of(await READER.log_in(http, ALICE)),
+        tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK, code_verifier=VERIFIER)),
+    ]
+    answers.append(tokens_of(await PHONE_APP.refresh(http, answers[0]["refresh_token"])))
+    answers.append(tokens_of(await PHONE_APP.refresh(http, answers[0]["refresh_token"])))
+    await PHONE_APP.log_in(http, replace(ALICE, password="a wrong password"))
+    await replace(WEB_SHOP, client_secret="a wrong secret").revoke(http, "x")
+    tokens = [answer[kind] for answer in answers for kind in ("access_token", "refresh_token")]
+    return [pending, code, *tokens]
+
+
+@pytest.mark.clause("6749-10.3-confidential-in-storage", "6749-10.4-confidential-in-storage")
+@pytest.mark.clause(
+    "decided-i5-nothing-presentable-at-rest", "6819-5.1.4.1.3-no-clear-text", "decided-seed-secrets-hashed"
+)
+async def test_redis_holds_no_token_code_secret_or_password(
+    http: httpx2.AsyncClient, parts: Parts, store: redis.Redis
+) -> None:
+    presentable = await live_a_day(http, parts)
+    presentable += [token[9:] for token in presentable]
+    presentable += [app.client_secret or "" for app in (WEB_SHOP, MADE_SECRET, READER)]
+    presentable += [person.password for person in (ALICE, BOB, METER)]
+    presentable += [VERIFIER, SECRET_KEY, "a wrong password", "a wrong secret"]
+
+    everything = "\n".join(read_everything(store))
+
+    assert ALICE.username in everything
+    assert not [text for text in presentable if text in everything]
+
+
+@pytest.mark.clause("decided-i5-nothing-presentable-at-rest", "6749-10.4-confidential-in-storage")
+async def test_nothing_that_redis_holds_is_accepted_as_a_token(
+    http: httpx2.AsyncClient, parts: Parts, store: redis.Redis
+) -> None:
+    await live_a_day(http, parts)
+    words = {word for text in read_everything(store) for part in text.split("\n") for word in part.split(":")}
+    candidates = [word for word in words if len(word) >= 20 and word.isascii() and word.isprintable()]
+
+    assert len(candidates) > 20
+    for candidate in candidates:
+        for text in (candidate, f"tsat1_{candidate}"[:53]):
+            assert (await http.post("/oauth2/v1/revokeAll", headers=bearer(text))).status_code == 401
+        for text in (candidate, f"tsrt1_{candidate}"[:61]):
+            assert_error(await PHONE_APP.refresh(http, text), 400, "invalid_grant")
+        assert_error(await PHONE_APP.exchange(http, candidate, PHONE_CALLBACK), 400, "invalid_grant")
+
+
+@pytest.mark.clause("decided-i6-everything-expires", "6819-5.1.5.2-expiry")
+async def test_every_key_of_a_token_code_session_or_counter_expires(
+    http: httpx2.AsyncClient, parts: Parts, store: redis.Redis
+) -> None:
+    registered = set(store.scan_iter())
+    tokens = await live_a_day(http, parts)
+    await revoke_all(http, tokens[2])
+
+    written = set(store.scan_iter()) - registered
+
+    assert {"access", "code", "family", "index", "login", "address", "mark", "redeemed"} <= {
+        key.partition(":")[0] for key in written
+    }
+    assert not [key for key in written if store.pttl(key) < 0]

@@ -1,0 +1,139 @@
+"""Guessing of client secrets over HTTP: counted per client and address, and per address; never per client alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import httpx2
+import pytest
+
+from tests.cast import ALICE, MADE_SECRET, PHONE_APP, READER, REVOKE, WEB_SHOP, App, assert_error, tokens_of
+from tests.conftest import Clock, MakeSettings, serving
+
+WRONG_SHOP = replace(WEB_SHOP, client_secret="wrong")
+
+
+async def fail(http: httpx2.AsyncClient, times: int, app: App = WRONG_SHOP) -> None:
+    for _ in range(times):
+        assert_error(await app.revoke(http, "x"), 401, "invalid_client")
+
+
+def assert_throttled(response: httpx2.Response) -> None:
+    assert_error(response, 429, "invalid_client")
+    assert 1 <= int(response.headers["retry-after"]) <= 60
+
+
+@pytest.mark.clause("decided-client-limit", "decided-limit-stops-checking", "6749-2.3.1-brute-force")
+@pytest.mark.clause("7009-5-guessing-throttled", "decided-error-statuses")
+async def test_the_thirty_first_guess_within_a_minute_is_refused_right_or_wrong(
+    http: httpx2.AsyncClient, clock: Clock
+) -> None:
+    await fail(http, 30)
+
+    assert_throttled(await WRONG_SHOP.revoke(http, "x"))
+    assert_throttled(await WEB_SHOP.revoke(http, "x"))
+    assert_throttled(await WEB_SHOP.log_in(http, ALICE))
+    clock.advance(60)
+    assert (await WEB_SHOP.log_in(http, ALICE)).status_code == 200
+
+
+@pytest.mark.clause("decided-client-limit", "6749-2.3.1-brute-force", "7009-5-guessing-throttled")
+async def test_token_and_revoke_count_together(make_settings: MakeSettings, clock: Clock, registry: None) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/minute"), clock) as http:
+        assert_error(await WRONG_SHOP.log_in(http, ALICE), 401, "invalid_client")
+        assert_error(await WRONG_SHOP.revoke(http, "x"), 401, "invalid_client")
+
+        assert_throttled(await WEB_SHOP.refresh(http, "x"))
+
+
+@pytest.mark.clause("decided-limit-stops-checking")
+@pytest.mark.parametrize("app", [WEB_SHOP, MADE_SECRET, READER], ids=lambda app: app.client_id)
+async def test_a_client_that_was_right_before_is_refused_too(
+    make_settings: MakeSettings, clock: Clock, registry: None, app: App
+) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/minute"), clock) as http:
+        assert (await app.revoke(http, "x")).status_code == 200
+        await fail(http, 2, replace(app, client_secret="wrong"))
+
+        assert_throttled(await app.revoke(http, "x"))
+        assert_throttled(await http.post(REVOKE, data={"token": "x"}, headers=app.basic))
+
+
+@pytest.mark.clause("decided-client-limit")
+async def test_nobody_at_another_address_is_locked_out(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    settings = make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/minute")
+    for number in range(5):
+        async with serving(settings, clock, address=f"198.51.100.{number}") as http:
+            await fail(http, 2)
+            assert_throttled(await WEB_SHOP.revoke(http, "x"))
+
+    async with serving(settings, clock, address="203.0.113.200") as http:
+        assert (await WEB_SHOP.revoke(http, "x")).status_code == 200
+
+
+@pytest.mark.clause("decided-client-limit")
+async def test_another_client_at_the_same_address_is_not_affected_at_first(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/minute"), clock) as http:
+        await fail(http, 2)
+
+        assert_throttled(await WEB_SHOP.revoke(http, "x"))
+        assert (await READER.revoke(http, "x")).status_code == 200
+
+
+@pytest.mark.clause("decided-client-limit", "6749-2.3.1-brute-force")
+async def test_an_address_may_fail_three_times_as_often_for_all_clients_together(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/minute"), clock) as http:
+        for number in range(6):
+            await fail(http, 1, App(f"client-{number}", "wrong"))
+
+        assert_throttled(await App("client-7", "wrong").revoke(http, "x"))
+        assert_throttled(await WEB_SHOP.revoke(http, "x"))
+        clock.advance(60)
+        assert (await WEB_SHOP.revoke(http, "x")).status_code == 200
+
+
+@pytest.mark.clause("decided-client-limit")
+async def test_an_ipv6_network_counts_as_one_address(make_settings: MakeSettings, clock: Clock, registry: None) -> None:
+    settings = make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="1/minute")
+    async with serving(settings, clock, address="2001:db8::1") as http:
+        await fail(http, 1)
+    async with serving(settings, clock, address="2001:db8::2") as http:
+        assert_throttled(await WEB_SHOP.revoke(http, "x"))
+
+
+@pytest.mark.clause("decided-only-failures-count")
+async def test_right_secrets_do_not_count(make_settings: MakeSettings, clock: Clock, registry: None) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="1/minute"), clock) as http:
+        statuses = [(await app.revoke(http, "x")).status_code for app in (WEB_SHOP, MADE_SECRET, READER) * 3]
+
+        assert statuses == [200] * 9
+
+
+@pytest.mark.clause("decided-client-limit")
+async def test_a_client_without_a_secret_cannot_be_guessed_and_is_not_throttled(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="1/minute"), clock) as http:
+        await fail(http, 1, App("phone-app", "x"))
+        await PHONE_APP.revoke(http, "x")
+
+        assert tokens_of(await PHONE_APP.log_in(http, ALICE))["token_type"] == "Bearer"
+
+
+@pytest.mark.clause("decided-client-limit")
+async def test_failed_logins_and_failed_clients_are_counted_apart(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    settings = make_settings(
+        TOKEN_SERVICE_CLIENT_ATTEMPTS="1/minute", TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="1/minute"
+    )
+    async with serving(settings, clock) as http:
+        assert_error(await WEB_SHOP.log_in(http, replace(ALICE, password="wrong")), 400, "invalid_grant")
+
+        assert (await WEB_SHOP.revoke(http, "x")).status_code == 200

@@ -1,0 +1,116 @@
+"""CORS over HTTP: browser applications at registered origins may call token and revoke, without credentials."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+
+from tests.cast import ALICE, PHONE_APP, REVOKE, REVOKE_ALL, TOKEN, App, bearer, login_form, tokens_of
+
+KNOWN = "https://shop.example"
+STRANGER = "https://stranger.example"
+
+
+def preflight(origin: str) -> dict[str, str]:
+    return {
+        "Origin": origin,
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization",
+    }
+
+
+@pytest.mark.clause("decided-cors-preflight", "decided-cors-origins", "7009-2.3-cors")
+@pytest.mark.parametrize("address", [TOKEN, REVOKE])
+@pytest.mark.parametrize("origin", [KNOWN, "https://shop.example:8443", "http://127.0.0.1:9000"])
+async def test_a_preflight_from_a_registered_origin_is_answered(
+    http: httpx2.AsyncClient, address: str, origin: str
+) -> None:
+    response = await http.options(address, headers=preflight(origin))
+
+    assert response.status_code in (200, 204)
+    assert response.headers["access-control-allow-origin"] == origin
+    assert "POST" in response.headers["access-control-allow-methods"]
+    assert "authorization" in response.headers["access-control-allow-headers"].lower()
+    assert "content-type" in response.headers["access-control-allow-headers"].lower()
+    assert "access-control-allow-credentials" not in response.headers
+    assert "origin" in response.headers["vary"].lower()
+
+
+@pytest.mark.clause("decided-cors-preflight", "decided-cors-origins")
+@pytest.mark.parametrize(
+    "origin",
+    [
+        STRANGER,
+        "null",
+        "http://shop.example",
+        "https://shop.example:444",
+        "https://shop.example.stranger.example",
+        "https://www.shop.example",
+        "https://shop.example/",
+        "*",
+    ],
+)
+async def test_any_other_origin_gets_no_permission(http: httpx2.AsyncClient, origin: str) -> None:
+    asked = await http.options(TOKEN, headers=preflight(origin))
+    called = await http.post(TOKEN, data=PHONE_APP.credentials | login_form(ALICE), headers={"Origin": origin})
+
+    assert "access-control-allow-origin" not in asked.headers
+    assert called.status_code == 200
+    assert "access-control-allow-origin" not in called.headers
+    assert "origin" in called.headers["vary"].lower()
+
+
+@pytest.mark.clause("decided-cors-origins", "7009-2.3-cors")
+async def test_answers_and_errors_may_be_read_by_a_registered_origin(http: httpx2.AsyncClient) -> None:
+    headers = {"Origin": KNOWN}
+    answers = [
+        await http.post(TOKEN, data=PHONE_APP.credentials | login_form(ALICE), headers=headers),
+        await http.post(TOKEN, data=PHONE_APP.credentials, headers=headers),
+        await http.post(TOKEN, data=App("nobody").credentials, headers=headers),
+        await http.post(
+            TOKEN, content=b"x" * 70_000, headers=headers | {"Content-Type": "application/x-www-form-urlencoded"}
+        ),
+        await http.post(TOKEN, content=b"{}", headers=headers),
+        await http.get(TOKEN, headers=headers),
+        await http.post(REVOKE, data=PHONE_APP.credentials | {"token": "x"}, headers=headers),
+        await http.post(REVOKE, data=PHONE_APP.credentials, headers=headers),
+    ]
+
+    assert [answer.status_code for answer in answers] == [200, 400, 401, 413, 400, 405, 200, 400]
+    for answer in answers:
+        assert answer.headers["access-control-allow-origin"] == KNOWN
+        assert "access-control-allow-credentials" not in answer.headers
+        assert "origin" in answer.headers["vary"].lower()
+
+
+@pytest.mark.clause("decided-cors-not-at-revoke-all")
+async def test_revoke_all_has_no_cors(http: httpx2.AsyncClient) -> None:
+    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+    asked = await http.options(REVOKE_ALL, headers=preflight(KNOWN))
+    called = await http.post(REVOKE_ALL, headers=bearer(access_token) | {"Origin": KNOWN})
+    refused = await http.post(REVOKE_ALL, headers={"Origin": KNOWN})
+
+    assert [asked.status_code, called.status_code, refused.status_code] == [405, 200, 401]
+    for answer in (asked, called, refused):
+        assert not [name for name in answer.headers if name.startswith("access-control-")]
+
+
+async def test_options_that_is_no_preflight_is_another_method(http: httpx2.AsyncClient) -> None:
+    response = await http.options(TOKEN)
+
+    assert (response.status_code, response.headers["allow"]) == (405, "POST")
+
+
+async def test_without_an_origin_there_is_no_permission_to_give(http: httpx2.AsyncClient) -> None:
+    response = await PHONE_APP.log_in(http, ALICE)
+
+    assert "access-control-allow-origin" not in response.headers
+
+
+@pytest.mark.clause("7009-2.3-no-jsonp")
+async def test_revoke_knows_no_callback(http: httpx2.AsyncClient) -> None:
+    got = await http.get(f"{REVOKE}?token=x&callback=run")
+    posted = await http.post(f"{REVOKE}?callback=run", data=PHONE_APP.credentials | {"token": "x"})
+
+    assert got.status_code == 405
+    assert (posted.status_code, posted.content) == (200, b"")

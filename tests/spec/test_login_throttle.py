@@ -1,0 +1,213 @@
+"""Guessing of passwords over HTTP: counted per user and address, per user, and per address."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import httpx2
+import pytest
+
+from tests.cast import ALICE, BOB, PHONE_APP, WEB_SHOP, Person, assert_error
+from tests.conftest import Clock, MakeSettings, serving
+
+WRONG_ALICE = replace(ALICE, password="wrong")
+NOBODY = Person("nobody@example.com", "wrong")
+
+
+async def fail(http: httpx2.AsyncClient, times: int, person: Person = WRONG_ALICE) -> None:
+    for _ in range(times):
+        assert_error(await PHONE_APP.log_in(http, person), 400, "invalid_grant")
+
+
+def assert_throttled(response: httpx2.Response, most_seconds: int = 60) -> None:
+    assert_error(response, 429, "invalid_grant")
+    assert 1 <= int(response.headers["retry-after"]) <= most_seconds
+
+
+@pytest.mark.clause("decided-login-limit", "6749-4.3.2-brute-force", "6749-10.10-user-credentials-protected")
+@pytest.mark.clause("decided-limit-stops-checking", "6819-5.1.4.2.4-slowed-guessing", "decided-error-statuses")
+async def test_the_eleventh_guess_within_a_minute_is_refused_right_or_wrong(
+    http: httpx2.AsyncClient, clock: Clock
+) -> None:
+    await fail(http, 10)
+
+    assert_throttled(await PHONE_APP.log_in(http, WRONG_ALICE))
+    assert_throttled(await PHONE_APP.log_in(http, ALICE))
+    assert_throttled(await WEB_SHOP.log_in(http, ALICE))
+    clock.advance(60)
+    assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
+
+
+@pytest.mark.clause("decided-login-limit")
+async def test_retry_after_tells_what_is_left_of_the_window(http: httpx2.AsyncClient, clock: Clock) -> None:
+    await fail(http, 10)
+    clock.advance(40)
+
+    assert_throttled(await PHONE_APP.log_in(http, ALICE), most_seconds=20)
+
+
+@pytest.mark.clause("decided-limit-stops-checking")
+async def test_refused_guesses_do_not_lengthen_the_window(http: httpx2.AsyncClient, clock: Clock) -> None:
+    await fail(http, 10)
+    clock.advance(50)
+    for _ in range(5):
+        assert_throttled(await PHONE_APP.log_in(http, WRONG_ALICE))
+    clock.advance(10)
+
+    assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
+
+
+@pytest.mark.clause("decided-login-limit")
+async def test_another_user_at_the_same_address_is_not_affected(http: httpx2.AsyncClient) -> None:
+    await fail(http, 10)
+
+    assert (await PHONE_APP.log_in(http, BOB)).status_code == 200
+
+
+@pytest.mark.clause("decided-login-limit")
+async def test_the_same_user_at_another_address_is_not_affected(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    async with (
+        serving(make_settings(), clock, address="198.51.100.1") as theirs,
+        serving(make_settings(), clock, address="198.51.100.2") as ours,
+    ):
+        await fail(theirs, 10)
+
+        assert_throttled(await PHONE_APP.log_in(theirs, ALICE))
+        assert (await PHONE_APP.log_in(ours, ALICE)).status_code == 200
+
+
+@pytest.mark.clause("decided-login-limit", "decided-user-names-ascii-folded")
+async def test_writing_the_name_differently_gives_no_further_guesses(http: httpx2.AsyncClient) -> None:
+    await fail(http, 5, replace(WRONG_ALICE, username="ALICE@example.com"))
+    await fail(http, 5)
+
+    assert_throttled(await PHONE_APP.log_in(http, replace(ALICE, username="Alice@Example.Com")))
+
+
+@pytest.mark.clause("decided-login-limit-per-user", "6819-5.1.4.2.3-account-lock")
+async def test_guesses_from_many_addresses_are_counted_per_user(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    settings = make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER="3/hour")
+    for number in range(3):
+        async with serving(settings, clock, address=f"198.51.100.{number}") as http:
+            await fail(http, 1)
+
+    async with serving(settings, clock, address="203.0.113.200") as http:
+        assert_throttled(await PHONE_APP.log_in(http, ALICE), most_seconds=3600)
+        assert (await PHONE_APP.log_in(http, BOB)).status_code == 200
+        clock.advance(3600)
+        assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
+
+
+@pytest.mark.clause("decided-login-limit-per-user")
+async def test_without_a_setting_a_user_has_a_hundred_guesses_an_hour(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    for number in range(10):
+        async with serving(make_settings(), clock, address=f"198.51.100.{number}") as http:
+            await fail(http, 10)
+
+    async with serving(make_settings(), clock, address="203.0.113.200") as http:
+        assert_throttled(await PHONE_APP.log_in(http, ALICE), most_seconds=3600)
+
+
+@pytest.mark.clause("decided-login-limit-per-address", "decided-login-limit-unknown-users")
+async def test_guesses_for_many_users_are_counted_per_address(http: httpx2.AsyncClient, clock: Clock) -> None:
+    for number in range(100):
+        await fail(http, 1, Person(f"user{number}@example.com", "wrong"))
+
+    assert_throttled(await PHONE_APP.log_in(http, ALICE))
+    clock.advance(60)
+    assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
+
+
+@pytest.mark.clause("decided-login-limit-per-address")
+async def test_what_an_address_has_used_up_does_not_count_against_the_user(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    settings = make_settings(
+        TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="1/minute", TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER="2/minute"
+    )
+    async with serving(settings, clock, address="198.51.100.1") as http:
+        await fail(http, 1)
+        for _ in range(5):
+            assert_throttled(await PHONE_APP.log_in(http, WRONG_ALICE))
+
+    async with serving(settings, clock, address="198.51.100.2") as http:
+        assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
+
+
+@pytest.mark.clause("decided-login-limit-per-address", "decided-login-limit")
+@pytest.mark.parametrize(
+    ("first", "second", "counts_together"),
+    [
+        pytest.param("2001:db8:1:2::1", "2001:db8:1:2:ffff::9", True, id="one /64"),
+        pytest.param("2001:db8:1:2::1", "2001:db8:1:3::1", False, id="another /64"),
+        pytest.param("::ffff:198.51.100.1", "198.51.100.1", True, id="IPv4 inside IPv6"),
+        pytest.param("::ffff:198.51.100.1", "::ffff:198.51.100.2", False, id="another IPv4 inside IPv6"),
+        pytest.param("198.51.100.1", "198.51.100.2", False, id="another IPv4"),
+    ],
+)
+async def test_an_ipv6_address_is_counted_by_its_network(
+    make_settings: MakeSettings, clock: Clock, registry: None, first: str, second: str, counts_together: bool
+) -> None:
+    settings = make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="1/minute")
+    async with serving(settings, clock, address=first) as http:
+        await fail(http, 1)
+    async with serving(settings, clock, address=second) as http:
+        status = (await PHONE_APP.log_in(http, BOB)).status_code
+
+    assert status == (429 if counts_together else 200)
+
+
+@pytest.mark.clause("decided-login-limit-unknown-users", "decided-unknown-user-costs-the-same")
+async def test_guesses_for_an_unknown_user_are_throttled_alike(http: httpx2.AsyncClient) -> None:
+    await fail(http, 10, NOBODY)
+    await fail(http, 10)
+    unknown = await PHONE_APP.log_in(http, NOBODY)
+    known = await PHONE_APP.log_in(http, WRONG_ALICE)
+
+    assert_throttled(unknown)
+    assert_throttled(known)
+    assert unknown.content == known.content
+
+
+@pytest.mark.clause("decided-only-failures-count")
+async def test_right_passwords_do_not_count(make_settings: MakeSettings, clock: Clock, registry: None) -> None:
+    settings = make_settings(
+        TOKEN_SERVICE_LOGIN_ATTEMPTS="2/minute",
+        TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER="2/hour",
+        TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="2/minute",
+    )
+    async with serving(settings, clock) as http:
+        await fail(http, 1)
+        statuses = [(await PHONE_APP.log_in(http, ALICE)).status_code for _ in range(5)]
+
+        assert statuses == [200] * 5
+
+
+@pytest.mark.clause("decided-only-failures-count")
+@pytest.mark.parametrize("scope", ["realm:main role:organisation", "realm:main role:admin", "nonsense"])
+async def test_a_refused_scope_is_no_failed_login(
+    make_settings: MakeSettings, clock: Clock, registry: None, scope: str
+) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS="1/minute"), clock) as http:
+        for _ in range(3):
+            assert_error(await PHONE_APP.log_in(http, BOB, scope), 400, "invalid_scope")
+
+        assert (await PHONE_APP.log_in(http, BOB)).status_code == 200
+
+
+@pytest.mark.clause("decided-only-failures-count")
+async def test_a_right_password_does_not_wipe_out_the_failures_before_it(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS="2/minute"), clock) as http:
+        await fail(http, 1)
+        await PHONE_APP.log_in(http, ALICE)
+        await fail(http, 1)
+
+        assert_throttled(await PHONE_APP.log_in(http, ALICE))
