@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Final, NamedTuple, TypeVar
@@ -28,6 +28,7 @@ from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.connection import Connection as PlainConnection
 from redis.asyncio.lock import Lock
 from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.maint_notifications import MaintNotificationsConfig
@@ -124,18 +125,19 @@ class StoreConnection:
 
     def __init__(self, url: RedisUrl, *, clock_offset_ms: Callable[[], int] = lambda: 0) -> None:
         self._reading, self._writing = _make_clients(url)
+        self._room = asyncio.Semaphore(CONNECTIONS)
         self.clock_offset_ms = clock_offset_ms
 
     async def read(self, *command: str | int) -> Any:
         """A command that changes nothing; sent a second time where the connection turns out to be gone."""
-        return await _spend(self._reading.execute_command(*command))
+        return await self._spend(self._reading.execute_command(*command))
 
     async def write(self, *command: str | bytes | int) -> Any:
-        return await _spend(self._writing.execute_command(*command))
+        return await self._spend(self._writing.execute_command(*command))
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
         """The script's verdict: a word, then what belongs to it; texts decoded."""
-        answer = await _spend(self._run(script, keys, arguments))
+        answer = await self._spend(self._run(script, keys, arguments))
         return [part.decode() if isinstance(part, bytes) else part for part in answer]
 
     async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> Any:
@@ -185,11 +187,29 @@ class StoreConnection:
     async def close(self) -> None:
         for client in (self._reading, self._writing):
             await client.aclose()
+            if not isinstance(client, RedisCluster) and isinstance(client.connection_pool, SentinelConnectionPool):
+                for sentinel in client.connection_pool.sentinel_manager.sentinels:
+                    await sentinel.aclose()
+
+    async def _spend(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return await _spend(self._in_turn(work))
+
+    async def _in_turn(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Waits for a free connection: the pools of Sentinel and Cluster would refuse instead."""
+        try:
+            await self._room.acquire()
+        except BaseException:
+            work.close()
+            raise
+        try:
+            return await work
+        finally:
+            self._room.release()
 
     async def _scan_node(self, pattern: str, **options: Any) -> AsyncIterator[list[str]]:
         cursor: int = 0
         while True:
-            answer = await _spend(self._reading.scan(cursor, match=pattern, count=1000, **options))
+            answer = await self._spend(self._reading.scan(cursor, match=pattern, count=1000, **options))
             position, keys = answer
             cursor = next(iter(position.values())) if isinstance(position, dict) else position
             yield [key.decode() for key in keys]
@@ -202,7 +222,7 @@ class StoreConnection:
         pipeline = client.pipeline(transaction=False)
         for command in commands:
             pipeline.execute_command(*command)
-        answers: list[Any] = await _spend(pipeline.execute())
+        answers: list[Any] = await self._spend(pipeline.execute())
         return answers
 
 
