@@ -1,0 +1,196 @@
+"""A client library that nobody here wrote gets along with the service: Authlib, over real HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+from authlib.integrations.base_client import OAuthError
+from authlib.integrations.httpx_client import AsyncOAuth2Client
+from authlib.oauth2.rfc7636 import create_s256_code_challenge
+
+from service.app import Parts
+from service.settings import load_settings
+from tests.cast import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    REVOKE,
+    REVOKE_ALL,
+    SHOP_CALLBACK,
+    TOKEN,
+    WEB_SHOP,
+    App,
+)
+from tests.conftest import environment_of, make_code
+from tests.servers import RedisServer, ServiceProcess, running_service, start_redis, stop
+
+SCOPE = "realm:main role:enduser"
+VERIFIER = "v" * 43
+METHODS = (
+    (WEB_SHOP, "client_secret_basic"),
+    (WEB_SHOP, "client_secret_post"),
+    (PHONE_APP, "none"),
+)
+
+
+@pytest.fixture(scope="module")
+def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = start_redis(tmp_path_factory.mktemp("clients"))
+    yield server
+    stop(server.process)
+
+
+@pytest.fixture(scope="module")
+def service(own_redis: RedisServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    with running_service(tmp_path_factory.mktemp("service"), environment_of(own_redis)) as service:
+        yield service
+
+
+@pytest.fixture
+async def parts(own_redis: RedisServer, service: ServiceProcess) -> AsyncIterator[Parts]:
+    """To make codes as the consent page would."""
+    parts = Parts(load_settings(environment_of(own_redis)), lambda: 0)
+    yield parts
+    await parts.close()
+
+
+@asynccontextmanager
+async def authlib_client(service: ServiceProcess, app: App, method: str) -> AsyncIterator[AsyncOAuth2Client]:
+    async with AsyncOAuth2Client(
+        app.client_id,
+        app.client_secret,
+        token_endpoint_auth_method=method,
+        revocation_endpoint_auth_method=method,
+        token_endpoint=service.url + TOKEN,
+        scope=SCOPE,
+    ) as client:
+        yield client
+
+
+@pytest.mark.clause(
+    "6749-4.3.2-password-validated", "spec-2.1-all-fields", "spec-4.2-basic", "spec-4.2-body-credentials"
+)
+@pytest.mark.parametrize(("app", "method"), METHODS)
+async def test_a_password_is_exchanged_for_tokens_that_authlib_understands(
+    service: ServiceProcess, app: App, method: str
+) -> None:
+    async with authlib_client(service, app, method) as client:
+        token = await client.fetch_token(grant_type="password", username=ALICE.username, password=ALICE.password)
+
+    assert token["token_type"] == "Bearer"
+    assert token["expires_in"] == 600
+    assert token["scope"] == SCOPE
+    assert not token.is_expired()
+
+
+@pytest.mark.clause("spec-3-refresh-rotates", "spec-4.2-refresh-grant", "6749-6-scope-omitted")
+@pytest.mark.parametrize(("app", "method"), METHODS)
+async def test_a_refresh_gives_a_new_token_and_a_repeated_one_the_same(
+    service: ServiceProcess, app: App, method: str
+) -> None:
+    async with authlib_client(service, app, method) as client:
+        first = await client.fetch_token(grant_type="password", username=ALICE.username, password=ALICE.password)
+        second = await client.refresh_token(service.url + TOKEN, refresh_token=first["refresh_token"])
+        again = await client.refresh_token(service.url + TOKEN, refresh_token=first["refresh_token"])
+
+    assert second["refresh_token"] != first["refresh_token"]
+    assert again["refresh_token"] == second["refresh_token"]
+    assert len({token["access_token"] for token in (first, second, again)}) == 3
+
+
+@pytest.mark.clause("spec-3-refresh-rotates", "spec-1-short-access-long-refresh")
+async def test_an_expired_token_is_refreshed_by_authlib_on_its_own(service: ServiceProcess) -> None:
+    async with authlib_client(service, PHONE_APP, "none") as client:
+        await client.fetch_token(grant_type="password", username=BOB.username, password=BOB.password)
+        expired = dict(client.token, expires_at=1)
+        client.token = expired
+
+        answer = await client.post(service.url + REVOKE_ALL)
+
+        assert answer.status_code == 200
+        assert client.token["refresh_token"] != expired["refresh_token"]
+
+
+@pytest.mark.clause(
+    "6749-4.1.4-token-response",
+    "spec-4.2-code-grant",
+    "spec-4.2-code-client-id-or-basic",
+    "7636-4.2-s256",
+    "7636-4.6-equal",
+)
+@pytest.mark.parametrize(("app", "method"), METHODS)
+@pytest.mark.parametrize("verifier", [None, VERIFIER], ids=["without PKCE", "with PKCE"])
+async def test_a_code_is_exchanged_for_tokens(
+    service: ServiceProcess, parts: Parts, app: App, method: str, verifier: str | None
+) -> None:
+    callback = SHOP_CALLBACK if app is WEB_SHOP else PHONE_CALLBACK
+    challenge = create_s256_code_challenge(verifier) if verifier else None
+    code = await make_code(parts, app=app, redirect_uri=callback, code_challenge=challenge)
+    extra = {"code_verifier": verifier} if verifier else {}
+
+    async with authlib_client(service, app, method) as client:
+        token = await client.fetch_token(
+            authorization_response=f"{callback}?code={code}", redirect_uri=callback, **extra
+        )
+
+    assert token["scope"] == SCOPE
+    assert token["refresh_token"]
+
+
+@pytest.mark.clause("spec-3-revoke-invalidates", "spec-4.3-client-authenticates", "7009-2.1-immediate")
+@pytest.mark.parametrize(("app", "method"), METHODS)
+@pytest.mark.parametrize("kind", ["access_token", "refresh_token"])
+async def test_a_revoked_token_is_dead(service: ServiceProcess, app: App, method: str, kind: str) -> None:
+    async with authlib_client(service, app, method) as client:
+        token = await client.fetch_token(grant_type="password", username=ALICE.username, password=ALICE.password)
+        answer = await client.revoke_token(service.url + REVOKE, token=token[kind], token_type_hint=kind)
+
+        assert answer.status_code == 200
+        assert (await client.post(service.url + REVOKE_ALL)).status_code == 401
+        if kind == "refresh_token":
+            with pytest.raises(OAuthError, match="invalid_grant"):
+                await client.refresh_token(service.url + TOKEN, refresh_token=token["refresh_token"])
+
+
+@pytest.mark.clause("spec-4.4-bearer-names-user", "spec-4.4-all-tokens", "spec-5.3-bearer-at-revoke-all")
+async def test_an_authenticated_request_logs_the_user_out_everywhere(service: ServiceProcess) -> None:
+    async with (
+        authlib_client(service, PHONE_APP, "none") as phone,
+        authlib_client(service, WEB_SHOP, "client_secret_basic") as shop,
+    ):
+        for client in (phone, shop):
+            await client.fetch_token(grant_type="password", username=BOB.username, password=BOB.password)
+
+        answer = await phone.post(service.url + REVOKE_ALL)
+
+        assert (answer.status_code, answer.content) == (200, b"")
+        for client in (phone, shop):
+            assert (await client.post(service.url + REVOKE_ALL)).status_code == 401
+            with pytest.raises(OAuthError, match="invalid_grant"):
+                await client.refresh_token(service.url + TOKEN)
+
+
+@pytest.mark.clause("spec-2.4-error-body", "6749-5.2-json", "6749-5.2-invalid-grant", "decided-error-description")
+async def test_a_wrong_password_is_an_error_that_authlib_can_tell(service: ServiceProcess) -> None:
+    async with authlib_client(service, PHONE_APP, "none") as client:
+        with pytest.raises(OAuthError) as refusal:
+            await client.fetch_token(grant_type="password", username=ALICE.username, password="wrong")
+
+    assert refusal.value.error == "invalid_grant"
+    assert refusal.value.description
+
+
+@pytest.mark.clause("6749-5.2-invalid-client", "7009-2.1-client-authenticated-first")
+@pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
+async def test_a_wrong_secret_is_an_error_that_authlib_can_tell(service: ServiceProcess, method: str) -> None:
+    async with authlib_client(service, App(WEB_SHOP.client_id, "wrong"), method) as client:
+        with pytest.raises(OAuthError) as refusal:
+            await client.fetch_token(grant_type="password", username=ALICE.username, password=ALICE.password)
+        answer = await client.revoke_token(service.url + REVOKE, token="x")
+
+    assert refusal.value.error == "invalid_client"
+    assert refusal.value.description
+    assert answer.status_code == 401

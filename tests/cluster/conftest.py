@@ -1,0 +1,50 @@
+"""One cluster of three masters for the whole run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+
+import httpx2
+import pytest
+
+from service.app import Parts, assemble
+from service.settings import Settings, load_settings
+from tests.cluster.nodes import Cluster, running_cluster
+from tests.conftest import SECRET_KEY, SEED, client_of, lifespan_of
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster_settings(cluster: Cluster) -> Settings:
+    """Of a service on an empty cluster."""
+    with cluster.connect() as client:
+        client.flushall(target_nodes=client.PRIMARIES)
+    return load_settings(
+        {
+            "REDIS_URL": cluster.url,
+            "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY,
+            "TOKEN_SERVICE_SEED_FILE": str(SEED),
+            "LOG_LEVEL": "warning",
+        }
+    )
+
+
+@pytest.fixture
+async def cluster_parts(cluster_settings: Settings) -> AsyncIterator[Parts]:
+    """Of the service that `cluster_http` speaks to."""
+    parts = Parts(cluster_settings, lambda: 0)
+    yield parts
+    await parts.close()
+
+
+@pytest.fixture
+async def cluster_http(cluster_parts: Parts) -> AsyncIterator[httpx2.AsyncClient]:
+    """The service with the cast as its seed."""
+    app = assemble(cluster_parts)
+    async with lifespan_of(app), client_of(app) as http:
+        yield http

@@ -1,0 +1,132 @@
+"""Real nodes on this machine: a cluster of masters, and a master with a replica and a Sentinel."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import redis
+
+from service.lifeline import __file__ as lifeline
+from tests.servers import RedisServer, free_port, server_binary, start_redis, stop, wait_until
+
+SLOTS = 16384
+MASTER_NAME = "tokens"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Masters that share the slots among them; `node_of` says which one keeps a shard."""
+
+    nodes: Sequence[RedisServer]
+
+    @property
+    def url(self) -> str:
+        return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+
+    def connect(self) -> redis.RedisCluster:
+        return redis.RedisCluster(host="127.0.0.1", port=self.nodes[0].port, decode_responses=True)
+
+    def node_of(self, key: str) -> int:
+        with self.nodes[0].connect() as client:
+            slot = client.cluster("KEYSLOT", key)
+        return int(slot) * len(self.nodes) // SLOTS
+
+
+@contextmanager
+def running_cluster(folder: Path, size: int = 3) -> Iterator[Cluster]:
+    nodes: list[RedisServer] = []
+    try:
+        for number in range(size):
+            nodes.append(_start_node(folder / str(number)))
+        _join(nodes)
+        yield Cluster(nodes)
+    finally:
+        for node in nodes:
+            stop(node.process)
+
+
+def _start_node(folder: Path) -> RedisServer:
+    folder.mkdir()
+    bus = ("--cluster-port", str(free_port()))
+    options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-require-full-coverage", "no")
+    return start_redis(folder, *options, *bus)
+
+
+def _join(nodes: Sequence[RedisServer]) -> None:
+    clients = [node.connect() for node in nodes]
+    for number, client in enumerate(clients):
+        first, last = SLOTS * number // len(nodes), SLOTS * (number + 1) // len(nodes) - 1
+        client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)  # type: ignore[no-untyped-call]
+        client.execute_command("CLUSTER", "ADDSLOTSRANGE", first, last)  # type: ignore[no-untyped-call]
+    for node in nodes[1:]:
+        bus = node.connect().config_get("cluster-port")["cluster-port"]
+        clients[0].execute_command("CLUSTER", "MEET", "127.0.0.1", node.port, bus)  # type: ignore[no-untyped-call]
+    for client in clients:
+        wait_until(lambda client=client: _is_whole(client, len(nodes)), "the cluster")
+        client.close()
+
+
+def _is_whole(client: redis.Redis, size: int) -> bool:
+    information = client.cluster("INFO")
+    return (information["cluster_state"], information["cluster_size"]) == ("ok", str(size))
+
+
+@dataclass
+class Watched:
+    """A master and its replica under the eyes of one Sentinel."""
+
+    master: RedisServer
+    replica: RedisServer
+    sentinel_port: int
+
+    @property
+    def url(self) -> str:
+        return f"redis+sentinel://127.0.0.1:{self.sentinel_port}/{MASTER_NAME}"
+
+
+@contextmanager
+def running_sentinel(folder: Path) -> Iterator[Watched]:
+    folders = [folder / name for name in ("master", "replica", "sentinel")]
+    for each in folders:
+        each.mkdir()
+    master = start_redis(folders[0], "--repl-diskless-sync-delay", "0")
+    replica = start_redis(folders[1], "--replicaof", "127.0.0.1", str(master.port))
+    sentinel, port = _start_sentinel(folders[2], master)
+    try:
+        with replica.connect() as client:
+            wait_until(lambda: client.info("replication")["master_link_status"] == "up", "the replica")
+        with redis.Redis(port=port, decode_responses=True) as client:
+            wait_until(lambda: _knows_replica(client), "the Sentinel")
+        yield Watched(master, replica, port)
+    finally:
+        for process in (sentinel, replica.process, master.process):
+            stop(process)
+
+
+def _knows_replica(client: redis.Redis) -> bool:
+    try:
+        replicas = client.sentinel_slaves(MASTER_NAME)
+    except redis.RedisError:
+        return False
+    return bool(replicas) and not replicas[0]["is_disconnected"] and replicas[0]["master-link-status"] == "ok"
+
+
+def _start_sentinel(folder: Path, master: RedisServer) -> tuple[subprocess.Popen[bytes], int]:
+    port = free_port()
+    configuration = folder / "sentinel.conf"
+    configuration.write_text(
+        f"port {port}\nbind 127.0.0.1\ndir {folder}\n"
+        f"sentinel monitor {MASTER_NAME} 127.0.0.1 {master.port} 1\n"
+        f"sentinel down-after-milliseconds {MASTER_NAME} 1000\n"
+        f"sentinel failover-timeout {MASTER_NAME} 3000\n"
+    )
+    command = [server_binary(), str(configuration), "--sentinel"]
+    with (folder / "sentinel.log").open("wb") as log:
+        process = subprocess.Popen([sys.executable, lifeline, str(os.getpid()), *command], stdout=log, stderr=log)
+    return process, port

@@ -1,0 +1,199 @@
+"""The same code on three masters: every script finds all its keys in one slot, whichever node that is."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections import Counter
+
+import httpx2
+import pytest
+
+from service.app import Parts
+from service.credentials import Keyring, make_access_token, make_first_refresh_token, parse_access_token
+from service.protocol.scope import parse_scope
+from service.protocol.user import User, identify_user
+from service.store.keys import access_key, family_key
+from service.store.sweeps import Session
+from tests.cast import (
+    ALICE,
+    BOB,
+    MADE_SECRET,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    WEB_SHOP,
+    Person,
+    assert_error,
+    revoke_all,
+    tokens_of,
+)
+from tests.cluster.nodes import Cluster
+from tests.conftest import SECRET_KEY, make_code
+
+KEYRING = Keyring((SECRET_KEY.encode(),))
+PEOPLE = tuple(Person(f"user-{number}@example.com", "") for number in range(30))
+
+Tokens = dict[str, str]
+
+
+async def start_session(parts: Parts, person: Person, client_id: str = "phone-app") -> Tokens:
+    """A session as a login would make it."""
+    user = User(realm=person.realm, username=person.username)
+    refresh_token = make_first_refresh_token(user.identity.shard)
+    access_token = make_access_token(user.identity.shard)
+    lives_ms = await parts.families.start(
+        user,
+        client_id=client_id,
+        scope="realm:main role:enduser",
+        secret_used=False,
+        refresh_token=refresh_token,
+        access_token=access_token,
+    )
+    assert lives_ms is not None
+    return {"access_token": access_token.text, "refresh_token": KEYRING.sign_refresh_token(refresh_token)}
+
+
+def is_known(cluster: Cluster, tokens: Tokens) -> tuple[bool, bool]:
+    """Whether the access token and the family are in the cluster."""
+    access_token = parse_access_token(tokens["access_token"])
+    refresh_token = KEYRING.parse_refresh_token(tokens["refresh_token"])
+    assert access_token is not None
+    assert refresh_token is not None
+    with cluster.connect() as client:
+        return (
+            client.exists(access_key(access_token.shard, access_token.digest)) == 1,
+            client.exists(family_key(refresh_token.shard, refresh_token.family_digest)) == 1,
+        )
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-readyz")
+async def test_a_service_on_a_cluster_is_seeded_and_ready(cluster_http: httpx2.AsyncClient) -> None:
+    ready = await cluster_http.get("/readyz")
+
+    assert ready.status_code == 200
+    for app in (PHONE_APP, WEB_SHOP, MADE_SECRET):
+        for person in (ALICE, BOB):
+            assert (await app.log_in(cluster_http, person)).status_code == 200
+
+
+@pytest.mark.clause("decided-i4-one-slot", "decided-redis-cluster")
+async def test_the_users_of_this_file_are_spread_over_all_nodes(cluster: Cluster) -> None:
+    """Otherwise the tests below would prove nothing."""
+    assert {cluster.node_of(node_key(person)) for person in PEOPLE} == {0, 1, 2}
+
+
+@pytest.mark.clause("decided-i4-three-masters", "decided-i4-one-slot", "decided-redis-cluster")
+async def test_every_transition_of_every_user_stays_in_one_slot(
+    cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_parts: Parts
+) -> None:
+    """A key in another slot would be refused by Redis, and the answer would be 500."""
+
+    async def live(person: Person) -> None:
+        http = cluster_http
+        first, second = [await start_session(cluster_parts, person) for _ in range(2)]
+        refreshed = dict(tokens_of(await PHONE_APP.refresh(http, first["refresh_token"])))
+        replayed = dict(tokens_of(await PHONE_APP.refresh(http, first["refresh_token"])))
+        assert refreshed["refresh_token"] == replayed["refresh_token"]
+        code = await make_code(cluster_parts, person)
+        exchanged = dict(tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK)))
+        assert_error(await PHONE_APP.exchange(http, code, PHONE_CALLBACK), 400, "invalid_grant")
+        assert is_known(cluster, exchanged) == (False, False)
+
+        assert (await PHONE_APP.revoke(http, replayed["access_token"])).status_code == 200
+        assert is_known(cluster, replayed) == (False, True)
+        assert (await PHONE_APP.revoke(http, second["refresh_token"])).status_code == 200
+        assert is_known(cluster, second) == (False, False)
+
+        code = await make_code(cluster_parts, person)
+        assert (await revoke_all(http, refreshed["access_token"])).status_code == 200
+        for tokens in (first, refreshed, replayed):
+            assert is_known(cluster, tokens) == (False, False)
+        assert_error(await PHONE_APP.refresh(http, refreshed["refresh_token"]), 400, "invalid_grant")
+        assert_error(await PHONE_APP.exchange(http, code, PHONE_CALLBACK), 400, "invalid_grant")
+        assert is_known(cluster, await start_session(cluster_parts, person)) == (True, True)
+
+    await asyncio.gather(*(live(person) for person in PEOPLE))
+
+
+@pytest.mark.clause("decided-i4-three-masters", "decided-login-limit", "decided-limit-stops-checking")
+async def test_throttles_count_on_a_cluster_though_address_and_user_lie_on_different_nodes(
+    cluster_http: httpx2.AsyncClient,
+) -> None:
+    wrong = Person(ALICE.username, "wrong")
+    statuses = [(await PHONE_APP.log_in(cluster_http, wrong)).status_code for _ in range(11)]
+
+    assert statuses == [400] * 10 + [429]
+    assert_error(await PHONE_APP.log_in(cluster_http, ALICE), 429, "invalid_grant")
+    assert (await PHONE_APP.log_in(cluster_http, BOB)).status_code == 200
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-client-limit")
+async def test_wrong_client_secrets_count_on_a_cluster(cluster_http: httpx2.AsyncClient) -> None:
+    form = {"client_id": WEB_SHOP.client_id, "client_secret": "wrong", "token": "x"}
+    statuses = [(await cluster_http.post("/oauth2/v1/revoke", data=form)).status_code for _ in range(31)]
+
+    assert statuses == [401] * 30 + [429]
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_a_sweep_ends_the_sessions_of_a_client_on_all_nodes_and_no_others(
+    cluster: Cluster, cluster_parts: Parts
+) -> None:
+    narrowed = [await start_session(cluster_parts, person, "narrowed") for person in PEOPLE]
+    others = [await start_session(cluster_parts, person, "other") for person in PEOPLE]
+
+    def may_keep(session: Session) -> bool:
+        return "role:enduser" not in str(parse_scope(session.scope))
+
+    ended = await cluster_parts.seeding._sweeps.end_sessions(["narrowed"], may_keep)
+
+    assert ended == len(PEOPLE)
+    assert {is_known(cluster, tokens) for tokens in narrowed} == {(False, False)}
+    assert {is_known(cluster, tokens) for tokens in others} == {(True, True)}
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_more_requests_at_once_than_connections_are_all_served(
+    cluster_http: httpx2.AsyncClient, cluster_parts: Parts
+) -> None:
+    """They wait for a connection, as on a single server."""
+    tokens = await start_session(cluster_parts, PEOPLE[0])
+
+    answers = await asyncio.gather(*(PHONE_APP.refresh(cluster_http, tokens["refresh_token"]) for _ in range(300)))
+
+    assert Counter(answer.status_code for answer in answers) == {200: 300}
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-redis-away", "decided-i8-fail-closed")
+async def test_while_a_node_is_away_its_users_get_503_and_the_others_are_served(
+    cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_parts: Parts
+) -> None:
+    with_registry = cluster.node_of("client:{registry}:phone-app")
+    away = (with_registry + 1) % len(cluster.nodes)
+    sessions = [(person, await start_session(cluster_parts, person)) for person in PEOPLE]
+    expected = [503 if cluster.node_of(node_key(person)) == away else 200 for person in PEOPLE]
+
+    async def refresh_all() -> list[int]:
+        requests = [PHONE_APP.refresh(cluster_http, tokens["refresh_token"]) for _, tokens in sessions]
+        return [answer.status_code for answer in await asyncio.gather(*requests)]
+
+    cluster.nodes[away].process.send_signal(signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        statuses = await refresh_all()
+        lasted = time.monotonic() - began
+        alive = await cluster_http.get("/healthz")
+    finally:
+        cluster.nodes[away].process.send_signal(signal.SIGCONT)
+
+    assert statuses == expected
+    assert lasted < 2.5  # thirty at once take a little themselves
+    assert alive.status_code == 200
+    deadline = time.monotonic() + 10
+    while set(await refresh_all()) != {200}:
+        assert time.monotonic() < deadline
+
+
+def node_key(person: Person) -> str:
+    return f"family:{{{identify_user(person.realm, person.username).shard}}}:x"

@@ -1,0 +1,62 @@
+"""Behind Sentinel: the master dies, the replica takes over, and the service follows by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from service.app import Parts, assemble
+from service.settings import load_settings
+from tests.cast import ALICE, PHONE_APP, WEB_SHOP, assert_error, revoke_all, tokens_of
+from tests.cluster.nodes import running_sentinel
+from tests.conftest import SECRET_KEY, SEED, client_of, lifespan_of
+from tests.servers import wait_until
+
+LATEST_SECONDS = 2.0
+FAILOVER_SECONDS = 15
+
+
+@pytest.mark.clause("decided-redis-sentinel", "decided-redis-away", "decided-i8-fail-closed")
+async def test_a_service_behind_sentinel_outlives_its_master(tmp_path: Path) -> None:
+    with running_sentinel(tmp_path) as watched:
+        settings = load_settings(
+            {
+                "REDIS_URL": watched.url,
+                "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY,
+                "TOKEN_SERVICE_SEED_FILE": str(SEED),
+                "LOG_LEVEL": "warning",
+            }
+        )
+        app = assemble(Parts(settings, lambda: 0))
+        async with lifespan_of(app), client_of(app) as http:
+            assert (await http.get("/readyz")).status_code == 200
+            alice = tokens_of(await PHONE_APP.log_in(http, ALICE))
+            other = tokens_of(await WEB_SHOP.log_in(http, ALICE))
+            many = await asyncio.gather(*(PHONE_APP.refresh(http, alice["refresh_token"]) for _ in range(150)))
+            assert len({tokens_of(answer)["refresh_token"] for answer in many}) == 1
+            with watched.master.connect() as master, watched.replica.connect() as replica:
+                wait_until(lambda: replica.dbsize() == master.dbsize(), "the replica to have everything")
+
+            watched.master.process.kill()
+            killed = time.monotonic()
+            refused = 0
+            while True:
+                asked = time.monotonic()
+                answer = await PHONE_APP.refresh(http, alice["refresh_token"])
+                if answer.status_code == 200:
+                    break
+                assert_error(answer, 503, "temporarily_unavailable")
+                assert time.monotonic() - asked < LATEST_SECONDS
+                assert time.monotonic() - killed < FAILOVER_SECONDS
+                refused += 1
+                await asyncio.sleep(0.05)
+
+            assert refused > 0
+            assert tokens_of(answer)["refresh_token"] == tokens_of(many[0])["refresh_token"]
+            assert (await http.get("/readyz")).status_code == 200
+            assert (await revoke_all(http, tokens_of(answer)["access_token"])).status_code == 200
+            assert_error(await WEB_SHOP.refresh(http, other["refresh_token"]), 400, "invalid_grant")
+            assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
