@@ -1,0 +1,128 @@
+"""What sections of the design say about sessions, in plain Python: no Redis, no tokens, one clock in whole seconds.
+
+The lifetimes end in half seconds, so that a few milliseconds that pass in a test never decide anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+ACCESS_SECONDS = 600.5
+REFRESH_SECONDS = 86_400.5
+CODE_SECONDS = 60.5
+REMEMBERED_SECONDS = 600.5
+GRACE_SECONDS = 300.5
+MOST_AGE_SECONDS = 259_200.5
+
+
+@dataclass
+class AccessToken:
+    expires: float
+
+
+@dataclass
+class Family:
+    user: str
+    client_id: str
+    created: float
+    expires: float
+    head: int = 1
+    spent: dict[int, float] = field(default_factory=dict)
+    access: dict[int, AccessToken] = field(default_factory=dict)
+
+
+@dataclass
+class Code:
+    user: str
+    client_id: str
+    expires: float
+    redeemed_for: int | None = None
+    remembered_until: float = 0
+
+
+@dataclass
+class Model:
+    """Families, codes and access tokens by numbers; what is not here is dead."""
+
+    now: float = 0
+    families: dict[int, Family] = field(default_factory=dict)
+    codes: dict[int, Code] = field(default_factory=dict)
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+        for number, family in list(self.families.items()):
+            family.access = {name: token for name, token in family.access.items() if token.expires > self.now}
+            if family.expires <= self.now:
+                del self.families[number]
+        for number, code in list(self.codes.items()):
+            ends = code.expires if code.redeemed_for is None else code.remembered_until
+            if ends <= self.now:
+                del self.codes[number]
+
+    def start(self, number: int, access: int, user: str, client_id: str) -> None:
+        ends = self.now + min(REFRESH_SECONDS, MOST_AGE_SECONDS)
+        self.families[number] = Family(user, client_id, self.now, ends)
+        self._add_access(self.families[number], access)
+
+    def issue_code(self, number: int, user: str, client_id: str) -> None:
+        self.codes[number] = Code(user, client_id, self.now + CODE_SECONDS)
+
+    def redeem(self, number: int, family: int, access: int) -> str:
+        code = self.codes.get(number)
+        if code is None:
+            return "unknown"
+        if code.redeemed_for is not None:
+            return "repeated"
+        code.redeemed_for, code.remembered_until = family, self.now + REMEMBERED_SECONDS
+        self.start(family, access, code.user, code.client_id)
+        return "redeemed"
+
+    def spend(self, number: int, access: int, generation: int, client_id: str) -> str:
+        family = self.families.get(number)
+        if family is None:
+            return "unknown"
+        if family.client_id != client_id:
+            return "foreign"
+        if generation < family.head:
+            if self.now - family.spent[generation] >= GRACE_SECONDS:
+                del self.families[number]
+                return "replayed"
+            self._add_access(family, access)
+            return "repeated"
+        verdict = "rotated" if generation == family.head else "recovered"
+        family.spent |= dict.fromkeys(range(family.head, generation + 1), self.now)
+        family.head = generation + 1
+        family.expires = min(self.now + REFRESH_SECONDS, family.created + MOST_AGE_SECONDS)
+        self._add_access(family, access)
+        return verdict
+
+    def end(self, number: int, client_id: str) -> bool:
+        family = self.families.get(number)
+        if family is None or family.client_id != client_id:
+            return False
+        del self.families[number]
+        return True
+
+    def revoke_access(self, access: int, client_id: str) -> bool:
+        for family in self.families.values():
+            if access in family.access and family.client_id == client_id:
+                del family.access[access]
+                return True
+        return False
+
+    def revoke_all(self, user: str) -> None:
+        self.families = {number: family for number, family in self.families.items() if family.user != user}
+        self.codes = {
+            number: code for number, code in self.codes.items() if code.user != user or code.redeemed_for is not None
+        }
+
+    @property
+    def live_access(self) -> set[int]:
+        return {name for family in self.families.values() for name in family.access}
+
+    @property
+    def heads(self) -> dict[int, int]:
+        return {number: family.head for number, family in self.families.items()}
+
+    def _add_access(self, family: Family, access: int) -> None:
+        family.access[access] = AccessToken(min(self.now + ACCESS_SECONDS, family.expires))

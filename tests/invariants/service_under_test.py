@@ -1,0 +1,189 @@
+"""The real store behind the model's vocabulary: numbers for names, one event loop, a clock held to whole seconds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeVar
+
+import redis
+
+from service.credentials import (
+    RandomToken,
+    RefreshToken,
+    make_access_token,
+    make_authorization_code,
+    make_first_refresh_token,
+)
+from service.protocol.authorization_code import AuthorizationCode
+from service.protocol.token_response import Lifetimes
+from service.protocol.user import User
+from service.store.access_tokens import AccessTokens
+from service.store.codes import Codes
+from service.store.connection import StoreConnection
+from service.store.families import Families
+from service.store.keys import access_key, family_key
+from service.store.redis_url import parse_redis_url
+from service.store.registry import RegistryStore
+from service.store.revocations import Revocations
+from tests.invariants import model
+from tests.servers import RedisServer
+from tests.store.sessions import read_server_ms
+
+Result = TypeVar("Result")
+Dump = tuple[float, Mapping[bytes, tuple[bytes, int]]]
+
+SCOPE = "realm:main role:enduser"
+USERS = {name: User(realm="main", username=name, roles=("enduser",)) for name in ("alice", "bob")}
+LIFETIMES = Lifetimes(
+    access_token_ms=round(model.ACCESS_SECONDS * 1000),
+    refresh_token_ms=round(model.REFRESH_SECONDS * 1000),
+    session_max_age_ms=round(model.MOST_AGE_SECONDS * 1000),
+    code_ms=round(model.CODE_SECONDS * 1000),
+    refresh_grace_ms=round(model.GRACE_SECONDS * 1000),
+)
+
+
+class ServiceUnderTest:
+    """`hold_time` must come before each operation: it sets the scripts' clock and lets the keys age with it."""
+
+    def __init__(self, server: RedisServer, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._raw = redis.Redis(port=server.port)
+        self._raw.flushall()
+        self._began_ms = read_server_ms(self._raw)
+        self._offset_ms = 0
+        self._connection = StoreConnection(parse_redis_url(server.url), clock_offset_ms=lambda: self._offset_ms)
+        self._families = Families(self._connection, LIFETIMES)
+        self._codes = Codes(self._connection, LIFETIMES)
+        self._access_tokens = AccessTokens(self._connection)
+        self._revocations = Revocations(self._connection)
+        self._registry = RegistryStore(self._connection)
+        self._run(self._registry.put_users(list(USERS.values())))
+        self._users = {name: self._run(self._registry.find_user(user.identity)) for name, user in USERS.items()}
+        self.family_names: dict[int, RefreshToken] = {}
+        self.code_names: dict[int, RandomToken] = {}
+        self.access_names: dict[int, RandomToken] = {}
+
+    def close(self) -> None:
+        self._run(self._connection.close())
+        self._raw.close()
+
+    def hold_time(self, seconds: float) -> None:
+        """The time by Redis is now this many seconds after the beginning, and every key aged accordingly."""
+        offset_ms = self._began_ms + round(1000 * seconds) - read_server_ms(self._raw)
+        step_ms, self._offset_ms = offset_ms - self._offset_ms, offset_ms
+        keys = list(self._raw.scan_iter(count=1000))
+        pipeline = self._raw.pipeline(transaction=False)
+        for key in keys:
+            pipeline.pttl(key)
+        for key, left_ms in zip(keys, pipeline.execute(), strict=True):
+            if left_ms >= 0:
+                pipeline.pexpire(key, max(0, left_ms - step_ms))
+        pipeline.execute()
+
+    def start(self, number: int, access: int, user: str, client_id: str) -> None:
+        found = self._users[user]
+        assert found is not None
+        family, token = make_first_refresh_token(found.identity.shard), make_access_token(found.identity.shard)
+        lives_ms = self._run(
+            self._families.start(
+                found,
+                client_id=client_id,
+                scope=SCOPE,
+                secret_used=False,
+                refresh_token=family,
+                access_token=token,
+            )
+        )
+        assert lives_ms is not None
+        self.family_names[number], self.access_names[access] = family, token
+
+    def issue_code(self, number: int, user: str, client_id: str) -> None:
+        identity = USERS[user].identity
+        name = make_authorization_code(identity.shard)
+        code = AuthorizationCode(
+            subject=identity.subject,
+            username=user,
+            client_id=client_id,
+            redirect_uri="https://app.example/",
+            scope=SCOPE,
+            code_challenge=None,
+        )
+        self._run(self._codes.issue(name, code))
+        self.code_names[number] = name
+
+    def redeem(self, number: int, family: int, access: int) -> str:
+        name = self.code_names[number]
+        refresh_token, token = make_first_refresh_token(name.shard), make_access_token(name.shard)
+        outcome = self._run(
+            self._codes.redeem(name, secret_used=False, refresh_token=refresh_token, access_token=token)
+        )
+        self.family_names[family], self.access_names[access] = refresh_token, token
+        return outcome if isinstance(outcome, str) else "redeemed"
+
+    def spend(self, number: int, access: int, generation: int, client_id: str) -> str:
+        family = self.family_names[number]
+        token = make_access_token(family.shard)
+        outcome = self._run(
+            self._families.spend(
+                family._replace(generation=generation),
+                client_id=client_id,
+                secret_used=False,
+                wanted_scope="",
+                allowed_scope=SCOPE,
+                access_token=token,
+            )
+        )
+        self.access_names[access] = token
+        return outcome.verdict
+
+    def end(self, number: int, client_id: str) -> bool:
+        family = self.family_names[number]
+        return self._run(self._families.end(family.shard, family.family_digest, client_id=client_id)) is not None
+
+    def revoke_access(self, access: int, client_id: str) -> bool:
+        return self._run(self._access_tokens.revoke(self.access_names[access], client_id=client_id)) is not None
+
+    def revoke_all(self, user: str, kept_family: int | None) -> None:
+        identity = USERS[user].identity
+        kept = "" if kept_family is None else self.family_names[kept_family].family_digest
+        self._run(self._revocations.revoke_all(identity.shard, identity.subject, kept_family=kept))
+
+    def dump(self) -> dict[bytes, tuple[bytes, int]]:
+        keys = list(self._raw.scan_iter(count=1000))
+        return {key: (self._raw.dump(key) or b"", int(self._raw.pttl(key))) for key in keys}
+
+    def restore(self, dump: Mapping[bytes, tuple[bytes, int]], passed_seconds: float) -> None:
+        """As after a failover to a copy that is this much behind."""
+        self._raw.flushdb()
+        for key, (value, left_ms) in dump.items():
+            left_ms -= round(1000 * passed_seconds) if left_ms > 0 else left_ms
+            if left_ms >= 0:
+                self._raw.restore(key, left_ms, value)
+
+    @property
+    def live_access(self) -> set[int]:
+        keys = {number: access_key(token.shard, token.digest) for number, token in self.access_names.items()}
+        return {number for number, record in self._read(keys).items() if record is not None}
+
+    @property
+    def heads(self) -> dict[int, int]:
+        keys = {number: family_key(name.shard, name.family_digest) for number, name in self.family_names.items()}
+        return {number: int(record.split(b"\n")[1]) for number, record in self._read(keys).items() if record}
+
+    @property
+    def immortal(self) -> list[bytes]:
+        """Keys without an end that are not a user's record."""
+        keys = [key for key in self._raw.scan_iter(count=1000) if not key.startswith(b"user:")]
+        pipeline = self._raw.pipeline(transaction=False)
+        for key in keys:
+            pipeline.pttl(key)
+        return [key for key, left_ms in zip(keys, pipeline.execute(), strict=True) if left_ms == -1]
+
+    def _read(self, keys: Mapping[int, str]) -> dict[int, bytes | None]:
+        records: Any = self._raw.mget(list(keys.values())) if keys else []
+        return dict(zip(keys, records, strict=True))
+
+    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return self._loop.run_until_complete(work)

@@ -1,0 +1,204 @@
+"""Random histories: whatever clients, thieves and operators do, the store does what a few lines of Python say."""
+
+from __future__ import annotations
+
+import asyncio
+from copy import deepcopy
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tests.invariants import model
+from tests.invariants.model import Model
+from tests.invariants.service_under_test import ServiceUnderTest
+from tests.servers import RedisServer
+
+HISTORIES = 400
+STEPS = 40
+
+users = st.sampled_from(["alice", "bob"])
+client_ids = st.sampled_from(["phone-app", "phone-app", "phone-app", "web-shop"])
+choices = st.integers(0, 1_000_000)
+short_pauses = st.sampled_from([0, 0, 1, 60, 61, 140, 150, 299, 300, 301])
+long_pauses = st.sampled_from([600, 601, 3_600, 86_100, 86_400, 86_401, 259_201])
+
+
+class Histories(RuleBasedStateMachine):
+    """Each rule does the same to the model and to the service; after each the two are compared."""
+
+    server: RedisServer
+    loop: asyncio.AbstractEventLoop
+
+    @initialize()
+    def begin(self) -> None:
+        self.model = Model()
+        self.service = ServiceUnderTest(self.server, self.loop)
+        self.names = 0
+        self.generations: dict[int, int] = {}
+        self.log_in("alice", "phone-app")
+
+    def teardown(self) -> None:
+        if hasattr(self, "service"):
+            self.service.close()
+
+    @rule(user=users, client_id=client_ids)
+    def log_in(self, user: str, client_id: str) -> None:
+        family, access = self.name(), self.name()
+        self.generations[family] = 1
+        self.service.start(family, access, user, client_id)
+        self.model.start(family, access, user, client_id)
+
+    @rule(user=users, client_id=client_ids)
+    def allow(self, user: str, client_id: str) -> None:
+        code = self.name()
+        self.service.issue_code(code, user, client_id)
+        self.model.issue_code(code, user, client_id)
+
+    @precondition(lambda self: self.service.code_names)
+    @rule(choice=choices)
+    def exchange(self, choice: int) -> None:
+        """As the endpoint does: what was redeemed before ends what the first exchange gave."""
+        code = self.pick(list(self.service.code_names), choice)
+        known = self.model.codes.get(code)
+        family, access = self.name(), self.name()
+        expected = self.model.redeem(code, family, access)
+        assert self.service.redeem(code, family, access) == expected
+        self.generations[family] = 1
+        if expected == "repeated":
+            assert known is not None
+            assert known.redeemed_for is not None
+            ended = self.model.end(known.redeemed_for, known.client_id)
+            assert self.service.end(known.redeemed_for, known.client_id) == ended
+
+    @precondition(lambda self: self.model.families)
+    @rule(choice=choices, times=st.integers(1, 3), seconds=short_pauses)
+    def refresh(self, choice: int, times: int, seconds: float) -> None:
+        """With the newest token that the client holds, which may be ahead of a Redis that lost its last writes."""
+        family = self.pick(list(self.model.families), choice)
+        for _ in range(times):
+            self.wait(seconds)
+            if family in self.model.families:
+                self.spend(family, self.generations[family], self.client_of(family))
+
+    @precondition(lambda self: self.model.families)
+    @rule(choice=choices, back=st.integers(0, 4), seconds=short_pauses)
+    def replay(self, choice: int, back: int, seconds: float) -> None:
+        """One of the last tokens of a live family comes again, some time later."""
+        family = self.pick(list(self.model.families), choice)
+        self.wait(seconds)
+        self.spend(family, max(1, self.generations[family] - back), self.client_of(family))
+
+    @rule(choice=choices, generation=choices)
+    def come_late(self, choice: int, generation: int) -> None:
+        """Any token that was ever given out, of a family dead or alive."""
+        family = self.pick(list(self.generations), choice)
+        self.spend(family, 1 + generation % self.generations[family], self.client_of(family))
+
+    @precondition(lambda self: self.model.families)
+    @rule(choice=choices, generation=choices)
+    def steal(self, choice: int, generation: int) -> None:
+        """Another client presents it."""
+        family = self.pick(list(self.model.families), choice)
+        client_id = "web-shop" if self.client_of(family) == "phone-app" else "phone-app"
+        self.spend(family, 1 + generation % self.generations[family], client_id)
+
+    @rule(seconds=short_pauses | long_pauses)
+    def wait(self, seconds: float) -> None:
+        self.model.advance(seconds)
+        self.service.hold_time(self.model.now)
+
+    @precondition(lambda self: self.service.access_names)
+    @rule(choice=choices, client_id=client_ids)
+    def revoke_access_token(self, choice: int, client_id: str) -> None:
+        access = self.pick(list(self.service.access_names), choice)
+        expected = self.model.revoke_access(access, client_id)
+        assert self.service.revoke_access(access, client_id) == expected
+
+    @precondition(lambda self: self.service.family_names)
+    @rule(choice=choices, client_id=client_ids)
+    def revoke_refresh_token(self, choice: int, client_id: str) -> None:
+        family = self.pick(list(self.service.family_names), choice)
+        expected = self.model.end(family, client_id)
+        assert self.service.end(family, client_id) == expected
+
+    @precondition(lambda self: self.model.families)
+    @rule(choice=choices, keeps=st.booleans())
+    def revoke_all(self, choice: int, keeps: bool) -> None:
+        family = self.pick(list(self.model.families), choice)
+        user = self.model.families[family].user
+        self.service.revoke_all(user, family if keeps else None)
+        self.model.revoke_all(user)
+
+    @rule(choice=choices, times=st.integers(1, 3), seconds=short_pauses, revokes=st.booleans())
+    def fail_over(self, choice: int, times: int, seconds: float, revokes: bool) -> None:
+        """Redis falls back to a copy: what was done since then is lost, but clients keep the tokens they got."""
+        kept, dump = deepcopy(self.model), self.service.dump()
+        if self.model.families:
+            self.refresh(choice, times, seconds)
+        if self.model.families and revokes:
+            self.revoke_all(choice, keeps=False)
+        passed = self.model.now - kept.now
+        kept.advance(passed)
+        self.model = kept
+        self.service.restore(dump, passed)
+
+    @invariant()
+    def exactly_the_access_tokens_of_the_model_are_live(self) -> None:
+        assert self.service.live_access == self.model.live_access
+
+    @invariant()
+    def exactly_the_families_of_the_model_are_live_each_with_its_head(self) -> None:
+        assert self.service.heads == self.model.heads
+
+    @invariant()
+    def everything_has_an_end(self) -> None:
+        assert self.service.immortal == []
+
+    def spend(self, family: int, generation: int, client_id: str) -> None:
+        access = self.name()
+        expected = self.model.spend(family, access, generation, client_id)
+        assert self.service.spend(family, access, generation, client_id) == expected
+        if expected in ("rotated", "recovered"):
+            self.generations[family] = max(self.generations[family], generation + 1)
+
+    def client_of(self, family: int) -> str:
+        known = self.model.families.get(family)
+        return known.client_id if known else "phone-app"
+
+    def name(self) -> int:
+        self.names += 1
+        return self.names
+
+    @staticmethod
+    def pick(names: list[int], choice: int) -> int:
+        return names[choice % len(names)]
+
+
+@pytest.mark.clause("decided-i2-one-head", "decided-i7-revocation-is-final", "decided-i6-everything-expires")
+def test_random_histories_go_as_the_design_says(redis_server: RedisServer) -> None:
+    """Prints a seed and the shortest history it finds when one goes differently."""
+    assert model.GRACE_SECONDS < model.ACCESS_SECONDS < model.REFRESH_SECONDS < model.MOST_AGE_SECONDS
+    Histories.server, Histories.loop = redis_server, asyncio.new_event_loop()
+    try:
+        run_state_machine_as_test(  # type: ignore[no-untyped-call]
+            Histories,
+            settings=settings(
+                max_examples=HISTORIES,
+                stateful_step_count=STEPS,
+                deadline=None,
+                database=None,
+                print_blob=True,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+    finally:
+        Histories.loop.close()
