@@ -114,7 +114,7 @@ class Parts:
             log.error("the seed file is not applied yet: %s", error)
             return
         self.is_seeded = True
-        log.info("the seed file is in force; %d entries added or updated", applied)
+        log.info("the seed file is in force; entries added or updated: %d", applied)
 
     async def keep_applying_seed(self) -> None:
         """A service that starts before its Redis becomes ready by itself."""

@@ -1,4 +1,7 @@
-"""One log line a request: method, path, status, time, address. Never the query string, which may carry secrets."""
+"""One log line a request: method, path, status, time, address, and the fixed word of a refusal.
+
+Never the query string, which may carry secrets.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.endpoints.addresses import LOCAL_PEER
+from service.endpoints.answers import REASON
 
 _log = structlog.get_logger("service.access")
 
@@ -39,4 +43,5 @@ class AccessLog:
                 status=status,
                 ms=round((time.perf_counter() - started) * 1000, 2),
                 address=scope["client"][0] if scope.get("client") else LOCAL_PEER,
+                reason=scope.get(REASON),
             )

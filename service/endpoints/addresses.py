@@ -15,8 +15,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 Network = IPv4Network | IPv6Network
 Address = IPv4Address | IPv6Address
 
-LOCAL_PEER = "local"
-"""Stands for a peer without an address: whoever may connect to the unix socket."""
+LOCAL_PEER = "127.0.0.1"
+"""Stands for a peer without an address: whoever connects to a unix socket is on this machine."""
 
 
 class TrustedProxies:

@@ -24,6 +24,9 @@ from service.protocol.token_response import NO_STORE_HEADERS, TokenResponse
 
 _JSON = "application/json"
 
+REASON = "token_service.reason"
+"""Where the scope of a request keeps the fixed word of its refusal, for the access log."""
+
 log = logging.getLogger("service.store")
 
 
@@ -46,8 +49,9 @@ def render_error(error: OAuthError) -> Response:
     return Response(body, error.status, headers, _JSON)
 
 
-def answer_oauth_error(_: Request, error: Exception) -> Response:
+def answer_oauth_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, OAuthError)
+    request.scope[REASON] = error.reason
     return render_error(error)
 
 

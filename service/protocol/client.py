@@ -16,6 +16,7 @@ AUTHORIZATION_CODE: Final = "authorization_code"
 PASSWORD: Final = "password"
 REFRESH_TOKEN: Final = "refresh_token"
 GRANT_TYPES: Final = (AUTHORIZATION_CODE, PASSWORD, REFRESH_TOKEN)
+MAX_CLIENT_ID_CHARACTERS: Final = 255
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from urllib.parse import unquote_plus
 import msgspec
 
 from service.protocol.errors import InvalidClient, InvalidRequest
-from service.protocol.grammar import is_unicode_without_line_ends
+from service.protocol.grammar import is_vschar
 from service.protocol.parameters import Form
 
 
@@ -45,7 +45,10 @@ def parse_client_credentials(authorization: Sequence[str], form: Form) -> tuple[
 def _credentials_in_body(form: Form) -> ClientCredentials:
     if "client_id" not in form:
         raise InvalidClient("client_missing")
-    return ClientCredentials(form["client_id"], form.get("client_secret"))
+    credentials = ClientCredentials(form["client_id"], form.get("client_secret"))
+    if not _is_well_formed(credentials):
+        raise InvalidClient("client_unknown")
+    return credentials
 
 
 def parse_basic(header: str) -> tuple[ClientCredentials, ...]:
@@ -58,11 +61,11 @@ def parse_basic(header: str) -> tuple[ClientCredentials, ...]:
     except (binascii.Error, UnicodeError, ValueError):
         raise InvalidClient("basic_malformed") from None
     client_id, colon, client_secret = text.partition(":")
-    if not (colon and client_id and is_unicode_without_line_ends(text)):
+    if not (colon and client_id and is_vschar(text)):
         raise InvalidClient("basic_malformed")
     raw = ClientCredentials(client_id, client_secret or None)
     decoded = _decode_credentials(raw)
-    return (raw,) if decoded in (None, raw) else (decoded, raw)
+    return (raw,) if decoded is None or decoded == raw else (decoded, raw)
 
 
 def _decode_credentials(raw: ClientCredentials) -> ClientCredentials | None:
@@ -71,7 +74,13 @@ def _decode_credentials(raw: ClientCredentials) -> ClientCredentials | None:
         client_secret = unquote_plus(raw.client_secret or "", errors="strict")
     except UnicodeError:
         return None
-    return ClientCredentials(client_id, client_secret or None)
+    decoded = ClientCredentials(client_id, client_secret or None)
+    return decoded if _is_well_formed(decoded) else None
+
+
+def _is_well_formed(credentials: ClientCredentials) -> bool:
+    """Clauses: RFC 6749 Appendix A.1, A.2"""
+    return is_vschar(credentials.client_id) and is_vschar(credentials.client_secret or credentials.client_id)
 
 
 def check_secret_presence(client_is_public: bool, credentials: ClientCredentials) -> None:

@@ -20,7 +20,7 @@ _DEAD_ACCESS_TOKEN: Final = "The access token is unknown, expired or revoked."
 
 DESCRIPTIONS: Final[dict[str, str]] = {
     # The form
-    "content_type_differs": "The request body must have the content type application/x-www-form-urlencoded.",
+    "content_type_differs": "The request body must have the content type application/x-www-form-urlencoded, in UTF-8.",
     "form_malformed": "The request body is not valid application/x-www-form-urlencoded text in UTF-8.",
     "form_too_large": "The request body is larger than 64 KiB.",
     "parameter_repeated": "The parameter {name} stands twice; each parameter may be sent once.",

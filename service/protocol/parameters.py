@@ -36,8 +36,9 @@ Form = Mapping[str, str]
 
 def check_content_type(content_type: str | None) -> None:
     """Clauses: RFC 6749 §3.2, Appendix B, SPEC §1"""
-    media_type = (content_type or "").partition(";")[0].strip().lower()
-    if media_type != FORM_CONTENT_TYPE:
+    media_type, *attributes = (part.strip().lower() for part in (content_type or "").split(";"))
+    charsets = {attribute.removeprefix("charset=").strip('"') for attribute in attributes if "charset=" in attribute}
+    if media_type != FORM_CONTENT_TYPE or not charsets <= {"utf-8"}:
         raise InvalidRequest("content_type_differs")
 
 

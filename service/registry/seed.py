@@ -9,7 +9,6 @@ Clauses: RFC 6749 §2, §3.1.2, §3.1.2.2, RFC 7591 §2, SPEC §2.3, §5.5
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
@@ -19,7 +18,7 @@ import msgspec
 import yaml
 
 from service.hashing import MAX_PASSWORD_CHARACTERS, is_password_hash, is_secret_hash
-from service.protocol.client import AUTHORIZATION_CODE, GRANT_TYPES
+from service.protocol.client import AUTHORIZATION_CODE, GRANT_TYPES, MAX_CLIENT_ID_CHARACTERS
 from service.protocol.errors import InvalidScope
 from service.protocol.grammar import is_unicode_without_line_ends, is_vschar
 from service.protocol.scope import MAIN_REALM, ROLES, Scope, parse_scope
@@ -27,10 +26,27 @@ from service.protocol.user import MAX_USERNAME_CHARACTERS, identify_user
 
 _FORBIDDEN_SCHEMES: Final = ("javascript", "data", "file", "vbscript", "about", "blob")
 _REALM_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_YAML_WORDS: Final = {
+    "array": "a list",
+    "object": "a mapping",
+    "str": "text",
+    "str | null": "text",
+    "int": "a number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "nothing",
+}
 _SECTIONS: Final = ("realms", "clients", "users")
 
 GrantType = Literal["authorization_code", "password", "refresh_token"]
 Role = Literal["enduser", "organisation", "admin", "partner", "device", "orderer"]
+Introspect = bool | Literal["all"]
+
+_CHOICES: Final[dict[object, tuple[str, ...]]] = {
+    Role: ROLES,
+    GrantType: GRANT_TYPES,
+    Introspect: ("true", "false", "all"),
+}
 
 
 class RealmEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -60,7 +76,7 @@ class ClientEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     scope: str = ""
     default_scope: str = ""
     require_pkce: bool = False
-    introspect: bool | Literal["all"] = False
+    introspect: Introspect = False
 
 
 class UserEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -104,48 +120,39 @@ def parse_seed(text: bytes) -> Seed:
     tree = reader.read_yaml(text)
     seed = reader.read_seed(tree, text)
     if reader.mistakes:
-        raise BadSeed(tuple(reader.mistakes))
+        raise BadSeed(tuple(f"{place}: {mistake}" for place, mistake in reader.mistakes.items()))
     return seed
-
-
-class _UniqueKeyLoader(yaml.CSafeLoader):
-    """YAML's last-one-wins would hide a repeated key; here it is remembered as a mistake."""
-
-    def __init__(self, stream: bytes) -> None:
-        super().__init__(stream)
-        self.repeated: list[str] = []
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        names = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
-        line = node.start_mark.line + 1
-        repeated = [name for name in names if names[name] > 1]
-        self.repeated += [f"key {name!r} stands twice in the mapping at line {line}" for name in repeated]
-        return super().construct_mapping(node, deep)
 
 
 Entry = TypeVar("Entry", RealmEntry, ClientEntry, UserEntry)
 
 
 class _Reader:
-    """Walks the tree once, notes each mistake with its place, and goes on."""
+    """Walks the tree once, notes each mistake with its place, and goes on.
+
+    A value that cannot be used is noted and read as if it were absent, so that the rest of its entry is still checked;
+    the first mistake at a place stands for all that follow from it there.
+    """
 
     def __init__(self) -> None:
-        self.mistakes: list[str] = []
+        self.mistakes: dict[str, str] = {}
 
     def note(self, place: str, mistake: str) -> None:
-        self.mistakes.append(f"{place}: {mistake}")
+        self.mistakes.setdefault(place, mistake)
 
     def read_yaml(self, text: bytes) -> Any:
+        """YAML's last-one-wins would hide a repeated key; here it is a mistake."""
         try:
-            loader = _UniqueKeyLoader(text)
+            loader = yaml.CSafeLoader(text)
             try:
-                tree = loader.get_single_data()
+                node = loader.get_single_node()
+                for place in _find_repeated_keys(node, "", set()):
+                    self.note(place, "this key stands twice in its mapping")
+                return None if node is None else loader.construct_document(node)
             finally:
                 loader.dispose()
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise BadSeed((_describe_yaml_error(error),)) from None
-        self.mistakes += loader.repeated
-        return tree
 
     def read_seed(self, tree: Any, text: bytes) -> Seed:
         if not isinstance(tree, dict):
@@ -201,33 +208,33 @@ class _Reader:
         return [(f"{name}[{index}]", tree) for index, tree in enumerate(section or [])]
 
     def _read_entry(self, place: str, tree: Any, entry_type: type[Entry]) -> Entry | None:
-        """Each field by itself, so that one mistake does not hide the next; None where any field has one."""
         if not isinstance(tree, dict):
             self.note(place, "expected a mapping")
             return None
-        before = len(self.mistakes)
         fields = {field.name: field for field in msgspec.structs.fields(entry_type)}
         for name in tree:
             if name not in fields:
                 self.note(f"{place}.{name}", f"unknown key; known are {', '.join(fields)}")
-        values = {}
+        values: dict[str, Any] = {name: "" for name, field in fields.items() if field.required}
         for name, field in fields.items():
             if name in tree:
-                values[name] = self._read_value(f"{place}.{name}", tree[name], field.type)
+                values |= self._read_value(name, f"{place}.{name}", tree[name], field.type)
             elif field.required:
                 self.note(f"{place}.{name}", "is missing")
-        return entry_type(**values) if len(self.mistakes) == before else None
+        return entry_type(**values)
 
-    def _read_value(self, place: str, tree: Any, value_type: Any) -> Any:
-        if value_type in (tuple[Role, ...], tuple[GrantType, ...], tuple[str, ...]) and isinstance(tree, list):
+    def _read_value(self, name: str, place: str, tree: Any, value_type: Any) -> dict[str, Any]:
+        """The field by its name; nothing where it cannot be used."""
+        if getattr(value_type, "__origin__", None) is tuple and isinstance(tree, list):
             item_type = value_type.__args__[0]
-            return tuple(self._read_value(f"{place}[{index}]", item, item_type) for index, item in enumerate(tree))
+            items = [self._read_value(name, f"{place}[{i}]", item, item_type) for i, item in enumerate(tree)]
+            return {name: tuple(item.get(name, "") for item in items)}
         try:
-            return msgspec.convert(tree, value_type)
+            return {name: msgspec.convert(tree, value_type)}
         except msgspec.ValidationError as error:
-            known = {Role: ROLES, GrantType: GRANT_TYPES}.get(value_type)
+            known = _CHOICES.get(value_type)
             self.note(place, f"expected one of {', '.join(known)}" if known else _describe_conversion(error))
-            return None
+            return {}
 
     def _check_unique(self, place: str, name: str, seen: dict[str, str]) -> None:
         if name in seen:
@@ -262,8 +269,8 @@ class _Reader:
             self.note(place, mistake)
 
     def _check_client(self, place: str, entry: ClientEntry) -> None:
-        if not is_vschar(entry.client_id):
-            self.note(f"{place}.client_id", "expected one or more printable ASCII characters")
+        if not is_vschar(entry.client_id) or len(entry.client_id) > MAX_CLIENT_ID_CHARACTERS:
+            self.note(f"{place}.client_id", f"expected 1 to {MAX_CLIENT_ID_CHARACTERS} printable ASCII characters")
         self._check_client_secret(place, entry)
         for index, redirect_uri in enumerate(entry.redirect_uris):
             mistake = find_uri_mistake(redirect_uri)
@@ -273,7 +280,7 @@ class _Reader:
             self.note(f"{place}.redirect_uris", "the grant authorization_code needs at least one")
         allowed = self._check_scope(f"{place}.scope", entry.scope)
         default = self._check_scope(f"{place}.default_scope", entry.default_scope)
-        if not allowed.covers(default):
+        if f"{place}.scope" not in self.mistakes and not allowed.covers(default):
             self.note(f"{place}.default_scope", "goes beyond the client's scope")
         if len(default.realms) > 1:
             self.note(f"{place}.default_scope", "expected at most one realm")
@@ -282,8 +289,8 @@ class _Reader:
         secret, secret_hash = entry.client_secret, entry.client_secret_hash
         if secret is not None and secret_hash is not None:
             self.note(f"{place}.client_secret_hash", "expected client_secret or client_secret_hash, not both")
-        if secret is not None and not (self._is_text(secret) and len(secret) <= MAX_PASSWORD_CHARACTERS):
-            self.note(f"{place}.client_secret", f"expected 1 to {MAX_PASSWORD_CHARACTERS} characters in one line")
+        if secret is not None and not (is_vschar(secret) and len(secret) <= MAX_PASSWORD_CHARACTERS):
+            self.note(f"{place}.client_secret", f"expected 1 to {MAX_PASSWORD_CHARACTERS} printable ASCII characters")
         if secret_hash is not None and not is_secret_hash(secret_hash):
             self.note(f"{place}.client_secret_hash", "expected an argon2 hash in PHC form, or sha256: with its digest")
         if entry.introspect and secret is None and secret_hash is None:
@@ -304,7 +311,8 @@ class _Reader:
             self.note(f"{place}.password_hash", "expected password or password_hash, not both")
         if entry.realm == MAIN_REALM and password is None and password_hash is None:
             self.note(f"{place}.password", "is missing (or password_hash)")
-        if entry.realm != MAIN_REALM and (password is not None or password_hash is not None):
+        is_external = entry.realm != MAIN_REALM and f"{place}.realm" not in self.mistakes
+        if is_external and (password is not None or password_hash is not None):
             self.note(f"{place}.password", f"the realm {entry.realm} checks passwords itself")
         if password is not None and not (self._is_text(password) and len(password) <= MAX_PASSWORD_CHARACTERS):
             self.note(f"{place}.password", f"expected 1 to {MAX_PASSWORD_CHARACTERS} characters in one line")
@@ -313,6 +321,25 @@ class _Reader:
 
     def _is_text(self, text: str) -> bool:
         return is_unicode_without_line_ends(text)
+
+
+def _find_repeated_keys(node: yaml.Node | None, place: str, walked: set[int]) -> Iterator[str]:
+    """The places of keys that stand twice; an alias is looked at where its anchor stands."""
+    if id(node) in walked:
+        return
+    walked.add(id(node))
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            name = key.value if isinstance(key, yaml.ScalarNode) else "?"
+            inner = f"{place}.{name}".removeprefix(".")
+            if name in seen:
+                yield inner
+            seen.add(name)
+            yield from _find_repeated_keys(value, inner, walked)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            yield from _find_repeated_keys(value, f"{place}[{index}]", walked)
 
 
 def find_uri_mistake(text: str) -> str | None:
@@ -341,12 +368,17 @@ def find_uri_mistake(text: str) -> str | None:
 
 
 def _describe_yaml_error(error: Exception) -> str:
-    mark = getattr(error, "problem_mark", None)
-    place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "the file"
-    problem = getattr(error, "problem", None) or "is not valid UTF-8 text in YAML"
-    return f"{place}: {problem}"
+    if isinstance(error, yaml.reader.ReaderError):
+        return "the file: is not text in UTF-8"
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        mark = error.problem_mark
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+    return f"the file: {'is nested too deeply' if isinstance(error, RecursionError) else error}"
 
 
 def _describe_conversion(error: msgspec.ValidationError) -> str:
-    """msgspec says `Expected `str`, got `int``; written here like the other mistakes."""
-    return str(error).replace("`", "").replace("Expected", "expected").replace(" - at $", "")
+    """msgspec names types as JSON does; a person who writes YAML calls them otherwise."""
+    words = str(error).partition(" - at ")[0].lower()
+    for name, word in _YAML_WORDS.items():
+        words = words.replace(f"`{name}`", word)
+    return words.replace("`", "")

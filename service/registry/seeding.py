@@ -118,7 +118,7 @@ class Seeding:
 
         ended = await self._sweeps.end_sessions(client_ids, may_keep)
         await self._registry.settle_sweeps(client_ids)
-        log.info("ended %d sessions of narrowed clients: %s", ended, ", ".join(client_ids))
+        log.info("clients narrowed: %s; sessions ended: %d", ", ".join(client_ids), ended)
 
     async def _apply_users(self, entries: Sequence[UserEntry], threads: ThreadPoolExecutor, lock: StoreLock) -> int:
         identities = [identify_user(entry.realm, entry.username) for entry in entries]

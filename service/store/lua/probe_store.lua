@@ -1,5 +1,5 @@
--- Shows that this Redis runs our scripts and takes writes. The deletion comes first, so that a full one passes:
--- there revocation still works, and must.
+-- Shows that this Redis runs our scripts and is one to write to (no replica, no failing disk). A full one passes, by
+-- the deletion that comes first: it issues nothing, but revocation works there, and must stay reachable.
 -- KEYS     probe_key
 -- ARGV     ttl_ms
 -- RETURNS  ready

@@ -7,6 +7,8 @@ local counters = KEYS
 local outcome = ARGV[1]
 local windows_ms = { unpack(ARGV, 2) }
 
+-- As in reserve_attempt.lua: works on a full Redis.
+redis.call('HDEL', counters[1], '')
 for i, counter in ipairs(counters) do
   local is_known = redis.call('EXISTS', counter) == 1
   if is_known and redis.call('HINCRBY', counter, 'under_way', -1) < 0 then
