@@ -30,6 +30,7 @@ def built_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.fixture
 def stage(built_stage: Stage) -> Stage:
+    built_stage.proxy.heal()
     built_stage.clear()
     return built_stage
 

@@ -20,17 +20,21 @@ class Proxy:
     `hold_at`: when a request holds this text for the so manieth time, `held` becomes true before it passes.
     `cut_after`: of the next request that holds this text the answer is awaited from Redis and then thrown away, with
     the connection: Redis has done it, and nobody knows.
-    `delay`: how long an answer is kept back.
+    `delay`: how long the answer to a request is kept back.
     """
 
     def __init__(self, target_port: int) -> None:
         self.port = free_port()
         self.target_port = target_port
+        self.cuts = 0
+        self.heal()
+
+    def heal(self) -> None:
+        """Everything passes at once."""
         self.held = False
         self.hold_at: tuple[bytes, int] | None = None
         self.cut_after: bytes | None = None
-        self.cuts = 0
-        self.delay: Callable[[], float] = lambda: 0
+        self.delay: Callable[[bytes], float] = lambda _: 0
 
     @property
     def url(self) -> str:
@@ -77,9 +81,11 @@ class _Link:
         self._to_client = to_client
         self._to_redis = to_redis
         self._is_doomed = False
+        self._request = b""
 
     async def forward_requests(self, client: asyncio.StreamReader) -> None:
         while data := await client.read(SLICE):
+            self._request = data
             self._is_doomed = self._proxy.notice(data) or self._is_doomed
             await self._proxy.while_held()
             self._to_redis.write(data)
@@ -91,7 +97,7 @@ class _Link:
             if self._is_doomed:
                 self._proxy.cuts += 1
                 break
-            await asyncio.sleep(self._proxy.delay())
+            await asyncio.sleep(self._proxy.delay(self._request))
             self._to_client.write(data)
         self.close()
 
@@ -112,7 +118,7 @@ def running_proxy(target_port: int) -> Iterator[Proxy]:
     try:
         yield proxy
     finally:
-        proxy.held = False
+        proxy.heal()
         loop.call_soon_threadsafe(stopped.set)
         thread.join(10)
 

@@ -17,14 +17,16 @@ from service.credentials import Keyring, make_access_token, make_first_refresh_t
 from service.protocol.user import User
 from service.settings import load_settings
 from service.store.keys import access_key, family_key
+from service.store.scripts import load_script
 from tests.conftest import SECRET_KEY, environment_of
 from tests.faults.proxy import Proxy
-from tests.servers import RedisServer, ServiceProcess, start_redis
+from tests.servers import CHECKOUT, RedisServer, ServiceProcess, start_redis
 
 PLENTY = "1000000/minute"
 KEEPS_DATA = ("--appendonly", "yes")
 KEYRING = Keyring((SECRET_KEY.encode(),))
 SESSIONS_AT_ONCE = 500
+SCRIPTS = tuple(file.stem for file in (CHECKOUT / "service/store/lua").glob("*.lua") if file.stem != "records")
 
 Session = tuple[str, str]
 """An access token and its refresh token."""
@@ -50,10 +52,12 @@ class Stage:
         return environment_of(self.redis, **limits) | variables
 
     def clear(self) -> None:
-        """Forgets all but the registry, which alone lives for good."""
+        """Forgets all but the registry, which alone lives for good, and teaches Redis the scripts."""
         for key in self.store.scan_iter(count=1000):
             if self.store.ttl(key) >= 0:
                 self.store.delete(key)
+        for name in SCRIPTS:
+            self.store.script_load(load_script(name).text)
 
     def start_redis_again(self) -> None:
         """With the same data; the scripts are forgotten."""
@@ -166,3 +170,11 @@ async def wait_for_answer(ask: Callable[[], Awaitable[httpx2.Response]], status:
             return passed
         assert passed < seconds, f"still {response.status_code} after {passed} s: {response.text}"
         await asyncio.sleep(0.02)
+
+
+async def until(is_so: Callable[[], bool], seconds: float = 10) -> None:
+    """Polls a condition without keeping the test's own requests from going on."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, f"waited {seconds} s in vain"
+        await asyncio.sleep(0.005)

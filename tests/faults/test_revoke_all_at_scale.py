@@ -14,7 +14,7 @@ from service.app import Parts
 from service.store.revocations import MOST_KEYS
 from service.store.scripts import load_script
 from tests.cast import PHONE_APP, assert_error, revoke_all
-from tests.faults.stage import Session, Stage, client_of, start_sessions
+from tests.faults.stage import Session, Stage, client_of, start_sessions, until
 from tests.servers import running_service
 
 DELETE = load_script("delete_revoked")
@@ -43,7 +43,6 @@ async def test_twenty_thousand_sessions_are_gone_when_the_answer_is_sent_and_no_
 ) -> None:
     count = 20_000
     sessions = await start_sessions(parts, USERNAME, count)
-    await revoke_all_once(stage, direct, parts)
     of_another = await start_sessions(parts, "another@example.com", 1)
     # Each step is longer than this, and each command within a step is shorter.
     stage.store.config_set("slowlog-log-slower-than", 100)
@@ -92,7 +91,6 @@ async def test_a_revoke_all_that_an_outage_breaks_off_is_finished_by_who_asks_ag
     stage: Stage, beyond: httpx2.AsyncClient, parts: Parts, steps: int
 ) -> None:
     sessions = await start_sessions(parts, USERNAME, 1_000)
-    await revoke_all_once(stage, beyond, parts)
 
     stage.proxy.hold_at = (DELETE.sha1.encode(), steps)
     assert_error(await revoke_all(beyond, sessions[0][0]), 503, "temporarily_unavailable")
@@ -110,12 +108,6 @@ async def test_a_revoke_all_that_an_outage_breaks_off_is_finished_by_who_asks_ag
     assert not list(stage.store.scan_iter("revoked:*"))
 
 
-async def revoke_all_once(stage: Stage, http: httpx2.AsyncClient, parts: Parts) -> None:
-    """So that Redis knows the scripts, and each step is one call."""
-    ((access_token, _),) = await start_sessions(parts, "another@example.com", 1)
-    assert (await revoke_all(http, access_token)).status_code == 200
-
-
 @pytest.mark.clause(
     "decided-revoke-all-many-sessions", "decided-revoke-all-presented-token-last", "decided-i7-revocation-is-final"
 )
@@ -123,14 +115,12 @@ async def test_a_revoke_all_whose_service_is_killed_is_finished_by_another_insta
     stage: Stage, direct: httpx2.AsyncClient, parts: Parts, tmp_path: Path
 ) -> None:
     sessions = await start_sessions(parts, USERNAME, 1_000)
-    await revoke_all_once(stage, direct, parts)
 
     with running_service(tmp_path, stage.environment(REDIS_URL=stage.proxy.url)) as victim:
         async with client_of(victim) as http:
             stage.proxy.hold_at = (DELETE.sha1.encode(), 3)
             request = asyncio.create_task(revoke_all(http, sessions[0][0]))
-            while not stage.proxy.held:  # noqa: ASYNC110 - another thread sets it
-                await asyncio.sleep(0.005)
+            await until(lambda: stage.proxy.held)
             victim.process.kill()
             with pytest.raises(httpx2.TransportError):
                 await request

@@ -1,0 +1,75 @@
+"""A service that is started before its Redis, and one that is told to end amid requests."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+
+import pytest
+
+from service.store.scripts import load_script
+from tests.cast import ALICE, PHONE_APP, assert_error, tokens_of
+from tests.conftest import environment_of
+from tests.faults.proxy import running_proxy
+from tests.faults.stage import Stage, client_of, until
+from tests.servers import RedisServer, free_port, running_service, start_redis, stop, wait_until
+
+SPEND = load_script("spend_refresh_token")
+SLOW_SECONDS = 1.0
+REQUESTS = 30
+
+
+@pytest.mark.clause("decided-readyz", "decided-healthz", "decided-seed-interrupted", "decided-i8-fail-closed")
+async def test_a_service_that_is_older_than_its_redis_seeds_it_and_becomes_ready_by_itself(tmp_path: Path) -> None:
+    to_come = RedisServer(None, tmp_path, free_port())  # type: ignore[arg-type]
+    with running_service(tmp_path, environment_of(to_come), wait_for="/healthz") as service:
+        assert service.status("/readyz") == 503
+        async with client_of(service) as http:
+            assert_error(await PHONE_APP.log_in(http, ALICE), 503, "temporarily_unavailable")
+
+            server = start_redis(tmp_path, port=to_come.port)
+            try:
+                wait_until(lambda: service.status("/readyz") == 200, "the service to become ready", seconds=5)
+                assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
+            finally:
+                stop(server.process)
+
+
+@pytest.mark.long  # the lock of the worker that was cut off lives ten seconds
+@pytest.mark.clause("decided-readyz", "decided-seed-interrupted")
+async def test_a_service_whose_redis_was_lost_while_it_was_seeded_finishes_the_seed(tmp_path: Path) -> None:
+    server = start_redis(tmp_path)
+    try:
+        with running_proxy(server.port) as proxy:
+            environment = environment_of(server, REDIS_URL=proxy.url)
+            proxy.hold_at = (b"HSET", 2)
+            with running_service(tmp_path, environment, wait_for=None) as service:
+                wait_until(lambda: proxy.held and service.status("/healthz") == 200, "the service to give up")
+                assert service.status("/readyz") == 503
+                proxy.held = False
+
+                wait_until(lambda: service.status("/readyz") == 200, "the service to become ready")
+                async with client_of(service) as http:
+                    assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
+    finally:
+        stop(server.process)
+
+
+@pytest.mark.clause("decided-clean-stop")
+async def test_requests_that_were_under_way_at_sigterm_are_answered(stage: Stage, tmp_path: Path) -> None:
+    with running_service(tmp_path, stage.environment(REDIS_URL=stage.proxy.url)) as service:
+        async with client_of(service) as http:
+            refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
+            await asyncio.gather(*(PHONE_APP.refresh(http, refresh_token) for _ in range(REQUESTS)))
+            calls = stage.count_calls("evalsha")
+            stage.proxy.delay = lambda request: SLOW_SECONDS if SPEND.sha1.encode() in request else 0
+            requests = [asyncio.create_task(PHONE_APP.refresh(http, refresh_token)) for _ in range(REQUESTS)]
+            await until(lambda: stage.count_calls("evalsha") >= calls + REQUESTS)
+
+            service.process.send_signal(signal.SIGTERM)
+            answers = await asyncio.gather(*requests)
+            stage.proxy.delay = lambda _: 0
+
+    assert len({tokens_of(answer)["refresh_token"] for answer in answers}) == 1
+    assert service.process.returncode == 0
