@@ -31,6 +31,8 @@ from service.store.revocations import Revocations
 from service.store.sweeps import Session, Sweeps
 
 _USERS_PER_BATCH: Final = 500
+_UNDER_WAY: Final = "under way"
+"""Stands for the digest of what is being written: if that breaks off, any file writes it again, the old one too."""
 
 Item = TypeVar("Item")
 
@@ -55,6 +57,7 @@ class Seeding:
             digest = await self._registry.find_seed("file")
             applied = 0
             if digest != self._keyring.digest_seed(seed.text):
+                await self._registry.put_seed("file", _UNDER_WAY)
                 applied = await self._apply_entries(seed, lock)
             await self._settle_sweeps()
             await self._registry.put_seed("file", self._keyring.digest_seed(seed.text))
@@ -80,6 +83,7 @@ class Seeding:
             return 0
         sealed = self._keyring.encrypt(entry.client_secret, f"realm:{name}") if entry.client_secret else ""
         record = msgspec.json.encode(msgspec.structs.replace(entry, client_secret=sealed))
+        await self._registry.put_seed(f"realm:{name}", _UNDER_WAY)
         await self._registry.put_realm(name, record)
         await self._registry.put_seed(f"realm:{name}", self._keyring.digest_seed(text))
         return 1
@@ -92,6 +96,7 @@ class Seeding:
             return 0
         is_changed = known is None or not self._keyring.recognises_seed(known, text)
         if is_changed:
+            await self._registry.put_seed(name, _UNDER_WAY)
             await self._write_client(entry)
         await self._registry.put_seed(name, self._keyring.digest_seed(text))
         return int(is_changed)
@@ -127,6 +132,7 @@ class Seeding:
         known = await self._registry.find_user_seeds(identities)
         stale = [index for index, digest in enumerate(digests) if known[index] != digest]
         changed = [index for index in stale if not self._recognises(known[index], texts[index])]
+        await self._registry.put_user_seeds([(identities[index], _UNDER_WAY) for index in changed])
         await self._write_users([entries[index] for index in changed], threads, lock)
         await self._registry.put_user_seeds([(identities[index], digests[index]) for index in stale])
         return len(changed)

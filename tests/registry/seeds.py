@@ -1,0 +1,68 @@
+"""A small seed whose every part a test may change, and a service's seeding on a connection of the test's choice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from service.credentials import Keyring
+from service.hashing import hash_password
+from service.protocol.token_response import Lifetimes
+from service.registry.seed import Seed, parse_seed
+from service.registry.seeding import Seeding
+from service.store.connection import StoreConnection
+from service.store.families import Families
+from service.store.registry import RegistryStore
+from service.store.revocations import Revocations
+from service.store.sweeps import Sweeps
+from tests.store.sessions import DEFAULT_LIFETIMES
+
+KEY_ONE, KEY_TWO = b"1" * 32, b"2" * 32
+SECRET_HASH, PASSWORD_HASH, OTHER_HASH = hash_password("secret"), hash_password("password"), hash_password("other")
+
+SEED_TEXT = """
+realms:
+  cep: {{client_id: us, client_secret: secret-at-the-organisation, issuer: "https://login.example.org"}}
+clients:
+  - {{client_id: phone-app, grant_types: [{grants}], scope: "{scope}", redirect_uris: ["{redirect_uri}"]}}
+  - {{client_id: web-shop, client_secret_hash: "{secret_hash}", grant_types: [password, refresh_token],
+     scope: "realm:main role:enduser"}}
+users:
+  - {{username: alice@example.com, password_hash: "{password_hash}", roles: [{roles}], name: {name}}}
+  - {{username: bob@example.com, password_hash: "{bobs_hash}", roles: [enduser]}}
+"""
+
+
+@dataclass(frozen=True)
+class SeedText:
+    """Ready hashes throughout, so that applying it is quick."""
+
+    grants: str = "password, authorization_code, refresh_token"
+    scope: str = "realm:main role:enduser role:organisation"
+    redirect_uri: str = "https://phone.example/x"
+    secret_hash: str = SECRET_HASH
+    password_hash: str = PASSWORD_HASH
+    bobs_hash: str = PASSWORD_HASH
+    roles: str = "enduser, organisation"
+    name: str = "Alice"
+
+    def but(self, **changes: str) -> SeedText:
+        return replace(self, **changes)
+
+    @property
+    def text(self) -> str:
+        return SEED_TEXT.format(**vars(self))
+
+    @property
+    def seed(self) -> Seed:
+        return parse_seed(self.text.encode())
+
+
+def make_seeding(connection: StoreConnection, *secret_keys: bytes, lifetimes: Lifetimes = DEFAULT_LIFETIMES) -> Seeding:
+    """As a process with these keys starts."""
+    return Seeding(
+        RegistryStore(connection),
+        Keyring(secret_keys or (KEY_ONE,)),
+        Revocations(connection),
+        Sweeps(connection, Families(connection, lifetimes)),
+        hashing_threads=2,
+    )

@@ -1,0 +1,119 @@
+"""A load that breaks off anywhere is finished by the next start, and what had to end has ended then."""
+
+import msgspec
+import pytest
+import redis
+
+from service.app import Parts
+from service.protocol.user import identify_user
+from service.registry.seeding import Seeding
+from service.store.connection import StoreUnavailable
+from tests.cast import ALICE
+from tests.conftest import MakeSettings
+from tests.registry.seeds import OTHER_HASH, SeedText, make_seeding
+from tests.store.interruptions import BreakingConnection
+from tests.store.sessions import Sessions
+
+CALLS = range(30)
+FIRST = SeedText()
+SECOND = FIRST.but(
+    scope="realm:main role:organisation",
+    grants="password, refresh_token",
+    redirect_uri="https://phone.example/y",
+    password_hash=OTHER_HASH,
+    roles="organisation",
+    name="Another",
+)
+
+
+async def break_off(make_settings: MakeSettings, seed: SeedText, calls: int) -> bool:
+    """Applies a seed over a connection that breaks after so many calls; whether it did break."""
+    connection = BreakingConnection(make_settings(), calls=calls)
+    try:
+        await make_seeding(connection).apply(seed.seed)
+    except StoreUnavailable:
+        return True
+    finally:
+        await connection.close()
+    return False
+
+
+async def registry_of(parts: Parts) -> list[object]:
+    """What the registry says, without the revisions, which every write makes anew."""
+    names = ("alice@example.com", "bob@example.com")
+    users = await parts.registry.find_users([identify_user("main", name) for name in names])
+    clients = [await parts.registry.find_client(client_id) for client_id in ("phone-app", "web-shop")]
+    origins = [await parts.registry.is_origin(f"https://{host}") for host in ("phone.example", "shop.example")]
+    plain = [user and msgspec.structs.replace(user, revision="") for user in users]
+    return [*plain, *clients, *origins, await parts.registry.find_realm("cep") is not None]
+
+
+async def test_breaking_off_is_tried_at_every_call(make_settings: MakeSettings, seeding: Seeding) -> None:
+    await seeding.apply(FIRST.seed)
+    assert await break_off(make_settings, SECOND, 15)
+    assert not await break_off(make_settings, SECOND, CALLS[-1])
+
+
+@pytest.mark.clause("decided-seed-interrupted")
+@pytest.mark.parametrize("calls", CALLS)
+async def test_the_next_start_finishes_a_first_load(
+    parts: Parts, seeding: Seeding, make_settings: MakeSettings, store: redis.Redis, calls: int
+) -> None:
+    await seeding.apply(FIRST.seed)
+    expected = await registry_of(parts)
+    store.flushall()
+    await break_off(make_settings, FIRST, calls)
+    await seeding.apply(FIRST.seed)
+
+    assert await registry_of(parts) == expected
+    assert await seeding.apply(FIRST.seed) == 0
+
+
+@pytest.mark.clause("decided-seed-interrupted", "decided-seed-ends-sessions")
+@pytest.mark.parametrize("calls", CALLS)
+async def test_the_next_start_finishes_a_change_and_ends_what_had_to_end(
+    sessions: Sessions, seeding: Seeding, make_settings: MakeSettings, calls: int
+) -> None:
+    await seeding.apply(SECOND.seed)
+    expected = await registry_of(sessions.parts)
+    sessions.store.flushall()
+    await seeding.apply(FIRST.seed)
+    alice, code = await sessions.start(ALICE, "web-shop"), await sessions.issue_code()
+    await break_off(make_settings, SECOND, calls)
+    await seeding.apply(SECOND.seed)
+
+    assert await registry_of(sessions.parts) == expected
+    assert not sessions.record(alice)
+    assert sessions.live(alice) == [False]
+    assert not sessions.code_is_there(code)
+
+
+@pytest.mark.clause("decided-seed-interrupted")
+@pytest.mark.parametrize("calls", CALLS)
+async def test_going_back_to_the_file_of_before_undoes_a_change_that_broke_off(
+    parts: Parts, seeding: Seeding, make_settings: MakeSettings, calls: int
+) -> None:
+    """An operator whose new file did not get through restarts with the old one."""
+    await seeding.apply(FIRST.seed)
+    expected = await registry_of(parts)
+    await break_off(make_settings, SECOND, calls)
+    await seeding.apply(FIRST.seed)
+
+    assert await registry_of(parts) == expected
+
+
+@pytest.mark.clause("decided-seed-interrupted", "decided-seed-keeps-console-changes")
+@pytest.mark.parametrize("calls", CALLS)
+async def test_a_load_that_broke_off_overrules_no_change_from_elsewhere(
+    parts: Parts, seeding: Seeding, make_settings: MakeSettings, calls: int
+) -> None:
+    await seeding.apply(FIRST.seed)
+    bob = await parts.registry.find_user(identify_user("main", "bob@example.com"))
+    assert bob is not None
+    await parts.registry.put_users([msgspec.structs.replace(bob, disabled=True)])
+    await break_off(make_settings, SECOND, calls)
+    await seeding.apply(SECOND.seed)
+    after = await parts.registry.find_user(bob.identity)
+
+    assert after is not None
+    assert after.disabled
