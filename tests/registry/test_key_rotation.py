@@ -1,0 +1,66 @@
+"""The service's key changes in steps; the registry stays what it is, and comes under the new key."""
+
+import msgspec
+import pytest
+import redis
+
+from service.app import Parts
+from service.credentials import Keyring
+from service.registry.seed import RealmEntry
+from tests.registry.seeds import KEY_ONE, KEY_TWO, SeedText, make_seeding
+from tests.store.sessions import Sessions
+
+STEPS = [(KEY_ONE,), (KEY_ONE, KEY_TWO), (KEY_TWO, KEY_ONE), (KEY_TWO,)]
+
+
+def read_realm_secret(store: redis.Redis, *secret_keys: bytes) -> str | None:
+    sealed = msgspec.json.decode(str(store.get("realm:{registry}:cep")), type=RealmEntry).client_secret
+    return Keyring(secret_keys).decrypt(sealed, "realm:cep")
+
+
+@pytest.mark.clause("decided-secret-key-rotation", "decided-seed-digest-keyed")
+async def test_no_step_changes_an_entry_or_ends_a_session(sessions: Sessions) -> None:
+    parts = sessions.parts
+    await make_seeding(parts.connection, KEY_ONE).apply(SeedText().seed)
+    user, client = await sessions.find_user(), await parts.registry.find_client("web-shop")
+    session = await sessions.start()
+    for keys in STEPS:
+        await make_seeding(parts.connection, *keys).apply(SeedText().seed)
+        await make_seeding(parts.connection, *keys).apply(SeedText().seed)
+
+        assert user == await sessions.find_user()
+        assert client == await parts.registry.find_client("web-shop")
+    assert (await sessions.spend(session, 1)).verdict == "rotated"
+
+
+async def test_the_secret_of_a_realm_comes_under_the_new_key(parts: Parts, store: redis.Redis) -> None:
+    for keys in STEPS[:3]:
+        await make_seeding(parts.connection, *keys).apply(SeedText().seed)
+        assert read_realm_secret(store, *keys) == "secret-at-the-organisation"
+
+    assert read_realm_secret(store, KEY_TWO) == "secret-at-the-organisation"
+    assert read_realm_secret(store, KEY_ONE) is None
+
+
+async def test_a_console_change_survives_every_step(sessions: Sessions) -> None:
+    parts = sessions.parts
+    await make_seeding(parts.connection, KEY_ONE).apply(SeedText().seed)
+    await parts.registry.put_users([msgspec.structs.replace(await sessions.find_user(), disabled=True)])
+    for keys in STEPS:
+        await make_seeding(parts.connection, *keys).apply(SeedText().seed)
+
+    assert (await sessions.find_user()).disabled
+
+
+@pytest.mark.clause("decided-seed-digest-keyed")
+async def test_what_is_remembered_of_an_entry_tells_nothing_without_the_key(parts: Parts, store: redis.Redis) -> None:
+    """The same file under two keys leaves no digest in common."""
+    digests = []
+    for key in (KEY_ONE, KEY_TWO):
+        store.flushall()
+        await make_seeding(parts.connection, key).apply(SeedText().seed)
+        seeds = [store.hvals(name) for name in store.scan_iter("seed:*")]
+        digests.append({str(digest) for values in seeds for digest in values})
+
+    assert digests[0]
+    assert not digests[0] & digests[1]

@@ -1,0 +1,117 @@
+"""What an edited entry takes away ends the sessions that rested on it, and no others."""
+
+import pytest
+
+from service.registry.seeding import Seeding
+from tests.cast import ALICE, BOB
+from tests.registry.seeds import OTHER_HASH, SeedText
+from tests.store.sessions import ENDUSER, Session, Sessions
+
+ORGANISATION = "realm:main role:organisation"
+
+pytestmark = pytest.mark.clause("decided-seed-ends-sessions")
+
+
+class Cast:
+    """Sessions of every kind under the first seed."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self.by_name: dict[str, Session] = {}
+
+    async def start(self) -> None:
+        start = self._sessions.start
+        self.by_name["alice, phone, enduser"] = await start(ALICE)
+        self.by_name["alice, phone, organisation"] = await start(ALICE, scope=ORGANISATION)
+        self.by_name["alice, shop"] = await start(ALICE, "web-shop")
+        self.by_name["bob, phone, enduser"] = await start(BOB)
+        _, self.by_name["bob, phone, by code"] = await self._sessions.redeem(await self._sessions.issue_code(BOB), BOB)
+
+    @property
+    def ended(self) -> set[str]:
+        """Those with neither a family nor an access token left."""
+        return {
+            name
+            for name, session in self.by_name.items()
+            if not self._sessions.record(session) and not any(self._sessions.live(session))
+        }
+
+    @property
+    def live(self) -> set[str]:
+        return {name for name, session in self.by_name.items() if all(self._sessions.live(session))}
+
+
+ALICES = {"alice, phone, enduser", "alice, phone, organisation", "alice, shop"}
+BY_PASSWORD = {"alice, phone, enduser", "alice, phone, organisation", "bob, phone, enduser"}
+ON_PHONE = BY_PASSWORD | {"bob, phone, by code"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "ended"),
+    [
+        ({"name": "Another"}, set()),
+        ({"roles": "enduser, organisation, admin"}, set()),
+        ({"roles": "organisation, enduser"}, set()),
+        ({"redirect_uri": "https://phone.example/y"}, set()),
+        ({"secret_hash": OTHER_HASH}, set()),
+        ({"scope": "realm:main role:enduser role:organisation role:admin"}, set()),
+        ({"roles": "enduser"}, ALICES),
+        ({"password_hash": OTHER_HASH}, ALICES),
+        ({"scope": "realm:main role:enduser"}, {"alice, phone, organisation"}),
+        ({"scope": "realm:main role:organisation"}, ON_PHONE - {"alice, phone, organisation"}),
+        ({"scope": ""}, ON_PHONE),
+        ({"grants": "authorization_code, refresh_token"}, BY_PASSWORD),
+        ({"grants": "password, refresh_token"}, {"bob, phone, by code"}),
+        ({"grants": "password, authorization_code"}, ON_PHONE),
+        ({"grants": ""}, ON_PHONE),
+    ],
+    ids=str,
+)
+async def test_exactly_the_sessions_that_rested_on_it_end(
+    sessions: Sessions, seeding: Seeding, changes: dict[str, str], ended: set[str]
+) -> None:
+    await seeding.apply(SeedText().seed)
+    cast = Cast(sessions)
+    await cast.start()
+    await seeding.apply(SeedText().but(**changes).seed)
+
+    assert cast.ended == ended
+    assert cast.live == set(cast.by_name) - ended
+
+
+@pytest.mark.parametrize("changes", [{"scope": ORGANISATION}, {"grants": "password, refresh_token"}], ids=str)
+async def test_codes_that_were_not_exchanged_end_as_well(
+    sessions: Sessions, seeding: Seeding, changes: dict[str, str]
+) -> None:
+    await seeding.apply(SeedText().seed)
+    code = await sessions.issue_code()
+    await seeding.apply(SeedText().but(**changes).seed)
+
+    assert not sessions.code_is_there(code)
+
+
+async def test_a_login_that_was_under_way_at_a_new_password_gives_nothing(sessions: Sessions, seeding: Seeding) -> None:
+    await seeding.apply(SeedText().seed)
+    before = await sessions.find_user()
+    session = await sessions.start()
+    await seeding.apply(SeedText().but(password_hash=OTHER_HASH).seed)
+    lives_ms = await sessions.families.start(
+        before,
+        client_id="phone-app",
+        scope=ENDUSER,
+        secret_used=False,
+        refresh_token=session.first,
+        access_token=session.access_tokens[0],
+    )
+
+    assert lives_ms is None
+
+
+async def test_what_starts_after_the_change_lives(sessions: Sessions, seeding: Seeding) -> None:
+    await seeding.apply(SeedText().seed)
+    await sessions.start()
+    await seeding.apply(SeedText().but(roles="enduser", scope=ENDUSER).seed)
+    session = await sessions.start()
+    await seeding.apply(SeedText().but(roles="enduser", scope=ENDUSER).seed)
+
+    assert (await sessions.spend(session, 1)).verdict == "rotated"

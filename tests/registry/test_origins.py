@@ -1,0 +1,45 @@
+"""The web origins of redirect URIs, kept with the clients that have them."""
+
+import pytest
+
+from service.app import Parts
+from service.registry.seeding import Seeding, find_origins
+from tests.registry.seeds import SeedText
+
+
+@pytest.mark.clause("decided-cors-origins")
+@pytest.mark.parametrize(
+    ("redirect_uri", "origins"),
+    [
+        ("https://a.example/callback?x=y", ("https://a.example",)),
+        ("https://a.example:443/", ("https://a.example",)),
+        ("http://a.example:80/", ("http://a.example",)),
+        ("http://a.example:443/", ("http://a.example:443",)),
+        ("https://A.Example/", ("https://a.example",)),
+        ("HTTPS://a.example:8443/", ("https://a.example:8443",)),
+        ("http://127.0.0.1:9000/callback", ("http://127.0.0.1:9000",)),
+        ("http://[::1]:9000/callback", ("http://[::1]:9000",)),
+        ("com.example.app:/callback", ()),
+        ("urn:ietf:wg:oauth:2.0:oob", ()),
+    ],
+)
+def test_an_origin_is_written_as_a_browser_sends_it(redirect_uri: str, origins: tuple[str, ...]) -> None:
+    assert find_origins([redirect_uri]) == origins
+
+
+def test_redirect_uris_at_one_place_are_one_origin() -> None:
+    assert find_origins(["https://a.example/x", "https://a.example/y", "http://a.example/"]) == (
+        "http://a.example",
+        "https://a.example",
+    )
+
+
+@pytest.mark.clause("decided-cors-origins")
+async def test_origins_follow_the_redirect_uris_of_the_seed(parts: Parts, seeding: Seeding) -> None:
+    await seeding.apply(SeedText().seed)
+    assert await parts.registry.is_origin("https://phone.example")
+    await seeding.apply(SeedText().but(redirect_uri="https://other.example/x").seed)
+
+    assert await parts.registry.is_origin("https://other.example")
+    assert not await parts.registry.is_origin("https://phone.example")
+    assert not await parts.registry.is_origin("null")

@@ -1,0 +1,170 @@
+"""What each entry of a seed file needs: redirect URIs, secrets, scopes, realms and names of the right form."""
+
+import pytest
+
+from service.registry.seed import BadSeed, parse_seed
+
+CODE_CLIENT = "clients:\n  - client_id: app\n    grant_types: [authorization_code]\n    redirect_uris: "
+CLIENT = "clients:\n  - client_id: app\n    "
+PLAIN = "expected a URI of printable ASCII characters without spaces and backslashes"
+USER = "users:\n  - username: alice@example.com\n    "
+HASH = "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$0mF1Zk7eNnV2c0y1bXZkZ0hGd2tLb0hGd2tLb0hGd2s"
+
+
+def find_mistakes(text: str) -> list[str]:
+    try:
+        parse_seed(text.encode())
+    except BadSeed as error:
+        return list(error.mistakes)
+    return []
+
+
+@pytest.mark.clause("6749-3.1.2-absolute-uri", "6749-3.1.2-no-fragment", "6749-10.6-redirect-uris-registered")
+@pytest.mark.parametrize(
+    ("redirect_uri", "mistake"),
+    [
+        ("/callback", "expected an absolute URI, with its scheme"),
+        ("callback", "expected an absolute URI, with its scheme"),
+        ("//a.example/", "expected an absolute URI, with its scheme"),
+        ("https://a.example/#x", "expected a URI without a fragment"),
+        ("https://a.example/#", "expected a URI without a fragment"),
+        ("https:///callback", "expected a URI with a host"),
+        ("https://a.example:port/", "expected a URI with a valid host and port"),
+        ("https://[::1/", "expected a URI with a valid host and port"),
+        ("https://user@a.example/", "expected a URI without user information"),
+        ("javascript:alert(1)", "the scheme javascript is not allowed"),
+        ("JavaScript:alert(1)", "the scheme javascript is not allowed"),
+        ("data:text/html,x", "the scheme data is not allowed"),
+        ("https://a.example/ä", PLAIN),
+        ("https://a.example/a b", PLAIN),
+        (
+            "https://a.example\\\\@b.example/",
+            PLAIN,
+        ),
+        ("", PLAIN),
+    ],
+)
+def test_a_redirect_uri_is_absolute_without_a_fragment_and_of_a_harmless_scheme(
+    redirect_uri: str, mistake: str
+) -> None:
+    assert find_mistakes(f'{CODE_CLIENT}["https://fine.example/", "{redirect_uri}"]') == [
+        f"clients[0].redirect_uris[1]: {mistake}"
+    ]
+
+
+@pytest.mark.parametrize(
+    "redirect_uri", ["https://a.example/x?y=1", "http://127.0.0.1/", "http://[::1]:9/", "com.app:/x"]
+)
+def test_good_redirect_uris_are_taken(redirect_uri: str) -> None:
+    assert find_mistakes(f'{CODE_CLIENT}["{redirect_uri}"]') == []
+
+
+@pytest.mark.clause(
+    "decided-seed-needed-parts", "6749-3.1.2.2-public-client-registers", "6749-10.2-public-redirect-registered"
+)
+def test_the_code_grant_needs_a_redirect_uri() -> None:
+    mistake = "clients[0].redirect_uris: the grant authorization_code needs at least one"
+
+    assert find_mistakes(f"{CODE_CLIENT}[]") == [mistake]
+    assert find_mistakes(f"{CLIENT}grant_types: [authorization_code]") == [mistake]
+
+
+@pytest.mark.clause("6749-a.1-client-id-characters", "6749-a.2-client-secret-characters")
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("clients: [{client_id: 'ä'}]", "clients[0].client_id"),
+        ("clients: [{client_id: ''}]", "clients[0].client_id"),
+        ('clients: [{client_id: "a\\nb"}]', "clients[0].client_id"),
+        ('clients: [{client_id: a, client_secret: "b\\nc"}]', "clients[0].client_secret"),
+        ("clients: [{client_id: a, client_secret: 'pässword'}]", "clients[0].client_secret"),
+        ("clients: [{client_id: a, client_secret: ''}]", "clients[0].client_secret"),
+        (f"clients: [{{client_id: a, client_secret: {'x' * 1025}}}]", "clients[0].client_secret"),
+        ("clients: [{client_id: a, client_secret_hash: plain}]", "clients[0].client_secret_hash"),
+        ("clients: [{client_id: a, client_secret_hash: 'sha256:short'}]", "clients[0].client_secret_hash"),
+        (
+            f"clients: [{{client_id: a, client_secret: b, client_secret_hash: '{HASH}'}}]",
+            "clients[0].client_secret_hash",
+        ),
+        ("clients: [{client_id: a, introspect: true}]", "clients[0].introspect"),
+    ],
+)
+def test_names_and_secrets_of_clients_have_their_form(text: str, place: str) -> None:
+    assert [mistake.partition(": ")[0] for mistake in find_mistakes(text)] == [place]
+
+
+@pytest.mark.clause("decided-seed-needed-parts", "6749-3.3-grammar")
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("scope: role:king", "clients[0].scope"),
+        ("scope: realm:main  role:enduser", "clients[0].scope"),
+        ("scope: realm:main realm:main", "clients[0].scope"),
+        ("scope: realm:main\n    default_scope: role:enduser", "clients[0].default_scope"),
+        ("scope: realm:main realm:cep\n    default_scope: realm:main realm:cep", "clients[0].default_scope"),
+        ("grant_types: [client_credentials]", "clients[0].grant_types[0]"),
+    ],
+)
+def test_scopes_and_grants_of_clients_are_known_ones(text: str, place: str) -> None:
+    assert [mistake.partition(": ")[0] for mistake in find_mistakes(CLIENT + text)] == [place]
+
+
+@pytest.mark.clause("decided-seed-needed-parts")
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (f"{USER}roles: [enduser]", "users[0].password"),
+        (f"{USER}password: x\n    password_hash: '{HASH}'", "users[0].password_hash"),
+        (f"{USER}password_hash: plain", "users[0].password_hash"),
+        (f'{USER}password: "a\\nb"', "users[0].password"),
+        (f"{USER}password: ''", "users[0].password"),
+        (f"{USER}password: x\n    roles: [king]", "users[0].roles[0]"),
+        (f"{USER}password: x\n    realm: elsewhere", "users[0].realm"),
+        ("users: [{username: '', password: x}]", "users[0].username"),
+        ('users: [{username: "a\\tb\\u0007", password: x}]', "users[0].username"),
+        (f"users: [{{username: {'x' * 256}, password: x}}]", "users[0].username"),
+        (f"{USER}password: x\n  - username: ALICE@example.com\n    password: y", "users[1].username"),
+        (
+            "realms: {cep: {client_id: us, issuer: 'https://a.example'}}\n"
+            "users: [{username: a, realm: cep, password: x}]",
+            "users[0].password",
+        ),
+    ],
+)
+def test_users_have_a_name_a_known_realm_and_a_password_where_it_is_ours(text: str, place: str) -> None:
+    assert place in [mistake.partition(": ")[0] for mistake in find_mistakes(text)]
+
+
+@pytest.mark.parametrize(
+    ("realm", "places"),
+    [
+        ("client_id: us", {"realms.cep", "realms.cep.authorization_endpoint", "realms.cep.token_endpoint"}),
+        ("client_id: us, issuer: 'http://a.example'", {"realms.cep.issuer"}),
+        ("client_id: us, issuer: 'https://a.example#x'", {"realms.cep.issuer"}),
+        ("client_id: us, issuer: 'https://a.example', default_roles: [king]", {"realms.cep.default_roles[0]"}),
+        ("issuer: 'https://a.example'", {"realms.cep.client_id"}),
+        ("client_id: us, issuer: 'http://127.0.0.1:9/'", set()),
+        (
+            "client_id: us, authorization_endpoint: 'https://a.example/a', token_endpoint: 'https://a.example/t', "
+            "jwks_uri: 'https://a.example/k'",
+            set(),
+        ),
+    ],
+)
+def test_a_realm_says_where_its_server_is(realm: str, places: set[str]) -> None:
+    found = find_mistakes(f"realms: {{cep: {{{realm}}}}}")
+
+    assert {mistake.partition(": ")[0] for mistake in found} == places
+
+
+def test_the_own_realm_cannot_be_configured() -> None:
+    text = "realms: {main: {client_id: us, issuer: 'https://a.example'}}"
+
+    assert find_mistakes(text) == ["realms.main: the realm main is the service's own and is not configured"]
+
+
+@pytest.mark.parametrize("name", ["Cep", "5", "a b", "''", "'{x}'"])
+def test_a_realm_has_a_plain_name(name: str) -> None:
+    text = f"realms: {{{name}: {{client_id: us, issuer: 'https://a.example'}}}}"
+
+    assert any("expected a name of lower-case letters" in mistake for mistake in find_mistakes(text))

@@ -1,0 +1,175 @@
+"""The seed file's schema: a good file is read as it stands, every mistake is named with its place, all at once."""
+
+from pathlib import Path
+
+import pytest
+
+from service.hashing import hash_made_secret
+from service.registry.seed import BadSeed, Seed, load_seed, parse_seed
+from tests.servers import CHECKOUT
+
+CLIENT = "clients:\n  - client_id: app\n    "
+USER = "users:\n  - username: alice@example.com\n    "
+REALM = "realms:\n  cep:\n    client_id: us\n    "
+
+
+def mistakes(text: str) -> list[str]:
+    with pytest.raises(BadSeed) as caught:
+        parse_seed(text.encode())
+    return list(caught.value.mistakes)
+
+
+@pytest.mark.clause("spec-5.5-registration-procedure", "spec-2.3-client-record", "spec-2.3-user-record")
+def test_a_good_file_is_read_as_it_stands() -> None:
+    seed = load_seed(CHECKOUT / "tests" / "seed.yaml")
+
+    assert [client.client_id for client in seed.clients] == [
+        "phone-app",
+        "web-shop",
+        "made-secret",
+        "reader",
+        "gateway",
+    ]
+    assert seed.clients[1].redirect_uris == (
+        "https://shop.example/callback",
+        "https://shop.example:8443/other?keep=this",
+    )
+    assert seed.users[0].roles == ("enduser", "organisation")
+    assert (seed.users[2].username, seed.users[2].realm) == ("Meter@Example.com", "main")
+
+
+def test_the_example_seed_has_no_mistake() -> None:
+    assert load_seed(CHECKOUT / "examples" / "seed.yaml").clients
+
+
+@pytest.mark.parametrize("text", ["{}", "clients:\nusers:\nrealms:\n", "clients: []"])
+def test_sections_may_be_empty_or_missing(text: str) -> None:
+    seed = parse_seed(text.encode())
+
+    assert (seed.realms, seed.clients, seed.users) == ({}, (), ())
+
+
+def test_anchors_and_merges_of_yaml_are_taken() -> None:
+    text = "clients:\n- &a {client_id: one, grant_types: [password]}\n- {<<: *a, client_id: two}\n"
+    seed: Seed = parse_seed(text.encode())
+
+    assert [client.client_id for client in seed.clients] == ["one", "two"]
+    assert seed.clients[0].grant_types == seed.clients[1].grant_types == ("password",)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "the file: expected a mapping with the keys realms, clients and users"),
+        ("- a\n", "the file: expected a mapping with the keys realms, clients and users"),
+        ("clients: [a\nusers: }", "line 2, column "),
+        ("clients:\n\t- a\n", "line 2, column 1: "),
+        ("a: 1\n---\nb: 2\n", "line 2, column 1: "),
+        ("a: !!python/object:os.system {}", "line 1, column 4: "),
+        ("a: *nothing", "line 1, column 4: "),
+        ("a: \0", "the file: "),
+    ],
+)
+def test_what_is_no_yaml_of_ours_is_one_mistake_with_its_line(text: str, expected: str) -> None:
+    (mistake,) = mistakes(text)
+
+    assert mistake.startswith(expected)
+
+
+@pytest.mark.parametrize("text", [b"clients:\n  - client_name: \xff\xfe", b"\xff", b"users: \xc3\x28"])
+def test_bytes_that_are_not_utf_8_are_one_mistake(text: bytes) -> None:
+    with pytest.raises(BadSeed) as caught:
+        parse_seed(text)
+
+    assert len(caught.value.mistakes) == 1
+
+
+def test_a_file_that_cannot_be_read_is_one_mistake(tmp_path: Path) -> None:
+    with pytest.raises(BadSeed, match="cannot be read: No such file"):
+        load_seed(tmp_path / "nowhere.yaml")
+
+
+@pytest.mark.parametrize("text", ["users: &a [*a]", "users: [&a {username: *a}]", "realms: &a {cep: *a}"])
+def test_an_alias_of_itself_is_a_mistake_and_no_crash(text: str) -> None:
+    assert mistakes(text)
+
+
+@pytest.mark.clause("decided-seed-unknown-keys")
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("client: []", "client: unknown key"),
+        (f"{CLIENT}redirect_uri: x", "clients[0].redirect_uri: unknown key"),
+        (f"{USER}password: x\n    role: x", "users[0].role: unknown key"),
+        (f"{REALM}issuer: https://a.example\n    5: x", "realms.cep.5: unknown key"),
+        (f"{CLIENT}scope: ''\n    scope: ''", "clients[0].scope: this key stands twice"),
+        ("users: []\nclients: []\nusers: []", "users: this key stands twice"),
+        (f"{REALM}issuer: https://a.example\n  cep: {{client_id: b}}", "realms.cep: this key stands twice"),
+    ],
+)
+def test_unknown_and_repeated_keys_are_mistakes(text: str, expected: str) -> None:
+    assert [mistake for mistake in mistakes(text) if mistake.startswith(expected)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("clients: {}", "clients: expected a list"),
+        ("users: x", "users: expected a list"),
+        ("realms: []", "realms: expected a mapping"),
+        ("clients: [x]", "clients[0]: expected a mapping"),
+        ("users: [null]", "users[0]: expected a mapping"),
+        ("clients: [{client_name: x}]", "clients[0].client_id: is missing"),
+        ("clients: [{client_id: 5}]", "clients[0].client_id: expected text"),
+        (f"{CLIENT}client_name: null", "clients[0].client_name: expected text"),
+        (f"{CLIENT}require_pkce: 'yes'", "clients[0].require_pkce: expected true or false"),
+        (f"{CLIENT}redirect_uris: https://a.example/", "clients[0].redirect_uris: expected a list"),
+        (f"{CLIENT}redirect_uris: [5]", "clients[0].redirect_uris[0]: expected text"),
+        (f"{CLIENT}introspect: some", "clients[0].introspect: expected one of true, false, all"),
+        (f"{USER}password: 2024", "users[0].password: expected text"),
+        (f"{USER}password: 2024-01-01", "users[0].password: expected text"),
+    ],
+)
+def test_wrong_types_are_told_with_their_place(text: str, expected: str) -> None:
+    assert [mistake for mistake in mistakes(text) if mistake.startswith(expected)]
+
+
+@pytest.mark.clause("decided-seed-all-mistakes-at-once")
+def test_all_mistakes_are_told_at_once() -> None:
+    text = """
+realm: {}
+realms:
+  main: {client_id: us, issuer: "https://a.example"}
+  cep: {issuer: "http://a.example"}
+clients:
+  - client_id: app
+    grant_type: [password]
+    grant_types: [password, implicit]
+  - client_id: app
+    redirect_uris: [/relative, "https://a.example/#part"]
+users:
+  - username: alice@example.com
+  - password: x
+"""
+    places = {mistake.partition(": ")[0] for mistake in mistakes(text)}
+
+    assert places >= {
+        "realm",
+        "realms.main",
+        "realms.cep.client_id",
+        "clients[0].grant_type",
+        "clients[0].grant_types[1]",
+        "clients[1].client_id",
+        "clients[1].redirect_uris[0]",
+        "clients[1].redirect_uris[1]",
+        "users[0].password",
+        "users[1].username",
+    }
+
+
+@pytest.mark.clause("decided-seed-secrets-hashed")
+def test_ready_hashes_are_taken_as_they_are() -> None:
+    secret_hash = hash_made_secret("m" * 43)
+    seed = parse_seed(f"{CLIENT}client_secret_hash: '{secret_hash}'".encode())
+
+    assert seed.clients[0].client_secret_hash == secret_hash

@@ -1,0 +1,187 @@
+"""A seed applied: what is new comes, what changed in the file changes, everything else is left alone."""
+
+import asyncio
+
+import msgspec
+import pytest
+import redis
+
+from service.app import Parts
+from service.hashing import verify_password
+from service.protocol.client import Client
+from service.protocol.user import User, identify_user
+from service.registry.seed import BadSeed, parse_seed
+from service.registry.seeding import Seeding
+from tests.cast import ALICE
+from tests.conftest import MakeSettings
+from tests.registry.seeds import PASSWORD_HASH, SECRET_HASH, SeedText, make_seeding
+
+IDENTITY = identify_user("main", ALICE.username)
+USER_KEY = f"user:{{{IDENTITY.shard}}}:{IDENTITY.subject}"
+
+
+async def find_alice(parts: Parts) -> User:
+    user = await parts.registry.find_user(IDENTITY)
+    assert user is not None
+    return user
+
+
+async def find_client(parts: Parts, client_id: str = "phone-app") -> Client:
+    client = await parts.registry.find_client(client_id)
+    assert client is not None
+    return client
+
+
+def everything(store: redis.Redis) -> dict[bytes, bytes | None]:
+    raw = redis.Redis(port=store.connection_pool.connection_kwargs["port"])
+    found = {key: raw.dump(key) for key in raw.scan_iter()}
+    raw.close()
+    return found
+
+
+@pytest.mark.clause("decided-seed-adds-and-updates", "spec-2.3-client-record", "spec-2.3-user-record")
+async def test_an_empty_registry_gets_everything(parts: Parts, seeding: Seeding) -> None:
+    applied = await seeding.apply(SeedText().seed)
+    client, alice = await find_client(parts), await find_alice(parts)
+
+    assert applied == 5
+    assert client.grant_types == ("password", "authorization_code", "refresh_token")
+    assert (client.scope, client.is_public) == ("realm:main role:enduser role:organisation", True)
+    assert (await find_client(parts, "web-shop")).client_secret_hash == SECRET_HASH
+    assert (alice.password_hash, alice.roles, alice.name) == (PASSWORD_HASH, ("enduser", "organisation"), "Alice")
+    assert await parts.registry.find_realm("cep")
+
+
+@pytest.mark.clause("decided-seed-adds-and-updates")
+async def test_the_same_file_again_touches_nothing(seeding: Seeding, store: redis.Redis) -> None:
+    await seeding.apply(SeedText().seed)
+    before = everything(store)
+
+    assert await seeding.apply(SeedText().seed) == 0
+    assert before == everything(store)
+
+
+async def test_another_order_format_or_comment_is_no_change(parts: Parts, seeding: Seeding) -> None:
+    await seeding.apply(SeedText().seed)
+    before = await find_client(parts), await find_alice(parts)
+    sections = SeedText().text.split("\nclients:")
+    clients, users = sections[1].split("users:")
+    turned = f"users: # first\n{users}\n{sections[0]}\n\nclients:   {clients}"
+    grants = "[password,\n     authorization_code , 'refresh_token' ]"
+    expanded = turned.replace("[password, authorization_code, refresh_token]", grants)
+
+    assert await seeding.apply(parse_seed(turned.encode())) == 0
+    assert await seeding.apply(parse_seed(expanded.encode())) == 0
+    assert before == (await find_client(parts), await find_alice(parts))
+
+
+@pytest.mark.clause("decided-seed-adds-and-updates")
+async def test_only_what_changed_in_the_file_is_updated(parts: Parts, seeding: Seeding) -> None:
+    await seeding.apply(SeedText().seed)
+    bob = await parts.registry.find_user(identify_user("main", "bob@example.com"))
+    applied = await seeding.apply(SeedText().but(name="Alice the Second", redirect_uri="https://phone.example/y").seed)
+
+    assert applied == 2
+    assert (await find_alice(parts)).name == "Alice the Second"
+    assert (await find_client(parts)).redirect_uris == ("https://phone.example/y",)
+    assert bob == await parts.registry.find_user(identify_user("main", "bob@example.com"))
+
+
+@pytest.mark.clause("decided-seed-keeps-console-changes")
+async def test_what_was_changed_elsewhere_survives_a_restart(parts: Parts, seeding: Seeding) -> None:
+    await seeding.apply(SeedText().seed)
+    await parts.registry.put_users([msgspec.structs.replace(await find_alice(parts), disabled=True)])
+    rotated = msgspec.structs.replace(await find_client(parts, "web-shop"), client_secret_hash="sha256:" + "x" * 43)
+    await parts.registry.put_client(rotated, old_origins=(), new_origins=(), owes_sweep=False)
+    await seeding.apply(SeedText().seed)
+    await seeding.apply(SeedText().but(redirect_uri="https://phone.example/y").seed)
+
+    assert (await find_alice(parts)).disabled
+    assert rotated == await find_client(parts, "web-shop")
+
+
+@pytest.mark.clause("decided-seed-keeps-console-changes")
+async def test_a_change_of_the_entry_itself_overrules_what_was_changed_elsewhere(
+    parts: Parts, seeding: Seeding
+) -> None:
+    await seeding.apply(SeedText().seed)
+    await parts.registry.put_users([msgspec.structs.replace(await find_alice(parts), disabled=True)])
+    await seeding.apply(SeedText().but(name="Back").seed)
+
+    assert not (await find_alice(parts)).disabled
+
+
+@pytest.mark.clause("decided-seed-deleted-stays-deleted")
+async def test_what_was_deleted_elsewhere_stays_deleted(parts: Parts, seeding: Seeding, store: redis.Redis) -> None:
+    await seeding.apply(SeedText().seed)
+    store.delete("client:{registry}:web-shop", USER_KEY)
+    await seeding.apply(SeedText().seed)
+    await seeding.apply(SeedText().but(redirect_uri="https://phone.example/y").seed)
+
+    assert await parts.registry.find_client("web-shop") is None
+    assert await parts.registry.find_user(IDENTITY) is None
+
+
+async def test_what_left_the_file_stays_until_somebody_removes_it(parts: Parts, seeding: Seeding) -> None:
+    await seeding.apply(SeedText().seed)
+    await seeding.apply(parse_seed(b"{}"))
+
+    assert (await find_client(parts)).client_id == "phone-app"
+    assert (await find_alice(parts)).name == "Alice"
+
+
+@pytest.mark.clause("decided-seed-secrets-hashed", "6749-10.10-user-credentials-protected")
+async def test_secrets_and_passwords_rest_as_slow_hashes(parts: Parts, seeding: Seeding, store: redis.Redis) -> None:
+    text = b"""
+clients: [{client_id: reader, client_secret: a chosen secret}]
+users: [{username: alice@example.com, password: a chosen password}]
+"""
+    await seeding.apply(parse_seed(text))
+    alice, client = await find_alice(parts), await find_client(parts, "reader")
+
+    assert verify_password("a chosen password", alice.password_hash or "")[0]
+    assert verify_password("a chosen secret", client.client_secret_hash or "")[0]
+    assert (alice.password_hash or "").startswith("$argon2id$")
+    assert not [key for key, value in everything(store).items() if b"a chosen" in (value or b"")]
+
+
+async def test_an_entry_that_changed_elsewhere_in_it_keeps_the_hash_of_its_password(
+    parts: Parts, seeding: Seeding
+) -> None:
+    text = "users: [{username: alice@example.com, password: a chosen password, name: %s}]"
+    await seeding.apply(parse_seed((text % "One").encode()))
+    before = await find_alice(parts)
+    await seeding.apply(parse_seed((text % "Two").encode()))
+
+    assert before.password_hash == (await find_alice(parts)).password_hash
+
+
+@pytest.mark.clause("decided-seed-all-mistakes-at-once")
+async def test_of_a_bad_file_nothing_is_loaded(store: redis.Redis) -> None:
+    with pytest.raises(BadSeed):
+        parse_seed(SeedText().text.replace("username: bob@example.com", "username: 5").encode())
+
+    assert store.dbsize() == 0
+
+
+@pytest.mark.clause("decided-seed-one-worker-applies")
+async def test_of_two_that_start_at_once_one_applies_and_the_other_waits(
+    parts: Parts, make_settings: MakeSettings
+) -> None:
+    others = [Parts(make_settings(), lambda: 0) for _ in range(3)]
+    applied = await asyncio.gather(*(make_seeding(each.connection).apply(SeedText().seed) for each in [parts, *others]))
+    for other in others:
+        await other.close()
+
+    assert sorted(applied) == [0, 0, 0, 5]
+
+
+@pytest.mark.clause("decided-seed-one-worker-applies")
+async def test_nobody_applies_while_the_lock_is_held(parts: Parts, seeding: Seeding) -> None:
+    async with parts.registry.make_lock():
+        waiting = asyncio.create_task(seeding.apply(SeedText().seed))
+        await asyncio.wait([waiting], timeout=0.2)
+        assert not waiting.done()
+        assert await parts.registry.find_client("phone-app") is None
+
+    assert await waiting == 5
