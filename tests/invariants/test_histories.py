@@ -189,7 +189,7 @@ def test_random_histories_go_as_the_design_says(redis_server: RedisServer) -> No
     assert model.GRACE_SECONDS < model.ACCESS_SECONDS < model.REFRESH_SECONDS < model.MOST_AGE_SECONDS
     Histories.server, Histories.loop = redis_server, asyncio.new_event_loop()
     try:
-        run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        run_state_machine_as_test(
             Histories,
             settings=settings(
                 max_examples=HISTORIES,
