@@ -1,0 +1,22 @@
+"""What the tests of the invariants share."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+import redis
+
+from service.app import Parts
+from tests.conftest import Clock
+from tests.invariants.life import Life
+from tests.store.sessions import Sessions
+
+
+@pytest.fixture
+def life(http: httpx2.AsyncClient, parts: Parts, clock: Clock) -> Life:
+    return Life(http, parts, clock)
+
+
+@pytest.fixture
+def sessions(parts: Parts, store: redis.Redis) -> Sessions:
+    return Sessions(parts, store)

@@ -1,0 +1,98 @@
+"""I3: what a family takes in Redis does not grow with the number of its refreshes or replays."""
+
+import pytest
+
+from service.store.families import Spent
+from tests.store.sessions import Session, Sessions
+
+REFRESHES = 5_000
+
+
+class OldKeys:
+    """Moves the scripts' clock on and lets the few keys of one session age with it."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+        self._offset_ms = 0
+        sessions.parts.connection.clock_offset_ms = lambda: self._offset_ms
+
+    def advance(self, milliseconds: int) -> None:
+        self._offset_ms += milliseconds
+        store = self._sessions.store
+        keys = [key for kind in ("access", "family", "index") for key in store.scan_iter(f"{kind}:*", count=1000)]
+        pipeline = store.pipeline(transaction=False)
+        for key in keys:
+            pipeline.pttl(key)
+        for key, left_ms in zip(keys, pipeline.execute(), strict=True):
+            pipeline.pexpire(key, max(0, left_ms - milliseconds))
+        pipeline.execute()
+
+
+def memory(sessions: Sessions) -> dict[str, tuple[int, int]]:
+    """For each kind of key of the session: how many there are, and the bytes that they take in all."""
+    found: dict[str, tuple[int, int]] = {}
+    for key in map(str, sessions.store.scan_iter(count=1000)):
+        kind = key.partition(":")[0]
+        if kind in ("access", "family", "index", "mark", "code", "redeemed", "revoked"):
+            count, size = found.get(kind, (0, 0))
+            found[kind] = count + 1, size + int(sessions.store.memory_usage(key) or 0)
+    return found
+
+
+async def settle(sessions: Sessions, session: Session, time: OldKeys) -> dict[str, tuple[int, int]]:
+    """The memory of a family whose earlier access tokens have expired, right after a refresh."""
+    time.advance(700_000)
+    await sessions.refresh(session)
+    return memory(sessions)
+
+
+@pytest.mark.clause("decided-i3-constant-memory")
+async def test_a_family_is_as_small_after_thousands_of_refreshes_as_after_two(sessions: Sessions) -> None:
+    time = OldKeys(sessions)
+    session = await sessions.start()
+    await sessions.refresh(session)
+    early = await settle(sessions, session, time)
+    head = int(sessions.record(session)["head"])
+    for generation in range(head, head + REFRESHES):
+        if generation % 10 == 0:
+            time.advance(100_000)
+        assert (await sessions.spend(session, generation)).verdict == "rotated"
+    late = await settle(sessions, session, time)
+
+    assert int(sessions.record(session)["head"]) > REFRESHES
+    assert set(early) == set(late) == {"access", "family", "index"}
+    for kind, (count, size) in early.items():
+        assert late[kind][0] == count
+        # Nothing but the digits of the generation may have become more.
+        assert late[kind][1] <= size + 16, kind
+
+
+@pytest.mark.clause("decided-i3-constant-memory")
+async def test_at_its_busiest_a_family_has_a_bound(sessions: Sessions) -> None:
+    """A refresh and a replay each second for longer than any grace."""
+    time = OldKeys(sessions)
+    session = await sessions.start()
+    sizes = []
+    for generation in range(1, 1_001):
+        time.advance(1_000) if generation % 20 else time.advance(2_000)
+        await sessions.spend(session, generation)
+        outcome = await sessions.spend(session, generation)
+        assert isinstance(outcome, Spent)
+        sizes.append(int(sessions.store.memory_usage(session.key) or 0))
+
+    assert memory(sessions)["access"][0] <= 100
+    assert max(sizes[500:]) <= max(sizes[:500])
+
+
+@pytest.mark.clause("decided-i3-constant-memory", "decided-i6-index-pruned")
+async def test_a_user_who_logs_in_again_and_again_takes_no_more_room(sessions: Sessions) -> None:
+    sessions.set_lifetimes(refresh_token_ms=60_000)
+    time = OldKeys(sessions)
+    seen = []
+    for _ in range(50):
+        await sessions.start()
+        time.advance(61_000)
+        await sessions.start()
+        seen.append(memory(sessions))
+
+    assert all(each == seen[1] for each in seen[1:])

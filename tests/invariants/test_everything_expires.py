@@ -1,0 +1,45 @@
+"""I6: no token, code, family, index, mark or counter without an end; afterwards only the registry is left."""
+
+import pytest
+import redis
+
+from tests.conftest import Clock
+from tests.invariants.life import Life
+
+FOR_GOOD = ("user:", "client:", "realm:", "origin:", "seed:")
+
+
+@pytest.mark.clause("decided-i6-everything-expires")
+async def test_after_each_operation_everything_but_the_registry_has_an_end(life: Life, store: redis.Redis) -> None:
+    async for operation in life.operations():
+        endless = [key for key in map(str, store.scan_iter(count=1000)) if store.pttl(key) == -1]
+
+        assert not [key for key in endless if not key.startswith(FOR_GOOD)], operation
+
+
+@pytest.mark.clause("decided-i6-everything-expires")
+async def test_when_all_has_expired_only_the_registry_is_left(
+    life: Life, store: redis.Redis, clock: Clock, registry: None
+) -> None:
+    before = set(store.scan_iter(count=1000))
+    async for _ in life.operations():
+        pass
+    assert set(store.scan_iter(count=1000)) > before
+    clock.advance(2_592_000 + 61)
+
+    assert set(store.scan_iter(count=1000)) == before
+
+
+@pytest.mark.clause("decided-i6-everything-expires")
+async def test_an_index_ends_with_its_longest_member_and_names_nothing_dead_after_a_write(
+    life: Life, store: redis.Redis, clock: Clock
+) -> None:
+    async for operation in life.operations():
+        for key in map(str, store.scan_iter("index:*")):
+            members = store.zrange(key, 0, -1)
+            shard = key.partition("{")[2].partition("}")[0]
+            kinds = {member: member.replace(":", f":{{{shard}}}:", 1) for member in map(str, members)}
+            longest_ms = max(store.pttl(name) for name in kinds.values())
+
+            assert all(store.exists(name) for name in kinds.values()), operation
+            assert abs(int(store.pttl(key)) - int(longest_ms)) < 1_000, operation

@@ -1,0 +1,133 @@
+"""I5: nothing in Redis, and nothing that is sent to Redis, can be presented as a token, code, secret or password."""
+
+import re
+import threading
+from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from service.app import Parts
+from service.registry.seed import load_seed, parse_seed
+from tests.conftest import SECRET_KEY, SEED
+from tests.invariants.life import Life
+from tests.servers import RedisServer, wait_until
+
+ORGANISATION_SECRET = "secret-at-the-organisation"
+REALM = f'realms: {{cep: {{client_id: us, client_secret: {ORGANISATION_SECRET}, issuer: "https://login.example.org"}}}}'
+LAST_WORDS = "nothing comes after this"
+
+_TOKEN = re.compile(r"ts(?:at|ac|rt)1_[0-9a-f]{3}([A-Za-z0-9_-]+)")
+_FAMILY_ID = slice(3, 19)
+
+
+def spellings(presentable: str) -> Iterator[bytes]:
+    """A secret as it stands, and its bytes in the usual codes; of a token its random part too, and its family's id."""
+    parts = [presentable.encode()]
+    token = _TOKEN.fullmatch(presentable)
+    if token is not None:
+        data = urlsafe_b64decode(token[1])
+        parts += [token[1].encode(), data, data[_FAMILY_ID] if presentable.startswith("tsrt1_") else data]
+    for part in parts:
+        yield part
+        yield part.hex().encode()
+        yield b64encode(part).rstrip(b"=")
+        yield urlsafe_b64encode(part).rstrip(b"=")
+
+
+def find_secrets(text: bytes, presentable: Collection[str]) -> set[str]:
+    return {secret for secret in presentable if any(spelling in text for spelling in spellings(secret))}
+
+
+def read_everything(server: RedisServer) -> bytes:
+    """Every key with all that it holds, read by its type and as Redis dumps it."""
+    raw: Any = redis.Redis(port=server.port)
+    found = list(raw.scan_iter(count=1000))
+    held = [piece for key in found for piece in read_key(raw, key)]
+    dumped = [raw.dump(key) for key in found]
+    raw.close()
+    return b"\n".join([*found, *held, *dumped])
+
+
+def read_key(raw: Any, key: bytes) -> list[bytes]:
+    kind = raw.type(key)
+    if kind == b"string":
+        return [raw.get(key)]
+    if kind == b"hash":
+        return [piece for pair in raw.hgetall(key).items() for piece in pair]
+    if kind == b"set":
+        return list(raw.smembers(key))
+    assert kind == b"zset"
+    return list(raw.zrange(key, 0, -1))
+
+
+def test_the_search_finds_every_spelling() -> None:
+    token = "tsrt1_0a3" + urlsafe_b64encode(bytes(range(100, 139))).decode()
+    family_id = bytes(range(103, 119))
+
+    for spelling in spellings(token):
+        assert find_secrets(b"x" + spelling + b"y", [token, "other"]) == {token}
+    assert find_secrets(family_id.hex().encode(), [token]) == {token}
+    assert find_secrets(b"harmless", [token]) == set()
+
+
+@pytest.mark.clause(
+    "decided-i5-nothing-presentable-at-rest",
+    "6749-10.3-confidential-in-storage",
+    "6749-10.4-confidential-in-storage",
+)
+async def test_after_each_operation_redis_holds_nothing_presentable(life: Life, redis_server: RedisServer) -> None:
+    await life.parts.seeding.apply(load_seed(SEED))
+    await life.parts.seeding.apply(parse_seed(REALM.encode()))
+    life.presentable |= {SECRET_KEY, ORGANISATION_SECRET}
+    async for operation in life.operations():
+        assert find_secrets(read_everything(redis_server), life.presentable) == set(), operation
+
+    assert len(life.presentable) > 30
+
+
+class Monitor:
+    """What Redis says that it is sent, from a thread of its own."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self._client: Any = redis.Redis(port=server.port)
+        self._commands: list[bytes] = []
+        self._listening = threading.Event()
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+        assert self._listening.wait(20)
+
+    def stop(self) -> bytes:
+        """Everything up to now."""
+        with redis.Redis(port=self._client.connection_pool.connection_kwargs["port"]) as last:
+            last.echo(LAST_WORDS)
+        wait_until(lambda: not self._thread.is_alive(), "the end of MONITOR")
+        self._client.close()
+        return b"\n".join(self._commands)
+
+    def _listen(self) -> None:
+        with self._client.monitor() as monitor:
+            self._listening.set()
+            for command in monitor.listen():
+                self._commands.append(str(command["command"]).encode())
+                if LAST_WORDS in str(command["command"]):
+                    return
+
+
+@pytest.mark.clause("decided-i5-nothing-presentable-at-rest")
+async def test_nothing_presentable_is_ever_sent_to_redis(life: Life, redis_server: RedisServer, parts: Parts) -> None:
+    """Someone who watches the traffic with MONITOR sees digests and hashes, no token and no password."""
+    monitor = Monitor(redis_server)
+    monitor.start()
+    await parts.seeding.apply(load_seed(SEED))
+    await parts.seeding.apply(parse_seed(REALM.encode()))
+    async for _ in life.operations():
+        pass
+    sent = monitor.stop()
+
+    assert sent.count(b"EVALSHA") > 20
+    assert find_secrets(sent, life.presentable | {SECRET_KEY, ORGANISATION_SECRET}) == set()

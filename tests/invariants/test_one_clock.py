@@ -1,0 +1,108 @@
+"""I9: the clock of Redis decides; that of a worker may be wrong, and nothing from outside moves either."""
+
+import ast
+import time
+from collections.abc import Iterator
+from dataclasses import fields
+
+import pytest
+
+from service.settings import Settings
+from tests.conftest import Clock
+from tests.servers import CHECKOUT
+from tests.store.sessions import Sessions
+
+HOUR_SECONDS = 3_600
+true_time = time.time
+
+
+def syntax_of_service() -> Iterator[tuple[str, ast.AST]]:
+    for path in sorted((CHECKOUT / "service").rglob("*.py")):
+        name = path.relative_to(CHECKOUT / "service").as_posix()
+        yield from ((name, node) for node in ast.walk(ast.parse(path.read_text())))
+
+
+async def live_through(
+    sessions: Sessions, clock: Clock, monkeypatch: pytest.MonkeyPatch, wrong_by: float
+) -> list[object]:
+    """A session whose worker's clock is wrong by so many seconds, each time in the other direction."""
+    seen: list[object] = []
+    direction = iter((1, -1) * 10)
+
+    def worsen() -> None:
+        off = wrong_by * next(direction)
+        monkeypatch.setattr(time, "time", lambda: true_time() + off)
+
+    worsen()
+    session = await sessions.start()
+    for advance, generation in ((0, 1), (299, 1), (0, 2), (200, 2), (0, 3), (601, 3)):
+        clock.advance(advance)
+        worsen()
+        outcome = await sessions.spend(session, generation)
+        seen += [outcome, sessions.live(session)]
+    code = await sessions.issue_code()
+    clock.advance(59)
+    worsen()
+    seen += [(await sessions.redeem(code))[0]]
+    late = await sessions.issue_code()
+    clock.advance(61)
+    worsen()
+    seen += [(await sessions.redeem(late))[0]]
+    return seen
+
+
+@pytest.mark.clause("decided-i9-one-clock")
+@pytest.mark.parametrize("hours", [1, 5, 1_000])
+async def test_a_worker_whose_clock_is_wrong_changes_nothing(
+    sessions: Sessions, clock: Clock, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    right = await live_through(sessions, clock, monkeypatch, 0)
+    wrong = await live_through(sessions, clock, monkeypatch, hours * HOUR_SECONDS)
+
+    assert wrong == right
+    assert right[-2:] == [600_000, "unknown"]
+
+
+@pytest.mark.clause("decided-i9-no-offset-from-outside")
+def test_no_setting_and_no_command_names_the_clock() -> None:
+    assert not [field.name for field in fields(Settings) if "clock" in field.name or "offset" in field.name]
+    assert not [
+        (name, node.value)
+        for name, node in syntax_of_service()
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and node.value.isupper()
+        and ("CLOCK" in node.value or "OFFSET" in node.value)
+    ]
+
+
+@pytest.mark.clause("decided-i9-no-offset-from-outside")
+def test_the_service_itself_never_moves_the_clock() -> None:
+    """Only tests pass an offset: the root makes its application without one, and hands on what it was given."""
+    passed = {
+        (name, ast.unparse(keyword.value))
+        for name, node in syntax_of_service()
+        if isinstance(node, ast.Call)
+        for keyword in node.keywords
+        if keyword.arg == "clock_offset_ms"
+    }
+    made = [ast.unparse(node) for _, node in syntax_of_service() if isinstance(node, ast.Call) and is_make_app(node)]
+
+    assert passed <= {("app.py", "clock_offset_ms")}
+    assert made == ["make_app(settings)"]
+
+
+def is_make_app(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id == "make_app"
+
+
+@pytest.mark.clause("decided-i9-one-clock")
+def test_the_service_asks_no_wall_clock() -> None:
+    """`time.monotonic` measures how long; what time it is, only Redis says."""
+    asked = [
+        (name, ast.unparse(node))
+        for name, node in syntax_of_service()
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("time.time", "time.time_ns", "datetime.now")
+    ]
+
+    assert asked == []
