@@ -13,6 +13,7 @@ import asyncio
 import hashlib
 import hmac
 import os
+import re
 import secrets
 from base64 import urlsafe_b64encode
 from collections import OrderedDict
@@ -32,6 +33,10 @@ _QUEUED_PER_THREAD: Final = 25
 
 Result = TypeVar("Result")
 
+# Salt and digest are base64 without padding, whose last character has no bits to spare.
+_BASE64: Final = r"(?:[A-Za-z0-9+/]{4}){2,}(?:[A-Za-z0-9+/][AQgw]|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048])?"
+_PHC_FORM: Final = re.compile(rf"\$argon2(?:id|i|d)\$v=[0-9]+\$m=[0-9]+,t=[0-9]+,p=[0-9]+\${_BASE64}\${_BASE64}")
+
 _argon2id: Final = CryptContext(
     schemes=["argon2"],
     argon2__type="ID",
@@ -48,7 +53,8 @@ def hash_password(password: str) -> str:
 
 
 def is_password_hash(text: str) -> bool:
-    return text.startswith("$argon2") and _argon2id.identify(text) is not None
+    """Whole in each part: one that was cut off would otherwise be found out only at its user's login."""
+    return _PHC_FORM.fullmatch(text) is not None
 
 
 def verify_password(password: str, password_hash: str) -> tuple[bool, str | None]:

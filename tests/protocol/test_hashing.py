@@ -1,0 +1,159 @@
+"""Passwords and secrets: hashed slowly, in bounded pools, and remembered only as what cannot be read."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from service.hashing import (
+    HashingPool,
+    SecretMemory,
+    hash_made_secret,
+    hash_password,
+    is_password_hash,
+    is_secret_hash,
+    verify_nobody,
+    verify_password,
+)
+from service.protocol.errors import TemporarilyUnavailable
+
+# argon2id with less memory and time than we ask for today; of "a password".
+WEAK_HASH = "$argon2id$v=19$m=1024,t=1,p=1$c29tZXNhbHRzb21lc2FsdA$zxuBYsjcgFUpWm1FhrlahZmdci/D7fyVnl+W0Oyn3OU"
+
+
+@pytest.mark.clause("6749-10.10-user-credentials-protected", "6819-5.1.4.1.3-no-clear-text")
+def test_a_password_is_hashed_with_argon2id_and_a_salt() -> None:
+    one, other = hash_password("a password é"), hash_password("a password é")
+
+    assert one.startswith("$argon2id$v=19$m=19456,t=2,p=1$")
+    assert one != other
+    assert verify_password("a password é", one) == (True, None)
+    assert verify_password("a password e", one) == (False, None)
+
+
+@pytest.mark.parametrize(
+    "password", ["", "\x00", "x" * 1025, "x" * 5000, "\ud800"], ids=["none", "zero", "1", "2", "half"]
+)
+def test_no_text_makes_the_check_fail_otherwise_than_by_no(password: str) -> None:
+    assert verify_password(password, hash_password("a password")) == (False, None)
+
+
+@pytest.mark.clause("decided-unknown-user-costs-the-same")
+def test_every_refusal_takes_the_time_of_a_check() -> None:
+    password_hash = hash_password("a password")
+
+    def fastest(password: str | None) -> float:
+        seconds = []
+        for _ in range(5):
+            started = time.perf_counter()
+            _ = verify_nobody() if password is None else verify_password(password, password_hash)  # type: ignore[func-returns-value]
+            seconds.append(time.perf_counter() - started)
+        return min(seconds)
+
+    right = fastest("a password")
+
+    for password in ("a wrong one", "x" * 2000, None):
+        assert 0.5 < fastest(password) / right < 2
+
+
+@pytest.mark.clause("6819-5.1.4.1.3-no-clear-text")
+@pytest.mark.parametrize(
+    ("text", "of_password", "of_secret"),
+    [
+        pytest.param(hash_password("x"), True, True, id="argon2id"),
+        pytest.param(hash_made_secret("x"), False, True, id="the digest of a made secret"),
+        pytest.param("sha256:" + "a" * 42, False, False, id="a digest that is too short"),
+        pytest.param("$argon2id$nonsense", False, False, id="half a hash"),
+        pytest.param(WEAK_HASH[:-1], False, False, id="a hash that lost its last character"),
+        pytest.param(WEAK_HASH.rpartition("$")[0], False, False, id="a hash that lost its digest"),
+        pytest.param(WEAK_HASH + "\n", False, False, id="a line end behind"),
+        pytest.param("$2b$12$" + "a" * 53, False, False, id="another scheme"),
+        pytest.param("secret", False, False, id="no hash"),
+        pytest.param("", False, False, id="nothing"),
+    ],
+)
+def test_a_hash_is_known_by_its_form(text: str, of_password: bool, of_secret: bool) -> None:
+    assert (is_password_hash(text), is_secret_hash(text)) == (of_password, of_secret)
+
+
+def test_a_weaker_hash_is_replaced_once_its_password_was_right() -> None:
+    right, new_hash = verify_password("a password", WEAK_HASH)
+
+    assert right
+    assert new_hash is not None
+    assert verify_password("a password", new_hash) == (True, None)
+    assert verify_password("another", WEAK_HASH) == (False, None)
+
+
+class Gate:
+    """Work that waits until it may end."""
+
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+
+    def wait(self) -> str:
+        assert self.opened.wait(20)
+        return "done"
+
+
+@pytest.mark.clause("decided-password-queue-full")
+async def test_a_full_pool_refuses_at_once_and_has_room_again_afterwards() -> None:
+    gate, pool = Gate(), HashingPool("test", threads=2)
+    under_way = [asyncio.create_task(pool.run(gate.wait)) for _ in range(2 * 26)]
+    await asyncio.sleep(0)
+
+    assert pool.is_full
+    with pytest.raises(TemporarilyUnavailable) as caught:
+        await pool.run(gate.wait)
+    assert (caught.value.status, caught.value.error) == (503, "temporarily_unavailable")
+    assert caught.value.retry_after_seconds == 1
+    gate.opened.set()
+    assert await asyncio.gather(*under_way) == ["done"] * 52
+    pool.check_room()
+    pool.close()
+
+
+async def test_a_pool_has_room_again_after_work_that_failed() -> None:
+    pool = HashingPool("test", threads=1)
+    for _ in range(30):
+        with pytest.raises(ValueError, match="invalid literal"):
+            await pool.run(int, "x")
+
+    assert await pool.run(int, "7") == 7
+    pool.close()
+
+
+async def test_the_event_loop_goes_on_while_a_password_is_hashed() -> None:
+    gate, pool = Gate(), HashingPool("test", threads=1)
+    under_way = asyncio.create_task(pool.run(gate.wait))
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+    assert not under_way.done()
+    gate.opened.set()
+    assert await under_way == "done"
+    pool.close()
+
+
+@pytest.mark.clause("6819-5.2.3.6-secret-revoked")
+def test_a_secret_is_remembered_for_its_client_and_its_hash_only() -> None:
+    memory = SecretMemory()
+    memory.remember("shop", "secret", "hash of today")
+
+    assert memory.knows("shop", "secret", "hash of today")
+    assert not memory.knows("shop", "Secret", "hash of today")
+    assert not memory.knows("shop", "secret", "hash of tomorrow")
+    assert not memory.knows("other", "secret", "hash of today")
+
+
+def test_the_memory_of_secrets_is_bounded_and_forgets_the_oldest() -> None:
+    memory = SecretMemory()
+    for number in range(1025):
+        memory.remember(f"client-{number}", "secret", "hash")
+
+    assert not memory.knows("client-0", "secret", "hash")
+    assert memory.knows("client-1", "secret", "hash")
+    assert memory.knows("client-1024", "secret", "hash")
