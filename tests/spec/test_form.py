@@ -38,7 +38,16 @@ async def test_a_form_may_name_its_charset(http: httpx2.AsyncClient, content_typ
 @pytest.mark.clause("decided-invalid-request-400")
 @pytest.mark.parametrize("address", [TOKEN, REVOKE])
 @pytest.mark.parametrize(
-    "content_type", [None, "", "application/json", "text/plain", "multipart/form-data; boundary=x", f"{FORM}x"]
+    "content_type",
+    [
+        None,
+        "",
+        "application/json",
+        "text/plain",
+        "multipart/form-data; boundary=x",
+        f"{FORM}x",
+        f"{FORM}; charset=latin1",
+    ],
 )
 async def test_another_content_type_is_invalid_request(
     http: httpx2.AsyncClient, content_type: str | None, address: str

@@ -1,0 +1,129 @@
+"""Client credentials as text: how many ways there are to read a request, and when there are too many."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+
+import pytest
+
+from service.protocol.client_authentication import (
+    ClientCredentials,
+    check_secret_presence,
+    parse_basic,
+    parse_client_credentials,
+)
+from service.protocol.errors import InvalidClient, InvalidRequest, OAuthError
+
+
+def header(text: str | bytes) -> str:
+    return "Basic " + b64encode(text.encode() if isinstance(text, str) else text).decode()
+
+
+@pytest.mark.clause(
+    "6749-2.3.1-basic-form-encoded", "decided-basic-encoded-and-raw", "decided-public-client-empty-password"
+)
+@pytest.mark.parametrize(
+    ("text", "readings"),
+    [
+        pytest.param("shop:secret", [("shop", "secret")], id="nothing to decode: one reading"),
+        pytest.param("shop:", [("shop", None)], id="an empty password is no secret"),
+        pytest.param("shop:se:cret", [("shop", "se:cret")], id="the first colon separates"),
+        pytest.param("shop:a%3Ab", [("shop", "a:b"), ("shop", "a%3Ab")], id="an escape: encoded first, then raw"),
+        pytest.param("shop:a+b", [("shop", "a b"), ("shop", "a+b")], id="a plus"),
+        pytest.param("sh%6Fp:secret", [("shop", "secret"), ("sh%6Fp", "secret")], id="an escape in the client_id"),
+        pytest.param("shop:100%", [("shop", "100%")], id="a percent sign that is no escape"),
+        pytest.param("shop:%FF", [("shop", "%FF")], id="an escape that is not UTF-8 can only be raw"),
+        pytest.param("shop:%C3%A9", [("shop", "%C3%A9")], id="an escape that is not printable ASCII can only be raw"),
+        pytest.param("shop:%0A", [("shop", "%0A")], id="an escaped line end can only be raw"),
+    ],
+)
+def test_a_basic_credential_has_one_or_two_readings(text: str, readings: list[tuple[str, str | None]]) -> None:
+    assert parse_basic(header(text)) == tuple(ClientCredentials(*reading) for reading in readings)
+
+
+@pytest.mark.clause("decided-malformed-basic", "decided-other-authorization-scheme", "decided-bad-encoding")
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("", id="nothing"),
+        pytest.param("Basic", id="only the scheme"),
+        pytest.param("Basic c2hvcDpzZWNyZXQ*", id="a letter that is not Base64"),
+        pytest.param("Basic c2hvcDpzZWNyZX", id="padding left out"),
+        pytest.param("Basic é", id="not ASCII"),
+        pytest.param(header("shop"), id="no colon"),
+        pytest.param(header(":secret"), id="no client_id"),
+        pytest.param(header(b"shop:\xff"), id="not UTF-8"),
+        pytest.param(header("shop:sécret"), id="UTF-8 that is not ASCII"),
+        pytest.param(header("shop:sec\nret"), id="a line end"),
+        pytest.param(header("shop:sec\x00ret"), id="a zero byte"),
+        pytest.param(header("shop:secret").replace("Basic", "Bearer"), id="another scheme"),
+        pytest.param(header("shop:secret").replace("Basic ", "Basic"), id="no space"),
+    ],
+)
+def test_a_header_that_is_not_basic_is_malformed(text: str) -> None:
+    with pytest.raises(InvalidClient) as caught:
+        parse_basic(text)
+
+    assert caught.value.reason == "basic_malformed"
+    assert caught.value.challenge == 'Basic realm="token-service"'
+
+
+@pytest.mark.clause("6749-2.3-one-method", "decided-basic-with-same-client-id", "decided-basic-and-body-differ")
+@pytest.mark.parametrize(
+    ("authorization", "form", "expected"),
+    [
+        pytest.param([], {"client_id": "shop"}, ("shop", None), id="the body names a client"),
+        pytest.param([], {"client_id": "shop", "client_secret": "s"}, ("shop", "s"), id="the body, with a secret"),
+        pytest.param([header("shop:s")], {}, ("shop", "s"), id="a header"),
+        pytest.param([header("shop:s")], {"client_id": "shop"}, ("shop", "s"), id="a header, and the same client_id"),
+        pytest.param([], {}, "client_missing", id="nothing"),
+        pytest.param([], {"client_secret": "s"}, "client_missing", id="a secret of nobody"),
+        pytest.param([header("shop:s")], {"client_id": "x"}, "client_authenticated_twice", id="another client_id"),
+        pytest.param([header("shop:s")], {"client_secret": "s"}, "client_authenticated_twice", id="the secret twice"),
+        pytest.param([], {"client_id": "shöp"}, "client_unknown", id="a client_id that is not ASCII"),
+        pytest.param([], {"client_id": "s", "client_secret": "\n"}, "client_unknown", id="a secret that is a line end"),
+        pytest.param([header("shop:s")] * 2, {}, "client_authenticated_twice", id="two headers"),
+    ],
+)
+def test_a_client_authenticates_by_exactly_one_method(
+    authorization: list[str], form: dict[str, str], expected: tuple[str, str | None] | str
+) -> None:
+    if isinstance(expected, tuple):
+        assert parse_client_credentials(authorization, form) == (ClientCredentials(*expected),)
+        return
+    with pytest.raises(OAuthError) as caught:
+        parse_client_credentials(authorization, form)
+
+    assert caught.value.reason == expected
+    assert isinstance(caught.value, InvalidRequest if expected == "client_authenticated_twice" else InvalidClient)
+
+
+@pytest.mark.clause("decided-basic-with-same-client-id")
+def test_the_client_id_in_the_body_may_be_that_of_either_reading() -> None:
+    for client_id in ("a b", "a+b"):
+        readings = parse_client_credentials([header("a+b:s")], {"client_id": client_id})
+
+        assert [reading.client_id for reading in readings] == ["a b", "a+b"]
+
+
+@pytest.mark.clause("decided-public-client-with-secret", "6749-2.2-identifier-alone-is-no-proof")
+@pytest.mark.parametrize(
+    ("is_public", "secret", "reason"),
+    [
+        (True, None, None),
+        (False, "s", None),
+        (True, "s", "client_secret_unexpected"),
+        (False, None, "client_secret_missing"),
+    ],
+)
+def test_a_secret_is_sent_exactly_by_clients_that_have_one(
+    is_public: bool, secret: str | None, reason: str | None
+) -> None:
+    credentials = ClientCredentials("shop", secret)
+    if reason is None:
+        check_secret_presence(is_public, credentials)
+        return
+    with pytest.raises(InvalidClient) as caught:
+        check_secret_presence(is_public, credentials)
+
+    assert caught.value.reason == reason

@@ -1,0 +1,126 @@
+"""The form body as text: which parameters are read out of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.protocol.errors import InvalidRequest
+from service.protocol.parameters import (
+    REVOCATION_PARAMETERS,
+    TOKEN_PARAMETERS,
+    check_content_type,
+    check_query,
+    check_text,
+    parse_form,
+    require,
+)
+
+KNOWN = frozenset({"a", "b"})
+
+
+@pytest.mark.clause("6749-3.2-empty-parameter-omitted", "6749-3.2-unknown-parameter-ignored", "6749-b-utf-8-form")
+@pytest.mark.parametrize(
+    ("body", "form"),
+    [
+        pytest.param(b"", {}, id="nothing"),
+        pytest.param(b"a=1&b=2", {"a": "1", "b": "2"}, id="two parameters"),
+        pytest.param(b"a=&b=2", {"b": "2"}, id="an empty value counts as none"),
+        pytest.param(b"a&b=2", {"b": "2"}, id="no value counts as none"),
+        pytest.param(b"a=1&c=3&c=4", {"a": "1"}, id="unknown ones are ignored, repeated or not"),
+        pytest.param(b"A=1", {}, id="names are case-sensitive"),
+        pytest.param(b"a=x+y%20z", {"a": "x y z"}, id="two ways to write a space"),
+        pytest.param(b"a=x%2By", {"a": "x+y"}, id="an escaped plus"),
+        pytest.param(b"a=%C3%A9%F0%9F%97%9D", {"a": "é🗝"}, id="UTF-8"),
+        pytest.param(b"a=x=y", {"a": "x=y"}, id="an equals sign in a value"),
+        pytest.param(b"&&a=1&&", {"a": "1"}, id="empty pairs"),
+        pytest.param(b"a=1;b=2", {"a": "1;b=2"}, id="a semicolon separates nothing"),
+        pytest.param(b"%61=1", {"a": "1"}, id="an escaped name"),
+        pytest.param(b"a=%00", {"a": "\x00"}, id="control characters are judged elsewhere"),
+    ],
+)
+def test_known_parameters_with_a_value_are_read(body: bytes, form: dict[str, str]) -> None:
+    assert parse_form(body, KNOWN) == form
+
+
+@pytest.mark.clause("6749-3.2-parameter-once", "decided-repeated-means-known", "decided-bad-encoding")
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        pytest.param(b"a=1&a=1", "parameter_repeated", id="twice the same"),
+        pytest.param(b"a=1&a=", "parameter_repeated", id="the second one empty"),
+        pytest.param(b"a=&a=1", "parameter_repeated", id="the first one empty"),
+        pytest.param(b"a=1&%61=2", "parameter_repeated", id="the second one escaped"),
+        pytest.param(b"a=\xff", "form_malformed", id="a raw byte"),
+        pytest.param("a=é".encode(), "form_malformed", id="raw UTF-8"),
+        pytest.param(b"a=%FF", "form_malformed", id="no UTF-8"),
+        pytest.param(b"c=%FF", "form_malformed", id="no UTF-8 in an unknown parameter"),
+        pytest.param(b"a=%ED%A0%80", "form_malformed", id="a surrogate"),
+        pytest.param(b"a=%", "form_malformed", id="a percent sign at the end"),
+        pytest.param(b"a=%1", "form_malformed", id="half an escape"),
+        pytest.param(b"a=%GG", "form_malformed", id="no hexadecimal digits"),
+    ],
+)
+def test_repeated_and_badly_encoded_parameters_are_refused(body: bytes, reason: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parse_form(body, KNOWN)
+
+    assert caught.value.reason == reason
+
+
+@pytest.mark.clause("decided-wrong-content-type", "decided-charset-parameter-allowed")
+@pytest.mark.parametrize(
+    ("content_type", "accepted"),
+    [
+        ("application/x-www-form-urlencoded", True),
+        ("application/x-www-form-urlencoded;charset=UTF-8", True),
+        ("APPLICATION/X-WWW-FORM-URLENCODED ; charset=utf-8", True),
+        ('application/x-www-form-urlencoded; charset="utf-8"', True),
+        ("application/x-www-form-urlencoded; charset=iso-8859-1", False),
+        ("application/x-www-form-urlencoded2", False),
+        ("application/json", False),
+        ("multipart/form-data", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_only_one_content_type_is_a_form(content_type: str | None, accepted: bool) -> None:
+    if accepted:
+        check_content_type(content_type)
+    else:
+        with pytest.raises(InvalidRequest, match="content_type_differs"):
+            check_content_type(content_type)
+
+
+@pytest.mark.clause("decided-parameters-in-query")
+def test_a_known_parameter_in_the_query_is_refused_by_name() -> None:
+    check_query(["trace"], KNOWN)
+    with pytest.raises(InvalidRequest) as caught:
+        check_query(["trace", "a"], KNOWN)
+
+    assert "parameter a " in caught.value.description
+
+
+def test_the_first_missing_parameter_is_named() -> None:
+    require({"a": "1", "b": "2"}, "a", "b")
+    with pytest.raises(InvalidRequest) as caught:
+        require({"b": "2"}, "a", "b", "c")
+
+    assert "parameter a " in caught.value.description
+
+
+@pytest.mark.clause("6749-a.15-username-characters", "6749-a.16-password-characters")
+@pytest.mark.parametrize("character", ["\n", "\r", "\x00", "\x1f", "\x7f", "\ufffe", "\uffff"], ids=ascii)
+def test_control_characters_are_refused_in_text(character: str) -> None:
+    check_text({"a": "\t é \u2028 🗝 ~"}, "a")
+    with pytest.raises(InvalidRequest, match="parameter_malformed"):
+        check_text({"a": f"x{character}y"}, "a")
+
+
+@pytest.mark.clause("spec-4.2-code-grant", "spec-4.2-password-grant", "spec-4.2-refresh-grant", "spec-4.3-token-needed")
+def test_the_known_parameters_are_those_of_the_specification_and_the_verifier() -> None:
+    user = {"username", "password", "scope"}
+    grants = {"grant_type", "code", "redirect_uri", "code_verifier", "refresh_token"}
+    client = {"client_id", "client_secret"}
+
+    assert client | grants | user == TOKEN_PARAMETERS
+    assert client | {"token", "token_type_hint"} == REVOCATION_PARAMETERS

@@ -1,0 +1,119 @@
+"""Scopes as values: parsed, spelled canonically, compared."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.protocol.errors import InvalidScope
+from service.protocol.scope import (
+    REALMS,
+    ROLES,
+    Scope,
+    check_narrowing,
+    check_one_realm_one_role,
+    check_user_has,
+    parse_scope,
+)
+
+
+@pytest.mark.clause("spec-2.2-realms", "spec-2.2-roles", "spec-2.2-items")
+def test_the_vocabulary_is_that_of_the_specification() -> None:
+    assert REALMS == ("main", "cep")
+    assert ROLES == ("enduser", "organisation", "admin", "partner", "device", "orderer")
+    for item in [*(f"realm:{realm}" for realm in REALMS), *(f"role:{role}" for role in ROLES)]:
+        assert str(parse_scope(item)) == item
+
+
+@pytest.mark.clause("6749-3.3-order-free")
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("realm:main role:enduser", "realm:main role:enduser"),
+        ("role:enduser realm:main", "realm:main role:enduser"),
+        ("role:orderer role:enduser realm:cep realm:main", "realm:main realm:cep role:enduser role:orderer"),
+    ],
+)
+def test_a_scope_has_one_spelling_whatever_its_order(text: str, canonical: str) -> None:
+    assert str(parse_scope(text)) == canonical
+    assert parse_scope(text) == parse_scope(canonical)
+
+
+@pytest.mark.clause("6749-3.3-grammar", "6749-a.4-scope-characters", "6749-3.3-case-sensitive")
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        pytest.param("", "scope_malformed", id="nothing"),
+        pytest.param(" ", "scope_malformed", id="a space"),
+        pytest.param("realm:main  role:enduser", "scope_malformed", id="two spaces"),
+        pytest.param("realm:main role:enduser ", "scope_malformed", id="a space behind"),
+        pytest.param("realm:main\trole:enduser", "scope_malformed", id="a tab"),
+        pytest.param("realm:main role:enduser\n", "scope_malformed", id="a line end"),
+        pytest.param('"realm:main"', "scope_malformed", id="quotation marks"),
+        pytest.param("realm\\main", "scope_malformed", id="a backslash"),
+        pytest.param("realm:mäin", "scope_malformed", id="not ASCII"),
+        pytest.param("realm:main\x7f", "scope_malformed", id="a control character"),
+        pytest.param("realm:Main", "scope_item_unknown", id="a capital"),
+        pytest.param("openid", "scope_item_unknown", id="another kind of item"),
+        pytest.param("realm:", "scope_item_unknown", id="a kind without a name"),
+        pytest.param("realm:main realm:main", "scope_item_repeated", id="an item twice"),
+    ],
+)
+def test_what_is_no_scope_is_refused_for_its_reason(text: str, reason: str) -> None:
+    with pytest.raises(InvalidScope) as caught:
+        parse_scope(text)
+
+    assert caught.value.reason == reason
+
+
+@pytest.mark.clause("spec-4.2-password-one-realm-one-role", "spec-8-one-realm-one-role", "spec-5.4-scope-selects")
+@pytest.mark.parametrize(
+    "text",
+    ["realm:main", "role:enduser", "realm:main role:enduser role:admin", "realm:main realm:cep role:enduser"],
+)
+def test_a_login_needs_one_realm_and_one_role(text: str) -> None:
+    check_one_realm_one_role(parse_scope("realm:cep role:admin"))
+    with pytest.raises(InvalidScope) as caught:
+        check_one_realm_one_role(parse_scope(text))
+
+    assert caught.value.reason == "scope_not_one_realm_one_role"
+
+
+def test_realms_and_roles_are_read_apart() -> None:
+    scope = parse_scope("role:device realm:cep role:admin")
+
+    assert scope.realms == ("cep",)
+    assert scope.roles == ("admin", "device")
+    assert str(Scope()) == ""
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "covered"),
+    [
+        ("realm:main role:enduser", "realm:main role:enduser", True),
+        ("realm:main role:enduser role:admin", "role:admin", True),
+        ("realm:main role:enduser", "realm:main role:admin", False),
+        ("realm:main role:enduser", "realm:cep role:enduser", False),
+    ],
+)
+def test_a_scope_covers_its_parts_and_nothing_else(wide: str, narrow: str, covered: bool) -> None:
+    assert parse_scope(wide).covers(parse_scope(narrow)) is covered
+
+
+@pytest.mark.clause("decided-narrowing-without-role")
+def test_narrowing_keeps_at_least_one_role() -> None:
+    check_narrowing(parse_scope("role:enduser"))
+    with pytest.raises(InvalidScope) as caught:
+        check_narrowing(parse_scope("realm:main"))
+
+    assert caught.value.reason == "scope_without_role"
+
+
+@pytest.mark.clause("decided-reserved-roles")
+@pytest.mark.parametrize("role", ROLES)
+def test_every_role_is_one_that_the_user_has_the_reserved_ones_too(role: str) -> None:
+    others = set(ROLES) - {role}
+
+    check_user_has(parse_scope(f"realm:main role:{role}"), [role])
+    with pytest.raises(InvalidScope) as caught:
+        check_user_has(parse_scope(f"realm:main role:{role}"), others)
+    assert caught.value.reason == "scope_beyond_user"
