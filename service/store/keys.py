@@ -11,6 +11,7 @@
 | mark:{shard}:<subject>         | string | longer than all that it covers         | mark_revoked                      |
 | login:{shard}:<subject>[:addr] | hash   | its window                             | reserve_attempt, settle_attempt   |
 | address:{address digest}:…     | hash   | its window                             | reserve_attempt, settle_attempt   |
+| lease:<one of these counters>  | string | ten seconds                            | reserve_attempt, settle_attempt   |
 | user:{shard}:<subject>         | hash   | for good                               | registry                          |
 | seed:{shard}                   | hash   | for good                               | registry                          |
 | client:{registry}:<client_id>  | string | for good                               | registry                          |

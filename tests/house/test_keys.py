@@ -12,6 +12,7 @@ from service.app import Parts
 from service.protocol.user import identify_user
 from service.registry.seed import parse_seed
 from service.store import keys
+from service.store.attempts import Counter
 from service.store.connection import StoreConnection, StoreUnavailable
 from service.store.readiness import find_obstacle
 from service.store.revocations import Revocations
@@ -69,6 +70,8 @@ async def every_kind_of_key(parts: Parts, http: httpx2.AsyncClient, broken: Stor
     await http.post("/oauth2/v1/token", data={"grant_type": "password"}, auth=(WEB_SHOP.client_id, "wrong"))
     await PHONE_APP.log_in(http, ALICE.__class__(ALICE.username, "wrong"))
     yield "failed checks"
+    await parts.attempts.reserve([Counter(keys.address_key("login", "192.0.2.1"), 10, 60_000)])
+    yield "a check under way"
     await find_obstacle(parts.connection)
     yield "a probe"
     identity = identify_user("main", ALICE.username)

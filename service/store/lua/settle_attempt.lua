@@ -1,5 +1,6 @@
 -- Gives a reservation back, or turns it into a failed check.
 -- KEYS     counters (one or more)
+-- DERIVED  leases
 -- ARGV     outcome ("failed" or "passed"), windows_ms (one for each counter)
 -- RETURNS  settled
 -- CLAUSES  RFC 6749 §2.3.1, §4.3.2, §10.10
@@ -11,9 +12,9 @@ local windows_ms = { unpack(ARGV, 2) }
 redis.call('HDEL', counters[1], '')
 for i, counter in ipairs(counters) do
   local is_known = redis.call('EXISTS', counter) == 1
-  if is_known and redis.call('HINCRBY', counter, 'under_way', -1) < 0 then
-    redis.call('HSET', counter, 'under_way', 0)
-  end
+  local under_way = is_known and redis.call('HINCRBY', counter, 'under_way', -1) or 0
+  if under_way < 0 then redis.call('HSET', counter, 'under_way', 0) end
+  if under_way <= 0 then redis.call('DEL', 'lease:' .. counter) end
   if outcome == 'failed' then
     redis.call('HINCRBY', counter, 'failed', 1)
     -- The window may have passed while the check ran: the failure then opens the next one.
