@@ -22,8 +22,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def cluster_settings(cluster: Cluster) -> Settings:
     """Of a service on an empty cluster."""
-    with cluster.connect() as client:
-        client.flushall(target_nodes=client.PRIMARIES)
+    cluster.client.flushall(target_nodes=cluster.client.PRIMARIES)
     return load_settings(
         {
             "REDIS_URL": cluster.url,

@@ -21,21 +21,19 @@ MASTER_NAME = "tokens"
 
 @dataclass(frozen=True)
 class Cluster:
-    """Masters that share the slots among them; `node_of` says which one keeps a shard."""
+    """Masters that share the slots among them, and a plain client to look into them."""
 
     nodes: Sequence[RedisServer]
+    client: redis.RedisCluster
 
     @property
     def url(self) -> str:
         return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
 
-    def connect(self) -> redis.RedisCluster:
-        return redis.RedisCluster(host="127.0.0.1", port=self.nodes[0].port, decode_responses=True)
-
     def node_of(self, key: str) -> int:
-        with self.nodes[0].connect() as client:
-            slot = client.cluster("KEYSLOT", key)
-        return int(slot) * len(self.nodes) // SLOTS
+        """The number of the node that keeps it."""
+        slot: int = self.client.keyslot(key)  # type: ignore[no-untyped-call]
+        return slot * len(self.nodes) // SLOTS
 
 
 @contextmanager
@@ -45,7 +43,8 @@ def running_cluster(folder: Path, size: int = 3) -> Iterator[Cluster]:
         for number in range(size):
             nodes.append(_start_node(folder / str(number)))
         _join(nodes)
-        yield Cluster(nodes)
+        with redis.RedisCluster(host="127.0.0.1", port=nodes[0].port, decode_responses=True) as client:
+            yield Cluster(nodes, client)
     finally:
         for node in nodes:
             stop(node.process)

@@ -60,11 +60,10 @@ def is_known(cluster: Cluster, tokens: Tokens) -> tuple[bool, bool]:
     refresh_token = KEYRING.parse_refresh_token(tokens["refresh_token"])
     assert access_token is not None
     assert refresh_token is not None
-    with cluster.connect() as client:
-        return (
-            client.exists(access_key(access_token.shard, access_token.digest)) == 1,
-            client.exists(family_key(refresh_token.shard, refresh_token.family_digest)) == 1,
-        )
+    return (
+        cluster.client.exists(access_key(access_token.shard, access_token.digest)) == 1,
+        cluster.client.exists(family_key(refresh_token.shard, refresh_token.family_digest)) == 1,
+    )
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-readyz")
@@ -188,7 +187,7 @@ async def test_while_a_node_is_away_its_users_get_503_and_the_others_are_served(
         cluster.nodes[away].process.send_signal(signal.SIGCONT)
 
     assert statuses == expected
-    assert lasted < 2.5  # thirty at once take a little themselves
+    assert lasted < 3  # thirty at once take a little themselves
     assert alive.status_code == 200
     deadline = time.monotonic() + 10
     while set(await refresh_all()) != {200}:

@@ -109,12 +109,13 @@ async def test_a_flood_during_an_outage_is_answered_in_time_and_does_not_outlast
 
     with stage.cut_off():
         answers = await asyncio.gather(
-            *(measure(PHONE_APP.refresh(beyond, tokens["refresh_token"])) for _ in range(200))
+            *(measure(PHONE_APP.refresh(beyond, tokens["refresh_token"])) for _ in range(100))
         )
 
     for response, _ in answers:
         assert json.loads(response.content)["error"] == "temporarily_unavailable"
-    assert max(seconds for _, seconds in answers) < LATEST_SECONDS + 0.5  # two hundred at once take time themselves
+    # A hundred at once take time themselves, but nobody waits for a connection first and for an answer after that.
+    assert max(seconds for _, seconds in answers) < 1.5 * LATEST_SECONDS
     await wait_for_answer(lambda: PHONE_APP.refresh(beyond, tokens["refresh_token"]), 200, BACK_SECONDS)
 
 
