@@ -70,6 +70,8 @@ async def test_requests_that_were_under_way_at_sigterm_are_answered(stage: Stage
             service.process.send_signal(signal.SIGTERM)
             answers = await asyncio.gather(*requests)
             stage.proxy.delay = lambda _: 0
+            # Before anybody sends it a second signal.
+            await until(lambda: service.process.poll() is not None)
 
     assert len({tokens_of(answer)["refresh_token"] for answer in answers}) == 1
     assert service.process.returncode == 0
