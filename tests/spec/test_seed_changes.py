@@ -1,0 +1,72 @@
+"""What an edited seed file takes away, over HTTP: the sessions that rested on it end with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.cast import ALICE, BOB, PHONE_APP, WEB_SHOP, App, Person, assert_error, is_live, tokens_of
+from tests.conftest import SEED, Clock, MakeSettings, serving
+
+
+@pytest.mark.clause("decided-user-change-ends-tokens", "decided-seed-ends-sessions")
+@pytest.mark.parametrize(
+    ("app", "person", "before", "after"),
+    [
+        pytest.param(PHONE_APP, BOB, "password: hunter2 hunter2", "password: hunter3 hunter3", id="a new password"),
+        pytest.param(PHONE_APP, ALICE, "roles: [enduser, organisation]", "roles: [enduser]", id="a role of the user"),
+        pytest.param(
+            WEB_SHOP,
+            BOB,
+            "role:enduser role:partner\n    default_scope: realm:main role:enduser",
+            "role:partner\n    default_scope: realm:main role:partner",
+            id="a scope of the client",
+        ),
+        pytest.param(
+            WEB_SHOP,
+            BOB,
+            "grant_types: [password, authorization_code",
+            "grant_types: [authorization_code",
+            id="a grant of the client",
+        ),
+    ],
+)
+async def test_a_session_ends_with_what_it_rested_on(
+    make_settings: MakeSettings,
+    clock: Clock,
+    registry: None,
+    store: redis.Redis,
+    tmp_path: Path,
+    app: App,
+    person: Person,
+    before: str,
+    after: str,
+) -> None:
+    seed = SEED.read_text(encoding="utf-8")
+    edited = tmp_path / "seed.yaml"
+    edited.write_text(seed.replace(before, after), encoding="utf-8")
+    async with serving(make_settings(), clock) as http:
+        tokens = tokens_of(await app.log_in(http, person))
+
+    async with serving(make_settings(TOKEN_SERVICE_SEED_FILE=str(edited)), clock) as http:
+        assert edited.read_text(encoding="utf-8") != seed
+        assert not is_live(store, tokens["access_token"])
+        assert_error(await app.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
+
+
+@pytest.mark.clause("decided-user-change-ends-tokens")
+async def test_nobody_elses_session_ends(
+    make_settings: MakeSettings, clock: Clock, registry: None, store: redis.Redis, tmp_path: Path
+) -> None:
+    edited = tmp_path / "seed.yaml"
+    edited.write_text(SEED.read_text(encoding="utf-8").replace("hunter2", "hunter3"), encoding="utf-8")
+    async with serving(make_settings(), clock) as http:
+        tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+
+    async with serving(make_settings(TOKEN_SERVICE_SEED_FILE=str(edited)), clock) as http:
+        assert is_live(store, tokens["access_token"])
+        assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
+        assert (await PHONE_APP.log_in(http, Person(BOB.username, "hunter3 hunter3"))).status_code == 200
+        assert_error(await PHONE_APP.log_in(http, BOB), 400, "invalid_grant")
