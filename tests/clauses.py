@@ -144,9 +144,7 @@ def read_marks_of_module(path: Path, name: str) -> Iterator[Mark]:
     yield from read_marks_of_body(module, name, ())
 
 
-def read_marks_of_body(
-    holder: ast.Module | ast.ClassDef, name: str, outer_ids: tuple[str, ...]
-) -> Iterator[Mark]:
+def read_marks_of_body(holder: ast.Module | ast.ClassDef, name: str, outer_ids: tuple[str, ...]) -> Iterator[Mark]:
     """Find the tests of a module or a class; what marks the holder marks each of them."""
     holder_ids = outer_ids + tuple(find_clause_ids(find_pytestmark(holder), name))
     for node in holder.body:

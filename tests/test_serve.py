@@ -209,6 +209,7 @@ def assert_refused(service: Service, *lines: str) -> None:
     assert service.store_is_gone()
 
 
+@pytest.mark.clause("decided-bad-setting")
 def test_bad_settings_are_told_all_at_once(start: Start) -> None:
     service = start(PORT="http", TOKEN_SERVICE_CODE_TTL="-1")
     assert_refused(service, "PORT: 'http': expected", "TOKEN_SERVICE_CODE_TTL: '-1': expected")
@@ -240,6 +241,7 @@ def test_a_bad_seed_is_refused(start: Start, tmp_path: Path) -> None:
     assert not service.data_dir.exists()
 
 
+@pytest.mark.clause("decided-embedded-store-in-use")
 def test_a_second_start_on_a_folder_in_use_is_refused(start_ready: Start, start: Start, tmp_path: Path) -> None:
     first = start_ready()
     address = first.address
@@ -285,6 +287,7 @@ def send_half_a_request(address: str) -> socket.socket:
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.clause("decided-embedded-store", "decided-clean-stop")
 def test_a_signal_lets_requests_finish_and_then_stops_the_store(
     start_ready: Start, workers: str, number: signal.Signals
 ) -> None:
@@ -316,6 +319,7 @@ def test_a_signal_during_the_start_ends_it_cleanly(start: Start) -> None:
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.clause("decided-embedded-store")
 def test_kill_9_leaves_no_orphan(start_ready: Start, workers: str) -> None:
     service = start_ready("--workers", workers)
     address = service.address
@@ -326,6 +330,7 @@ def test_kill_9_leaves_no_orphan(start_ready: Start, workers: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.clause("decided-embedded-store")
 def test_a_restart_keeps_the_data(start_ready: Start, number: signal.Signals) -> None:
     first = start_ready()
     key = (first.data_dir / "secret_key").read_bytes()

@@ -88,6 +88,7 @@ def test_the_grace_may_be_nothing() -> None:
         ("7/day", Limit(7, 86_400_000)),
     ],
 )
+@pytest.mark.clause("decided-limits-form")
 def test_limits_name_their_window(text: str, limit: Limit) -> None:
     assert load(TOKEN_SERVICE_LOGIN_ATTEMPTS=text).login_attempts == limit
 
@@ -153,6 +154,7 @@ WRONG = {
 @pytest.mark.parametrize(
     ("variable", "value"), [(variable, value) for variable, values in WRONG.items() for value in values]
 )
+@pytest.mark.clause("decided-bad-setting", "6749-3.2-no-fragment")
 def test_a_mistake_names_the_variable_the_value_and_what_was_expected(variable: str, value: str) -> None:
     (line,) = mistakes(PRODUCTION | {variable: value})
     assert line.startswith(f"{variable}: {value!r}: expected ")
@@ -167,11 +169,13 @@ def test_all_mistakes_are_told_at_once() -> None:
     ]
 
 
+@pytest.mark.clause("decided-secret-key-needed")
 def test_with_redis_url_a_key_is_required() -> None:
     (line,) = mistakes({"REDIS_URL": "redis://localhost"})
     assert line.startswith("TOKEN_SERVICE_SECRET_KEY: not set: expected 32 bytes or more")
 
 
+@pytest.mark.clause("decided-secrets-not-shown", "decided-secret-key-needed")
 def test_of_a_key_that_is_too_short_only_the_length_is_shown() -> None:
     (line,) = mistakes(PRODUCTION | {"TOKEN_SERVICE_SECRET_KEY": f"{KEY},hunter2"})
     assert "key 2 of 2 has 7 bytes" in line
@@ -187,6 +191,7 @@ def test_of_a_key_that_is_too_short_only_the_length_is_shown() -> None:
         ("TOKEN_SERVICE_BASE_URL", "https://ann:hunter2@example.org"),
     ],
 )
+@pytest.mark.clause("decided-secrets-not-shown")
 def test_of_a_url_no_password_is_shown(variable: str, value: str) -> None:
     (line,) = mistakes(PRODUCTION | {variable: value})
     assert line.startswith(f"{variable}: ")
