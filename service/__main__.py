@@ -2,7 +2,7 @@
 
 import sys
 
-from service.supervisor import serve
+from service.serving.supervisor import serve
 
 # Worker processes import this file too, under another name.
 if __name__ == "__main__":

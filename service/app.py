@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -20,6 +20,7 @@ from service.endpoints.access_log import AccessLog
 from service.endpoints.addresses import TrustedProxies
 from service.endpoints.answers import (
     answer_bearer_missing,
+    answer_client_gone,
     answer_http_exception,
     answer_oauth_error,
     answer_outage,
@@ -40,7 +41,7 @@ from service.protocol.token_response import Lifetimes
 from service.realms.logins import AllowedAttempts, Logins
 from service.realms.main import MainRealm
 from service.registry.cache import RegistryCache
-from service.registry.seed import load_seed
+from service.registry.seed import BadSeed, load_seed
 from service.registry.seeding import Seeding
 from service.settings import Limit, Settings, load_settings
 from service.store.access_tokens import AccessTokens
@@ -89,8 +90,9 @@ class Parts:
         self.passwords = HashingPool("password")
         self.secrets = HashingPool("secret")
         self.origins = RegistryCache(self.registry.is_origin)
+        self.clients = RegistryCache(self.registry.find_client)
         self.authenticator = ClientAuthenticator(
-            RegistryCache(self.registry.find_client), self.attempts, _limit(settings.client_attempts), self.secrets
+            self.clients, self.attempts, _limit(settings.client_attempts), self.secrets
         )
         self.logins = Logins(
             {MAIN_REALM: MainRealm(self.registry, self.passwords)}, self.attempts, _allowed_attempts(settings)
@@ -105,13 +107,20 @@ class Parts:
         self.is_seeded = settings.seed_file is None
 
     async def apply_seed(self) -> None:
-        """Tries once; a Redis that is away is logged, and the seed stays to be applied."""
+        """Tries once; where that fails the worker is not ready, and tries again.
+
+        A mistake in the file ends the start of the service, but not that of a worker which replaces another: whoever
+        edits the file while the service runs must not bring it down.
+        """
         if self.settings.seed_file is None:
             return
         try:
             applied = await self.seeding.apply(await asyncio.to_thread(load_seed, self.settings.seed_file))
-        except StoreUnavailable as error:
+        except (StoreUnavailable, BadSeed) as error:
             log.error("the seed file is not applied yet: %s", error)
+            return
+        except Exception:
+            log.exception("the seed file is not applied yet")
             return
         self.is_seeded = True
         log.info("the seed file is in force; entries added or updated: %d", applied)
@@ -120,10 +129,7 @@ class Parts:
         """A service that starts before its Redis becomes ready by itself."""
         while not self.is_seeded:
             await asyncio.sleep(SEED_RETRY_SECONDS)
-            try:
-                await self.apply_seed()
-            except Exception:
-                log.exception("the seed file is not applied yet")
+            await self.apply_seed()
 
     async def close(self) -> None:
         self.passwords.close()
@@ -147,31 +153,26 @@ def assemble(parts: Parts) -> ASGIApp:
     prefixes = {"", urlsplit(parts.settings.base_url).path}
     app = Starlette(
         routes=[route for prefix in sorted(prefixes) for route in _make_routes(parts, prefix)],
-        middleware=[
-            Middleware(TrustedProxies, networks=parts.settings.trusted_proxies),
-            Middleware(AccessLog),
-            Middleware(
-                CrossOrigin,
-                origins=parts.origins,
-                paths=[f"{prefix}/oauth2/v1/{name}" for prefix in prefixes for name in ("token", "revoke")],
-            ),
-        ],
         exception_handlers={
             OAuthError: answer_oauth_error,
             BearerMissing: answer_bearer_missing,
             StoreUnavailable: answer_outage,
             HTTPException: answer_http_exception,
+            ClientDisconnect: answer_client_gone,
             Exception: answer_unforeseen,
         },
         lifespan=lifespan,
     )
     # A redirect would turn a POST into something else, or send its body twice.
     app.router.redirect_slashes = False
-    return _within_one_deadline(app)
+    # Around the application, not inside as its middleware: a 500 is made outside of all that.
+    paths = [f"{prefix}/oauth2/v1/{name}" for prefix in prefixes for name in ("token", "revoke")]
+    cross_origin = CrossOrigin(app, parts.origins, paths)
+    return _within_one_deadline(TrustedProxies(AccessLog(cross_origin), parts.settings.trusted_proxies))
 
 
 def _make_routes(parts: Parts, prefix: str) -> list[BaseRoute]:
-    token = TokenEndpoint(parts.authenticator, parts.logins, parts.codes, parts.families, parts.keyring)
+    token = TokenEndpoint(parts.authenticator, parts.clients, parts.logins, parts.codes, parts.families, parts.keyring)
     revoke = RevocationEndpoint(parts.authenticator, parts.access_tokens, parts.families, parts.keyring)
     revoke_all = RevokeAllEndpoint(parts.access_tokens, parts.revocations)
     health = HealthEndpoint(parts.connection, lambda: parts.is_seeded)

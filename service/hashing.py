@@ -21,6 +21,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
+from argon2 import Type, extract_parameters
 from passlib.context import CryptContext
 from passlib.exc import PasswordSizeError, PasswordValueError
 
@@ -37,11 +38,18 @@ Result = TypeVar("Result")
 _BASE64: Final = r"(?:[A-Za-z0-9+/]{4}){2,}(?:[A-Za-z0-9+/][AQgw]|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048])?"
 _PHC_FORM: Final = re.compile(rf"\$argon2(?:id|i|d)\$v=[0-9]+\$m=[0-9]+,t=[0-9]+,p=[0-9]+\${_BASE64}\${_BASE64}")
 
+# RFC 9106 leaves the choice to the machine: about 20 ms of one core here.
+MEMORY_KIB: Final = 19 * 1024
+PASSES: Final = 2
+MOST_MEMORY_KIB: Final = 256 * 1024
+MOST_PASSES: Final = 16
+MOST_LANES: Final = 16
+
 _argon2id: Final = CryptContext(
     schemes=["argon2"],
     argon2__type="ID",
-    argon2__memory_cost=19 * 1024,
-    argon2__time_cost=2,
+    argon2__memory_cost=MEMORY_KIB,
+    argon2__time_cost=PASSES,
     argon2__parallelism=1,
 )
 
@@ -53,8 +61,14 @@ def hash_password(password: str) -> str:
 
 
 def is_password_hash(text: str) -> bool:
-    """Whole in each part: one that was cut off would otherwise be found out only at its user's login."""
-    return _PHC_FORM.fullmatch(text) is not None
+    """Whole in each part: one that was cut off would otherwise be found out only at its user's login.
+
+    And not so costly that a few logins would take all memory or time.
+    """
+    if _PHC_FORM.fullmatch(text) is None:
+        return False
+    found = extract_parameters(text)
+    return found.memory_cost <= MOST_MEMORY_KIB and found.time_cost <= MOST_PASSES and found.parallelism <= MOST_LANES
 
 
 def verify_password(password: str, password_hash: str) -> tuple[bool, str | None]:
@@ -66,10 +80,18 @@ def verify_password(password: str, password_hash: str) -> tuple[bool, str | None
         verify_nobody()
         return False, None
     try:
+        if not _is_weaker(password_hash):
+            return _argon2id.verify(password, password_hash), None
         right, new_hash = _argon2id.verify_and_update(password, password_hash)
     except (PasswordSizeError, PasswordValueError, UnicodeError):
         return False, None
     return right, new_hash
+
+
+def _is_weaker(password_hash: str) -> bool:
+    """The library would replace any hash of other parameters than today's, stronger ones included."""
+    found = extract_parameters(password_hash)
+    return found.type is not Type.ID or found.memory_cost < MEMORY_KIB or found.time_cost < PASSES
 
 
 def verify_nobody() -> None:

@@ -2,7 +2,7 @@ import shlex
 
 import pytest
 
-from service.greeting import greeting, local_address
+from service.serving.greeting import greeting, local_address
 from service.settings import load_settings
 
 PRODUCTION = {"REDIS_URL": "redis://localhost", "TOKEN_SERVICE_SECRET_KEY": "k" * 32}

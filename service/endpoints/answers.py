@@ -60,9 +60,15 @@ def answer_bearer_missing(_: Request, error: Exception) -> Response:
     return Response(b"", 401, NO_STORE_HEADERS | {"WWW-Authenticate": BearerMissing.challenge}, _JSON)
 
 
-def answer_outage(_: Request, error: Exception) -> Response:
+def answer_outage(request: Request, error: Exception) -> Response:
     log.error("the store is not available: %s", error)
-    return render_error(TemporarilyUnavailable("store_unavailable", retry_after_seconds=1))
+    return answer_oauth_error(request, TemporarilyUnavailable("store_unavailable", retry_after_seconds=1))
+
+
+def answer_client_gone(request: Request, error: Exception) -> Response:
+    """Nobody is there to read it; the log tells why the request came to nothing."""
+    request.scope[REASON] = "client_gone"
+    return Response(status_code=400)
 
 
 def answer_http_exception(_: Request, error: Exception) -> Response:
@@ -74,6 +80,6 @@ def answer_http_exception(_: Request, error: Exception) -> Response:
     return response
 
 
-def answer_unforeseen(_: Request, error: Exception) -> Response:
+def answer_unforeseen(request: Request, error: Exception) -> Response:
     """The log tells what happened; the body does not."""
-    return render_error(ServerError("unforeseen"))
+    return answer_oauth_error(request, ServerError("unforeseen"))

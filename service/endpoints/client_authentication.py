@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import math
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from starlette.requests import Request
@@ -30,11 +30,12 @@ from service.store.keys import address_key
 ADDRESS_FACTOR: Final = 3
 """An address may fail for all clients together three times as often as for one."""
 
-_TRUSTED_SECONDS: Final = 1.0
+ADMITTED_SECONDS: Final = 1.0
+"""How long a right secret is let through without asking for room under the limit again."""
+
 _MOST_ENTRIES: Final = 10_000
 
-Candidate = tuple[Client | None, ClientCredentials]
-"""One reading of what was sent, and the client that it names."""
+Counters = tuple[Counter, ...]
 
 
 class AuthenticatedClient(NamedTuple):
@@ -55,42 +56,49 @@ class ClientAuthenticator:
         self._allowed = allowed
         self._secrets = secrets
         self._memory = SecretMemory()
-        self._turns: WeakValueDictionary[tuple[ClientCredentials, ...], asyncio.Lock] = WeakValueDictionary()
-        self._waits: OrderedDict[tuple[Counter, ...], tuple[float, float]] = OrderedDict()
+        self._turns: WeakValueDictionary[ClientCredentials, asyncio.Lock] = WeakValueDictionary()
+        self._blocked = _Deadlines()
+        self._admitted = _Deadlines()
 
     async def authenticate(self, request: Request, form: Form) -> AuthenticatedClient:
         """Raises InvalidClient, InvalidRequest where two methods are mixed, or ClientThrottled past the limit.
 
-        A public client has no secret that could be guessed, and is not throttled.
+        A public client has no secret that could be guessed, and is not throttled. Where what was sent can be read in
+        two ways, each reading is an attempt of its own.
         """
         readings = parse_client_credentials(request.headers.getlist("authorization"), form)
         found = [(await self._clients.find(reading.client_id), reading) for reading in readings]
         for client, reading in found:
             if client is not None and client.is_public and reading.client_secret is None:
                 return AuthenticatedClient(client, secret_used=False)
-        counters = self._make_counters(readings[0].client_id, find_throttle_address(request))
-        client = self._find_known_right(found)
-        if client is None:
-            # Equal credentials that arrive together are checked once; the others find the answer remembered.
-            async with self._turns.setdefault(readings, asyncio.Lock()):
-                client = self._find_known_right(found)
-                if client is None:
-                    return AuthenticatedClient(await self._check_slowly(found, counters), secret_used=True)
-        await self._check_wait(counters)
-        return AuthenticatedClient(client, secret_used=True)
+        address = find_throttle_address(request)
+        refusal = None
+        for client, reading in [pair for pair in found if pair[0] is not None] or found[:1]:
+            try:
+                return AuthenticatedClient(await self._check(client, reading, address), secret_used=True)
+            except InvalidClient as error:
+                refusal = error
+        raise refusal or InvalidClient("client_unknown")
 
-    def _make_counters(self, client_id: str, address: str) -> tuple[Counter, ...]:
+    async def _check(self, client: Client | None, reading: ClientCredentials, address: str) -> Client:
+        """Past the limit everybody is refused before anything is looked at, so that the refusal tells nothing."""
+        counters = self._make_counters(reading.client_id, address)
+        self._check_block(counters)
+        # Equal credentials that arrive together are checked once; the others find the answer remembered.
+        turn = self._turns.setdefault(reading, asyncio.Lock())
+        if client is None or not self._is_known_right(client, reading):
+            async with turn:
+                if client is None or not self._is_known_right(client, reading):
+                    return await self._check_slowly(client, reading, counters)
+        await self._admit(counters)
+        return client
+
+    def _make_counters(self, client_id: str, address: str) -> Counters:
         most, window_ms = self._allowed
         return (
             Counter(address_key("client", address, client_id), most, window_ms),
             Counter(address_key("client", address), ADDRESS_FACTOR * most, window_ms),
         )
-
-    def _find_known_right(self, found: Sequence[Candidate]) -> Client | None:
-        for client, reading in found:
-            if client is not None and self._is_known_right(client, reading):
-                return client
-        return None
 
     def _is_known_right(self, client: Client, reading: ClientCredentials) -> bool:
         """By one SHA-256 for a secret that the service made, or from memory for one that was right before."""
@@ -101,63 +109,53 @@ class ClientAuthenticator:
             return hmac.compare_digest(stored, hash_made_secret(secret))
         return self._memory.knows(client.client_id, secret, stored)
 
-    async def _check_wait(self, counters: tuple[Counter, ...]) -> None:
-        """A right secret is refused past the limit as well, or guessing would still find it.
+    async def _admit(self, counters: Counters) -> None:
+        """A right secret needs room under the limit too, or a flood of guesses would still find it.
 
-        Redis is asked once a second per client and address; a failure on this worker is known at once.
+        Asked of Redis once a second for each client and address, and again after each failure on this worker.
         """
-        checked_at, ends_at = self._waits.get(counters, (-_TRUSTED_SECONDS, 0.0))
-        if time.monotonic() - checked_at >= _TRUSTED_SECONDS:
-            ends_at = self._note_wait(counters, await self._attempts.find_wait_ms(counters))
-        if time.monotonic() < ends_at:
-            self._refuse(ends_at - time.monotonic())
+        if self._admitted.seconds_left(counters) > 0:
+            return
+        await self._reserve(counters)
+        await self._attempts.settle(counters, passed=True)
+        self._admitted.set(counters, ADMITTED_SECONDS)
 
-    def _note_wait(self, counters: tuple[Counter, ...], wait_ms: int) -> float:
-        now = time.monotonic()
-        self._waits[counters] = (now, now + wait_ms / 1000)
-        self._waits.move_to_end(counters)
-        if len(self._waits) > _MOST_ENTRIES:
-            self._waits.popitem(last=False)
-        return now + wait_ms / 1000
-
-    def _refuse(self, wait_seconds: float) -> NoReturn:
-        raise ClientThrottled("client_throttled", retry_after_seconds=max(1, -int(-wait_seconds // 1)))
-
-    async def _check_slowly(self, found: Sequence[Candidate], counters: tuple[Counter, ...]) -> Client:
+    async def _check_slowly(self, client: Client | None, reading: ClientCredentials, counters: Counters) -> Client:
         """Reserved before the check and counted when it fails; whoever is unknown fails like a wrong secret."""
-        self._secrets.check_room()
+        self._admitted.remove(counters)
+        await self._reserve(counters)
         try:
-            await self._attempts.reserve(counters)
-        except Exhausted as error:
-            self._note_wait(counters, error.wait_ms)
-            self._refuse(error.wait_ms / 1000)
-        try:
-            client = await self._check_secrets(found)
+            right = await self._check_secret(client, reading)
         except InvalidClient:
+            self._admitted.remove(counters)
             await self._attempts.settle(counters, passed=False)
-            self._waits.pop(counters, None)
             raise
         except BaseException:
             with suppress(StoreUnavailable):
                 await self._attempts.settle(counters, passed=True)
             raise
         await self._attempts.settle(counters, passed=True)
-        return client
+        return right
 
-    async def _check_secrets(self, found: Sequence[Candidate]) -> Client:
-        refusal = InvalidClient("client_unknown")
-        for client, reading in found:
-            if client is None:
-                continue
-            try:
-                check_secret_presence(client.is_public, reading)
-            except InvalidClient as error:
-                refusal = error
-                continue
-            if await self._is_right(client, reading.client_secret or ""):
-                return client
-            refusal = InvalidClient("client_secret_wrong")
-        raise refusal
+    async def _reserve(self, counters: Counters) -> None:
+        try:
+            await self._attempts.reserve(counters)
+        except Exhausted as error:
+            self._blocked.set(counters, error.wait_ms / 1000)
+            self._check_block(counters)
+
+    def _check_block(self, counters: Counters) -> None:
+        wait_seconds = self._blocked.seconds_left(counters)
+        if wait_seconds > 0:
+            raise ClientThrottled("client_throttled", retry_after_seconds=math.ceil(wait_seconds))
+
+    async def _check_secret(self, client: Client | None, reading: ClientCredentials) -> Client:
+        if client is None:
+            raise InvalidClient("client_unknown")
+        check_secret_presence(client.is_public, reading)
+        if not await self._is_right(client, reading.client_secret or ""):
+            raise InvalidClient("client_secret_wrong")
+        return client
 
     async def _is_right(self, client: Client, client_secret: str) -> bool:
         stored = client.client_secret_hash or ""
@@ -167,3 +165,22 @@ class ClientAuthenticator:
         if right:
             self._memory.remember(client.client_id, client_secret, stored)
         return right
+
+
+class _Deadlines:
+    """What this worker remembers of some counters for a while, by the monotonic clock; bounded."""
+
+    def __init__(self) -> None:
+        self._ends: OrderedDict[Counters, float] = OrderedDict()
+
+    def set(self, counters: Counters, seconds: float) -> None:
+        self._ends[counters] = time.monotonic() + seconds
+        self._ends.move_to_end(counters)
+        if len(self._ends) > _MOST_ENTRIES:
+            self._ends.popitem(last=False)
+
+    def seconds_left(self, counters: Counters) -> float:
+        return self._ends.get(counters, 0.0) - time.monotonic()
+
+    def remove(self, counters: Counters) -> None:
+        self._ends.pop(counters, None)

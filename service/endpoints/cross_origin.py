@@ -16,6 +16,7 @@ from service.registry.cache import RegistryCache
 from service.store.connection import StoreUnavailable
 
 _MAX_AGE_SECONDS: Final = 600
+_MAX_ORIGIN_CHARACTERS: Final = 300
 _PREFLIGHT_HEADERS: Final = {
     "Access-Control-Allow-Methods": "POST",
     "Access-Control-Allow-Headers": "Authorization, Content-Type",
@@ -38,7 +39,7 @@ class CrossOrigin:
             return
         headers = Headers(scope=scope)
         origin = headers.get("origin", "")
-        allowed = origin if origin and await self._is_registered(origin) else ""
+        allowed = origin if 0 < len(origin) <= _MAX_ORIGIN_CHARACTERS and await self._is_registered(origin) else ""
         if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
             await _answer_preflight(allowed)(scope, receive, send)
         else:

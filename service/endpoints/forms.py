@@ -5,12 +5,17 @@ Clauses: RFC 6749 §3.2, Appendix B, SPEC §1
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
+from typing import Final
 
 from starlette.requests import Request
 
-from service.protocol.errors import RequestTooLarge
+from service.protocol.errors import InvalidRequest, RequestTooLarge
 from service.protocol.parameters import MAX_FORM_BYTES, Form, check_content_type, check_query, parse_form
+
+BODY_SECONDS: Final = 10.0
+"""A body of a few hundred bytes that takes longer is not on its way."""
 
 
 async def read_form(request: Request, known: Collection[str]) -> Form:
@@ -24,6 +29,14 @@ async def _read_body(request: Request) -> bytes:
     announced = request.headers.get("content-length", "0")
     if announced.isdecimal() and int(announced) > MAX_FORM_BYTES:
         raise RequestTooLarge("form_too_large")
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await _read_chunks(request)
+    except TimeoutError:
+        raise InvalidRequest("form_too_slow") from None
+
+
+async def _read_chunks(request: Request) -> bytes:
     body = b""
     async for chunk in request.stream():
         body += chunk

@@ -26,12 +26,13 @@ from service.endpoints.answers import render_tokens
 from service.endpoints.client_authentication import AuthenticatedClient, ClientAuthenticator
 from service.endpoints.forms import read_form
 from service.protocol.authorization_code import RedeemedCode, judge_exchange, judge_second_exchange
-from service.protocol.client import AUTHORIZATION_CODE, PASSWORD, REFRESH_TOKEN, check_grant_type, check_scope
-from service.protocol.errors import InvalidGrant, InvalidScope, OAuthError, UnsupportedGrantType
+from service.protocol.client import AUTHORIZATION_CODE, PASSWORD, REFRESH_TOKEN, Client, check_grant_type, check_scope
+from service.protocol.errors import InvalidClient, InvalidGrant, InvalidScope, OAuthError, UnsupportedGrantType
 from service.protocol.parameters import TOKEN_PARAMETERS, Form, check_text, require
-from service.protocol.scope import check_narrowing, check_one_realm_one_role, check_user_has, parse_scope
+from service.protocol.scope import Scope, check_narrowing, check_one_realm_one_role, check_user_has, parse_scope
 from service.protocol.token_response import TokenResponse
 from service.realms.logins import Logins
+from service.registry.cache import RegistryCache
 from service.store.codes import Codes
 from service.store.families import Families, Refused, Spent
 
@@ -51,6 +52,7 @@ _REFUSALS: Final[dict[str, tuple[type[OAuthError], str]]] = {
 @dataclass(frozen=True, slots=True)
 class TokenEndpoint:
     authenticator: ClientAuthenticator
+    clients: RegistryCache[Client | None]
     logins: Logins
     codes: Codes
     families: Families
@@ -113,6 +115,7 @@ class TokenEndpoint:
         check_scope(caller.client, scope)
         address = find_throttle_address(request)
         user = await self.logins.log_in(scope.realms[0], form["username"], form["password"], address)
+        await self._check_registration_again(caller, scope)
         check_user_has(scope, user.roles)
         shard = user.identity.shard
         refresh_token, access_token = make_first_refresh_token(shard), make_access_token(shard)
@@ -127,6 +130,14 @@ class TokenEndpoint:
         if lives_ms is None:
             raise InvalidGrant("user_changed")
         return self._make_response(access_token, refresh_token, lives_ms, str(scope))
+
+    async def _check_registration_again(self, caller: AuthenticatedClient, scope: Scope) -> None:
+        """A login takes its time; what the client lost meanwhile it must not get any more."""
+        client = await self.clients.find(caller.client.client_id)
+        if client is None:
+            raise InvalidClient("client_unknown")
+        check_grant_type(client, PASSWORD)
+        check_scope(client, scope)
 
     async def refresh(self, request: Request, form: Form, caller: AuthenticatedClient) -> TokenResponse:
         """One script call, whatever comes of it.

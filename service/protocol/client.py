@@ -18,6 +18,9 @@ REFRESH_TOKEN: Final = "refresh_token"
 GRANT_TYPES: Final = (AUTHORIZATION_CODE, PASSWORD, REFRESH_TOKEN)
 MAX_CLIENT_ID_CHARACTERS: Final = 255
 
+Loss = Literal["refresh", "grant_or_scope"]
+"""Why a client's sessions must be looked through."""
+
 
 class Client(msgspec.Struct, frozen=True, kw_only=True):
     """The registration record, with the field names of RFC 7591. Without a secret hash the client is public."""
@@ -53,17 +56,16 @@ def check_scope(client: Client, scope: Scope) -> None:
         raise InvalidScope("scope_beyond_client")
 
 
-def may_keep_session(client: Client | None, grant_type: str, scope: Scope) -> bool:
-    """Whether what a grant gave may live on under the client's registration of today.
-
-    A session rests on its client, on the grant that made it, on the right to refresh, and on its scope.
-    """
-    if client is None:
-        return False
-    return {grant_type, REFRESH_TOKEN} <= set(client.grant_types) and client.allowed_scope.covers(scope)
-
-
-def narrows(old: Client, new: Client) -> bool:
-    """Whether sessions that the old registration allowed may rest on something that the new one lacks."""
+def find_loss(old: Client, new: Client) -> Loss | None:
+    """What of the old registration sessions may rest on that the new one lacks; losing the refresh covers the rest."""
+    if REFRESH_TOKEN in old.grant_types and REFRESH_TOKEN not in new.grant_types:
+        return "refresh"
     grants_stay = set(old.grant_types) <= set(new.grant_types)
-    return not (grants_stay and new.allowed_scope.covers(old.allowed_scope))
+    return None if grants_stay and new.allowed_scope.covers(old.allowed_scope) else "grant_or_scope"
+
+
+def may_keep_session(client: Client | None, loss: Loss, grant_type: str, scope: Scope) -> bool:
+    """Whether what a grant gave may live on after its client lost something."""
+    if client is None or loss == "refresh":
+        return False
+    return grant_type in client.grant_types and client.allowed_scope.covers(scope)

@@ -12,6 +12,7 @@ from urllib.parse import unquote_plus
 
 import msgspec
 
+from service.protocol.client import MAX_CLIENT_ID_CHARACTERS
 from service.protocol.errors import InvalidClient, InvalidRequest
 from service.protocol.grammar import is_vschar
 from service.protocol.parameters import Form
@@ -37,7 +38,9 @@ def parse_client_credentials(authorization: Sequence[str], form: Form) -> tuple[
     if len(authorization) > 1 or "client_secret" in form:
         raise InvalidRequest("client_authenticated_twice")
     readings = parse_basic(authorization[0])
-    if "client_id" in form and form["client_id"] not in {reading.client_id for reading in readings}:
+    if "client_id" in form:
+        readings = tuple(reading for reading in readings if reading.client_id == form["client_id"])
+    if not readings:
         raise InvalidRequest("client_authenticated_twice")
     return readings
 
@@ -64,8 +67,10 @@ def parse_basic(header: str) -> tuple[ClientCredentials, ...]:
     if not (colon and client_id and is_vschar(text)):
         raise InvalidClient("basic_malformed")
     raw = ClientCredentials(client_id, client_secret or None)
-    decoded = _decode_credentials(raw)
-    return (raw,) if decoded is None or decoded == raw else (decoded, raw)
+    readings = [reading for reading in (_decode_credentials(raw), raw) if reading and _is_well_formed(reading)]
+    if not readings:
+        raise InvalidClient("client_unknown")
+    return tuple(dict.fromkeys(readings))
 
 
 def _decode_credentials(raw: ClientCredentials) -> ClientCredentials | None:
@@ -74,12 +79,13 @@ def _decode_credentials(raw: ClientCredentials) -> ClientCredentials | None:
         client_secret = unquote_plus(raw.client_secret or "", errors="strict")
     except UnicodeError:
         return None
-    decoded = ClientCredentials(client_id, client_secret or None)
-    return decoded if _is_well_formed(decoded) else None
+    return ClientCredentials(client_id, client_secret or None)
 
 
 def _is_well_formed(credentials: ClientCredentials) -> bool:
     """Clauses: RFC 6749 Appendix A.1, A.2"""
+    if len(credentials.client_id) > MAX_CLIENT_ID_CHARACTERS:
+        return False
     return is_vschar(credentials.client_id) and is_vschar(credentials.client_secret or credentials.client_id)
 
 

@@ -23,6 +23,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "content_type_differs": "The request body must have the content type application/x-www-form-urlencoded, in UTF-8.",
     "form_malformed": "The request body is not valid application/x-www-form-urlencoded text in UTF-8.",
     "form_too_large": "The request body is larger than 64 KiB.",
+    "form_too_slow": "The request body did not arrive in time.",
     "parameter_repeated": "The parameter {name} stands twice; each parameter may be sent once.",
     "parameter_missing": "The parameter {name} is missing or empty.",
     "parameter_malformed": "The parameter {name} contains characters that are not allowed in it.",

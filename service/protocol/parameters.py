@@ -38,7 +38,7 @@ def check_content_type(content_type: str | None) -> None:
     """Clauses: RFC 6749 §3.2, Appendix B, SPEC §1"""
     media_type, *attributes = (part.strip().lower() for part in (content_type or "").split(";"))
     charsets = {attribute.removeprefix("charset=").strip('"') for attribute in attributes if "charset=" in attribute}
-    if media_type != FORM_CONTENT_TYPE or not charsets <= {"utf-8"}:
+    if media_type != FORM_CONTENT_TYPE or not charsets <= {"utf-8", "utf8"}:
         raise InvalidRequest("content_type_differs")
 
 

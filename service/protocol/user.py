@@ -43,11 +43,16 @@ def identify_user(realm: str, username: str) -> UserIdentity:
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """A registered user. `revision` changes whenever the record does, so that a login can prove it is still true."""
+    """A registered user. `revision` changes whenever the record does, so that a login can prove it is still true.
+
+    `upgraded_from` is the weaker hash that a login replaced by `password_hash`: a seed that still has it has the same
+    password.
+    """
 
     realm: str
     username: str
     password_hash: str | None = None
+    upgraded_from: str | None = None
     roles: tuple[str, ...] = ()
     name: str = ""
     disabled: bool = False

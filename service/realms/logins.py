@@ -69,22 +69,23 @@ class Logins:
         """Two groups, since the keys of an address and of a user lie in different slots."""
         identity = identify_user(realm, username)
         return (
-            [Counter(address_key("login", address), *self._allowed.per_address)],
             [
                 Counter(login_key(identity, address), *self._allowed.per_user_and_address),
                 Counter(login_key(identity), *self._allowed.per_user),
             ],
+            [Counter(address_key("login", address), *self._allowed.per_address)],
         )
 
     async def _reserve(self, counters: tuple[Sequence[Counter], Sequence[Counter]]) -> None:
-        """The address first: what it has used up must not count against the user."""
-        of_address, of_user = counters
+        """The user first: who waits for a user must not take up room of an address that others share."""
+        of_user, of_address = counters
         try:
-            await self._attempts.reserve(of_address)
+            await self._attempts.reserve(of_user)
             try:
-                await self._attempts.reserve(of_user)
+                await self._attempts.reserve(of_address)
             except BaseException:
-                await self._attempts.settle(of_address, passed=True)
+                with suppress(StoreUnavailable):
+                    await self._attempts.settle(of_user, passed=True)
                 raise
         except Exhausted as error:
             raise LoginThrottled("login_throttled", retry_after_seconds=-(-error.wait_ms // 1000)) from None

@@ -39,5 +39,6 @@ class MainRealm:
             raise InvalidGrant("user_disabled")
         if new_hash is not None:
             with suppress(StoreUnavailable):
-                await self._registry.replace_password_hash(msgspec.structs.replace(user, password_hash=new_hash))
+                upgraded = msgspec.structs.replace(user, password_hash=new_hash, upgraded_from=user.password_hash)
+                await self._registry.replace_password_hash(upgraded)
         return user

@@ -20,15 +20,18 @@ import msgspec
 
 from service.credentials import Keyring
 from service.hashing import hash_password, verify_password
-from service.protocol.client import Client, may_keep_session, narrows
+from service.protocol.client import Client, find_loss, may_keep_session
 from service.protocol.scope import parse_scope
-from service.protocol.user import User, UserIdentity, identify_user
+from service.protocol.user import User, identify_user
 from service.registry.cache import TRUSTED_SECONDS
 from service.registry.seed import ClientEntry, RealmEntry, Seed, UserEntry
-from service.store.connection import StoreLock
+from service.store.connection import DEADLINE_SECONDS, StoreLock
 from service.store.registry import RegistryStore
 from service.store.revocations import Revocations
 from service.store.sweeps import Session, Sweeps
+
+SWEEP_PAUSE_SECONDS: Final = TRUSTED_SECONDS + DEADLINE_SECONDS + 0.7
+"""Longer than a request can still issue tokens under the registration that it read before the change."""
 
 _USERS_PER_BATCH: Final = 500
 _UNDER_WAY: Final = "under way"
@@ -59,7 +62,9 @@ class Seeding:
             if digest != self._keyring.digest_seed(seed.text):
                 await self._registry.put_seed("file", _UNDER_WAY)
                 applied = await self._apply_entries(seed, lock)
-            await self._settle_sweeps()
+            await self._settle_revocations(lock)
+            await self._settle_sweeps(lock)
+            await lock.renew()
             await self._registry.put_seed("file", self._keyring.digest_seed(seed.text))
         return applied
 
@@ -105,25 +110,27 @@ class Seeding:
         old = await self._registry.find_client(entry.client_id)
         client = await asyncio.to_thread(_make_client, entry, old)
         old_origins = find_origins(old.redirect_uris) if old else ()
-        owes_sweep = old is not None and narrows(old, client)
+        loss = None if old is None else find_loss(old, client)
         await self._registry.put_client(
-            client, old_origins=old_origins, new_origins=find_origins(client.redirect_uris), owes_sweep=owes_sweep
+            client, old_origins=old_origins, new_origins=find_origins(client.redirect_uris), loss=loss
         )
 
-    async def _settle_sweeps(self) -> None:
-        """Ends the sessions of narrowed clients, once no worker remembers the wider registration any more."""
-        client_ids = await self._registry.find_owed_sweeps()
-        if not client_ids:
+    async def _settle_sweeps(self, lock: StoreLock) -> None:
+        """Ends the sessions of narrowed clients, once no request with the wider registration is under way any more."""
+        owed = await self._registry.find_owed_sweeps()
+        if not owed:
             return
-        await asyncio.sleep(2 * TRUSTED_SECONDS)
-        clients = {client_id: await self._registry.find_client(client_id) for client_id in client_ids}
+        await asyncio.sleep(SWEEP_PAUSE_SECONDS)
+        clients = {client_id: await self._registry.find_client(client_id) for client_id in owed}
 
         def may_keep(session: Session) -> bool:
-            return may_keep_session(clients[session.client_id], session.grant_type, parse_scope(session.scope))
+            client, loss = clients[session.client_id], owed[session.client_id]
+            return may_keep_session(client, loss, session.grant_type, parse_scope(session.scope))
 
-        ended = await self._sweeps.end_sessions(client_ids, may_keep)
-        await self._registry.settle_sweeps(client_ids)
-        log.info("clients narrowed: %s; sessions ended: %d", ", ".join(client_ids), ended)
+        ended = await self._sweeps.end_sessions(owed, may_keep, after_batch=lock.renew)
+        await lock.renew()
+        await self._registry.settle_sweeps(list(owed))
+        log.info("clients narrowed: %s; sessions ended: %d", ", ".join(owed), ended)
 
     async def _apply_users(self, entries: Sequence[UserEntry], threads: ThreadPoolExecutor, lock: StoreLock) -> int:
         identities = [identify_user(entry.realm, entry.username) for entry in entries]
@@ -149,17 +156,17 @@ class Seeding:
             made = (loop.run_in_executor(threads, _make_user, entry, old) for entry, old in batch)
             users += await asyncio.gather(*made)
             await lock.renew()
-        owing = [user for user, old in zip(users, olds, strict=True) if old is not None and _loses(old, user)]
-        await self._registry.put_users(users, owing=owing)
-        await self._end_sessions(identities)
+        owing = [user.identity for user, old in zip(users, olds, strict=True) if old is not None and _loses(old, user)]
+        await self._registry.note_owed_revocations(owing)
+        await self._registry.put_users(users)
+        await self._settle_revocations(lock)
 
-    async def _end_sessions(self, identities: Sequence[UserIdentity]) -> None:
-        """Of everybody who owes it, those of an interrupted earlier run included."""
-        owing = await self._registry.find_owing(identities)
-        for identity, owes in zip(identities, owing, strict=True):
-            if owes:
-                await self._revocations.revoke_all(identity.shard, identity.subject)
-                await self._registry.settle_revocation(identity)
+    async def _settle_revocations(self, lock: StoreLock) -> None:
+        """Ends the sessions of everybody who lost something, those of an interrupted earlier run included."""
+        for shard, subject in await self._registry.find_owed_revocations():
+            await self._revocations.revoke_all(shard, subject)
+            await self._registry.settle_revocation(shard, subject)
+            await lock.renew()
 
 
 def find_origins(redirect_uris: Iterable[str]) -> tuple[str, ...]:
@@ -197,13 +204,16 @@ def _make_client(entry: ClientEntry, old: Client | None) -> Client:
 
 
 def _make_user(entry: UserEntry, old: User | None) -> User:
-    password_hash = entry.password_hash
+    password_hash, upgraded_from = entry.password_hash, None
     if entry.password is not None:
         password_hash = _keep_or_hash(entry.password, old.password_hash if old else None)
+    elif old is not None and old.upgraded_from == entry.password_hash:
+        password_hash, upgraded_from = old.password_hash, old.upgraded_from
     return User(
         realm=entry.realm,
         username=entry.username,
         password_hash=password_hash,
+        upgraded_from=upgraded_from,
         roles=entry.roles,
         name=entry.name,
     )

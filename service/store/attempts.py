@@ -9,9 +9,9 @@ Clauses: RFC 6749 §2.3.1, §4.3.2, §10.10, RFC 6819 §5.1.4.2.3
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from service.protocol.errors import TemporarilyUnavailable
 from service.store.connection import StoreConnection
@@ -19,6 +19,7 @@ from service.store.scripts import load_script
 
 PATIENCE_SECONDS: Final = 1.5
 PAUSE_SECONDS: Final = 0.02
+MOST_WAITING: Final = 200
 
 _RESERVE: Final = load_script("reserve_attempt")
 _SETTLE: Final = load_script("settle_attempt")
@@ -43,19 +44,35 @@ class Exhausted(Exception):
 class Attempts:
     def __init__(self, connection: StoreConnection) -> None:
         self._connection = connection
+        self._queues: WeakValueDictionary[str, _Queue] = WeakValueDictionary()
 
     async def reserve(self, counters: Sequence[Counter]) -> None:
-        """Room for one check on all of them, which lie under one hash tag; raises Exhausted past a limit."""
+        """Room for one check on all of them, which lie under one hash tag; raises Exhausted past a limit.
+
+        Where checks under way fill a limit this waits a little for their outcome, in the order of arrival; who cannot
+        wait is told so: TemporarilyUnavailable.
+        """
+        queue = self._queues.setdefault(counters[0].key, _Queue())
+        if queue.length >= MOST_WAITING:
+            raise _too_busy()
+        queue.length += 1
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS), queue.head:
+                await self._await_room(counters)
+        except TimeoutError:
+            raise _too_busy() from None
+        finally:
+            queue.length -= 1
+
+    async def _await_room(self, counters: Sequence[Counter]) -> None:
+        """Only the head of a queue asks, so that a crowd that waits costs Redis no more than one does."""
         limits = [number for counter in counters for number in (counter.most, counter.window_ms)]
-        patience_ends = time.monotonic() + PATIENCE_SECONDS
         while True:
             verdict = await self._connection.run(_RESERVE, [counter.key for counter in counters], limits)
             if verdict[0] == "reserved":
                 return
             if verdict[0] == "exhausted":
                 raise Exhausted(int(verdict[1]))
-            if time.monotonic() > patience_ends:
-                raise TemporarilyUnavailable("hashing_queue_full", retry_after_seconds=1)
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def settle(self, counters: Sequence[Counter], *, passed: bool) -> None:
@@ -63,11 +80,14 @@ class Attempts:
         windows = [counter.window_ms for counter in counters]
         await self._connection.run(_SETTLE, keys, ["passed" if passed else "failed", *windows])
 
-    async def find_wait_ms(self, counters: Sequence[Counter]) -> int:
-        """How long to wait where a limit is exhausted already, without reserving anything; 0 where none is."""
-        commands = [("HGET", counter.key, "failed") for counter in counters]
-        found = await self._connection.read_many(commands)
-        for counter, failed in zip(counters, found, strict=True):
-            if int(failed or 0) >= counter.most:
-                return max(1, int(await self._connection.read("PTTL", counter.key)))
-        return 0
+
+class _Queue:
+    """Who waits on this worker for room on one counter."""
+
+    def __init__(self) -> None:
+        self.head = asyncio.Lock()
+        self.length = 0
+
+
+def _too_busy() -> TemporarilyUnavailable:
+    return TemporarilyUnavailable("hashing_queue_full", retry_after_seconds=1)

@@ -18,7 +18,8 @@
 | realm:{registry}:<realm>       | string | for good                               | registry                          |
 | origin:{registry}:<origin>     | set    | while a client has a redirect URI there | put_client                       |
 | seed:{registry}                | hash   | for good                               | registry                          |
-| owed:{registry}                | set    | while a sweep is owed                  | put_client                        |
+| owed_sweeps:{registry}         | hash   | while a client's sweep is owed         | put_client                        |
+| owed_revocations:{registry}    | set    | while a user's revocation is owed      | registry                          |
 | lock:{registry}                | string | ten seconds, renewed                   | registry                          |
 | probe:{registry}               | string | ten seconds                            | probe_store                       |
 
@@ -84,7 +85,7 @@ def user_seed_key(shard: str) -> str:
 
 
 def registry_key(kind: str, name: str = "") -> str:
-    """The records that are not a user's: kind is client, realm, origin, seed, owed, lock or probe."""
+    """The records that are not a user's: kind is client, realm, origin, seed, owed_…, lock or probe."""
     return f"{kind}:{{{REGISTRY_SHARD}}}" + (f":{name}" if name else "")
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from service.protocol.client import Client
+from service.protocol.client import Client, Loss
 from service.protocol.user import User, UserIdentity
 from service.store.connection import Command, StoreConnection, StoreLock
 from service.store.keys import registry_key, user_key, user_seed_key
@@ -35,13 +35,13 @@ class RegistryStore:
         return None if record is None else _read_client(record)
 
     async def put_client(
-        self, client: Client, *, old_origins: Sequence[str], new_origins: Sequence[str], owes_sweep: bool
+        self, client: Client, *, old_origins: Sequence[str], new_origins: Sequence[str], loss: Loss | None
     ) -> None:
-        """`owes_sweep` notes, in the same step, that sessions must be looked through for what the client lost."""
+        """`loss` notes, in the same step, that sessions must be looked through for what the client lost."""
         origins = (msgspec.json.encode(list(listed)).decode() for listed in (old_origins, new_origins))
         record = msgspec.json.encode(client).decode()
-        keys = [registry_key("client", client.client_id), registry_key("owed")]
-        await self._connection.run(_PUT_CLIENT, keys, [client.client_id, record, int(owes_sweep), *origins])
+        keys = [registry_key("client", client.client_id), registry_key("owed_sweeps")]
+        await self._connection.run(_PUT_CLIENT, keys, [client.client_id, record, loss or "", *origins])
 
     async def is_origin(self, origin: str) -> bool:
         """Whether some client has a redirect URI at this web origin."""
@@ -61,33 +61,40 @@ class RegistryStore:
         commands: list[Command] = [("HMGET", user_key(identity), "record", "revision") for identity in identities]
         return [_parse_user(*fields) for fields in await self._connection.read_many(commands)]
 
-    async def put_users(self, users: Sequence[User], *, owing: Sequence[User] = ()) -> None:
-        """Each gets a new revision. `owing` are those whose sessions must end before the change counts as done."""
+    async def put_users(self, users: Sequence[User]) -> None:
+        """Each gets a new revision."""
         commands: list[Command] = []
         for user in users:
             fields = ("record", msgspec.json.encode(user), "revision", secrets.token_hex(8))
-            owed = ("owes_revocation", "1") if user in owing else ()
-            commands.append(("HSET", user_key(user.identity), *fields, *owed))
+            commands.append(("HSET", user_key(user.identity), *fields))
         await self._connection.write_many(commands)
 
-    async def find_owing(self, identities: Sequence[UserIdentity]) -> list[bool]:
-        commands: list[Command] = [("HEXISTS", user_key(identity), "owes_revocation") for identity in identities]
-        return [bool(owes) for owes in await self._connection.read_many(commands)]
+    async def note_owed_revocations(self, identities: Sequence[UserIdentity]) -> None:
+        """Whose sessions must end before a change counts as done; noted before the change is written."""
+        members = [f"{identity.shard}:{identity.subject}" for identity in identities]
+        if members:
+            await self._connection.write("SADD", registry_key("owed_revocations"), *members)
 
-    async def settle_revocation(self, identity: UserIdentity) -> None:
-        await self._connection.write("HDEL", user_key(identity), "owes_revocation")
+    async def find_owed_revocations(self) -> list[tuple[str, str]]:
+        """The shard and the subject of each."""
+        members = await self._connection.read("SMEMBERS", registry_key("owed_revocations"))
+        return [(shard, subject) for shard, _, subject in (member.decode().partition(":") for member in members)]
+
+    async def settle_revocation(self, shard: str, subject: str) -> None:
+        await self._connection.write("SREM", registry_key("owed_revocations"), f"{shard}:{subject}")
 
     async def replace_password_hash(self, user: User) -> None:
         """A stronger hash of the same password; given up where the record changed meanwhile."""
         record = msgspec.json.encode(user).decode()
         await self._connection.run(_REPLACE_PASSWORD_HASH, [user_key(user.identity)], [user.revision, record])
 
-    async def find_owed_sweeps(self) -> list[str]:
-        members = await self._connection.read("SMEMBERS", registry_key("owed"))
-        return sorted(member.decode() for member in members)
+    async def find_owed_sweeps(self) -> dict[str, Loss]:
+        """What each of these clients lost."""
+        fields = await self._connection.read("HGETALL", registry_key("owed_sweeps"))
+        return {client_id.decode(): loss.decode() for client_id, loss in fields.items()}
 
     async def settle_sweeps(self, client_ids: Sequence[str]) -> None:
-        await self._connection.write("SREM", registry_key("owed"), *client_ids)
+        await self._connection.write("HDEL", registry_key("owed_sweeps"), *client_ids)
 
     async def find_user_seeds(self, identities: Sequence[UserIdentity]) -> list[str | None]:
         """The digest of each user's entry as last applied."""

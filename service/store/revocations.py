@@ -14,7 +14,7 @@ from service.store.connection import StoreConnection
 from service.store.keys import index_key, mark_key, revoked_key
 from service.store.scripts import load_script
 
-MOST_KEYS: Final = 500
+MOST_KEYS: Final = 300
 LEAST_MARK_LIFETIME_MS: Final = 60_000
 
 _MARK: Final = load_script("mark_revoked")
@@ -34,15 +34,15 @@ class Revocations:
         kept_member = f"family:{kept_family}" if kept_family else ""
         verdict = "resumed"
         while verdict == "resumed":
-            verdict = await self._mark(shard, subject)
+            verdict = await self._mark(shard, subject, kept_member)
             await self._delete(shard, subject, kept_member)
-            if kept_member:
-                await self._delete(shard, subject, "")
+        if kept_member:
+            await self._delete(shard, subject, "")
 
-    async def _mark(self, shard: str, subject: str) -> str:
+    async def _mark(self, shard: str, subject: str, kept_member: str) -> str:
         keys = [mark_key(shard, subject), index_key(shard, subject), revoked_key(shard, subject)]
-        verdict = await self._connection.run(_MARK, keys, [LEAST_MARK_LIFETIME_MS, self._connection.clock_offset_ms()])
-        return str(verdict[0])
+        arguments: list[str | int] = [kept_member, LEAST_MARK_LIFETIME_MS, self._connection.clock_offset_ms()]
+        return str((await self._connection.run(_MARK, keys, arguments))[0])
 
     async def _delete(self, shard: str, subject: str, kept_member: str) -> None:
         verdict = "more"

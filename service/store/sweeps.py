@@ -9,7 +9,7 @@ Clauses: RFC 6819 §5.2.3.6
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Final, NamedTuple
 
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD
@@ -32,23 +32,32 @@ class Sweeps:
         self._connection = connection
         self._families = families
 
-    async def end_sessions(self, client_ids: Collection[str], may_keep: Callable[[Session], bool]) -> int:
+    async def end_sessions(
+        self,
+        client_ids: Collection[str],
+        may_keep: Callable[[Session], bool],
+        *,
+        after_batch: Callable[[], Awaitable[None]],
+    ) -> int:
         """Ends what these clients may not keep; returns how many families and codes that were."""
         ended = 0
         for pattern, parse in (("code:*", _parse_code), ("family:*", _parse_family)):
-            async for key, record in self._records(pattern):
+            async for key, record in self._records(pattern, after_batch):
                 session = parse(record)
                 if session.client_id in client_ids and not may_keep(session):
                     await self._end(key, session.client_id)
                     ended += 1
         return ended
 
-    async def _records(self, pattern: str) -> AsyncIterator[tuple[str, str]]:
+    async def _records(
+        self, pattern: str, after_batch: Callable[[], Awaitable[None]]
+    ) -> AsyncIterator[tuple[str, str]]:
         async for keys in self._connection.scan(pattern):
             commands: list[Command] = [("GET", key) for key in keys]
             for key, record in zip(keys, await self._connection.read_many(commands), strict=True):
                 if record is not None:
                     yield key, record.decode()
+            await after_batch()
 
     async def _end(self, key: str, client_id: str) -> None:
         match = _KEY.fullmatch(key)

@@ -96,7 +96,7 @@ def test_nothing_imports_the_root() -> None:
 
 
 def test_the_server_finds_the_root_by_its_name() -> None:
-    from service.arguments import APPLICATION
+    from service.serving.arguments import APPLICATION
 
     module, _, factory = APPLICATION.partition(":")
 

@@ -9,7 +9,7 @@ from service.protocol.user import identify_user
 from tests.cast import ALICE, BOB
 from tests.invariants.life import Life
 
-REGISTRY_KINDS = {"client", "origin", "seed", "probe", "realm", "owed", "lock"}
+REGISTRY_KINDS = {"client", "origin", "seed", "probe", "realm", "owed_sweeps", "owed_revocations", "lock"}
 USER_KINDS = {"access", "family", "code", "redeemed", "index", "revoked", "mark", "login", "user", "seed"}
 
 

@@ -1,15 +1,18 @@
 -- Writes a client's record with the web origins of its redirect URIs, and notes a sweep that it makes necessary.
 -- KEYS     client_key owed_key
 -- DERIVED  origins
--- ARGV     client_id record owes_sweep ("1" or "0") old_origins new_origins (JSON lists)
+-- ARGV     client_id record loss ("", "grant_or_scope" or "refresh") old_origins new_origins (JSON lists)
 -- RETURNS  written
 -- CLAUSES  RFC 6749 §2, §3.1.2.2
 local client_key, owed_key = KEYS[1], KEYS[2]
-local client_id, record, owes_sweep = ARGV[1], ARGV[2], ARGV[3]
+local client_id, record, loss = ARGV[1], ARGV[2], ARGV[3]
 local old_origins, new_origins = cjson.decode(ARGV[4]), cjson.decode(ARGV[5])
 
 redis.call('SET', client_key, record)
 for _, origin in ipairs(old_origins) do redis.call('SREM', key_of('origin', origin), client_id) end
 for _, origin in ipairs(new_origins) do redis.call('SADD', key_of('origin', origin), client_id) end
-if owes_sweep == '1' then redis.call('SADD', owed_key, client_id) end
+-- An earlier loss that is still owed and covers this one stays.
+if loss ~= '' and redis.call('HGET', owed_key, client_id) ~= 'refresh' then
+  redis.call('HSET', owed_key, client_id, loss)
+end
 return { 'written' }

@@ -18,7 +18,9 @@ import structlog
 import uvicorn
 from uvicorn.supervisors import ChangeReload
 
-from service.arguments import (
+from service.logs import configure_logging
+from service.registry.seed import BadSeed, load_seed
+from service.serving.arguments import (
     Arguments,
     BadArguments,
     apply_arguments,
@@ -26,13 +28,11 @@ from service.arguments import (
     make_configuration,
     parse_arguments,
 )
-from service.greeting import greet_when_ready
-from service.listening import AddressRefused, listen
-from service.logs import configure_logging
-from service.registry.seed import BadSeed, load_seed
+from service.serving.greeting import greet_when_ready
+from service.serving.listening import AddressRefused, listen
+from service.serving.workers import Workers
 from service.settings import BadSettings, Settings, default_base_url, load_settings, unknown_variables
 from service.store.embedded import EmbeddedStore, FolderRefused, NoServerBinary, StoreFailed
-from service.workers import Workers
 
 __all__ = ["serve"]
 
