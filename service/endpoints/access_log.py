@@ -5,6 +5,7 @@ Never the query string, which may carry secrets.
 
 from __future__ import annotations
 
+import logging
 import time
 
 import structlog
@@ -12,6 +13,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.endpoints.addresses import LOCAL_PEER
 from service.endpoints.answers import REASON
+
+_PROBES = ("/healthz", "/readyz")
+"""Asked every few seconds; while they are well they are logged at level debug."""
 
 _log = structlog.get_logger("service.access")
 
@@ -36,12 +40,18 @@ class AccessLog:
         try:
             await self._app(scope, receive, send_noted)
         finally:
-            _log.info(
-                "request",
-                method=scope["method"],
-                path=scope["path"],
-                status=status,
-                ms=round((time.perf_counter() - started) * 1000, 2),
-                address=scope["client"][0] if scope.get("client") else LOCAL_PEER,
-                reason=scope.get(REASON),
-            )
+            self._write(scope, status, time.perf_counter() - started)
+
+    def _write(self, scope: Scope, status: int, seconds: float) -> None:
+        is_probe = status == 200 and scope["path"].endswith(_PROBES)
+        reason = {"reason": scope[REASON]} if REASON in scope else {}
+        _log.log(
+            logging.DEBUG if is_probe else logging.INFO,
+            "request",
+            method=scope["method"],
+            path=scope["path"],
+            status=status,
+            ms=round(seconds * 1000, 2),
+            address=scope["client"][0] if scope.get("client") else LOCAL_PEER,
+            **reason,
+        )
