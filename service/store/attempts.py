@@ -9,6 +9,7 @@ Clauses: RFC 6749 §2.3.1, §4.3.2, §10.10, RFC 6819 §5.1.4.2.3
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
@@ -55,17 +56,25 @@ class Attempts:
         queue = self._queues.setdefault(counters[0].key, _Queue())
         if queue.length >= MOST_WAITING:
             raise _too_busy()
+        gives_up_at = time.monotonic() + PATIENCE_SECONDS
         queue.length += 1
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS), queue.head:
-                await self._await_room(counters)
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await queue.head.acquire()
+            try:
+                await self._await_room(counters, gives_up_at)
+            finally:
+                queue.head.release()
         except TimeoutError:
             raise _too_busy() from None
         finally:
             queue.length -= 1
 
-    async def _await_room(self, counters: Sequence[Counter]) -> None:
-        """Only the head of a queue asks, so that a crowd that waits costs Redis no more than one does."""
+    async def _await_room(self, counters: Sequence[Counter], gives_up_at: float) -> None:
+        """Only the head of a queue asks, so that a crowd that waits costs Redis no more than one does.
+
+        Patience ends between two questions: an answer that nobody awaits might have reserved room for nobody.
+        """
         limits = [number for counter in counters for number in (counter.most, counter.window_ms)]
         while True:
             verdict = await self._connection.run(_RESERVE, [counter.key for counter in counters], limits)
@@ -73,6 +82,8 @@ class Attempts:
                 return
             if verdict[0] == "exhausted":
                 raise Exhausted(int(verdict[1]))
+            if time.monotonic() >= gives_up_at:
+                raise _too_busy()
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def settle(self, counters: Sequence[Counter], *, passed: bool) -> None:

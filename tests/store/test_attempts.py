@@ -1,6 +1,7 @@
 """The throttle as its callers see it: parallel guesses, waiting, and how long a refusal lasts."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import pytest
 import redis
@@ -8,7 +9,7 @@ import redis
 from service.app import Parts
 from service.protocol.errors import TemporarilyUnavailable
 from service.store import attempts as attempts_module
-from service.store.attempts import Attempts, Counter, Exhausted
+from service.store.attempts import MOST_WAITING, Attempts, Counter, Exhausted
 from tests.conftest import Clock
 
 TEN = Counter("login:{abc}:ten", 10, 60_000)
@@ -84,12 +85,120 @@ async def test_a_refusal_lasts_until_the_window_ends(parts: Parts, clock: Clock)
     with pytest.raises(Exhausted) as caught:
         await parts.attempts.reserve([TEN])
     assert 44_000 < caught.value.wait_ms <= 45_000
-    assert 44_000 < await parts.attempts.find_wait_ms([MANY, TEN]) <= 45_000
     clock.advance(46)
-    assert await parts.attempts.find_wait_ms([MANY, TEN]) == 0
     assert await guess(parts.attempts, checked) == "wrong"
 
 
-async def test_asking_for_the_wait_reserves_nothing(parts: Parts, store: redis.Redis) -> None:
-    assert await parts.attempts.find_wait_ms([TEN, MANY]) == 0
-    assert not store.exists(TEN.key, MANY.key)
+class Crowd:
+    """Logins that wait for room on one full counter; `reserved` has those that got it, in that order."""
+
+    def __init__(self, attempts: Attempts) -> None:
+        self._attempts = attempts
+        self.waiting: list[asyncio.Task[None]] = []
+        self.reserved: list[int] = []
+
+    async def gather(self, size: int) -> None:
+        """They have all arrived when this returns."""
+        for number in range(size):
+            self.waiting.append(asyncio.create_task(self._wait(number)))
+        await asyncio.sleep(0)
+
+    async def _wait(self, number: int) -> None:
+        await self._attempts.reserve([TEN])
+        self.reserved.append(number)
+        await self._attempts.settle([TEN], passed=True)
+
+    async def leave(self) -> None:
+        for task in self.waiting:
+            task.cancel()
+        await asyncio.gather(*self.waiting, return_exceptions=True)
+
+
+@pytest.fixture
+async def crowd(parts: Parts, patience: None) -> AsyncIterator[Crowd]:
+    """Still empty, before a counter that is full."""
+    for _ in range(10):
+        await parts.attempts.reserve([TEN])
+    crowd = Crowd(parts.attempts)
+    yield crowd
+    await crowd.leave()
+
+
+async def is_refused_at_once(attempts: Attempts, counter: Counter = TEN) -> bool:
+    """Far sooner than the patience of these tests ends."""
+    try:
+        async with asyncio.timeout(3):
+            await attempts.reserve([counter])
+    except TemporarilyUnavailable:
+        return True
+    except TimeoutError:
+        pass
+    return False
+
+
+def count_script_calls(store: redis.Redis) -> int:
+    return int(store.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"])
+
+
+@pytest.mark.clause("decided-parallel-logins-wait")
+async def test_a_crowd_that_waits_costs_redis_no_more_than_one_and_keeps_its_order(
+    parts: Parts, store: redis.Redis, crowd: Crowd
+) -> None:
+    before = count_script_calls(store)
+    await crowd.gather(150)
+    await asyncio.wait(crowd.waiting, timeout=0.4)
+    calls = count_script_calls(store) - before
+
+    assert crowd.reserved == []
+    assert 0 < calls < 75
+    await parts.attempts.settle([TEN], passed=True)
+    await asyncio.gather(*crowd.waiting)
+    assert crowd.reserved == list(range(150))
+
+
+async def test_where_two_hundred_wait_the_next_is_refused_at_once(parts: Parts, crowd: Crowd) -> None:
+    await crowd.gather(MOST_WAITING)
+
+    assert MOST_WAITING == 200
+    assert await is_refused_at_once(parts.attempts)
+    assert not await is_refused_at_once(parts.attempts, MANY)
+
+
+@pytest.mark.parametrize("leaver", [0, 1, 100, 199])
+async def test_whoever_stops_waiting_leaves_the_queue_to_the_others(parts: Parts, crowd: Crowd, leaver: int) -> None:
+    await crowd.gather(MOST_WAITING)
+    crowd.waiting.pop(leaver).cancel()
+    await asyncio.sleep(0)
+    await crowd.gather(1)
+    await parts.attempts.settle([TEN], passed=True)
+    await asyncio.gather(*crowd.waiting)
+
+    assert crowd.reserved == [number for number in range(200) if number != leaver] + [0]
+
+
+async def test_a_queue_that_gave_up_is_empty_again(
+    parts: Parts, crowd: Crowd, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts_module, "PATIENCE_SECONDS", 0.05)
+    await crowd.gather(MOST_WAITING)
+    outcomes = await asyncio.gather(*crowd.waiting, return_exceptions=True)
+    assert {TemporarilyUnavailable} == {type(outcome) for outcome in outcomes}
+    assert store.hgetall(TEN.key) == {"under_way": "10"}
+
+    monkeypatch.setattr(attempts_module, "PATIENCE_SECONDS", 30)
+    crowd.waiting.clear()
+    await crowd.gather(MOST_WAITING)
+    await parts.attempts.settle([TEN], passed=True)
+    await asyncio.gather(*crowd.waiting)
+    assert crowd.reserved == list(range(200))
+
+
+async def test_the_end_of_patience_forgets_no_reservation(
+    parts: Parts, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Broken off while Redis reserves, room would be taken for nobody."""
+    await parts.attempts.reserve([TEN])
+    monkeypatch.setattr(attempts_module, "PATIENCE_SECONDS", 0)
+    outcomes = await asyncio.gather(*(parts.attempts.reserve([TEN]) for _ in range(5)), return_exceptions=True)
+
+    assert {"under_way": str(1 + outcomes.count(None))} == store.hgetall(TEN.key)
