@@ -24,6 +24,7 @@ from typing import Final, TypeVar
 from argon2 import Type, extract_parameters
 from passlib.context import CryptContext
 from passlib.exc import PasswordSizeError, PasswordValueError
+from passlib.hash import argon2
 
 from service.protocol.errors import TemporarilyUnavailable
 
@@ -67,8 +68,14 @@ def is_password_hash(text: str) -> bool:
     """
     if _PHC_FORM.fullmatch(text) is None:
         return False
+    try:
+        argon2.from_string(text)
+    except ValueError:  # no pass, no lane, a salt that is too short
+        return False
     found = extract_parameters(text)
-    return found.memory_cost <= MOST_MEMORY_KIB and found.time_cost <= MOST_PASSES and found.parallelism <= MOST_LANES
+    if not 8 * found.parallelism <= found.memory_cost <= MOST_MEMORY_KIB:
+        return False
+    return found.time_cost <= MOST_PASSES and found.parallelism <= MOST_LANES
 
 
 def verify_password(password: str, password_hash: str) -> tuple[bool, str | None]:

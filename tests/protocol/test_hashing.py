@@ -24,6 +24,16 @@ from service.protocol.errors import TemporarilyUnavailable
 # argon2id with less memory and time than we ask for today; of "a password".
 WEAK_HASH = "$argon2id$v=19$m=1024,t=1,p=1$c29tZXNhbHRzb21lc2FsdA$zxuBYsjcgFUpWm1FhrlahZmdci/D7fyVnl+W0Oyn3OU"
 
+# As other systems hash: with more and with less than we ask for.
+SALT = "c29tZXNhbHRzb21lc2FsdA"
+STRONGER_HASH = f"$argon2id$v=19$m=65536,t=3,p=4${SALT}$whnqauyvEg0eBPjktY0aFVKd1cjkXw9ckwI3pKcpyx8"
+WEAKER_HASH = f"$argon2id$v=19$m=8192,t=1,p=1${SALT}$bk9WJIwezG+8sdKcfYvijCY1wBF7HmhBMG2FwN1lGi8"
+
+
+def costing(memory_kib: int, passes: int, lanes: int) -> str:
+    """A hash in the right form that asks for this much."""
+    return WEAKER_HASH.replace("m=8192,t=1,p=1", f"m={memory_kib},t={passes},p={lanes}")
+
 
 @pytest.mark.clause("6749-10.10-user-credentials-protected", "6819-5.1.4.1.3-no-clear-text")
 def test_a_password_is_hashed_with_argon2id_and_a_salt() -> None:
@@ -73,6 +83,16 @@ def test_every_refusal_takes_the_work_of_a_check() -> None:
         pytest.param(WEAK_HASH[:-1], False, False, id="a hash that lost its last character"),
         pytest.param(WEAK_HASH.rpartition("$")[0], False, False, id="a hash that lost its digest"),
         pytest.param(WEAK_HASH + "\n", False, False, id="a line end behind"),
+        pytest.param(costing(262_144, 16, 16), True, True, id="as costly as may be"),
+        pytest.param(costing(262_145, 1, 1), False, False, id="too much memory"),
+        pytest.param(costing(4_294_967_295, 1, 1), False, False, id="all the memory there is"),
+        pytest.param(costing(8_192, 17, 1), False, False, id="too many passes"),
+        pytest.param(costing(8_192, 1, 17), False, False, id="too many lanes"),
+        pytest.param(costing(8_192, 0, 1), False, False, id="no pass"),
+        pytest.param(costing(8_192, 1, 0), False, False, id="no lane"),
+        pytest.param(costing(0, 1, 1), False, False, id="no memory"),
+        pytest.param(costing(127, 1, 16), False, False, id="too little memory for its lanes"),
+        pytest.param(costing(8_192, 1, 1).replace(SALT, "c29tZXNh"), False, False, id="a salt that is too short"),
         pytest.param("$2b$12$" + "a" * 53, False, False, id="another scheme"),
         pytest.param("secret", False, False, id="no hash"),
         pytest.param("", False, False, id="nothing"),
@@ -89,6 +109,24 @@ def test_a_weaker_hash_is_replaced_once_its_password_was_right() -> None:
     assert new_hash is not None
     assert verify_password("a password", new_hash) == (True, None)
     assert verify_password("another", WEAK_HASH) == (False, None)
+
+
+@pytest.mark.clause("6819-5.1.4.1.3-no-clear-text")
+@pytest.mark.parametrize(
+    ("imported", "is_replaced"),
+    [
+        pytest.param(WEAKER_HASH, True, id="weaker: less memory and one pass"),
+        pytest.param(STRONGER_HASH, False, id="stronger: more memory, passes and lanes"),
+    ],
+)
+def test_of_imported_hashes_only_weaker_ones_are_replaced(imported: str, is_replaced: bool) -> None:
+    right, new_hash = verify_password("a password", imported)
+
+    assert right
+    assert (new_hash is not None) is is_replaced
+    assert verify_password("a password ", imported) == (False, None)
+    assert is_password_hash(imported)
+    assert new_hash is None or new_hash.startswith("$argon2id$v=19$m=19456,t=2,p=1$")
 
 
 class Gate:
