@@ -39,6 +39,7 @@ class MainRealm:
             raise InvalidGrant("user_disabled")
         if new_hash is not None:
             with suppress(StoreUnavailable):
-                upgraded = msgspec.structs.replace(user, password_hash=new_hash, upgraded_from=user.password_hash)
+                upgraded_from = user.upgraded_from or user.password_hash
+                upgraded = msgspec.structs.replace(user, password_hash=new_hash, upgraded_from=upgraded_from)
                 await self._registry.replace_password_hash(upgraded)
         return user

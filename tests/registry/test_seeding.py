@@ -10,11 +10,14 @@ from service.app import Parts
 from service.hashing import verify_password
 from service.protocol.client import Client
 from service.protocol.user import User, identify_user
+from service.realms.main import MainRealm
 from service.registry.seed import BadSeed, parse_seed
 from service.registry.seeding import Seeding
 from tests.cast import ALICE
 from tests.conftest import MakeSettings
-from tests.registry.seeds import PASSWORD_HASH, SECRET_HASH, SeedText, make_seeding
+from tests.protocol.test_hashing import WEAK_HASH, WEAKER_HASH
+from tests.registry.seeds import OTHER_HASH, PASSWORD_HASH, SECRET_HASH, SeedText, make_seeding
+from tests.store.sessions import Sessions
 
 IDENTITY = identify_user("main", ALICE.username)
 USER_KEY = f"user:{{{IDENTITY.shard}}}:{IDENTITY.subject}"
@@ -92,7 +95,7 @@ async def test_what_was_changed_elsewhere_survives_a_restart(parts: Parts, seedi
     await seeding.apply(SeedText().seed)
     await parts.registry.put_users([msgspec.structs.replace(await find_alice(parts), disabled=True)])
     rotated = msgspec.structs.replace(await find_client(parts, "web-shop"), client_secret_hash="sha256:" + "x" * 43)
-    await parts.registry.put_client(rotated, old_origins=(), new_origins=(), owes_sweep=False)
+    await parts.registry.put_client(rotated, old_origins=(), new_origins=(), loss=None)
     await seeding.apply(SeedText().seed)
     await seeding.apply(SeedText().but(redirect_uri="https://phone.example/y").seed)
 
@@ -154,6 +157,51 @@ async def test_an_entry_that_changed_elsewhere_in_it_keeps_the_hash_of_its_passw
     await seeding.apply(parse_seed((text % "Two").encode()))
 
     assert before.password_hash == (await find_alice(parts)).password_hash
+
+
+async def log_in(parts: Parts) -> None:
+    await MainRealm(parts.registry, parts.passwords).log_in(ALICE.username, "a password")
+
+
+@pytest.mark.clause("decided-seed-ends-sessions", "6819-5.1.4.1.3-no-clear-text")
+async def test_a_hash_that_a_login_made_stronger_outlives_an_edit_of_the_rest(
+    sessions: Sessions, seeding: Seeding
+) -> None:
+    parts, imported = sessions.parts, SeedText(password_hash=WEAKER_HASH)
+    await seeding.apply(imported.seed)
+    await log_in(parts)
+    session, stronger = await sessions.start(), (await find_alice(parts)).password_hash
+    assert stronger is not None
+    assert stronger != WEAKER_HASH
+    for name in ("Another", "Yet another"):
+        await seeding.apply(imported.but(name=name).seed)
+        alice = await find_alice(parts)
+
+        assert (alice.name, alice.password_hash, alice.upgraded_from) == (name, stronger, WEAKER_HASH)
+        assert sessions.live(session) == [True]
+    await log_in(parts)
+
+    await seeding.apply(imported.but(password_hash=OTHER_HASH).seed)
+    assert (await find_alice(parts)).password_hash == OTHER_HASH
+    assert sessions.live(session) == [False]
+
+
+@pytest.mark.clause("decided-seed-ends-sessions")
+async def test_a_hash_that_became_stronger_twice_still_is_the_one_of_the_file(
+    sessions: Sessions, seeding: Seeding
+) -> None:
+    """As where today's parameters were raised between two logins."""
+    parts, imported = sessions.parts, SeedText(password_hash=WEAK_HASH)
+    await seeding.apply(imported.seed)
+    alice = await find_alice(parts)
+    upgraded = msgspec.structs.replace(alice, password_hash=WEAKER_HASH, upgraded_from=WEAK_HASH)
+    await parts.registry.replace_password_hash(upgraded)
+    await log_in(parts)
+    session = await sessions.start()
+    await seeding.apply(imported.but(name="Another").seed)
+
+    assert sessions.live(session) == [True]
+    assert (await find_alice(parts)).password_hash not in (WEAK_HASH, WEAKER_HASH)
 
 
 @pytest.mark.clause("decided-seed-all-mistakes-at-once")
