@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from service.protocol.client import Client, check_grant_type, check_scope, may_keep_session, narrows
+from service.protocol.client import Client, Loss, check_grant_type, check_scope, find_loss, may_keep_session
 from service.protocol.errors import InvalidScope, UnauthorizedClient
 from service.protocol.scope import parse_scope
 
@@ -42,41 +42,58 @@ def test_a_client_without_a_scope_may_ask_for_nothing() -> None:
         check_scope(Client(client_id="gateway"), parse_scope("realm:main"))
 
 
+WITHOUT_REFRESH = msgspec.structs.replace(SHOP, grant_types=("password",))
+
+
+@pytest.mark.clause("decided-seed-ends-sessions")
 @pytest.mark.parametrize(
-    ("client", "grant_type", "scope", "kept"),
+    ("client", "loss", "grant_type", "scope", "kept"),
     [
-        pytest.param(SHOP, "password", "realm:main role:enduser", True, id="nothing it rests on is gone"),
-        pytest.param(None, "password", "realm:main role:enduser", False, id="no client"),
-        pytest.param(SHOP, "authorization_code", "realm:main role:enduser", False, id="no longer its grant"),
-        pytest.param(SHOP, "password", "realm:main role:admin", False, id="no longer its scope"),
+        pytest.param(SHOP, "grant_or_scope", "password", "realm:main role:enduser", True, id="all it rests on is left"),
+        pytest.param(None, "grant_or_scope", "password", "realm:main role:enduser", False, id="no client"),
+        pytest.param(SHOP, "grant_or_scope", "authorization_code", "realm:main", False, id="no longer its grant"),
+        pytest.param(SHOP, "grant_or_scope", "password", "realm:main role:admin", False, id="no longer its scope"),
+        pytest.param(SHOP, "refresh", "password", "realm:main role:enduser", False, id="the right to refresh was lost"),
         pytest.param(
-            msgspec.structs.replace(SHOP, grant_types=("password",)),
-            "password",
-            "realm:main role:enduser",
-            False,
-            id="no longer the right to refresh",
+            WITHOUT_REFRESH, "grant_or_scope", "password", "realm:main role:enduser", True, id="it never could refresh"
+        ),
+        pytest.param(
+            WITHOUT_REFRESH, "refresh", "password", "realm:main role:enduser", False, id="it could refresh before"
         ),
     ],
 )
 def test_a_session_rests_on_client_grant_and_scope(
-    client: Client | None, grant_type: str, scope: str, kept: bool
+    client: Client | None, loss: Loss, grant_type: str, scope: str, kept: bool
 ) -> None:
-    assert may_keep_session(client, grant_type, parse_scope(scope)) is kept
+    assert may_keep_session(client, loss, grant_type, parse_scope(scope)) is kept
 
 
+@pytest.mark.clause("decided-seed-ends-sessions")
 @pytest.mark.parametrize(
-    ("grant_types", "scope", "is_narrower"),
+    ("old", "grant_types", "scope", "loss"),
     [
-        pytest.param(SHOP.grant_types, SHOP.scope, False, id="the same"),
-        pytest.param((*SHOP.grant_types, "authorization_code"), f"{SHOP.scope} role:admin", False, id="more of both"),
-        pytest.param(("password",), SHOP.scope, True, id="a grant less"),
-        pytest.param(SHOP.grant_types, "realm:main role:enduser", True, id="a role less"),
-        pytest.param(SHOP.grant_types, "realm:main role:enduser role:admin", True, id="one role for another"),
+        pytest.param(SHOP, SHOP.grant_types, SHOP.scope, None, id="the same"),
+        pytest.param(
+            SHOP, (*SHOP.grant_types, "authorization_code"), f"{SHOP.scope} role:admin", None, id="more of both"
+        ),
+        pytest.param(SHOP, ("refresh_token", "password"), "role:partner realm:main role:enduser", None, id="reordered"),
+        pytest.param(SHOP, ("refresh_token",), SHOP.scope, "grant_or_scope", id="a grant less"),
+        pytest.param(SHOP, SHOP.grant_types, "realm:main role:enduser", "grant_or_scope", id="a role less"),
+        pytest.param(SHOP, SHOP.grant_types, "", "grant_or_scope", id="no scope any more"),
+        pytest.param(
+            SHOP, SHOP.grant_types, "realm:main role:enduser role:admin", "grant_or_scope", id="one role for another"
+        ),
+        pytest.param(SHOP, ("password",), SHOP.scope, "refresh", id="the right to refresh"),
+        pytest.param(SHOP, (), "", "refresh", id="everything: the right to refresh covers the rest"),
+        pytest.param(WITHOUT_REFRESH, SHOP.grant_types, SHOP.scope, None, id="a right to refresh that is new"),
+        pytest.param(
+            WITHOUT_REFRESH, ("password",), "realm:main", "grant_or_scope", id="it never could refresh: only its roles"
+        ),
     ],
 )
-def test_a_change_narrows_where_it_takes_something_away(
-    grant_types: tuple[str, ...], scope: str, is_narrower: bool
+def test_what_a_change_takes_away_is_a_loss(
+    old: Client, grant_types: tuple[str, ...], scope: str, loss: Loss | None
 ) -> None:
-    changed = msgspec.structs.replace(SHOP, grant_types=grant_types, scope=scope)
+    changed = msgspec.structs.replace(old, grant_types=grant_types, scope=scope)
 
-    assert narrows(SHOP, changed) is is_narrower
+    assert find_loss(old, changed) == loss

@@ -103,7 +103,48 @@ def test_the_client_id_in_the_body_may_be_that_of_either_reading() -> None:
     for client_id in ("a b", "a+b"):
         readings = parse_client_credentials([header("a+b:s")], {"client_id": client_id})
 
-        assert [reading.client_id for reading in readings] == ["a b", "a+b"]
+        assert [reading.client_id for reading in readings] == [client_id]
+
+
+@pytest.mark.clause("decided-basic-with-same-client-id", "decided-basic-and-body-differ")
+def test_a_client_id_in_the_body_leaves_every_reading_of_the_secret() -> None:
+    readings = parse_client_credentials([header("shop:a+b")], {"client_id": "shop"})
+
+    assert readings == (ClientCredentials("shop", "a b"), ClientCredentials("shop", "a+b"))
+
+
+LONGEST, TOO_LONG = "i" * 255, "i" * 256
+
+
+@pytest.mark.clause("6749-a.1-client-id-characters", "6749-a.2-client-secret-characters")
+@pytest.mark.parametrize(
+    ("authorization", "form"),
+    [
+        pytest.param([], {"client_id": TOO_LONG}, id="in the body"),
+        pytest.param([], {"client_id": TOO_LONG, "client_secret": "s"}, id="in the body, with a secret"),
+        pytest.param([header(f"{TOO_LONG}:s")], {}, id="in a header"),
+        pytest.param([header(f"{TOO_LONG}:")], {}, id="in a header, without a secret"),
+        pytest.param([], {"client_id": "shop", "client_secret": "sécret"}, id="a secret in the body that is not ASCII"),
+        pytest.param([], {"client_id": "shop", "client_secret": "s\x7f"}, id="a secret with a control character"),
+        pytest.param([], {"client_id": "shop", "client_secret": "s\x00"}, id="a secret with a zero byte"),
+        pytest.param([], {"client_id": "sh\x1fop"}, id="a client_id with a control character"),
+    ],
+)
+def test_names_that_are_too_long_and_secrets_of_other_characters_never_authenticate(
+    authorization: list[str], form: dict[str, str]
+) -> None:
+    with pytest.raises(InvalidClient) as caught:
+        parse_client_credentials(authorization, form)
+
+    assert caught.value.reason == "client_unknown"
+
+
+@pytest.mark.clause("6749-a.1-client-id-characters")
+def test_the_longest_client_id_is_read_in_each_of_its_readings() -> None:
+    """Counted after decoding: an escaped one may be longer as it is sent."""
+    assert parse_client_credentials([], {"client_id": LONGEST}) == (ClientCredentials(LONGEST, None),)
+    assert parse_basic(header(f"{LONGEST}:s")) == (ClientCredentials(LONGEST, "s"),)
+    assert parse_basic(header(f"%69{LONGEST[1:]}:s")) == (ClientCredentials(LONGEST, "s"),)
 
 
 @pytest.mark.clause("decided-public-client-with-secret", "6749-2.2-identifier-alone-is-no-proof")

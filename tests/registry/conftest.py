@@ -17,8 +17,8 @@ from tests.store.sessions import Sessions
 
 @pytest.fixture(autouse=True)
 def no_worker_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sweep waits until no worker trusts the old registration any more; here there is no worker to wait for."""
-    monkeypatch.setattr(seeding_module, "TRUSTED_SECONDS", 0)
+    """A sweep waits until no request under the old registration is under way; here there is none to wait for."""
+    monkeypatch.setattr(seeding_module, "SWEEP_PAUSE_SECONDS", 0)
 
 
 @pytest.fixture

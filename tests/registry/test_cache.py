@@ -46,7 +46,7 @@ async def test_a_changed_record_is_seen_after_half_a_second(parts: Parts, time: 
     cache = RegistryCache(parts.registry.find_client)
     for name in ("One", "Two"):
         client = Client(client_id="app", client_name=name)
-        await parts.registry.put_client(client, old_origins=(), new_origins=(), owes_sweep=False)
+        await parts.registry.put_client(client, old_origins=(), new_origins=(), loss=None)
         time.now += 0.51
         assert await cache.find("app") == client
 

@@ -1,13 +1,17 @@
 """A load that breaks off anywhere is finished by the next start, and what had to end has ended then."""
 
+from collections.abc import AsyncIterator
+
 import msgspec
 import pytest
 import redis
 
 from service.app import Parts
 from service.protocol.user import identify_user
+from service.registry.seed import parse_seed
 from service.registry.seeding import Seeding
-from service.store.connection import StoreUnavailable
+from service.store.connection import StoreConnection, StoreUnavailable
+from service.store.redis_url import parse_redis_url
 from tests.cast import ALICE
 from tests.conftest import MakeSettings
 from tests.registry.seeds import OTHER_HASH, SeedText, make_seeding
@@ -117,3 +121,77 @@ async def test_a_load_that_broke_off_overrules_no_change_from_elsewhere(
 
     assert after is not None
     assert after.disabled
+
+
+@pytest.mark.clause("decided-seed-interrupted", "decided-seed-ends-sessions", "decided-user-change-ends-tokens")
+async def test_sessions_of_a_changed_user_end_even_where_the_next_file_no_longer_has_the_user(
+    sessions: Sessions, seeding: Seeding, make_settings: MakeSettings
+) -> None:
+    """Wherever it broke off: once the record changed, whatever file comes next ends what had to end."""
+    cut_short = 0
+    for calls in CALLS:
+        sessions.store.flushall()
+        await seeding.apply(FIRST.seed)
+        before, alice = await sessions.find_user(), await sessions.start(ALICE, "web-shop")
+        await break_off(make_settings, SECOND, calls)
+        is_changed = (await sessions.find_user()).revision != before.revision
+        cut_short += is_changed and any(sessions.live(alice))
+        await seeding.apply(parse_seed(b"{}"))
+
+        assert not (is_changed and any(sessions.live(alice))), calls
+        assert not (is_changed and sessions.record(alice)), calls
+        assert not sessions.store.exists("owed_revocations:{registry}"), calls
+
+    assert cut_short
+
+
+@pytest.mark.clause("decided-seed-interrupted", "decided-seed-ends-sessions")
+async def test_sessions_of_a_narrowed_client_end_even_where_the_next_file_no_longer_has_the_client(
+    sessions: Sessions, seeding: Seeding, make_settings: MakeSettings
+) -> None:
+    """Whatever of it was lost: here the right to refresh, which the next record cannot tell."""
+    narrowed = FIRST.but(grants="password, authorization_code")
+    cut_short = 0
+    for calls in CALLS:
+        sessions.store.flushall()
+        await seeding.apply(FIRST.seed)
+        alice = await sessions.start()
+        await break_off(make_settings, narrowed, calls)
+        client = await sessions.parts.registry.find_client("phone-app")
+        is_changed = client is not None and "refresh_token" not in client.grant_types
+        cut_short += is_changed and any(sessions.live(alice))
+        await seeding.apply(parse_seed(b"{}"))
+
+        assert is_changed is not any(sessions.live(alice)), calls
+        assert not sessions.store.exists("owed_sweeps:{registry}"), calls
+
+    assert cut_short
+
+
+class StealingConnection(StoreConnection):
+    """Another process takes the lock of the registry just before a sweep looks at the sessions."""
+
+    async def scan(self, pattern: str) -> AsyncIterator[list[str]]:
+        await self.write("SET", "lock:{registry}", "another", "PX", 60_000)
+        async for batch in super().scan(pattern):
+            yield batch
+
+
+@pytest.mark.clause("decided-seed-one-worker-applies", "decided-seed-interrupted")
+async def test_whoever_lost_the_lock_in_a_sweep_stops_and_the_sweep_stays_owed(
+    sessions: Sessions, seeding: Seeding, make_settings: MakeSettings
+) -> None:
+    await seeding.apply(FIRST.seed)
+    alice = await sessions.start()
+    url = make_settings().redis_url
+    assert url is not None
+    connection = StealingConnection(parse_redis_url(url))
+    with pytest.raises(StoreUnavailable):
+        await make_seeding(connection).apply(FIRST.but(grants="password").seed)
+    await connection.close()
+
+    assert sessions.store.get("lock:{registry}") == "another"
+    assert sessions.store.hgetall("owed_sweeps:{registry}") == {"phone-app": "refresh"}
+    sessions.store.delete("lock:{registry}")
+    await seeding.apply(FIRST.but(grants="password").seed)
+    assert sessions.live(alice) == [False]

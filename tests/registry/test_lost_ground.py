@@ -1,8 +1,13 @@
 """What an edited entry takes away ends the sessions that rested on it, and no others."""
 
+import asyncio
+
 import pytest
 
-from service.registry.seeding import Seeding
+from service.registry import seeding as seeding_module
+from service.registry.cache import TRUSTED_SECONDS
+from service.registry.seeding import SWEEP_PAUSE_SECONDS, Seeding
+from service.store.connection import DEADLINE_SECONDS
 from tests.cast import ALICE, BOB
 from tests.registry.seeds import OTHER_HASH, SeedText
 from tests.store.sessions import ENDUSER, Session, Sessions
@@ -77,6 +82,52 @@ async def test_exactly_the_sessions_that_rested_on_it_end(
 
     assert cast.ended == ended
     assert cast.live == set(cast.by_name) - ended
+
+
+async def test_a_client_that_never_could_refresh_keeps_what_the_rest_of_it_covers(
+    sessions: Sessions, seeding: Seeding
+) -> None:
+    before = SeedText(grants="password, authorization_code")
+    await seeding.apply(before.seed)
+    cast = Cast(sessions)
+    await cast.start()
+    await seeding.apply(before.but(scope="realm:main role:enduser").seed)
+
+    assert cast.ended == {"alice, phone, organisation"}
+    assert cast.live == set(cast.by_name) - cast.ended
+
+
+async def test_an_interrupted_loss_of_the_refresh_is_not_forgotten_over_a_smaller_one(
+    sessions: Sessions, seeding: Seeding
+) -> None:
+    """As where the change that came first broke off before its sweep."""
+    await seeding.apply(SeedText().seed)
+    cast = Cast(sessions)
+    await cast.start()
+    sessions.store.hset("owed_sweeps:{registry}", "phone-app", "refresh")
+    await seeding.apply(SeedText().but(scope="realm:main role:enduser").seed)
+
+    assert cast.ended == ON_PHONE
+
+
+def test_a_sweep_waits_longer_than_a_request_can_rest_on_the_old_registration() -> None:
+    assert SWEEP_PAUSE_SECONDS > TRUSTED_SECONDS + DEADLINE_SECONDS
+
+
+async def test_a_login_that_was_under_way_while_the_client_was_narrowed_ends_as_well(
+    sessions: Sessions, seeding: Seeding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that still remembers the old registration gives out tokens until the sweep begins."""
+    monkeypatch.setattr(seeding_module, "SWEEP_PAUSE_SECONDS", 2)
+    await seeding.apply(SeedText().seed)
+    applying = asyncio.create_task(seeding.apply(SeedText().but(scope=ENDUSER).seed))
+    while not sessions.store.exists("owed_sweeps:{registry}"):
+        await asyncio.wait([applying], timeout=0.01)
+    late = await sessions.start(scope=ORGANISATION)
+    assert not applying.done()
+    await applying
+
+    assert sessions.live(late) == [False]
 
 
 @pytest.mark.parametrize("changes", [{"scope": ORGANISATION}, {"grants": "password, refresh_token"}], ids=str)

@@ -105,6 +105,8 @@ def test_an_alias_of_itself_is_a_mistake_and_no_crash(text: str) -> None:
         (f"{CLIENT}scope: ''\n    scope: ''", "clients[0].scope: this key stands twice"),
         ("users: []\nclients: []\nusers: []", "users: this key stands twice"),
         (f"{REALM}issuer: https://a.example\n  cep: {{client_id: b}}", "realms.cep: this key stands twice"),
+        ("clients:\n- client_id: a\n  client_id: b", "clients[0].client_id: this key stands twice in its mapping"),
+        ("clients:\n- client_id: a\n- {client_id: b, scope: '', scope: x}", "clients[1].scope: this key stands twice"),
     ],
 )
 def test_unknown_and_repeated_keys_are_mistakes(text: str, expected: str) -> None:
@@ -128,6 +130,14 @@ def test_unknown_and_repeated_keys_are_mistakes(text: str, expected: str) -> Non
         (f"{CLIENT}introspect: some", "clients[0].introspect: expected one of true, false, all"),
         (f"{USER}password: 2024", "users[0].password: expected text"),
         (f"{USER}password: 2024-01-01", "users[0].password: expected text"),
+        (f"{CLIENT}client_name: [x]", "clients[0].client_name: expected text, got a list"),
+        (f"{CLIENT}client_name: {{x: y}}", "clients[0].client_name: expected text, got a mapping"),
+        (f"{CLIENT}client_name: 5", "clients[0].client_name: expected text, got a number"),
+        (f"{CLIENT}client_name: 5.5", "clients[0].client_name: expected text, got a number"),
+        (f"{CLIENT}client_name: true", "clients[0].client_name: expected text, got true or false"),
+        (f"{CLIENT}client_name: null", "clients[0].client_name: expected text, got nothing"),
+        (f"{CLIENT}grant_types: {{x: y}}", "clients[0].grant_types: expected a list, got a mapping"),
+        (f"{CLIENT}require_pkce: 1", "clients[0].require_pkce: expected true or false, got a number"),
     ],
 )
 def test_wrong_types_are_told_with_their_place(text: str, expected: str) -> None:
@@ -164,6 +174,48 @@ users:
         "clients[1].redirect_uris[1]",
         "users[0].password",
         "users[1].username",
+    }
+
+
+@pytest.mark.clause("decided-seed-all-mistakes-at-once")
+def test_a_wrong_type_hides_no_other_mistake_of_its_entry() -> None:
+    text = """
+realms:
+  cep: {client_id: 5, issuer: "http://a.example", default_roles: king}
+clients:
+  - client_id: [app]
+    client_name: 5
+    require_pkce: maybe
+    client_secret: "pässword"
+    grant_types: [implicit, 5]
+    redirect_uris: [5, /relative]
+    scope: role:king
+    introspect: some
+users:
+  - username: 5
+    password: ""
+    roles: [5, king]
+    realm: elsewhere
+"""
+    assert {mistake.partition(": ")[0] for mistake in mistakes(text)} == {
+        "realms.cep.client_id",
+        "realms.cep.issuer",
+        "realms.cep.default_roles",
+        "clients[0].client_id",
+        "clients[0].client_name",
+        "clients[0].require_pkce",
+        "clients[0].client_secret",
+        "clients[0].grant_types[0]",
+        "clients[0].grant_types[1]",
+        "clients[0].redirect_uris[0]",
+        "clients[0].redirect_uris[1]",
+        "clients[0].scope",
+        "clients[0].introspect",
+        "users[0].username",
+        "users[0].password",
+        "users[0].roles[0]",
+        "users[0].roles[1]",
+        "users[0].realm",
     }
 
 

@@ -8,16 +8,16 @@ from service.store.revocations import Revocations
 from service.store.scripts import load_script
 from tests.cast import ALICE
 from tests.conftest import Clock
-from tests.store.sessions import Sessions
+from tests.store.sessions import Session, Sessions
 
 IDENTITY = identify_user("main", ALICE.username)
 MARK, INDEX, REVOKED = (key(IDENTITY.shard, IDENTITY.subject) for key in (mark_key, index_key, revoked_key))
 
 
-async def mark(sessions: Sessions) -> str:
+async def mark(sessions: Sessions, kept: Session | None = None) -> str:
     """The script alone, as a revokeAll that breaks off after it."""
     connection = sessions.parts.connection
-    arguments = [60_000, connection.clock_offset_ms()]
+    arguments: list[str | int] = [kept.member if kept else "", 60_000, connection.clock_offset_ms()]
     return str((await connection.run(load_script("mark_revoked"), [MARK, INDEX, REVOKED], arguments))[0])
 
 
@@ -115,3 +115,55 @@ async def test_the_next_revoke_all_finishes_the_interrupted_one(sessions: Sessio
 
     assert (sessions.live(earlier), sessions.live(between)) == ([False], [False])
     assert not sessions.store.exists(INDEX, REVOKED)
+
+
+def set_aside(sessions: Sessions) -> set[str]:
+    return {str(member) for member in sessions.store.zrange(REVOKED, 0, -1)}
+
+
+@pytest.mark.clause("decided-revoke-all-presented-token-last")
+async def test_the_kept_member_is_no_remainder_and_moves_along(sessions: Sessions) -> None:
+    """As after a revokeAll that broke off before its last step."""
+    kept = await sessions.start()
+    await mark(sessions, kept)
+    between = await sessions.start()
+
+    assert await mark(sessions, kept) == "marked"
+    assert set_aside(sessions) == {kept.member, between.member}
+    assert not sessions.store.exists(INDEX)
+    assert sessions.live(kept) == [True]
+
+
+@pytest.mark.clause("decided-revoke-all-presented-token-last")
+async def test_the_kept_member_stays_where_it_is_while_there_is_a_remainder(sessions: Sessions) -> None:
+    kept, earlier = await sessions.start(), await sessions.start()
+    await mark(sessions, kept)
+    between = await sessions.start()
+
+    assert await mark(sessions, kept) == "resumed"
+    assert set_aside(sessions) == {kept.member, earlier.member}
+    assert {between.member} == set(sessions.index(between))
+
+
+async def test_one_kept_by_another_call_is_a_remainder_like_any_other(sessions: Sessions) -> None:
+    kept_before = await sessions.start()
+    await mark(sessions, kept_before)
+    asks_now = await sessions.start()
+
+    assert await mark(sessions, asks_now) == "resumed"
+    assert set_aside(sessions) == {kept_before.member}
+    assert {asks_now.member} == set(sessions.index(asks_now))
+
+
+@pytest.mark.clause("decided-i6-everything-expires")
+@pytest.mark.parametrize("logs_in_again", [False, True])
+async def test_a_kept_member_that_moves_along_still_expires(sessions: Sessions, logs_in_again: bool) -> None:
+    kept = await sessions.start()
+    await mark(sessions, kept)
+    if logs_in_again:
+        await sessions.start()
+
+    assert await mark(sessions, kept) == "marked"
+    assert sessions.pttl(REVOKED) > sessions.pttl(kept.key)
+    assert sessions.pttl(MARK) > sessions.pttl(kept.key)
+    assert not sessions.store.exists(INDEX)

@@ -2,21 +2,24 @@
 
 from collections.abc import Sequence
 
+import pytest
+import redis
+
 from service.app import Parts
-from service.protocol.client import Client
+from service.protocol.client import Client, Loss
 
 CLIENT = Client(client_id="app", client_name="Ä", redirect_uris=("https://a.example/x",), grant_types=("password",))
 
 
 async def put(
-    parts: Parts, old: Sequence[str] = (), new: Sequence[str] = (), *, client_id: str = "app", owes: bool = False
+    parts: Parts, old: Sequence[str] = (), new: Sequence[str] = (), *, client_id: str = "app", loss: Loss | None = None
 ) -> None:
     client = Client(client_id=client_id)
-    await parts.registry.put_client(client, old_origins=old, new_origins=new, owes_sweep=owes)
+    await parts.registry.put_client(client, old_origins=old, new_origins=new, loss=loss)
 
 
 async def test_the_record_is_read_as_it_was_written(parts: Parts) -> None:
-    await parts.registry.put_client(CLIENT, old_origins=(), new_origins=(), owes_sweep=False)
+    await parts.registry.put_client(CLIENT, old_origins=(), new_origins=(), loss=None)
 
     assert await parts.registry.find_client("app") == CLIENT
     assert await parts.registry.find_client("App") is None
@@ -41,11 +44,31 @@ async def test_an_origin_stays_while_another_client_has_it(parts: Parts) -> None
     assert not await parts.registry.is_origin("https://a.example")
 
 
-async def test_a_sweep_is_owed_until_it_is_settled(parts: Parts) -> None:
-    await put(parts, owes=True)
-    await put(parts, owes=True, client_id="other")
+async def test_a_sweep_is_owed_until_it_is_settled(parts: Parts, store: redis.Redis) -> None:
+    await put(parts, loss="grant_or_scope")
+    await put(parts, loss="refresh", client_id="other")
     await put(parts)
 
-    assert await parts.registry.find_owed_sweeps() == ["app", "other"]
+    assert await parts.registry.find_owed_sweeps() == {"app": "grant_or_scope", "other": "refresh"}
     await parts.registry.settle_sweeps(["app"])
-    assert await parts.registry.find_owed_sweeps() == ["other"]
+    assert await parts.registry.find_owed_sweeps() == {"other": "refresh"}
+    await parts.registry.settle_sweeps(["other"])
+    assert not store.exists("owed_sweeps:{registry}")
+
+
+@pytest.mark.parametrize(
+    ("losses", "owed"),
+    [
+        pytest.param(("refresh", "grant_or_scope"), "refresh", id="the greater loss came first, and stays"),
+        pytest.param(("grant_or_scope", "refresh"), "refresh", id="the greater loss came last, and counts"),
+        pytest.param(("refresh", None), "refresh", id="a change that takes nothing settles nothing"),
+        pytest.param(("grant_or_scope", "grant_or_scope"), "grant_or_scope", id="the same twice"),
+    ],
+)
+async def test_of_several_losses_that_are_owed_the_greatest_counts(
+    parts: Parts, losses: Sequence[Loss | None], owed: Loss
+) -> None:
+    for loss in losses:
+        await put(parts, loss=loss)
+
+    assert await parts.registry.find_owed_sweeps() == {"app": owed}

@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+import redis
 
 from service.app import Parts
 from service.protocol.user import User, identify_user
@@ -40,13 +41,25 @@ async def test_every_write_of_a_user_is_a_new_revision(parts: Parts) -> None:
     assert len(revisions) == 3
 
 
-async def test_an_owed_revocation_is_noted_with_the_change_and_survives_the_next(parts: Parts) -> None:
-    await parts.registry.put_users([CAROL], owing=[CAROL])
+async def test_an_owed_revocation_is_kept_until_it_is_settled(parts: Parts, store: redis.Redis) -> None:
+    """Also over a change of the record, and where there is no record any more."""
+    alice = identify_user("main", ALICE.username)
+    await parts.registry.note_owed_revocations([CAROL.identity, alice])
+    await parts.registry.note_owed_revocations([CAROL.identity])
     await parts.registry.put_users([CAROL])
 
-    assert await parts.registry.find_owing([CAROL.identity, identify_user("main", ALICE.username)]) == [True, False]
-    await parts.registry.settle_revocation(CAROL.identity)
-    assert await parts.registry.find_owing([CAROL.identity]) == [False]
+    owed = {(CAROL.identity.shard, CAROL.identity.subject), (alice.shard, alice.subject)}
+    assert set(await parts.registry.find_owed_revocations()) == owed
+    await parts.registry.settle_revocation(CAROL.identity.shard, CAROL.identity.subject)
+    assert await parts.registry.find_owed_revocations() == [(alice.shard, alice.subject)]
+    await parts.registry.settle_revocation(alice.shard, alice.subject)
+    assert not store.exists("owed_revocations:{registry}")
+
+
+async def test_nobody_who_owes_anything_is_no_fault(parts: Parts) -> None:
+    await parts.registry.note_owed_revocations([])
+
+    assert await parts.registry.find_owed_revocations() == []
 
 
 async def test_what_is_not_there_is_none(parts: Parts) -> None:
@@ -54,7 +67,8 @@ async def test_what_is_not_there_is_none(parts: Parts) -> None:
     assert await parts.registry.find_client("nobody") is None
     assert await parts.registry.find_realm("cep") is None
     assert await parts.registry.find_seed("nothing") is None
-    assert await parts.registry.find_owed_sweeps() == []
+    assert await parts.registry.find_owed_sweeps() == {}
+    assert await parts.registry.find_owed_revocations() == []
     assert await parts.registry.find_users([]) == []
 
 
