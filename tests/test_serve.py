@@ -5,6 +5,7 @@ import http.client
 import itertools
 import json
 import os
+import re
 import shlex
 import signal
 import socket
@@ -197,6 +198,24 @@ def test_logs_are_json_lines_where_there_is_no_terminal(start_ready: Start) -> N
     assert "Application startup complete." in events
 
 
+def read_events(service: Service, name: str) -> list[dict[str, Any]]:
+    """The whole lines of the log with this event; what is being written is no line yet."""
+    whole, _, _ = service.log.read_text().rpartition("\n")
+    events = [json.loads(line) for line in whole.splitlines()]
+    return [event for event in events if event["event"] == name]
+
+
+def test_a_client_that_goes_away_amid_its_request_is_a_line_in_the_log_and_no_failure(start_ready: Start) -> None:
+    service = start_ready()
+    send_half_a_request(service.address).close()
+    eventually(lambda: any(event["method"] == "POST" for event in read_events(service, "request")))
+    service.end()
+    (event,) = (event for event in read_events(service, "request") if event["method"] == "POST")
+    assert (event["status"], event["reason"], event["path"]) == (400, "client_gone", "/oauth2/v1/token")
+    assert "Traceback" not in service.log.read_text()
+    assert '"exception"' not in service.log.read_text()
+
+
 # Refusals: one line each, and nothing is started
 
 
@@ -353,13 +372,43 @@ def test_the_store_is_started_again_when_it_dies(start_ready: Start) -> None:
     eventually(lambda: service.get("/readyz") == 200)
 
 
+def find_workers(service: Service) -> list[int]:
+    """The process ids of all that were ever started, in the order of their start."""
+    return [int(pid) for pid in re.findall(r"Started server process \[(\d+)\]", service.log.read_text())]
+
+
 def test_a_worker_that_died_is_replaced(start_ready: Start) -> None:
     service = start_ready("--workers", "2")
-    lines = [json.loads(line)["event"] for line in service.log.read_text().splitlines()]
-    pids = [line for line in lines if line.startswith("Started server process")]
-    os.kill(int(pids[0].partition("[")[2].rstrip("]")), signal.SIGKILL)
-    eventually(lambda: service.log.read_text().count("Started server process") == 3)
+    os.kill(find_workers(service)[0], signal.SIGKILL)
+    eventually(lambda: len(find_workers(service)) == 3)
     assert service.get("/readyz") == 200
+
+
+SEED = "clients:\n  - client_id: shop\n    client_name: Shop\n"
+
+
+@pytest.mark.clause("decided-readyz", "decided-healthz")
+def test_a_worker_that_is_replaced_while_the_seed_file_is_broken_does_not_end_the_service(
+    start_ready: Start, tmp_path: Path
+) -> None:
+    seed = tmp_path / "seed.yaml"
+    seed.write_text(SEED)
+    service = start_ready(WEB_CONCURRENCY="2", TOKEN_SERVICE_SEED_FILE=str(seed))
+    eventually(lambda: service.log.read_text().count("the seed file is in force") == 2)
+
+    seed.write_text("clients:\n  - client_idd: shop\n")
+    os.kill(find_workers(service)[0], signal.SIGKILL)
+    eventually(lambda: len(find_workers(service)) == 3)
+    eventually(lambda: "the seed file is not applied yet" in service.log.read_text())
+    eventually(lambda: service.get("/readyz") == 503)
+    eventually(lambda: service.get("/readyz") == 200)
+    assert [service.get("/healthz") for _ in range(50)] == [200] * 50
+
+    seed.write_text(SEED)
+    eventually(lambda: service.log.read_text().count("the seed file is in force") == 3)
+    assert [service.get("/readyz") for _ in range(50)] == [200] * 50
+    assert service.process.poll() is None
+    assert len(find_workers(service)) == 3
 
 
 def test_workers_that_cannot_start_are_given_up(start: Start, tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import httpx2
 import pytest
 
@@ -19,7 +22,8 @@ from tests.cast import (
     tokens_of,
 )
 from tests.conftest import make_code
-from tests.faults.stage import Stage
+from tests.faults.stage import Stage, client_of
+from tests.servers import running_service
 
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed", "decided-i10-outage-is-not-theft")
@@ -78,6 +82,28 @@ async def test_a_full_redis_takes_the_revocation_of_a_token(stage: Stage, direct
         assert not stage.knows_access_token(other["access_token"])
 
     assert stage.find_family(tokens["refresh_token"]) is not None
+
+
+@pytest.mark.clause("7009-2.1-immediate", "decided-i7-revocation-is-final", "7009-2.1-client-authenticated-first")
+@pytest.mark.parametrize("app", [WEB_SHOP, MADE_SECRET])
+async def test_on_a_full_redis_a_worker_that_has_not_seen_a_client_before_takes_its_revocations(
+    stage: Stage, direct: httpx2.AsyncClient, tmp_path: Path, app: App
+) -> None:
+    """A chosen secret that is not remembered is checked, for which room under the limit is reserved."""
+    tokens, other = tokens_of(await app.log_in(direct, BOB)), tokens_of(await app.log_in(direct, BOB))
+
+    with running_service(tmp_path, stage.environment()) as fresh:
+        async with client_of(fresh) as http:
+            with stage.full():
+                wrong = await replace(app, client_secret="wrong").revoke(http, other["refresh_token"])
+                answer = await app.revoke(http, tokens["refresh_token"])
+                assert_error(await app.log_in(http, BOB), 503, "temporarily_unavailable")
+
+    assert_error(wrong, 401, "invalid_client")
+    assert answer.status_code == 200
+    assert stage.find_family(tokens["refresh_token"]) is None
+    assert not stage.knows_access_token(tokens["access_token"])
+    assert stage.find_family(other["refresh_token"]) is not None
 
 
 @pytest.mark.clause("decided-revoke-all-on-a-full-redis", "decided-i7-revocation-is-final")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import statistics
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
@@ -32,6 +34,20 @@ async def assert_dead(stage: Stage, http: httpx2.AsyncClient, sessions: list[Ses
         assert_error(await PHONE_APP.refresh(http, refresh_token), 400, "invalid_grant")
 
 
+@contextmanager
+def recorded_steps(stage: Stage) -> Iterator[list[int]]:
+    """How long each step took, in microseconds; filled in at the end of the block."""
+    steps_us: list[int] = []
+    # Each step is longer than this, and each command within a step is shorter.
+    stage.store.config_set("slowlog-log-slower-than", 100)
+    stage.store.config_set("slowlog-max-len", 10_000)
+    stage.store.slowlog_reset()
+    yield steps_us
+    log = stage.store.slowlog_get(10_000)
+    stage.store.config_set("slowlog-log-slower-than", -1)
+    steps_us += [entry["duration"] for entry in log if DELETE.sha1.encode() in entry["command"]]
+
+
 @pytest.mark.clause(
     "decided-revoke-all-many-sessions",
     "decided-i7-revocation-is-final",
@@ -42,29 +58,25 @@ async def test_twenty_thousand_sessions_are_gone_when_the_answer_is_sent_and_no_
     stage: Stage, direct: httpx2.AsyncClient, parts: Parts
 ) -> None:
     count = 20_000
-    sessions = await start_sessions(parts, USERNAME, count)
     of_another = await start_sessions(parts, "another@example.com", 1)
-    # Each step is longer than this, and each command within a step is shorter.
-    stage.store.config_set("slowlog-log-slower-than", 100)
-    stage.store.config_set("slowlog-max-len", 10_000)
-    stage.store.slowlog_reset()
+    medians_us = []
+    for _ in range(5):
+        sessions = await start_sessions(parts, USERNAME, count)
+        with recorded_steps(stage) as steps_us:
+            answer = await revoke_all(direct, sessions[0][0])
 
-    answer = await revoke_all(direct, sessions[0][0])
+        assert (answer.status_code, answer.content) == (200, b"")
+        assert (count_live(stage, "family"), count_live(stage, "access")) == (1, 1)
+        assert not list(stage.store.scan_iter("index:*:" + USERNAME)) + list(stage.store.scan_iter("revoked:*"))
+        await assert_dead(stage, direct, sessions[:: count // 20])
+        assert stage.knows_access_token(of_another[0][0])
+        # Each session is a family and an access token; one more step finds that nothing is left.
+        least = math.ceil(2 * count / MOST_KEYS)
+        assert least <= len(steps_us) <= least + 3
+        medians_us.append(statistics.median(steps_us))
 
-    log = stage.store.slowlog_get(10_000)
-    stage.store.config_set("slowlog-log-slower-than", -1)
-    assert (answer.status_code, answer.content) == (200, b"")
-    assert (count_live(stage, "family"), count_live(stage, "access")) == (1, 1)
-    assert not list(stage.store.scan_iter("index:*:" + USERNAME)) + list(stage.store.scan_iter("revoked:*"))
-    await assert_dead(stage, direct, sessions[:: count // 20])
-    assert stage.knows_access_token(of_another[0][0])
-
-    steps_us = [entry["duration"] for entry in log if DELETE.sha1.encode() in entry["command"]]
-    # Each session is a family and an access token; one more step finds that nothing is left.
-    least = math.ceil(2 * count / MOST_KEYS)
-    assert least <= len(steps_us) <= least + 3
-    # Other work on the machine may hold up some of them, but not three quarters.
-    assert statistics.quantiles(steps_us)[0] < SLOWEST_US
+    # Other work on the machine may hold up some steps, and some tries.
+    assert statistics.median(medians_us) < SLOWEST_US, medians_us
 
 
 @pytest.mark.clause("decided-revoke-all-many-sessions")

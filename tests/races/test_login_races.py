@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 
+import anyio
 import httpx2
 import pytest
+import redis
 
+from service.protocol.user import identify_user
+from service.registry import cache
+from service.store import attempts
+from service.store.keys import login_key
 from tests.cast import ALICE, BOB, PHONE_APP, WEB_SHOP, App, Person, assert_error, tokens_of
+from tests.conftest import Clock, MakeSettings, serving
 from tests.races.arena import CONTENDERS, Arena, all_at_once, patiently
 
 ALLOWED = 10
+CROWD = 100
 WRONG = Person(BOB.username, "not the password")
 
 
@@ -58,3 +67,90 @@ async def test_many_right_logins_at_once_all_succeed_and_leave_no_trace_in_the_c
     assert len(access_tokens) == CONTENDERS
     assert not list(arena.store.scan_iter("login:*"))
     assert not list(arena.store.scan_iter("address:*"))
+
+
+@pytest.mark.clause("decided-parallel-logins-wait", "decided-password-queue-full")
+async def test_of_a_hundred_right_logins_at_once_none_counts_as_guessing(
+    arena: Arena, http: httpx2.AsyncClient
+) -> None:
+    answers = await all_at_once([PHONE_APP.log_in(http, ALICE) for _ in range(CROWD)])
+
+    busy = [answer for answer in answers if answer.status_code != 200]
+    for answer in busy:
+        assert_error(answer, 503, "temporarily_unavailable")
+        assert int(answer.headers["retry-after"]) >= 1
+    assert len(busy) < CROWD / 2
+    assert not list(arena.store.scan_iter("login:*"))
+    assert not list(arena.store.scan_iter("address:*"))
+
+
+@pytest.mark.clause("decided-parallel-logins-wait", "decided-login-limit-per-address")
+async def test_a_crowd_of_logins_of_one_user_does_not_hold_up_others_at_its_address(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    """Who waits for room of a user takes up none of the address, or the crowd here would take up all of it."""
+    settings = make_settings(
+        TOKEN_SERVICE_LOGIN_ATTEMPTS="1/minute", TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="3/minute"
+    )
+    async with serving(settings, clock) as http:
+        crowd = [asyncio.create_task(PHONE_APP.log_in(http, ALICE)) for _ in range(CROWD)]
+        await asyncio.wait(crowd, return_when=asyncio.FIRST_COMPLETED)
+
+        answer = await PHONE_APP.log_in(http, BOB)
+
+        assert answer.status_code == 200
+        assert sum(task.done() for task in crowd) < CROWD / 4
+        assert {(await task).status_code for task in crowd} <= {200, 503}
+
+
+@pytest.fixture
+def held(store: redis.Redis, registry: None, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Alice's counter, with as many checks under way as may be; whoever is registered is known without asking."""
+    monkeypatch.setattr(cache, "TRUSTED_SECONDS", 60.0)
+    counter = login_key(identify_user(ALICE.realm, ALICE.username))
+    store.hset(counter, mapping={"failed": 0, "under_way": 1_000})
+    store.set("lease:" + counter, "1", px=60_000)
+    return counter
+
+
+@pytest.mark.clause("decided-parallel-logins-wait")
+async def test_logins_of_one_user_are_let_in_in_the_order_of_their_arrival(
+    make_settings: MakeSettings, clock: Clock, store: redis.Redis, held: str
+) -> None:
+    done: list[int] = []
+
+    async def log_in(number: int) -> None:
+        tokens_of(await PHONE_APP.log_in(http, ALICE))
+        done.append(number)
+
+    async with serving(make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS="1/minute"), clock) as http:
+        assert (await PHONE_APP.log_in(http, BOB)).status_code == 200
+        async with anyio.create_task_group() as tasks:
+            for number in range(15):
+                tasks.start_soon(log_in, number)
+                await anyio.wait_all_tasks_blocked()
+            store.delete(held, "lease:" + held)
+
+    assert done == list(range(15))
+
+
+@pytest.mark.clause("decided-parallel-logins-wait", "decided-password-queue-full")
+async def test_no_more_logins_wait_for_one_user_than_may(
+    make_settings: MakeSettings, clock: Clock, store: redis.Redis, held: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert attempts.MOST_WAITING == 200
+    monkeypatch.setattr(attempts, "MOST_WAITING", 10)
+    async with serving(make_settings(), clock) as http:
+        assert (await PHONE_APP.log_in(http, BOB)).status_code == 200
+        crowd = {asyncio.create_task(PHONE_APP.log_in(http, ALICE)) for _ in range(15)}
+        refused: set[asyncio.Task[httpx2.Response]] = set()
+        while len(refused) < 5:
+            done, _ = await asyncio.wait(crowd - refused, return_when=asyncio.FIRST_COMPLETED)
+            refused |= done
+        for task in refused:
+            assert_error(await task, 503, "temporarily_unavailable")
+            assert int((await task).headers["retry-after"]) >= 1
+        assert (await PHONE_APP.log_in(http, BOB)).status_code == 200
+        store.delete(held, "lease:" + held)
+
+        assert [(await task).status_code for task in crowd - refused] == [200] * 10

@@ -9,6 +9,9 @@ from urllib.parse import quote_plus
 import httpx2
 import pytest
 
+from service.app import Parts
+from service.hashing import hash_made_secret
+from service.protocol.client import Client
 from tests.cast import (
     ALICE,
     MADE_SECRET,
@@ -23,8 +26,10 @@ from tests.cast import (
     login_form,
     tokens_of,
 )
+from tests.conftest import Clock, MakeSettings, serving
 
 CHALLENGE = 'Basic realm="token-service"'
+SECRET = "s" * 43
 
 
 async def log_in_by_header(http: httpx2.AsyncClient, headers: dict[str, str], **extra: str) -> httpx2.Response:
@@ -200,3 +205,59 @@ async def test_a_malformed_header_is_not_mended_by_a_client_id_in_the_body(http:
     response = await log_in_by_header(http, {"Authorization": "Basic ***"}, client_id="phone-app")
 
     assert_error(response, 401, "invalid_client")
+
+
+@pytest.mark.clause(
+    "6749-2.3.1-basic-form-encoded", "decided-basic-and-body-differ", "decided-basic-with-same-client-id"
+)
+async def test_a_client_id_in_the_body_says_which_reading_of_basic_is_meant(
+    make_settings: MakeSettings, clock: Clock, parts: Parts
+) -> None:
+    """Two clients with one secret, of whom only the one with the plus sign may log users in."""
+    secret_hash = hash_made_secret(SECRET)
+    for client_id, grant_types in (("a b", ("refresh_token",)), ("a+b", ("password",))):
+        client = Client(
+            client_id=client_id,
+            client_secret_hash=secret_hash,
+            grant_types=grant_types,
+            scope="realm:main role:enduser",
+        )
+        await parts.registry.put_client(client, old_origins=(), new_origins=(), loss=None)
+
+    async with serving(make_settings(), clock) as http:
+        header = basic("a+b", SECRET)
+        assert (await log_in_by_header(http, header, client_id="a+b")).status_code == 200
+        assert_error(await log_in_by_header(http, header, client_id="a b"), 400, "unauthorized_client")
+        assert_error(await log_in_by_header(http, header, client_id="a%2Bb"), 400, "invalid_request")
+
+
+@pytest.mark.clause("decided-basic-and-body-differ")
+async def test_a_reading_of_basic_that_the_body_does_not_name_authenticates_nobody(http: httpx2.AsyncClient) -> None:
+    header = basic("%72eader", quote_plus(READER.client_secret or ""))
+
+    assert (await log_in_by_header(http, header, client_id="reader")).status_code == 200
+    assert_error(await log_in_by_header(http, header, client_id="%72eader"), 401, "invalid_client")
+
+
+@pytest.mark.clause("decided-unknown-client")
+async def test_a_client_id_over_255_characters_is_nobodys(
+    make_settings: MakeSettings, clock: Clock, parts: Parts
+) -> None:
+    """Registered or not: the registry is not asked for it."""
+    for length in (255, 256):
+        client = Client(client_id="x" * length, client_secret_hash=hash_made_secret(SECRET))
+        await parts.registry.put_client(client, old_origins=(), new_origins=(), loss=None)
+
+    async with serving(make_settings(), clock) as http:
+        reference = await App("nobody", SECRET).revoke(http, "x")
+        for length, known in ((255, True), (256, False)):
+            client_id = "x" * length
+            answers = [
+                await App(client_id, SECRET).revoke(http, "x"),
+                await http.post(REVOKE, data={"token": "x"}, headers=basic(client_id, SECRET)),
+                await http.post(REVOKE, data={"token": "x"}, headers=basic("%78" * length, SECRET)),
+                await http.post(REVOKE, data={"token": "x", "client_id": client_id}, headers=basic(client_id, SECRET)),
+            ]
+            for answer in answers:
+                assert answer.status_code == (200 if known else 401)
+                assert known or answer.content == reference.content

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import anyio
 import httpx2
 import pytest
 
-from tests.cast import ALICE, MADE_SECRET, PHONE_APP, READER, REVOKE, WEB_SHOP, App, assert_error, tokens_of
+from service.app import Parts
+from service.hashing import hash_made_secret
+from service.protocol.client import Client
+from service.settings import Settings
+from tests.cast import ALICE, MADE_SECRET, PHONE_APP, READER, REVOKE, WEB_SHOP, App, assert_error, basic, tokens_of
 from tests.conftest import Clock, MakeSettings, serving
 
 WRONG_SHOP = replace(WEB_SHOP, client_secret="wrong")
@@ -18,6 +25,19 @@ async def fail(http: httpx2.AsyncClient, times: int, app: App = WRONG_SHOP) -> N
         assert_error(await app.revoke(http, "x"), 401, "invalid_client")
 
 
+async def guess(http: httpx2.AsyncClient, client_id: str, secret: str) -> httpx2.Response:
+    """By Basic, exactly as it stands here."""
+    return await http.post(REVOKE, data={"token": "x"}, headers=basic(client_id, secret))
+
+
+@asynccontextmanager
+async def a_minute_later(settings: Settings, clock: Clock) -> AsyncIterator[httpx2.AsyncClient]:
+    """On another worker: how long it has to refuse one remembers by the clock on the wall, which cannot be moved."""
+    clock.advance(60)
+    async with serving(settings, clock) as http:
+        yield http
+
+
 def assert_throttled(response: httpx2.Response) -> None:
     assert_error(response, 429, "invalid_client")
     assert 1 <= int(response.headers["retry-after"]) <= 60
@@ -26,15 +46,33 @@ def assert_throttled(response: httpx2.Response) -> None:
 @pytest.mark.clause("decided-client-limit", "decided-limit-stops-checking", "6749-2.3.1-brute-force")
 @pytest.mark.clause("7009-5-guessing-throttled", "decided-error-statuses")
 async def test_the_thirty_first_guess_within_a_minute_is_refused_right_or_wrong(
-    http: httpx2.AsyncClient, clock: Clock
+    make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
-    await fail(http, 30)
+    async with serving(make_settings(), clock) as http:
+        await fail(http, 30)
 
-    assert_throttled(await WRONG_SHOP.revoke(http, "x"))
-    assert_throttled(await WEB_SHOP.revoke(http, "x"))
-    assert_throttled(await WEB_SHOP.log_in(http, ALICE))
-    clock.advance(60)
-    assert (await WEB_SHOP.log_in(http, ALICE)).status_code == 200
+        assert_throttled(await WRONG_SHOP.revoke(http, "x"))
+        assert_throttled(await WEB_SHOP.revoke(http, "x"))
+        assert_throttled(await WEB_SHOP.log_in(http, ALICE))
+    async with a_minute_later(make_settings(), clock) as http:
+        assert (await WEB_SHOP.log_in(http, ALICE)).status_code == 200
+
+
+@pytest.mark.clause("decided-limit-stops-checking")
+async def test_the_worker_that_refused_lets_the_right_secret_in_when_the_window_has_passed(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/second"), clock) as http:
+        await fail(http, 2, replace(MADE_SECRET, client_secret="wrong"))
+        first = await MADE_SECRET.revoke(http, "x")
+        answer = first
+        with anyio.fail_after(5):
+            while answer.status_code == 429:
+                answer = await MADE_SECRET.revoke(http, "x")
+
+        assert_error(first, 429, "invalid_client")
+        assert first.headers["retry-after"] == "1"
+        assert answer.status_code == 200
 
 
 @pytest.mark.clause("decided-client-limit", "6749-2.3.1-brute-force", "7009-5-guessing-throttled")
@@ -88,13 +126,14 @@ async def test_another_client_at_the_same_address_is_not_affected_at_first(
 async def test_an_address_may_fail_three_times_as_often_for_all_clients_together(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
-    async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/minute"), clock) as http:
+    settings = make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/minute")
+    async with serving(settings, clock) as http:
         for number in range(6):
             await fail(http, 1, App(f"client-{number}", "wrong"))
 
         assert_throttled(await App("client-7", "wrong").revoke(http, "x"))
         assert_throttled(await WEB_SHOP.revoke(http, "x"))
-        clock.advance(60)
+    async with a_minute_later(settings, clock) as http:
         assert (await WEB_SHOP.revoke(http, "x")).status_code == 200
 
 
@@ -137,3 +176,60 @@ async def test_failed_logins_and_failed_clients_are_counted_apart(
         assert_error(await WEB_SHOP.log_in(http, replace(ALICE, password="wrong")), 400, "invalid_grant")
 
         assert (await WEB_SHOP.revoke(http, "x")).status_code == 200
+
+
+@pytest.mark.clause("decided-client-limit", "decided-basic-encoded-and-raw", "6749-2.3.1-brute-force")
+@pytest.mark.parametrize("secrets", [("a%2Bb", "c%2Bd"), ("a%2Bb", "a+b"), ("a+b", "a+c")])
+async def test_a_basic_credential_that_can_be_read_in_two_ways_is_two_attempts(
+    make_settings: MakeSettings, clock: Clock, registry: None, secrets: tuple[str, str]
+) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="4/minute"), clock) as http:
+        for secret in secrets:
+            assert_error(await guess(http, "web-shop", secret), 401, "invalid_client")
+
+        assert_throttled(await guess(http, "web-shop", "wrong"))
+        assert_throttled(await WEB_SHOP.revoke(http, "x"))
+
+
+@pytest.mark.clause("decided-client-limit", "decided-basic-encoded-and-raw")
+async def test_a_second_reading_past_the_limit_is_not_checked(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    """The secret of reader, sent raw, is the second reading of what is sent."""
+    async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="1/minute"), clock) as http:
+        assert_throttled(await guess(http, "reader", READER.client_secret or ""))
+
+
+@pytest.mark.clause("decided-client-limit", "decided-basic-encoded-and-raw", "6749-2.3.1-brute-force")
+@pytest.mark.parametrize("first", ["a+b", "a%2Bb"])
+@pytest.mark.parametrize("second", ["a+b", "a%2Bb"])
+async def test_however_a_client_id_is_spelt_its_guesses_count_together(
+    make_settings: MakeSettings, clock: Clock, parts: Parts, first: str, second: str
+) -> None:
+    client = Client(client_id="a+b", client_secret_hash=hash_made_secret("s" * 43))
+    await parts.registry.put_client(client, old_origins=(), new_origins=(), loss=None)
+    async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/minute"), clock) as http:
+        assert_error(await guess(http, first, "wrong"), 401, "invalid_client")
+        assert_error(await guess(http, second, "wrong"), 401, "invalid_client")
+
+        for spelling in ("a+b", "a%2Bb"):
+            assert_throttled(await guess(http, spelling, "s" * 43))
+        assert_throttled(await App("a+b", "s" * 43).revoke(http, "x"))
+
+
+@pytest.mark.clause("decided-client-limit", "decided-limit-stops-checking")
+async def test_what_a_worker_knows_to_be_right_is_refused_while_guesses_at_another_fill_the_limit(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    """The worker itself has not seen a single failure."""
+    settings = make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/minute")
+    async with (
+        serving(settings, clock) as knowing,
+        serving(settings, clock, address="198.51.100.1") as elsewhere,
+        serving(settings, clock) as guessed_at,
+    ):
+        assert (await WEB_SHOP.revoke(elsewhere, "x")).status_code == 200
+        await fail(guessed_at, 2)
+
+        assert_throttled(await WEB_SHOP.revoke(knowing, "x"))
+        assert (await WEB_SHOP.revoke(elsewhere, "x")).status_code == 200

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import httpx2
 import pytest
+import redis
 
-from tests.cast import ALICE, PHONE_APP, REVOKE, REVOKE_ALL, TOKEN, App, bearer, login_form, tokens_of
+from service.app import Parts
+from service.protocol.client import Client
+from service.store.keys import registry_key
+from tests.cast import ALICE, PHONE_APP, REVOKE, REVOKE_ALL, TOKEN, App, assert_error, bearer, login_form, tokens_of
 
 KNOWN = "https://shop.example"
 STRANGER = "https://stranger.example"
@@ -114,3 +118,35 @@ async def test_revoke_knows_no_callback(http: httpx2.AsyncClient) -> None:
 
     assert got.status_code == 405
     assert (posted.status_code, posted.content) == (200, b"")
+
+
+@pytest.mark.clause("decided-cors-origins", "decided-server-error")
+@pytest.mark.parametrize("address", [TOKEN, REVOKE])
+async def test_a_registered_origin_may_read_that_something_unforeseen_happened(
+    http: httpx2.AsyncClient, store: redis.Redis, address: str
+) -> None:
+    store.set(registry_key("client", "broken"), "no record")
+
+    for origin, permission in ((KNOWN, KNOWN), (STRANGER, None)):
+        response = await http.post(address, data=App("broken").credentials, headers={"Origin": origin})
+
+        assert_error(response, 500, "server_error")
+        assert response.headers.get("access-control-allow-origin") == permission
+        assert "origin" in response.headers["vary"].lower()
+
+
+@pytest.mark.clause("decided-cors-origins", "decided-cors-preflight")
+@pytest.mark.parametrize(("length", "is_known"), [(300, True), (301, False), (5000, False)])
+async def test_an_origin_over_300_characters_gets_no_permission_registered_or_not(
+    http: httpx2.AsyncClient, parts: Parts, length: int, is_known: bool
+) -> None:
+    origin = "https://".ljust(length, "x")
+    await parts.registry.put_client(Client(client_id="far"), old_origins=(), new_origins=(origin,), loss=None)
+
+    asked = await http.options(TOKEN, headers=preflight(origin))
+    called = await http.post(TOKEN, data=PHONE_APP.credentials | login_form(ALICE), headers={"Origin": origin})
+
+    assert called.status_code == 200
+    for answer in (asked, called):
+        assert answer.headers.get("access-control-allow-origin") == (origin if is_known else None)
+        assert "origin" in answer.headers["vary"].lower()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from urllib.parse import urlencode
 
+import anyio
 import httpx2
 import pytest
 
+from service.endpoints import forms
 from service.protocol.parameters import TOKEN_PARAMETERS
 from tests.cast import ALICE, PHONE_APP, REVOKE, REVOKE_ALL, TOKEN, assert_error, bearer, login_form, tokens_of
 
@@ -28,7 +30,15 @@ async def post(
 @pytest.mark.clause("decided-charset-parameter-allowed", "spec-4.2-form-body", "spec-1-form-encoded")
 @pytest.mark.parametrize(
     "content_type",
-    [FORM, f"{FORM}; charset=utf-8", f"{FORM};charset=UTF-8", "Application/X-WWW-Form-URLEncoded ; Charset=Utf-8"],
+    [
+        FORM,
+        f"{FORM}; charset=utf-8",
+        f"{FORM};charset=UTF-8",
+        "Application/X-WWW-Form-URLEncoded ; Charset=Utf-8",
+        f"{FORM}; charset=utf8",
+        f'{FORM}; charset="UTF-8"',
+        f"{FORM}; boundary=x",
+    ],
 )
 async def test_a_form_may_name_its_charset(http: httpx2.AsyncClient, content_type: str) -> None:
     assert (await post(http, LOGIN, content_type)).status_code == 200
@@ -47,6 +57,10 @@ async def test_a_form_may_name_its_charset(http: httpx2.AsyncClient, content_typ
         "multipart/form-data; boundary=x",
         f"{FORM}x",
         f"{FORM}; charset=latin1",
+        f"{FORM}; charset=utf-16",
+        f'{FORM}; Charset="ISO-8859-1"',
+        f"{FORM}; charset=",
+        f"{FORM}; charset=utf-8; charset=latin1",
     ],
 )
 async def test_another_content_type_is_invalid_request(
@@ -187,6 +201,24 @@ async def test_a_body_that_lies_about_its_length_has_the_same_limit(http: httpx2
     headers = {"Content-Type": FORM, "Content-Length": "10"}
 
     assert_error(await http.post(TOKEN, content=b"x" * (LIMIT + 1), headers=headers), 413, "invalid_request")
+
+
+@pytest.mark.clause("decided-body-limit", "decided-invalid-request-400")
+@pytest.mark.parametrize("address", [TOKEN, REVOKE])
+async def test_a_body_that_does_not_arrive_in_time_is_invalid_request(
+    http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setattr(forms, "BODY_SECONDS", 0.05)
+
+    async def never_ending() -> AsyncIterator[bytes]:
+        yield LOGIN.encode()
+        await anyio.sleep_forever()
+
+    with anyio.fail_after(5):
+        response = await http.post(address, content=never_ending(), headers={"Content-Type": FORM})
+
+    assert_error(response, 400, "invalid_request")
+    assert "did not arrive in time" in response.text
 
 
 @pytest.mark.clause("spec-4.4-no-body")

@@ -20,7 +20,7 @@ async def change_client(parts: Parts, app: App, **changes: object) -> None:
     client = await parts.registry.find_client(app.client_id)
     assert client is not None
     changed = msgspec.structs.replace(client, **changes)
-    await parts.registry.put_client(changed, old_origins=[], new_origins=[], owes_sweep=False)
+    await parts.registry.put_client(changed, old_origins=[], new_origins=[], loss=None)
 
 
 @pytest.mark.clause("6749-6-client-authenticates", "6819-5.2.2.2-bound-to-client-id", "6749-3.2.1-client-authenticates")

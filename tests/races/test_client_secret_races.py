@@ -1,0 +1,102 @@
+"""Many guesses of a client's secret at once: the right one among them gains nothing from being known already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count
+
+import httpx2
+import pytest
+
+from tests.cast import MADE_SECRET, REVOKE, WEB_SHOP, App, assert_error, basic
+from tests.races.arena import Arena, all_at_once, open_connections, running_arena
+
+ALLOWED = 5
+GUESSES = 100
+ELSEWHERE = "198.51.100.1"
+
+ADDRESSES = map("192.0.2.{}".format, count(1))
+"""One for each test: a worker remembers how long it has to refuse one, which `clear` does not reach."""
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
+    """Two instances that believe what the test says of the caller's address."""
+    with running_arena(
+        tmp_path_factory.mktemp("secrets"),
+        TOKEN_SERVICE_CLIENT_ATTEMPTS=f"{ALLOWED}/minute",
+        TOKEN_SERVICE_TRUSTED_PROXIES="127.0.0.1",
+    ) as arena:
+        yield arena
+
+
+async def present(http: httpx2.AsyncClient, app: App, address: str, *, by_header: bool) -> httpx2.Response:
+    headers = {"X-Forwarded-For": address}
+    if by_header:
+        headers |= basic(app.client_id, app.client_secret or "")
+        return await http.post(REVOKE, data={"token": "x"}, headers=headers)
+    return await http.post(REVOKE, data=app.credentials | {"token": "x"}, headers=headers)
+
+
+@pytest.mark.clause("decided-client-limit", "decided-limit-stops-checking", "6749-2.3.1-brute-force")
+@pytest.mark.parametrize("instances", [1, 2])
+@pytest.mark.parametrize("by_header", [False, True], ids=["body", "basic"])
+@pytest.mark.parametrize("app", [WEB_SHOP, MADE_SECRET], ids=lambda app: app.client_id)
+async def test_a_flood_of_guesses_does_not_let_the_right_secret_pass_that_is_remembered(
+    guarded: Arena, app: App, by_header: bool, instances: int
+) -> None:
+    guarded.clear()
+    address = next(ADDRESSES)
+    async with replace(guarded, ports=guarded.ports[:instances]).http() as http:
+        await open_connections(http)
+        for _ in range(2 * instances):
+            assert (await present(http, app, ELSEWHERE, by_header=by_header)).status_code == 200
+        guesses = [replace(app, client_secret=f"guess-{number}") for number in range(GUESSES)]
+
+        answers = await all_at_once(
+            [present(http, guess, address, by_header=by_header) for guess in [*guesses, app]],
+        )
+
+        *wrong, right = answers
+        checked = [answer for answer in answers if answer.status_code in (200, 401)]
+        assert 1 <= len(checked) <= ALLOWED
+        assert {answer.status_code for answer in wrong} <= {401, 429, 503}
+        assert right.status_code in (200, 429, 503)
+        for answer in answers:
+            if answer not in checked:
+                assert int(answer.headers["retry-after"]) >= 1
+        # Elsewhere nobody guesses.
+        assert (await present(http, app, ELSEWHERE, by_header=by_header)).status_code == 200
+
+
+@pytest.mark.clause("decided-client-limit", "decided-limit-stops-checking", "6749-2.3.1-brute-force")
+@pytest.mark.parametrize("app", [WEB_SHOP, MADE_SECRET], ids=lambda app: app.client_id)
+async def test_a_flood_right_after_a_call_that_was_right_does_not_either(guarded: Arena, app: App) -> None:
+    guarded.clear()
+    address = next(ADDRESSES)
+    async with replace(guarded, ports=guarded.ports[:1]).http() as http:
+        await open_connections(http)
+        assert (await present(http, app, address, by_header=False)).status_code == 200
+        guesses = [replace(app, client_secret=f"guess-{number}") for number in range(GUESSES)]
+
+        answers = await all_at_once([present(http, guess, address, by_header=False) for guess in [*guesses, app]])
+
+        checked = [answer for answer in answers if answer.status_code in (200, 401)]
+        assert 1 <= len(checked) <= ALLOWED
+        assert answers[-1].status_code != 401
+        assert_error(await present(http, app, address, by_header=False), 429, "invalid_client")
+
+
+@pytest.mark.clause("decided-only-failures-count")
+@pytest.mark.parametrize("app", [WEB_SHOP, MADE_SECRET], ids=lambda app: app.client_id)
+async def test_many_right_secrets_at_once_all_pass_and_leave_no_trace_in_the_counters(guarded: Arena, app: App) -> None:
+    guarded.clear()
+    address = next(ADDRESSES)
+    async with guarded.http() as http:
+        await open_connections(http)
+
+        answers = await all_at_once([present(http, app, address, by_header=False) for _ in range(GUESSES)])
+
+    assert [answer.status_code for answer in answers] == [200] * GUESSES
+    assert not list(guarded.store.scan_iter("address:*"))

@@ -1,0 +1,72 @@
+"""What a client loses while a login of it is under way, over HTTP: it does not get it any more."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+import redis
+
+from service.app import Parts
+from service.protocol.user import identify_user
+from service.registry import cache
+from service.store.keys import login_key, registry_key
+from tests.cast import ALICE, PHONE_APP, assert_error
+from tests.conftest import Clock, MakeSettings, serving
+from tests.faults.stage import until
+
+COUNTER = login_key(identify_user(ALICE.realm, ALICE.username))
+
+
+def count_script_calls(store: redis.Redis) -> int:
+    statistics: dict[str, dict[str, int]] = store.info("commandstats")
+    return statistics.get("cmdstat_evalsha", {"calls": 0})["calls"]
+
+
+def hold(store: redis.Redis) -> None:
+    """As many checks of alice's password seem to be under way as may be."""
+    store.hset(COUNTER, mapping={"failed": 0, "under_way": 1_000})
+    store.set("lease:" + COUNTER, "1", px=60_000)
+
+
+@pytest.mark.clause("6749-10.3-client-limits-scope", "6749-5.2-unauthorized-client")
+@pytest.mark.parametrize(
+    ("changes", "status", "error"),
+    [
+        pytest.param({"grant_types": ("refresh_token",)}, 400, "unauthorized_client", id="the grant"),
+        pytest.param({"scope": "realm:main role:device"}, 400, "invalid_scope", id="the scope"),
+        pytest.param(None, 401, "invalid_client", id="its registration"),
+    ],
+)
+async def test_a_login_that_waited_does_not_get_what_its_client_lost_meanwhile(
+    make_settings: MakeSettings,
+    clock: Clock,
+    parts: Parts,
+    store: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, object] | None,
+    status: int,
+    error: str,
+) -> None:
+    monkeypatch.setattr(cache, "TRUSTED_SECONDS", 0.0)
+    client = await parts.registry.find_client(PHONE_APP.client_id)
+    assert client is not None
+    async with serving(make_settings(), clock) as http:
+        assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
+        families = set(store.scan_iter("family:*"))
+        hold(store)
+        calls = count_script_calls(store)
+        login = asyncio.create_task(PHONE_APP.log_in(http, ALICE))
+        await until(lambda: count_script_calls(store) > calls)
+        if changes is None:
+            store.delete(registry_key("client", PHONE_APP.client_id))
+        else:
+            narrowed = msgspec.structs.replace(client, **changes)
+            await parts.registry.put_client(narrowed, old_origins=(), new_origins=(), loss=None)
+        store.delete(COUNTER, "lease:" + COUNTER)
+
+        assert_error(await login, status, error)
+
+    assert set(store.scan_iter("family:*")) == families
+    assert not store.exists(COUNTER)

@@ -1,0 +1,161 @@
+"""The access log of a whole process: what came, from where, and why it was refused; never a secret."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import redis
+
+from service.store.keys import address_key, registry_key
+from tests.cast import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    REVOKE,
+    REVOKE_ALL,
+    TOKEN,
+    WEB_SHOP,
+    App,
+    Person,
+    basic,
+    bearer,
+    login_form,
+    tokens_of,
+)
+from tests.conftest import environment_of
+from tests.servers import RedisServer, ServiceProcess, running_service, wait_until
+
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+WRONG_ALICE = Person(ALICE.username, "tell-nobody")
+
+
+@pytest.fixture
+def service(redis_server: RedisServer, store: redis.Redis, registry: None, tmp_path: Path) -> Iterator[ServiceProcess]:
+    with running_service(tmp_path, environment_of(redis_server, LOG_LEVEL="info")) as service:
+        yield service
+
+
+def read_requests(log: Path) -> list[dict[str, Any]]:
+    """The lines about POST requests; what is being written is no line yet."""
+    whole, _, _ = log.read_text().rpartition("\n")
+    events = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
+    return [event for event in events if event["event"] == "request" and event["method"] == "POST"]
+
+
+def wait_for_requests(log: Path, count: int) -> list[dict[str, Any]]:
+    wait_until(lambda: len(read_requests(log)) >= count, f"{count} lines about requests")
+    return read_requests(log)
+
+
+@pytest.mark.clause("6749-2.3.1-no-credentials-in-uri", "decided-server-error")
+async def test_a_refusal_has_its_reason_in_the_access_log_and_no_secret(
+    service: ServiceProcess, store: redis.Redis
+) -> None:
+    secret = "tell-nobody"
+    store.set(registry_key("client", "broken"), "no record")
+    async with httpx2.AsyncClient(base_url=service.url) as http:
+        tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+        await http.post(f"{TOKEN}?client_secret={secret}", data=PHONE_APP.credentials)
+        await http.post(TOKEN, content=secret.encode(), headers={"Content-Type": "text/plain"})
+        await http.post(TOKEN, content=f"x={secret}%".encode(), headers=FORM)
+        await App("web-shop", secret).log_in(http, ALICE)
+        await http.post(TOKEN, data=login_form(ALICE), headers=basic("nobody", secret))
+        await WEB_SHOP.log_in(http, WRONG_ALICE)
+        await PHONE_APP.refresh(http, secret)
+        await PHONE_APP.exchange(http, secret, "http://127.0.0.1:9000/callback")
+        await http.post(REVOKE_ALL, headers=bearer(secret))
+        await WEB_SHOP.revoke(http, tokens["refresh_token"])
+        # The last one, since after it the server closes the connection.
+        await App("broken").revoke(http, secret)
+
+    requests = wait_for_requests(service.log, 12)
+
+    assert [(request["status"], request.get("reason")) for request in requests] == [
+        (200, None),
+        (400, "parameter_in_query"),
+        (400, "content_type_differs"),
+        (400, "form_malformed"),
+        (401, "client_secret_wrong"),
+        (401, "client_unknown"),
+        (400, "password_wrong"),
+        (400, "refresh_token_malformed"),
+        (400, "code_unknown"),
+        (401, "access_token_unknown"),
+        (200, None),
+        (500, "unforeseen"),
+    ]
+    assert {request["path"] for request in requests} == {TOKEN, REVOKE, REVOKE_ALL}
+    log = service.log.read_text()
+    passwords = (ALICE.password, ALICE.password.replace(" ", "+"), "web-shop-secret")
+    for text in (secret, *passwords, tokens["access_token"], tokens["refresh_token"]):
+        assert text not in log
+
+
+@pytest.mark.clause("decided-redis-away")
+async def test_an_outage_is_a_reason_too(service: ServiceProcess, store: redis.Redis) -> None:
+    store.client_pause(60_000, all=False)
+    try:
+        async with httpx2.AsyncClient(base_url=service.url, timeout=10) as http:
+            await PHONE_APP.log_in(http, ALICE)
+    finally:
+        store.client_unpause()
+
+    (request,) = wait_for_requests(service.log, 1)
+    assert (request["status"], request["reason"]) == (503, "store_unavailable")
+
+
+# Behind a unix socket
+
+
+@asynccontextmanager
+async def on_a_unix_socket(
+    folder: Path, redis_server: RedisServer, **variables: str
+) -> AsyncIterator[tuple[httpx2.AsyncClient, Path]]:
+    """The service at a socket of its own, and its log."""
+    path = folder / "service.sock"
+    environment = environment_of(redis_server, LOG_LEVEL="info", **variables)
+    with running_service(folder, environment, "--uds", str(path), wait_for=None) as service:
+        wait_until(lambda: "Application startup complete" in service.log.read_text(), "the service")
+        wait_until(path.exists, "the socket")
+        transport = httpx2.AsyncHTTPTransport(uds=str(path))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://service") as http:
+            yield http, service.log
+
+
+@pytest.mark.clause("decided-login-limit-per-address", "decided-no-trusted-proxies-by-default")
+async def test_whoever_comes_by_a_unix_socket_counts_as_this_machine(
+    redis_server: RedisServer, store: redis.Redis, registry: None, tmp_path: Path
+) -> None:
+    limit = {"TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": "2/minute"}
+    async with on_a_unix_socket(tmp_path, redis_server, **limit) as (http, log):
+        forwarded = {"X-Forwarded-For": "198.51.100.1"}
+        form = PHONE_APP.credentials | login_form(WRONG_ALICE)
+        assert (await http.post(TOKEN, data=form)).status_code == 400
+        assert (await http.post(TOKEN, data=form, headers=forwarded)).status_code == 400
+        assert store.hget(address_key("login", "127.0.0.1"), "failed") == "2"
+        assert (await PHONE_APP.log_in(http, BOB)).status_code == 429
+
+        assert {request["address"] for request in wait_for_requests(log, 3)} == {"127.0.0.1"}
+
+
+@pytest.mark.clause("decided-trusted-proxies")
+async def test_a_proxy_at_a_unix_socket_can_be_trusted(
+    redis_server: RedisServer, store: redis.Redis, registry: None, tmp_path: Path
+) -> None:
+    variables = {
+        "TOKEN_SERVICE_TRUSTED_PROXIES": "127.0.0.1",
+        "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": "1/minute",
+    }
+    form = PHONE_APP.credentials | login_form(WRONG_ALICE)
+    async with on_a_unix_socket(tmp_path, redis_server, **variables) as (http, log):
+        addresses = ["198.51.100.1", "198.51.100.2", "198.51.100.1"]
+        answers = [await http.post(TOKEN, data=form, headers={"X-Forwarded-For": hop}) for hop in addresses]
+
+        assert [answer.status_code for answer in answers] == [400, 400, 429]
+        assert [request["address"] for request in wait_for_requests(log, 3)] == addresses
