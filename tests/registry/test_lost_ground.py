@@ -123,6 +123,7 @@ async def test_a_login_that_was_under_way_while_the_client_was_narrowed_ends_as_
     applying = asyncio.create_task(seeding.apply(SeedText().but(scope=ENDUSER).seed))
     while not sessions.store.exists("owed_sweeps:{registry}"):
         await asyncio.wait([applying], timeout=0.01)
+        assert not applying.done()
     late = await sessions.start(scope=ORGANISATION)
     assert not applying.done()
     await applying
