@@ -104,7 +104,9 @@ class Parts:
             Sweeps(self.connection, self.families),
             hashing_threads=os.cpu_count() or 1,
         )
+        self.health = HealthEndpoint(self.connection, self.is_seed_in_force)
         self.is_seeded = settings.seed_file is None
+        self._seed_trouble = ""
 
     async def apply_seed(self) -> None:
         """Tries once; where that fails the worker is not ready, and tries again.
@@ -117,19 +119,29 @@ class Parts:
         try:
             applied = await self.seeding.apply(await asyncio.to_thread(load_seed, self.settings.seed_file))
         except (StoreUnavailable, BadSeed) as error:
-            log.error("the seed file is not applied yet: %s", error)
+            if str(error) != self._seed_trouble:
+                log.error("the seed file is not applied yet: %s", error)
+            self._seed_trouble = str(error)
             return
         except Exception:
             log.exception("the seed file is not applied yet")
             return
-        self.is_seeded = True
-        log.info("the seed file is in force; entries added or updated: %d", applied)
+        self.is_seeded, self._seed_trouble = True, ""
+        log.info("the seed file %s is in force; entries added or updated: %d", self.settings.seed_file, applied)
 
-    async def keep_applying_seed(self) -> None:
-        """A service that starts before its Redis becomes ready by itself."""
-        while not self.is_seeded:
+    async def keep_seed_applied(self) -> None:
+        """A service that starts before its Redis becomes ready by itself, and so does one whose Redis was emptied."""
+        while True:
             await asyncio.sleep(SEED_RETRY_SECONDS)
-            await self.apply_seed()
+            if not await self.is_seed_in_force():
+                await self.apply_seed()
+
+    async def is_seed_in_force(self) -> bool:
+        """Whether this worker has seen its seed applied, and the store still knows of one; an outage tells nothing."""
+        if self.is_seeded and self.settings.seed_file is not None:
+            with suppress(StoreUnavailable):
+                self.is_seeded = await self.registry.find_seed("file") is not None
+        return self.is_seeded
 
     async def close(self) -> None:
         self.passwords.close()
@@ -143,7 +155,7 @@ def assemble(parts: Parts) -> ASGIApp:
         # The first of these costs double, and should not cost a user.
         await parts.passwords.run(verify_nobody)
         await parts.apply_seed()
-        seeding = asyncio.create_task(parts.keep_applying_seed())
+        seeding = asyncio.create_task(parts.keep_seed_applied())
         yield
         seeding.cancel()
         with suppress(asyncio.CancelledError):
@@ -175,13 +187,12 @@ def _make_routes(parts: Parts, prefix: str) -> list[BaseRoute]:
     token = TokenEndpoint(parts.authenticator, parts.clients, parts.logins, parts.codes, parts.families, parts.keyring)
     revoke = RevocationEndpoint(parts.authenticator, parts.access_tokens, parts.families, parts.keyring)
     revoke_all = RevokeAllEndpoint(parts.access_tokens, parts.revocations)
-    health = HealthEndpoint(parts.connection, lambda: parts.is_seeded)
     return [
         Route(f"{prefix}/oauth2/v1/token", token.post, methods=["POST"]),
         Route(f"{prefix}/oauth2/v1/revoke", revoke.post, methods=["POST"]),
         Route(f"{prefix}/oauth2/v1/revokeAll", revoke_all.post, methods=["POST"]),
-        Route(f"{prefix}/healthz", health.live, methods=["GET"]),
-        Route(f"{prefix}/readyz", health.ready, methods=["GET"]),
+        Route(f"{prefix}/healthz", parts.health.live, methods=["GET"]),
+        Route(f"{prefix}/readyz", parts.health.ready, methods=["GET"]),
     ]
 
 

@@ -121,6 +121,8 @@ class Keyring:
     """
 
     def __init__(self, secret_keys: Sequence[bytes]) -> None:
+        if not secret_keys:
+            raise ValueError("a keyring needs a key")
         self._keys = tuple(_derive_key(secret_key) for secret_key in secret_keys)
 
     def sign_refresh_token(self, refresh_token: RefreshToken) -> str:

@@ -134,15 +134,24 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
 def unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:
     """A line for each variable that looks like one of ours and is none: most likely a typo."""
     for variable in sorted(environment):
-        if variable.startswith("TOKEN_SERVICE_") and variable not in VARIABLES:
-            nearest = difflib.get_close_matches(variable, VARIABLES, n=1, cutoff=0.8)
-            yield f"{variable} is not a setting" + (f"; did you mean {nearest[0]}?" if nearest else "")
+        if variable.startswith(PREFIX) and variable not in VARIABLES:
+            nearest = _find_nearest(variable.removeprefix(PREFIX))
+            yield f"{variable} is not a setting" + (f"; did you mean {nearest}?" if nearest else "")
+
+
+def _find_nearest(name: str) -> str | None:
+    """Compared without the prefix, which all names share and a few do not have."""
+    known = {variable.removeprefix(PREFIX): variable for variable in (*PLAIN_VARIABLES, *VARIABLES)}
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+    return known[nearest[0]] if nearest else None
 
 
 def default_base_url(host: str, port: int, scheme: str = "http") -> str:
     return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
+PREFIX = "TOKEN_SERVICE_"
+PLAIN_VARIABLES = ("HOST", "LOG_FORMAT", "LOG_LEVEL", "PORT", "REDIS_URL", "WEB_CONCURRENCY")
 VARIABLES = (
     "TOKEN_SERVICE_ACCESS_TOKEN_TTL",
     "TOKEN_SERVICE_BASE_URL",

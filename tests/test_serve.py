@@ -394,7 +394,7 @@ def test_a_worker_that_is_replaced_while_the_seed_file_is_broken_does_not_end_th
     seed = tmp_path / "seed.yaml"
     seed.write_text(SEED)
     service = start_ready(WEB_CONCURRENCY="2", TOKEN_SERVICE_SEED_FILE=str(seed))
-    eventually(lambda: service.log.read_text().count("the seed file is in force") == 2)
+    eventually(lambda: service.log.read_text().count("is in force; entries") == 2)
 
     seed.write_text("clients:\n  - client_idd: shop\n")
     os.kill(find_workers(service)[0], signal.SIGKILL)
@@ -405,7 +405,7 @@ def test_a_worker_that_is_replaced_while_the_seed_file_is_broken_does_not_end_th
     assert [service.get("/healthz") for _ in range(50)] == [200] * 50
 
     seed.write_text(SEED)
-    eventually(lambda: service.log.read_text().count("the seed file is in force") == 3)
+    eventually(lambda: service.log.read_text().count("is in force; entries") == 3)
     assert [service.get("/readyz") for _ in range(50)] == [200] * 50
     assert service.process.poll() is None
     assert len(find_workers(service)) == 3

@@ -15,7 +15,7 @@ from service.endpoints.addresses import LOCAL_PEER
 from service.endpoints.answers import REASON
 
 _PROBES = ("/healthz", "/readyz")
-"""Asked every few seconds; while they are well they are logged at level debug."""
+"""Asked every few seconds, so logged at level debug; a change of what they answer has a line of its own."""
 
 _log = structlog.get_logger("service.access")
 
@@ -43,7 +43,7 @@ class AccessLog:
             self._write(scope, status, time.perf_counter() - started)
 
     def _write(self, scope: Scope, status: int, seconds: float) -> None:
-        is_probe = status == 200 and scope["path"].endswith(_PROBES)
+        is_probe = scope["path"].endswith(_PROBES)
         reason = {"reason": scope[REASON]} if REASON in scope else {}
         _log.log(
             logging.DEBUG if is_probe else logging.INFO,

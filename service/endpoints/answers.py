@@ -55,8 +55,9 @@ def answer_oauth_error(request: Request, error: Exception) -> Response:
     return render_error(error)
 
 
-def answer_bearer_missing(_: Request, error: Exception) -> Response:
+def answer_bearer_missing(request: Request, error: Exception) -> Response:
     """Clauses: RFC 6750 §3.1 (no error code where no credential was sent)"""
+    request.scope[REASON] = "bearer_missing"
     return Response(b"", 401, NO_STORE_HEADERS | {"WWW-Authenticate": BearerMissing.challenge}, _JSON)
 
 
@@ -71,15 +72,20 @@ def answer_client_gone(request: Request, error: Exception) -> Response:
     return Response(status_code=400)
 
 
-def answer_http_exception(_: Request, error: Exception) -> Response:
+def answer_http_exception(request: Request, error: Exception) -> Response:
     """What the framework refuses by itself: an unknown path, another method."""
     assert isinstance(error, HTTPException)
-    is_method = error.status_code == 405
-    response = render_error(MethodNotAllowed("method_not_allowed") if is_method else UnknownPath("unknown_path"))
-    response.headers.update(error.headers or {})
+    headers = error.headers or {}
+    refusal: OAuthError = UnknownPath("unknown_path")
+    if error.status_code == 405:
+        refusal = MethodNotAllowed("method_not_allowed", name=headers["Allow"])
+    response = answer_oauth_error(request, refusal)
+    response.headers.update(headers)
     return response
 
 
 def answer_unforeseen(request: Request, error: Exception) -> Response:
-    """The log tells what happened; the body does not."""
-    return answer_oauth_error(request, ServerError("unforeseen"))
+    """The log tells what happened; the body does not. The server closes the connection after it."""
+    response = answer_oauth_error(request, ServerError("unforeseen"))
+    response.headers["Connection"] = "close"
+    return response

@@ -10,8 +10,9 @@ import hmac
 import math
 import time
 from collections import OrderedDict
-from contextlib import suppress
-from typing import Final, NamedTuple
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Final, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from starlette.requests import Request
@@ -20,10 +21,10 @@ from service.endpoints.addresses import find_throttle_address
 from service.hashing import MADE_SECRET_PREFIX, HashingPool, SecretMemory, hash_made_secret, verify_password
 from service.protocol.client import Client
 from service.protocol.client_authentication import ClientCredentials, check_secret_presence, parse_client_credentials
-from service.protocol.errors import ClientThrottled, InvalidClient
+from service.protocol.errors import ClientThrottled, InvalidClient, TemporarilyUnavailable
 from service.protocol.parameters import Form
 from service.registry.cache import RegistryCache
-from service.store.attempts import Attempts, Counter, Exhausted
+from service.store.attempts import PATIENCE_SECONDS, Attempts, Counter, Exhausted
 from service.store.connection import StoreUnavailable
 from service.store.keys import address_key
 
@@ -36,6 +37,9 @@ ADMITTED_SECONDS: Final = 1.0
 _MOST_ENTRIES: Final = 10_000
 
 Counters = tuple[Counter, ...]
+
+Name = TypeVar("Name")
+_Turns = WeakValueDictionary[Name, asyncio.Lock]
 
 
 class AuthenticatedClient(NamedTuple):
@@ -56,7 +60,8 @@ class ClientAuthenticator:
         self._allowed = allowed
         self._secrets = secrets
         self._memory = SecretMemory()
-        self._turns: WeakValueDictionary[ClientCredentials, asyncio.Lock] = WeakValueDictionary()
+        self._turns: _Turns[ClientCredentials] = WeakValueDictionary()
+        self._admissions: _Turns[Counters] = WeakValueDictionary()
         self._blocked = _Deadlines()
         self._admitted = _Deadlines()
 
@@ -72,22 +77,20 @@ class ClientAuthenticator:
             if client is not None and client.is_public and reading.client_secret is None:
                 return AuthenticatedClient(client, secret_used=False)
         address = find_throttle_address(request)
-        refusal = None
-        for client, reading in [pair for pair in found if pair[0] is not None] or found[:1]:
-            try:
+        *others, last = [pair for pair in found if pair[0] is not None] or found[:1]
+        for client, reading in others:
+            with suppress(InvalidClient):
                 return AuthenticatedClient(await self._check(client, reading, address), secret_used=True)
-            except InvalidClient as error:
-                refusal = error
-        raise refusal or InvalidClient("client_unknown")
+        return AuthenticatedClient(await self._check(*last, address), secret_used=True)
 
     async def _check(self, client: Client | None, reading: ClientCredentials, address: str) -> Client:
         """Past the limit everybody is refused before anything is looked at, so that the refusal tells nothing."""
         counters = self._make_counters(reading.client_id, address)
         self._check_block(counters)
         # Equal credentials that arrive together are checked once; the others find the answer remembered.
-        turn = self._turns.setdefault(reading, asyncio.Lock())
         if client is None or not self._is_known_right(client, reading):
-            async with turn:
+            async with _turn(self._turns, reading):
+                self._check_block(counters)
                 if client is None or not self._is_known_right(client, reading):
                     return await self._check_slowly(client, reading, counters)
         await self._admit(counters)
@@ -116,12 +119,17 @@ class ClientAuthenticator:
         """
         if self._admitted.seconds_left(counters) > 0:
             return
-        await self._reserve(counters)
-        await self._attempts.settle(counters, passed=True)
-        self._admitted.set(counters, ADMITTED_SECONDS)
+        async with _turn(self._admissions, counters):
+            self._check_block(counters)
+            if self._admitted.seconds_left(counters) <= 0:
+                await self._reserve(counters)
+                await self._attempts.settle(counters, passed=True)
+                self._admitted.set(counters, ADMITTED_SECONDS)
 
     async def _check_slowly(self, client: Client | None, reading: ClientCredentials, counters: Counters) -> Client:
         """Reserved before the check and counted when it fails; whoever is unknown fails like a wrong secret."""
+        if client is not None and not client.is_public:
+            self._secrets.check_room()
         self._admitted.remove(counters)
         await self._reserve(counters)
         try:
@@ -160,11 +168,26 @@ class ClientAuthenticator:
     async def _is_right(self, client: Client, client_secret: str) -> bool:
         stored = client.client_secret_hash or ""
         if stored.startswith(MADE_SECRET_PREFIX):
-            return hmac.compare_digest(stored, hash_made_secret(client_secret))
+            return False  # else it would have been known to be right
         right, _ = await self._secrets.run(verify_password, client_secret, stored)
         if right:
             self._memory.remember(client.client_id, client_secret, stored)
         return right
+
+
+@asynccontextmanager
+async def _turn(turns: _Turns[Name], name: Name) -> AsyncIterator[None]:
+    """One at a time for each name; who would wait too long is told so instead."""
+    lock = turns.setdefault(name, asyncio.Lock())
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await lock.acquire()
+    except TimeoutError:
+        raise TemporarilyUnavailable("hashing_queue_full", retry_after_seconds=1) from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 class _Deadlines:

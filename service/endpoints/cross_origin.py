@@ -1,7 +1,4 @@
-"""CORS for browser applications: the origins of registered redirect URIs may call, without credentials.
-
-Clauses: RFC 6749 §2.1 (user-agent-based applications)
-"""
+"""CORS for browser applications: the origins of registered redirect URIs may call, without credentials."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.protocol.token_response import NO_STORE_HEADERS
 from service.registry.cache import RegistryCache
 from service.store.connection import StoreUnavailable
 
@@ -22,6 +20,7 @@ _PREFLIGHT_HEADERS: Final = {
     "Access-Control-Allow-Headers": "Authorization, Content-Type",
     "Access-Control-Max-Age": str(_MAX_AGE_SECONDS),
     "Vary": "Origin",
+    **NO_STORE_HEADERS,
 }
 
 

@@ -6,8 +6,7 @@ Clauses: none of the standards; SPEC is silent.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 
 import msgspec
 from starlette.requests import Request
@@ -19,27 +18,39 @@ from service.store.readiness import find_obstacle
 log = logging.getLogger("service.health")
 
 
-@dataclass(frozen=True, slots=True)
 class HealthEndpoint:
-    connection: StoreConnection
-    is_seeded: Callable[[], bool]
+    def __init__(self, connection: StoreConnection, is_seed_in_force: Callable[[], Awaitable[bool]]) -> None:
+        self._connection = connection
+        self._is_seed_in_force = is_seed_in_force
+        self._last_reason = ""
 
     async def live(self, _: Request) -> Response:
         return _render(200, "alive")
 
     async def ready(self, _: Request) -> Response:
-        obstacle = await self._find_obstacle()
-        if obstacle is None:
-            return _render(200, "ready")
-        log.warning("not ready: %s", obstacle)
-        return _render(503, obstacle)
+        obstacle, reason = await self._find_obstacle()
+        self._log_change(reason)
+        return _render(503, obstacle) if obstacle else _render(200, "ready")
 
-    async def _find_obstacle(self) -> str | None:
+    async def _find_obstacle(self) -> tuple[str, str]:
+        """In words for everybody, and in Redis's words for the log; empty where there is none."""
         try:
-            obstacle = await find_obstacle(self.connection)
-        except StoreUnavailable:
-            return "the store does not answer"
-        return obstacle or (None if self.is_seeded() else "the seed file is not applied yet")
+            obstacle = await find_obstacle(self._connection) or ""
+        except StoreUnavailable as error:
+            return "the store does not answer or cannot serve", str(error)
+        if not obstacle and not await self._is_seed_in_force():
+            obstacle = "the seed file is not applied"
+        return obstacle, obstacle
+
+    def _log_change(self, reason: str) -> None:
+        """Probes come every few seconds; what stays the same is said once."""
+        if reason == self._last_reason:
+            return
+        if reason:
+            log.warning("not ready: %s", reason)
+        else:
+            log.info("ready again")
+        self._last_reason = reason
 
 
 def _render(status: int, words: str) -> Response:

@@ -25,7 +25,7 @@ from service.endpoints.addresses import find_address, find_throttle_address
 from service.endpoints.answers import render_tokens
 from service.endpoints.client_authentication import AuthenticatedClient, ClientAuthenticator
 from service.endpoints.forms import read_form
-from service.protocol.authorization_code import RedeemedCode, judge_exchange, judge_second_exchange
+from service.protocol.authorization_code import RedeemedCode, check_exchange, judge_second_exchange
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD, REFRESH_TOKEN, Client, check_grant_type, check_scope
 from service.protocol.errors import InvalidClient, InvalidGrant, InvalidScope, OAuthError, UnsupportedGrantType
 from service.protocol.parameters import TOKEN_PARAMETERS, Form, check_text, require
@@ -47,6 +47,7 @@ _REFUSALS: Final[dict[str, tuple[type[OAuthError], str]]] = {
     "beyond": (InvalidScope, "scope_beyond_grant"),
     "unknown": (InvalidGrant, "refresh_token_unknown"),
 }
+_CODE_REFUSALS: Final = {"repeated": "code_repeated", "revoked": "code_revoked", "unknown": "code_unknown"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ class TokenEndpoint:
         if isinstance(code, RedeemedCode):
             await self._judge_second_exchange(name, code, request, form, caller)
             raise InvalidGrant("code_repeated")
-        judge_exchange(code, caller.client, form)
+        check_exchange(code, caller.client, form)
         refresh_token, access_token = make_first_refresh_token(name.shard), make_access_token(name.shard)
         outcome = await self.codes.redeem(
             name, secret_used=caller.secret_used, refresh_token=refresh_token, access_token=access_token
@@ -91,7 +92,7 @@ class TokenEndpoint:
             redeemed = await self.codes.find(name)
             if isinstance(redeemed, RedeemedCode):
                 await self._judge_second_exchange(name, redeemed, request, form, caller)
-        raise InvalidGrant(f"code_{outcome}")
+        raise InvalidGrant(_CODE_REFUSALS[outcome])
 
     async def _judge_second_exchange(
         self, name: RandomToken, redeemed: RedeemedCode, request: Request, form: Form, caller: AuthenticatedClient

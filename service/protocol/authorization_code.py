@@ -33,7 +33,7 @@ class RedeemedCode(msgspec.Struct, frozen=True, kw_only=True):
     family_digest: str
 
 
-def judge_exchange(code: AuthorizationCode, client: Client, form: Form) -> None:
+def check_exchange(code: AuthorizationCode, client: Client, form: Form) -> None:
     """A code is good for the client it was issued to, with the redirect_uri and the verifier it was asked for with.
 
     Addresses are compared character by character; two spellings of one address are two addresses.

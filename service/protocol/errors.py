@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 
 AUTHENTICATION_REALM: Final = "token-service"
 
-_WRONG_CLIENT: Final = "Client authentication failed: unknown client, or wrong or missing client secret."
+_WRONG_CLIENT: Final = "Client authentication failed: unknown client, or a wrong, missing or unexpected client secret."
 _WRONG_LOGIN: Final = "The user name or the password is wrong."
 _DEAD_REFRESH_TOKEN: Final = "The refresh token is unknown, expired or revoked, or was issued to another client."
 _DEAD_CODE: Final = "The authorization code is unknown, expired or already used, or was issued to another client."
@@ -28,10 +28,10 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "parameter_missing": "The parameter {name} is missing or empty.",
     "parameter_malformed": "The parameter {name} contains characters that are not allowed in it.",
     "parameter_in_query": "The parameter {name} stands in the URI; send it in the request body only.",
-    "unknown_path": "Nothing is served at this address.",
-    "method_not_allowed": "This address does not answer this method; see the Allow header.",
+    "unknown_path": "Nothing is served at this address. Paths are case-sensitive and have no slash at the end.",
+    "method_not_allowed": "This address does not answer this method; use {name}.",
     # The client
-    "client_authenticated_twice": "The client authenticates in two ways at once; use HTTP Basic or the body, not both.",
+    "client_authenticated_twice": "The client authenticates twice, or under two names; use HTTP Basic or the body.",
     "client_missing": "Client authentication is missing: send HTTP Basic credentials or the parameter client_id.",
     "client_unknown": _WRONG_CLIENT,
     "client_secret_wrong": _WRONG_CLIENT,
@@ -78,7 +78,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "access_token_unknown": _DEAD_ACCESS_TOKEN,
     # The service
     "store_unavailable": "The service cannot reach its store at the moment; try again in a moment.",
-    "hashing_queue_full": "The service is checking too many passwords at the moment; try again in a moment.",
+    "hashing_queue_full": "The service is checking too many passwords or secrets at the moment; try again in a moment.",
     "unforeseen": "The service met an unexpected condition.",
 }
 
@@ -139,9 +139,13 @@ class InvalidGrant(OAuthError):
     error = "invalid_grant"
 
 
-class LoginThrottled(InvalidGrant):
-    """Clauses: RFC 6749 §4.3.2 (passwords are protected against guessing)"""
+class LoginThrottled(OAuthError):
+    """No InvalidGrant: whether the password is right was not looked at.
 
+    Clauses: RFC 6749 §4.3.2 (passwords are protected against guessing)
+    """
+
+    error = "invalid_grant"
     status = 429
 
 

@@ -100,18 +100,20 @@ class Seed(msgspec.Struct, frozen=True, kw_only=True):
 class BadSeed(Exception):
     """`mistakes` are lines of the form `clients[2].redirect_uris[0]: what is wrong and what was expected`."""
 
-    def __init__(self, mistakes: tuple[str, ...]) -> None:
-        super().__init__("\n".join(mistakes))
+    def __init__(self, mistakes: tuple[str, ...], file: Path | None = None) -> None:
+        super().__init__("; ".join(mistakes))
         self.mistakes = mistakes
+        self.file = file
 
 
 def load_seed(path: Path) -> Seed:
     """Raises BadSeed with every mistake in the file."""
     try:
-        text = path.read_bytes()
+        return parse_seed(path.read_bytes())
     except OSError as error:
-        raise BadSeed((f"{path}: cannot be read: {error.strerror}",)) from None
-    return parse_seed(text)
+        raise BadSeed((f"the file cannot be read: {error.strerror}",), path) from None
+    except BadSeed as refusal:
+        raise BadSeed(refusal.mistakes, path) from None
 
 
 def parse_seed(text: bytes) -> Seed:

@@ -2,8 +2,9 @@
 
 Redis remembers a keyed digest of each entry as last applied. An entry whose text did not change since is not touched,
 so that nothing which was changed elsewhere (a disabled user, a deleted client, a rotated secret) comes back at a
-restart. One worker applies while the others wait; each entry is written first, the sessions that lost their ground are
-ended next, and its digest comes last: what is interrupted anywhere is done again by the next.
+restart. One worker applies while the others wait. Whose sessions lost their ground is noted before or with the record,
+and settled by whoever applies a seed then or next; an entry's digest is replaced in two steps around its record: what
+is interrupted anywhere is done again by the next.
 """
 
 from __future__ import annotations

@@ -31,12 +31,21 @@ from service.serving.arguments import (
 from service.serving.greeting import greet_when_ready
 from service.serving.listening import AddressRefused, listen
 from service.serving.workers import Workers
-from service.settings import BadSettings, Settings, default_base_url, load_settings, unknown_variables
+from service.settings import (
+    EXAMPLE_SEED,
+    BadSettings,
+    Settings,
+    default_base_url,
+    load_settings,
+    unknown_variables,
+)
 from service.store.embedded import EmbeddedStore, FolderRefused, NoServerBinary, StoreFailed
+from service.store.redis_url import without_password
 
 __all__ = ["serve"]
 
 DONE, FAILED, REFUSED = 0, 1, 2
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 SignalHandler = Callable[[int, FrameType | None], None]
 
@@ -48,8 +57,10 @@ def serve(command_line: list[str]) -> int:
     _on_signals(_leave)
     try:
         return _serve(command_line)
-    except (BadSettings, BadSeed) as refusal:
+    except BadSettings as refusal:
         return _tell(REFUSED, *refusal.mistakes)
+    except BadSeed as refusal:
+        return _tell(REFUSED, f"mistakes in the seed file {refusal.file}:", *refusal.mistakes)
     except (BadArguments, FolderRefused, AddressRefused) as refusal:
         return _tell(REFUSED, str(refusal))
     except (NoServerBinary, StoreFailed) as failure:
@@ -67,12 +78,23 @@ def _serve(command_line: list[str]) -> int:
         log.warning(warning)
     if settings.seed_file is not None:
         load_seed(settings.seed_file)
+    _say_what_is_used(settings)
     with contextlib.closing(_Listeners(arguments)) as listeners:
         settings = load_settings(os.environ)
         if not settings.embedded:
             return _run_workers(arguments, settings, listeners)
         with _embedded_store(settings.data_dir) as store:
             return _run_workers(arguments, settings, listeners) or store.status
+
+
+def _say_what_is_used(settings: Settings) -> None:
+    store = f"embedded, in {settings.data_dir}" if settings.redis_url is None else without_password(settings.redis_url)
+    log.info("starting", store=store, seed=str(settings.seed_file or "none named"))
+    is_public = settings.host not in LOOPBACK or settings.base_url.startswith("https:")
+    if settings.seed_file == EXAMPLE_SEED and is_public:
+        log.warning("the example seed is in use, whose passwords everybody can read; set TOKEN_SERVICE_SEED_FILE")
+    if settings.embedded and "TOKEN_SERVICE_SECRET_KEY" in os.environ:
+        log.warning("TOKEN_SERVICE_SECRET_KEY is set, but not REDIS_URL; the store is the embedded one")
 
 
 class _Listeners:
@@ -117,7 +139,8 @@ def _embedded_store(data_dir: Path) -> Iterator[_RunningStore]:
 def _run_workers(arguments: Arguments, settings: Settings, listeners: _Listeners) -> int:
     configuration = make_configuration(arguments)
     if listeners.sockets:
-        log.info("listening", address=default_base_url(settings.host, settings.port))
+        scheme = "https" if configuration.is_ssl else "http"
+        log.info("listening", address=default_base_url(settings.host, settings.port, scheme))
         greet_when_ready(settings, tls=configuration.is_ssl)
     try:
         if configuration.use_subprocess:

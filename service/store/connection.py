@@ -3,13 +3,13 @@
 A command that changes something is sent once: the client library would by default send it again after a time-out, and
 our own second run of a script must never be taken for a replay. Reads may be sent twice. All Redis work of one request
 shares one deadline. A connection whose answer was not awaited to its end is closed by the library, never reused.
-
-Clauses: RFC 6749 §4.1.2.1 (temporarily_unavailable)
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
@@ -30,7 +30,7 @@ from redis.asyncio.lock import Lock
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import DataError, NoScriptError, RedisClusterException, RedisError, SlotNotCoveredError
 from redis.maint_notifications import MaintNotificationsConfig
 
 from service.store.redis_url import RedisUrl
@@ -41,11 +41,14 @@ CONNECT_SECONDS: Final = 1.5
 CONNECTIONS: Final = 64
 LOCK_PAUSE_SECONDS: Final = 0.05
 
-# What a Redis says that is up but cannot serve: the words that its error begins with, or that a script's error quotes.
-_OUTAGE_WORDS: Final = (
-    "OOM", "READONLY", "MISCONF", "LOADING", "BUSY", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN",
-    "UNBLOCKED", "NOAUTH", "WRONGPASS", "NOPERM", "NOSCRIPT",
-)  # fmt: skip
+# What a Redis that is up says when it cannot serve, as the first word of its error or quoted by a script's error.
+_OUTAGE: Final = re.compile(
+    r"\b(OOM|READONLY|MISCONF|LOADING|BUSY|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|MASTERDOWN|UNBLOCKED|NOPERM|NOSCRIPT)\b"
+)
+# What only a mistake in our own scripts or commands leads to.
+_FAULT: Final = re.compile(r"user_script|unknown command|wrong number of arguments|same key slot|No way to dispatch")
+
+log = logging.getLogger("service.store")
 
 Result = TypeVar("Result")
 Command = tuple[str | bytes | int | float, ...]
@@ -72,13 +75,14 @@ def start_budget() -> None:
     _budget.set(Budget())
 
 
-async def _spend(work: Awaitable[Result]) -> Result:
+async def within_deadline(work: Awaitable[Result]) -> Result:
+    """Waits for work on Redis as long as the request's budget lasts; raises StoreUnavailable for any outage."""
     budget = _budget.get() or Budget()
     started = time.monotonic()
     try:
         async with asyncio.timeout(budget.remaining_seconds):
             return await work
-    except (TimeoutError, OSError, RedisError) as error:
+    except (TimeoutError, OSError, RedisError, RedisClusterException, SlotNotCoveredError) as error:
         raise _translate(error) from error
     finally:
         budget.remaining_seconds -= time.monotonic() - started
@@ -87,9 +91,12 @@ async def _spend(work: Awaitable[Result]) -> Result:
 def _translate(error: Exception) -> Exception:
     """A fault in one of our own scripts or commands is no outage; everything else that Redis can do to us is."""
     # The library cuts off the first word of the errors that it knows, and keeps it beside the message.
-    text = f"{getattr(error, 'status_code', '')} {error}".strip()
-    is_fault = isinstance(error, ResponseError) and not any(word in text for word in _OUTAGE_WORDS)
-    return error if is_fault else StoreUnavailable(f"{type(error).__name__}: {text}")
+    text = f"{getattr(error, 'status_code', None) or ''} {error}".strip()
+    if isinstance(error, DataError) or (_FAULT.search(text) and not _OUTAGE.search(text)):
+        return error
+    if isinstance(error, TimeoutError) and not text:
+        text = f"no answer within the {DEADLINE_SECONDS} s that the Redis work of a request may take"
+    return StoreUnavailable(f"{type(error).__name__}: {text}")
 
 
 class StoreLock:
@@ -99,17 +106,17 @@ class StoreLock:
         self._lock = lock
 
     async def __aenter__(self) -> StoreLock:
-        while not await _spend(self._lock.acquire(blocking=False)):  # noqa: ASYNC110 - another process holds it
+        while not await within_deadline(self._lock.acquire(blocking=False)):  # noqa: ASYNC110 - another process holds it
             await asyncio.sleep(LOCK_PAUSE_SECONDS)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         with suppress(StoreUnavailable):
-            await _spend(self._lock.release())
+            await within_deadline(self._lock.release())
 
     async def renew(self) -> None:
         """Raises StoreUnavailable where somebody else may hold it by now."""
-        await _spend(self._lock.reacquire())
+        await within_deadline(self._lock.reacquire())
 
 
 class _Clients(NamedTuple):
@@ -130,14 +137,14 @@ class StoreConnection:
 
     async def read(self, *command: str | int) -> Any:
         """A command that changes nothing; sent a second time where the connection turns out to be gone."""
-        return await self._spend(self._reading.execute_command(*command))
+        return await self._send(self._reading.execute_command(*command))
 
     async def write(self, *command: str | bytes | int) -> Any:
-        return await self._spend(self._writing.execute_command(*command))
+        return await self._send(self._writing.execute_command(*command))
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
         """The script's verdict: a word, then what belongs to it; texts decoded."""
-        answer = await self._spend(self._run(script, keys, arguments))
+        answer = await self._send(self._run(script, keys, arguments))
         return [part.decode() if isinstance(part, bytes) else part for part in answer]
 
     async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> Any:
@@ -158,7 +165,7 @@ class StoreConnection:
     async def scan(self, pattern: str) -> AsyncIterator[list[str]]:
         """Batches of the keys that match, on every master; a key there throughout is seen at least once."""
         if isinstance(self._reading, RedisCluster):
-            await _spend(self._reading.initialize())
+            await within_deadline(self._reading.initialize())
             for node in self._reading.get_primaries():
                 async for batch in self._scan_node(pattern, target_nodes=node):
                     yield batch
@@ -170,15 +177,16 @@ class StoreConnection:
         """The maxmemory-policy of each master; empty where this user may not read it."""
         try:
             if isinstance(self._reading, RedisCluster):
-                await _spend(self._reading.initialize())
-                sections = await _spend(self._reading.info("memory", target_nodes=RedisCluster.PRIMARIES))
+                await within_deadline(self._reading.initialize())
+                sections = await within_deadline(self._reading.info("memory", target_nodes=RedisCluster.PRIMARIES))
                 found = list(sections.values()) if "maxmemory_policy" not in sections else [sections]
             else:
-                found = [await _spend(self._reading.info("memory"))]
+                found = [await within_deadline(self._reading.info("memory"))]
         except StoreUnavailable as error:
-            if "NOPERM" in str(error):
-                return set()
-            raise
+            if "NOPERM" not in str(error):
+                raise
+            log.warning("this Redis user may not read maxmemory-policy (INFO), so nobody checks that it is noeviction")
+            return set()
         return {section["maxmemory_policy"] for section in found}
 
     def make_lock(self, key: str, seconds: float) -> StoreLock:
@@ -191,8 +199,8 @@ class StoreConnection:
                 for sentinel in client.connection_pool.sentinel_manager.sentinels:
                     await sentinel.aclose()
 
-    async def _spend(self, work: Coroutine[Any, Any, Result]) -> Result:
-        return await _spend(self._in_turn(work))
+    async def _send(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return await within_deadline(self._in_turn(work))
 
     async def _in_turn(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Waits for a free connection: the pools of Sentinel and Cluster would refuse instead."""
@@ -209,7 +217,7 @@ class StoreConnection:
     async def _scan_node(self, pattern: str, **options: Any) -> AsyncIterator[list[str]]:
         cursor: int = 0
         while True:
-            answer = await self._spend(self._reading.scan(cursor, match=pattern, count=1000, **options))
+            answer = await self._send(self._reading.scan(cursor, match=pattern, count=1000, **options))
             position, keys = answer
             cursor = next(iter(position.values())) if isinstance(position, dict) else position
             yield [key.decode() for key in keys]
@@ -222,7 +230,7 @@ class StoreConnection:
         pipeline = client.pipeline(transaction=False)
         for command in commands:
             pipeline.execute_command(*command)
-        answers: list[Any] = await self._spend(pipeline.execute())
+        answers: list[Any] = await self._send(pipeline.execute())
         return answers
 
 

@@ -5,7 +5,7 @@ Clauses: RFC 6749 §4.3.3, §5.1, §6, §10.4, RFC 6819 §5.2.2.3, SPEC §3, §4
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 from service.credentials import RandomToken, RefreshToken
 from service.protocol.token_response import Lifetimes
@@ -14,6 +14,7 @@ from service.store.connection import StoreConnection
 from service.store.keys import access_key, family_key, user_key
 from service.store.scripts import load_script
 
+Success = Literal["rotated", "repeated", "recovered"]
 Refusal = Literal["replayed", "foreign", "without_secret", "withdrawn", "beyond", "unknown"]
 
 _START: Final = load_script("start_family")
@@ -27,7 +28,7 @@ class Spent(NamedTuple):
     `streak` is 0 unless this was a replay: then, how many generations in a row were replayed by now.
     """
 
-    verdict: Literal["rotated", "repeated", "recovered"]
+    verdict: Success
     head: int
     lives_ms: int
     scope: str
@@ -115,7 +116,10 @@ class Families:
                 self._connection.clock_offset_ms(),
             ],
         )
-        return Spent(*verdict) if len(verdict) == len(Spent._fields) else Refused(*verdict)  # type: ignore[arg-type]
+        if verdict[0] in get_args(Refusal):
+            return Refused(*verdict)  # type: ignore[arg-type]
+        assert verdict[0] in get_args(Success), verdict[0]
+        return Spent(*verdict)  # type: ignore[arg-type]
 
     async def end(self, shard: str, family_digest: str, *, client_id: str) -> str | None:
         """Whose family it was; None where there was none, or it is another client's."""

@@ -2,8 +2,6 @@
 
 Sessions are indexed by user only: a client changes rarely, and an index by client would cost every refresh. A sweep
 reads every family and code once, in batches, on every node, and ends those that the judge says no to.
-
-Clauses: RFC 6819 §5.2.3.6
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Final, NamedTuple
 
-from service.protocol.client import AUTHORIZATION_CODE, PASSWORD
+from service.protocol.client import AUTHORIZATION_CODE
 from service.store.connection import Command, StoreConnection
 from service.store.families import Families
 
@@ -41,7 +39,7 @@ class Sweeps:
     ) -> int:
         """Ends what these clients may not keep; returns how many families and codes that were."""
         ended = 0
-        for pattern, parse in (("code:*", _parse_code), ("family:*", _parse_family)):
+        for pattern, parse in (("code:{*}:*", _parse_code), ("family:{*}:*", _parse_family)):
             async for key, record in self._records(pattern, after_batch):
                 session = parse(record)
                 if session.client_id in client_ids and not may_keep(session):
@@ -78,4 +76,4 @@ def _parse_code(record: str) -> Session:
 def _parse_family(record: str) -> Session:
     """See `lua/records.lua` for the lines of the record."""
     line = record.split("\n")
-    return Session(line[7], PASSWORD if line[4] == "password" else AUTHORIZATION_CODE, line[9])
+    return Session(line[7], line[4], line[9])

@@ -39,17 +39,22 @@ def used_reasons() -> Iterator[str]:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ERRORS:
                 yield from reasons_of(node.args[0])
     yield from (reason for _, reason in token_endpoint._REFUSALS.values())
+    yield from token_endpoint._CODE_REFUSALS.values()
 
 
 def reasons_of(argument: ast.expr) -> Iterator[str]:
-    """A literal; or `code_{outcome}`, which stands for every refusal of the script that redeems."""
+    """A literal; or a look into one of the tables of the token endpoint, read as a whole above."""
     if isinstance(argument, ast.Constant):
         assert isinstance(argument.value, str)
         yield argument.value
     else:
-        assert isinstance(argument, ast.JoinedStr)
-        assert ast.unparse(argument) == "f'code_{outcome}'"
-        yield from (f"code_{word}" for word in read_script("redeem_authorization_code").header.words - {"redeemed"})
+        assert ast.unparse(argument) == "_CODE_REFUSALS[outcome]"
+
+
+def test_every_refusal_of_the_script_that_redeems_has_a_reason() -> None:
+    words = read_script("redeem_authorization_code").header.words - {"redeemed"}
+
+    assert words == set(token_endpoint._CODE_REFUSALS)
 
 
 def test_every_reason_has_a_description_and_every_description_a_reason() -> None:

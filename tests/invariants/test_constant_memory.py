@@ -95,4 +95,8 @@ async def test_a_user_who_logs_in_again_and_again_takes_no_more_room(sessions: S
         await sessions.start()
         seen.append(memory(sessions))
 
-    assert all(each == seen[1] for each in seen[1:])
+    counts = [{kind: count for kind, (count, _) in each.items()} for each in seen]
+    sizes = [sum(size for _, size in each.values()) for each in seen]
+    assert all(each == counts[1] for each in counts[1:])
+    # An allocator may round one way today and another tomorrow; fifty leftovers would be far above that.
+    assert max(sizes[26:]) <= max(sizes[1:26]) + 64

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.protocol.authorization_code import AuthorizationCode, RedeemedCode, judge_exchange, judge_second_exchange
+from service.protocol.authorization_code import AuthorizationCode, RedeemedCode, check_exchange, judge_second_exchange
 from service.protocol.client import Client
 from service.protocol.errors import InvalidGrant
 from service.protocol.pkce import make_code_challenge
@@ -27,8 +27,8 @@ def code(*, scope: str = "realm:main role:enduser", code_challenge: str | None =
 
 
 def test_a_right_exchange_passes() -> None:
-    judge_exchange(code(), SHOP, {"redirect_uri": CALLBACK})
-    judge_exchange(
+    check_exchange(code(), SHOP, {"redirect_uri": CALLBACK})
+    check_exchange(
         code(code_challenge=make_code_challenge(VERIFIER)), SHOP, {"redirect_uri": CALLBACK, "code_verifier": VERIFIER}
     )
 
@@ -60,7 +60,7 @@ def test_any_other_exchange_is_refused_for_its_reason(
     found: AuthorizationCode, client: Client, form: dict[str, str], reason: str
 ) -> None:
     with pytest.raises(InvalidGrant) as caught:
-        judge_exchange(found, client, form)
+        check_exchange(found, client, form)
 
     assert caught.value.reason == reason
 

@@ -14,7 +14,7 @@ async def test_a_code_becomes_a_family(sessions: Sessions) -> None:
     record = sessions.record(session)
 
     assert outcome == 600_000
-    assert (record["grant"], record["head"], record["secret_used"]) == ("code", "1", "1")
+    assert (record["grant"], record["head"], record["secret_used"]) == ("authorization_code", "1", "1")
     assert ("phone-app", ENDUSER, ALICE.username) == (record["client_id"], record["scope"], record["username"])
     assert sessions.live(session) == [True]
     assert {session.member} == set(sessions.index(session))

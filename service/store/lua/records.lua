@@ -5,7 +5,7 @@
 --   head             the generation of the one live refresh token
 --   created_ms       when the grant was made
 --   expires_ms       when the family ends unless it is refreshed
---   grant            "password" or "code"
+--   grant            "password" or "authorization_code"
 --   secret_used      "1" where the client authenticated with a secret
 --   subject client_id username scope
 --   floor            the lowest generation whose time of spending is still known

@@ -31,7 +31,7 @@ forget_member(subject, 'code:' .. code_digest)
 local created_ms = math.max(now_ms, code_created_ms)
 local family = {
   created_ms = created_ms, expires_ms = cap_lifetime(created_ms, now_ms + refresh_ttl_ms, max_age_ms),
-  grant = 'code', secret_used = secret_used,
+  grant = 'authorization_code', secret_used = secret_used,
   subject = subject, client_id = client_id, username = username, scope = scope,
 }
 return { 'redeemed', start_family(family, family_digest, access_digest, now_ms, access_ttl_ms) }
