@@ -256,8 +256,18 @@ def test_a_bad_seed_is_refused(start: Start, tmp_path: Path) -> None:
     seed.write_text("clients:\n  - client_idd: shop\n")
     service = start(TOKEN_SERVICE_SEED_FILE=str(seed))
     assert service.wait() == 2
-    assert "clients[0]" in service.log.read_text()
+    first, *mistakes = service.log.read_text().splitlines()
+    assert first == f"mistakes in the seed file {seed}:"
+    assert [mistake.partition(":")[0] for mistake in mistakes] == ["clients[0].client_idd", "clients[0].client_id"]
     assert not service.data_dir.exists()
+
+
+def test_the_start_says_which_store_and_seed_it_uses(start_ready: Start) -> None:
+    service = start_ready(TOKEN_SERVICE_BASE_URL="https://id.example.com")
+    log = service.log.read_text()
+    assert f"embedded, in {service.data_dir}" in log
+    assert "examples/seed.yaml" in log
+    assert "whose passwords everybody can read" in log
 
 
 @pytest.mark.clause("decided-embedded-store-in-use")

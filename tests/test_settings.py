@@ -205,8 +205,12 @@ def test_settings_do_not_show_their_secrets() -> None:
 
 
 def test_an_unknown_variable_of_ours_is_named_with_the_nearest_known_one() -> None:
-    environment = {"TOKEN_SERVICE_CODE_TLL": "1", "TOKEN_SERVICE_ZZZ": "1", "PATH": "", **PRODUCTION}
+    typos = ("CODE_TLL", "PORT", "REDIS_URL", "SECRETKEY", "ZZZ")
+    environment = {f"TOKEN_SERVICE_{typo}": "1" for typo in typos} | {"PATH": "", **PRODUCTION}
     assert list(unknown_variables(environment)) == [
         "TOKEN_SERVICE_CODE_TLL is not a setting; did you mean TOKEN_SERVICE_CODE_TTL?",
+        "TOKEN_SERVICE_PORT is not a setting; did you mean PORT?",
+        "TOKEN_SERVICE_REDIS_URL is not a setting; did you mean REDIS_URL?",
+        "TOKEN_SERVICE_SECRETKEY is not a setting; did you mean TOKEN_SERVICE_SECRET_KEY?",
         "TOKEN_SERVICE_ZZZ is not a setting",
     ]

@@ -100,3 +100,16 @@ async def test_many_right_secrets_at_once_all_pass_and_leave_no_trace_in_the_cou
 
     assert [answer.status_code for answer in answers] == [200] * GUESSES
     assert not list(guarded.store.scan_iter("address:*"))
+
+
+@pytest.mark.clause("decided-only-failures-count")
+async def test_a_burst_of_the_right_secret_that_is_known_is_answered_whole(guarded: Arena) -> None:
+    """Far more than may wait for one counter: one of them asks for room, and all pass with it."""
+    guarded.clear()
+    address = next(ADDRESSES)
+    async with guarded.http() as http:
+        await open_connections(http)
+        for _ in range(3):
+            answers = await all_at_once([present(http, MADE_SECRET, address, by_header=True) for _ in range(600)])
+
+            assert {answer.status_code for answer in answers} == {200}

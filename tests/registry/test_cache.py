@@ -1,5 +1,7 @@
 """Each worker's memory of the registry: short, bounded, and never trusted on through an outage."""
 
+import asyncio
+
 import pytest
 
 from service.app import Parts
@@ -114,3 +116,38 @@ async def test_memory_is_bounded_and_the_oldest_goes_first(time: Time) -> None:
 
     assert records.reads.count("1") == 1
     assert records.reads.count("0") == 2
+
+
+@pytest.mark.clause("decided-registry-change-seen")
+async def test_many_who_miss_at_once_share_one_reading() -> None:
+    reads = []
+
+    async def find(name: str) -> str:
+        reads.append(name)
+        await asyncio.sleep(0)
+        return name.upper()
+
+    cache = RegistryCache(find)
+    found = await asyncio.gather(*(cache.find(name) for name in ["shop", "portal"] * 300))
+
+    assert found == ["SHOP", "PORTAL"] * 300
+    assert sorted(reads) == ["portal", "shop"]
+
+
+@pytest.mark.clause("decided-i8-one-deadline")
+async def test_an_outage_is_shared_too_and_forgotten() -> None:
+    outages: list[str] = []
+
+    async def find(name: str) -> str:
+        await asyncio.sleep(0)
+        if not outages:
+            outages.append(name)
+            raise StoreUnavailable
+        return name
+
+    cache = RegistryCache(find)
+    found = await asyncio.gather(*(cache.find("shop") for _ in range(300)), return_exceptions=True)
+
+    assert {StoreUnavailable} == {type(each) for each in found}
+    assert outages == ["shop"]
+    assert await cache.find("shop") == "shop"

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+
 import httpx2
 import pytest
 import redis
+
+from tests.cast import ALICE, PHONE_APP
 
 
 @pytest.mark.clause("decided-healthz", "decided-readyz")
@@ -47,3 +52,19 @@ async def test_a_redis_that_answers_a_ping_and_runs_no_script_is_not_ready(
     assert pong
     assert unready.status_code == 503
     assert (await http.get("/readyz")).status_code == 200
+
+
+@pytest.mark.clause("decided-readyz")
+async def test_a_redis_that_was_emptied_is_not_ready_until_the_seed_is_back(
+    http: httpx2.AsyncClient, store: redis.Redis
+) -> None:
+    assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
+    store.flushall()
+    unready = await http.get("/readyz")
+
+    assert (unready.status_code, unready.content) == (503, b'{"status":"the seed file is not applied"}')
+    deadline = time.monotonic() + 20
+    while (await http.get("/readyz")).status_code != 200:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+    assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200

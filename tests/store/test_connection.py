@@ -1,0 +1,77 @@
+"""The connection to Redis: what counts as an outage, and what as a mistake of our own."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from redis.exceptions import DataError, ResponseError
+
+from service.store.connection import StoreConnection, StoreUnavailable
+from service.store.redis_url import parse_redis_url
+from service.store.scripts import load_script
+from tests.servers import RedisServer, free_port
+
+
+async def outage_of(url: str) -> str:
+    """What a read, a write and a question for the policy say on a Redis like this; the same of each."""
+    connection = StoreConnection(parse_redis_url(url))
+    try:
+        for call in (
+            lambda: connection.read("GET", "key"),
+            lambda: connection.write("SET", "key", "1"),
+            lambda: connection.read_many([("GET", "key")]),
+            lambda: connection.eviction_policies(),
+        ):
+            with pytest.raises(StoreUnavailable) as outage:
+                await call()
+    finally:
+        await connection.close()
+    return str(outage.value)
+
+
+@pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed")
+@pytest.mark.parametrize("kind", ["redis", "redis+cluster", "redis+sentinel"])
+async def test_nobody_there_is_an_outage(kind: str) -> None:
+    master = "/main" if kind == "redis+sentinel" else ""
+
+    assert await outage_of(f"{kind}://127.0.0.1:{free_port()}{master}")
+
+
+@pytest.mark.clause("decided-redis-away")
+async def test_a_database_that_redis_does_not_have_is_an_outage(redis_server: RedisServer) -> None:
+    assert "out of range" in await outage_of(f"redis://127.0.0.1:{redis_server.port}/999")
+
+
+@pytest.mark.clause("decided-redis-away")
+async def test_a_wrong_password_is_an_outage(redis_server: RedisServer) -> None:
+    with redis_server.connect() as client:
+        client.acl_setuser("somebody", enabled=True, passwords=["+right"], keys=["*"], commands=["+@all"])
+
+    assert await outage_of(f"redis://somebody:wrong@127.0.0.1:{redis_server.port}")
+
+
+async def test_what_is_said_of_an_outage_has_no_gaps() -> None:
+    said = await outage_of(f"redis://127.0.0.1:{free_port()}")
+
+    assert "None" not in said
+    assert "connect" in said.lower()
+
+
+async def test_a_mistake_of_our_own_is_none(redis_server: RedisServer) -> None:
+    connection = StoreConnection(parse_redis_url(redis_server.url))
+    with pytest.raises(DataError):
+        await connection.read("GET", None)  # type: ignore[arg-type]
+    with pytest.raises(ResponseError, match="user_script"):
+        await connection.run(load_script("delete_revoked"), ["revoked:{0a3}:x"], [])
+    with pytest.raises(ResponseError, match="unknown command"):
+        await connection.read("GETT", "key")
+    await connection.close()
+
+
+async def test_a_crowd_waits_for_a_connection_in_turn(redis_server: RedisServer) -> None:
+    connection = StoreConnection(parse_redis_url(redis_server.url))
+    answers = await asyncio.gather(*(connection.read("ECHO", str(number)) for number in range(500)))
+    await connection.close()
+
+    assert answers == [str(number).encode() for number in range(500)]
