@@ -145,6 +145,7 @@ async def test_whoever_comes_by_a_unix_socket_counts_as_this_machine(
 
 
 @pytest.mark.clause("decided-trusted-proxies")
+@pytest.mark.clause("decided-unix-socket-peer")
 async def test_a_proxy_at_a_unix_socket_can_be_trusted(
     redis_server: RedisServer, store: redis.Redis, registry: None, tmp_path: Path
 ) -> None:

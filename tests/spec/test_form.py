@@ -205,6 +205,7 @@ async def test_a_body_that_lies_about_its_length_has_the_same_limit(http: httpx2
 
 @pytest.mark.clause("decided-body-limit", "decided-invalid-request-400")
 @pytest.mark.parametrize("address", [TOKEN, REVOKE])
+@pytest.mark.clause("decided-slow-body")
 async def test_a_body_that_does_not_arrive_in_time_is_invalid_request(
     http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:

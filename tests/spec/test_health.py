@@ -54,7 +54,7 @@ async def test_a_redis_that_answers_a_ping_and_runs_no_script_is_not_ready(
     assert (await http.get("/readyz")).status_code == 200
 
 
-@pytest.mark.clause("decided-readyz")
+@pytest.mark.clause("decided-emptied-redis")
 async def test_a_redis_that_was_emptied_is_not_ready_until_the_seed_is_back(
     http: httpx2.AsyncClient, store: redis.Redis
 ) -> None:

@@ -39,6 +39,7 @@ def hold(store: redis.Redis) -> None:
         pytest.param(None, 401, "invalid_client", id="its registration"),
     ],
 )
+@pytest.mark.clause("decided-client-looked-at-again")
 async def test_a_login_that_waited_does_not_get_what_its_client_lost_meanwhile(
     make_settings: MakeSettings,
     clock: Clock,
