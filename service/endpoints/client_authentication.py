@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, NoReturn, TypeVar
 from weakref import WeakValueDictionary
 
 from starlette.requests import Request
@@ -25,7 +25,6 @@ from service.protocol.errors import ClientThrottled, InvalidClient, TemporarilyU
 from service.protocol.parameters import Form
 from service.registry.cache import RegistryCache
 from service.store.attempts import PATIENCE_SECONDS, Attempts, Counter, Exhausted
-from service.store.connection import StoreUnavailable
 from service.store.keys import address_key
 
 ADDRESS_FACTOR: Final = 3
@@ -122,35 +121,28 @@ class ClientAuthenticator:
         async with _turn(self._admissions, counters):
             self._check_block(counters)
             if self._admitted.seconds_left(counters) <= 0:
-                await self._reserve(counters)
-                await self._attempts.settle(counters, passed=True)
-                self._admitted.set(counters, ADMITTED_SECONDS)
+                try:
+                    async with self._attempts.checking(counters, failure=InvalidClient):
+                        self._admitted.set(counters, ADMITTED_SECONDS)
+                except Exhausted as error:
+                    self._block(counters, error)
 
     async def _check_slowly(self, client: Client | None, reading: ClientCredentials, counters: Counters) -> Client:
         """Reserved before the check and counted when it fails; whoever is unknown fails like a wrong secret."""
         if client is not None and not client.is_public:
             self._secrets.check_room()
         self._admitted.remove(counters)
-        await self._reserve(counters)
         try:
-            right = await self._check_secret(client, reading)
-        except InvalidClient:
-            self._admitted.remove(counters)
-            await self._attempts.settle(counters, passed=False)
-            raise
-        except BaseException:
-            with suppress(StoreUnavailable):
-                await self._attempts.settle(counters, passed=True)
-            raise
-        await self._attempts.settle(counters, passed=True)
-        return right
-
-    async def _reserve(self, counters: Counters) -> None:
-        try:
-            await self._attempts.reserve(counters)
+            async with self._attempts.checking(counters, failure=InvalidClient):
+                return await self._check_secret(client, reading)
         except Exhausted as error:
-            self._blocked.set(counters, error.wait_ms / 1000)
-            self._check_block(counters)
+            self._block(counters, error)
+        finally:
+            self._admitted.remove(counters)
+
+    def _block(self, counters: Counters, error: Exhausted) -> NoReturn:
+        self._blocked.set(counters, error.wait_ms / 1000)
+        raise ClientThrottled("client_throttled", retry_after_seconds=error.wait_seconds)
 
     def _check_block(self, counters: Counters) -> None:
         wait_seconds = self._blocked.seconds_left(counters)

@@ -6,14 +6,12 @@ Clauses: RFC 6749 §4.3.2, §10.10, RFC 6819 §5.1.4.2.3
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
 from service.protocol.errors import InvalidGrant, InvalidScope, LoginThrottled
 from service.protocol.user import User, identify_user
 from service.store.attempts import Attempts, Counter, Exhausted
-from service.store.connection import StoreUnavailable
 from service.store.keys import address_key, login_key
 
 
@@ -50,20 +48,13 @@ class Logins:
         """The user, or InvalidGrant; past a limit nothing is checked: LoginThrottled."""
         checker = self.find_realm(realm)
         checker.check_room()
-        counters = self._make_counters(realm, username, address)
-        await self._reserve(counters)
+        of_user, of_address = self._make_counters(realm, username, address)
         try:
-            user = await checker.log_in(username, password)
-        except InvalidGrant:
-            await self._settle(counters, passed=False)
-            raise
-        except BaseException:
-            # Not the caller's failure: an outage must not use up anybody's attempts.
-            with suppress(StoreUnavailable):
-                await self._settle(counters, passed=True)
-            raise
-        await self._settle(counters, passed=True)
-        return user
+            # The user first: who waits for a user must not take up room of an address that others share.
+            async with self._attempts.checking(of_user, of_address, failure=InvalidGrant):
+                return await checker.log_in(username, password)
+        except Exhausted as error:
+            raise LoginThrottled("login_throttled", retry_after_seconds=error.wait_seconds) from None
 
     def _make_counters(self, realm: str, username: str, address: str) -> tuple[Sequence[Counter], Sequence[Counter]]:
         """Two groups, since the keys of an address and of a user lie in different slots."""
@@ -75,21 +66,3 @@ class Logins:
             ],
             [Counter(address_key("login", address), *self._allowed.per_address)],
         )
-
-    async def _reserve(self, counters: tuple[Sequence[Counter], Sequence[Counter]]) -> None:
-        """The user first: who waits for a user must not take up room of an address that others share."""
-        of_user, of_address = counters
-        try:
-            await self._attempts.reserve(of_user)
-            try:
-                await self._attempts.reserve(of_address)
-            except BaseException:
-                with suppress(StoreUnavailable):
-                    await self._attempts.settle(of_user, passed=True)
-                raise
-        except Exhausted as error:
-            raise LoginThrottled("login_throttled", retry_after_seconds=-(-error.wait_ms // 1000)) from None
-
-    async def _settle(self, counters: tuple[Sequence[Counter], Sequence[Counter]], *, passed: bool) -> None:
-        for group in counters:
-            await self._attempts.settle(group, passed=passed)

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from service.protocol.errors import TemporarilyUnavailable
-from service.store.connection import StoreConnection
+from service.store.connection import StoreConnection, StoreUnavailable
 from service.store.scripts import load_script
 
 PATIENCE_SECONDS: Final = 1.5
@@ -41,11 +42,44 @@ class Exhausted(Exception):
         super().__init__(wait_ms)
         self.wait_ms = wait_ms
 
+    @property
+    def wait_seconds(self) -> int:
+        """Whole seconds, rounded up, as Retry-After has them."""
+        return -(-self.wait_ms // 1000)
+
 
 class Attempts:
     def __init__(self, connection: StoreConnection) -> None:
         self._connection = connection
         self._queues: WeakValueDictionary[str, _Queue] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def checking(self, *groups: Sequence[Counter], failure: type[Exception]) -> AsyncIterator[None]:
+        """Around one check: reserved on each group in turn before it, settled after it.
+
+        Only `failure` counts as a failed check: an outage must not use up anybody's attempts. The counters of a group
+        lie under one hash tag.
+        """
+        async with AsyncExitStack() as undo:
+            for counters in groups:
+                await self.reserve(counters)
+                undo.push_async_callback(self._give_back, counters)
+            try:
+                yield
+            except failure:
+                undo.pop_all()
+                await self._settle(groups, passed=False)
+                raise
+            undo.pop_all()
+            await self._settle(groups, passed=True)
+
+    async def _settle(self, groups: Sequence[Sequence[Counter]], *, passed: bool) -> None:
+        for counters in groups:
+            await self.settle(counters, passed=passed)
+
+    async def _give_back(self, counters: Sequence[Counter]) -> None:
+        with suppress(StoreUnavailable):
+            await self.settle(counters, passed=True)
 
     async def reserve(self, counters: Sequence[Counter]) -> None:
         """Room for one check on all of them, which lie under one hash tag; raises Exhausted past a limit.
