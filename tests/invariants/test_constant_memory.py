@@ -81,7 +81,8 @@ async def test_at_its_busiest_a_family_has_a_bound(sessions: Sessions) -> None:
         sizes.append(int(sessions.store.memory_usage(session.key) or 0))
 
     assert memory(sessions)["access"][0] <= 100
-    assert max(sizes[500:]) <= max(sizes[:500])
+    # Generations gain a digit now and then, and an allocator rounds; a leak of 500 refreshes would be far above that.
+    assert max(sizes[500:]) <= max(sizes[:500]) + 128
 
 
 @pytest.mark.clause("decided-i3-constant-memory", "decided-i6-index-pruned")
