@@ -65,18 +65,13 @@ def create_app() -> ASGIApp:
     settings = load_settings(os.environ)
     configure_logging(settings.log_level, settings.log_format)
     die_with_supervisor()
-    return make_app(settings)
-
-
-def make_app(settings: Settings, *, clock_offset_ms: Callable[[], int] = lambda: 0) -> ASGIApp:
-    """The application for these settings. Only tests move its clock."""
-    return assemble(Parts(settings, clock_offset_ms))
+    return assemble(Parts(settings))
 
 
 class Parts:
-    """What one worker is made of, each part given what it needs."""
+    """What one worker is made of, each part given what it needs. Only tests move its clock."""
 
-    def __init__(self, settings: Settings, clock_offset_ms: Callable[[], int]) -> None:
+    def __init__(self, settings: Settings, clock_offset_ms: Callable[[], int] = lambda: 0) -> None:
         self.settings = settings
         self.connection = StoreConnection(_find_store(settings), clock_offset_ms=clock_offset_ms)
         lifetimes = _make_lifetimes(settings)

@@ -175,7 +175,7 @@ async def _turn(turns: _Turns[Name], name: Name) -> AsyncIterator[None]:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await lock.acquire()
     except TimeoutError:
-        raise TemporarilyUnavailable("hashing_queue_full", retry_after_seconds=1) from None
+        raise TemporarilyUnavailable("checks_queue_full", retry_after_seconds=1) from None
     try:
         yield
     finally:

@@ -16,6 +16,7 @@ _WRONG_CLIENT: Final = "Client authentication failed: unknown client, or a wrong
 _WRONG_LOGIN: Final = "The user name or the password is wrong."
 _DEAD_REFRESH_TOKEN: Final = "The refresh token is unknown, expired or revoked, or was issued to another client."
 _DEAD_CODE: Final = "The authorization code is unknown, expired or already used, or was issued to another client."
+_TOO_MANY_CHECKS: Final = "The service is checking too many passwords or secrets at the moment; try again in a moment."
 _DEAD_ACCESS_TOKEN: Final = "The access token is unknown, expired or revoked."
 
 DESCRIPTIONS: Final[dict[str, str]] = {
@@ -78,7 +79,8 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "access_token_unknown": _DEAD_ACCESS_TOKEN,
     # The service
     "store_unavailable": "The service cannot reach its store at the moment; try again in a moment.",
-    "hashing_queue_full": "The service is checking too many passwords or secrets at the moment; try again in a moment.",
+    "hashing_queue_full": _TOO_MANY_CHECKS,
+    "checks_queue_full": _TOO_MANY_CHECKS,
     "unforeseen": "The service met an unexpected condition.",
 }
 

@@ -135,4 +135,4 @@ class _Queue:
 
 
 def _too_busy() -> TemporarilyUnavailable:
-    return TemporarilyUnavailable("hashing_queue_full", retry_after_seconds=1)
+    return TemporarilyUnavailable("checks_queue_full", retry_after_seconds=1)

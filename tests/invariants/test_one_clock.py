@@ -86,14 +86,14 @@ def test_the_service_itself_never_moves_the_clock() -> None:
         for keyword in node.keywords
         if keyword.arg == "clock_offset_ms"
     }
-    made = [ast.unparse(node) for _, node in syntax_of_service() if isinstance(node, ast.Call) and is_make_app(node)]
+    made = [ast.unparse(node) for _, node in syntax_of_service() if isinstance(node, ast.Call) and makes_parts(node)]
 
     assert passed <= {("app.py", "clock_offset_ms")}
-    assert made == ["make_app(settings)"]
+    assert made == ["Parts(settings)"]
 
 
-def is_make_app(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Name) and call.func.id == "make_app"
+def makes_parts(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id == "Parts"
 
 
 @pytest.mark.clause("decided-i9-one-clock")
