@@ -37,6 +37,10 @@ LONGEST_SECONDS = 100 * 365 * 24 * 3600
 WINDOWS_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 LOG_FORMATS = ("console", "json")
+LONGEST_PAGE_NAME = 60
+LOGO_TYPES = (".svg", ".png", ".jpg", ".jpeg", ".webp", ".gif")
+LARGEST_LOGO_BYTES = 256 * 1024
+CALM_BLUE = "#1f5fa8"
 
 Network = IPv4Network | IPv6Network
 Value = TypeVar("Value")
@@ -58,6 +62,7 @@ class Settings:
     workers: int
     data_dir: Path
     base_url: str  # no trailing slash
+    web_url: str  # the same; where people find the pages
     seed_file: Path | None
     secret_keys: tuple[bytes, ...] = field(repr=False)  # the first makes, all verify
     access_token_ttl_ms: int
@@ -65,11 +70,16 @@ class Settings:
     session_max_age_ms: int | None
     code_ttl_ms: int
     refresh_grace_ms: int
+    login_session_ttl_ms: int
+    stay_signed_in_ttl_ms: int
     login_attempts: Limit
     login_attempts_per_user: Limit
     login_attempts_per_address: Limit
     client_attempts: Limit
     trusted_proxies: tuple[Network, ...]
+    page_name: str
+    page_logo: Path | None
+    page_accent: str  # as #rrggbb, lower case
     log_level: str
     log_format: str
 
@@ -97,6 +107,8 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
     host = read.required("HOST", parse_host, "127.0.0.1")
     port = read.required("PORT", parse_port, "8000")
     data_dir = read.required("TOKEN_SERVICE_DATA_DIR", parse_folder, str(CHECKOUT / ".data"))
+    local_url = default_base_url(host, port)
+    base_url = read.required("TOKEN_SERVICE_BASE_URL", parse_base_url, local_url, shown=_without_user)
     embedded = not environment.get("REDIS_URL")
     seed_file = str(EXAMPLE_SEED) if embedded else None
     settings = Settings(
@@ -105,12 +117,8 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
         port=port,
         workers=read.required("WEB_CONCURRENCY", parse_workers, "1"),
         data_dir=data_dir,
-        base_url=read.required(
-            "TOKEN_SERVICE_BASE_URL",
-            parse_base_url,
-            default_base_url(host, port),
-            shown=_without_user,
-        ),
+        base_url=base_url,
+        web_url=read.required("TOKEN_SERVICE_WEB_URL", parse_base_url, base_url, shown=_without_user),
         seed_file=read.optional("TOKEN_SERVICE_SEED_FILE", parse_file, seed_file),
         secret_keys=_read_secret_keys(read, data_dir, embedded),
         access_token_ttl_ms=read.required("TOKEN_SERVICE_ACCESS_TOKEN_TTL", parse_duration_ms, "600"),
@@ -118,11 +126,16 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
         session_max_age_ms=read.optional("TOKEN_SERVICE_SESSION_MAX_AGE", parse_duration_ms),
         code_ttl_ms=read.required("TOKEN_SERVICE_CODE_TTL", parse_duration_ms, "60"),
         refresh_grace_ms=read.required("TOKEN_SERVICE_REFRESH_GRACE", parse_grace_ms, "300"),
+        login_session_ttl_ms=read.required("TOKEN_SERVICE_LOGIN_SESSION_TTL", parse_duration_ms, "3600"),
+        stay_signed_in_ttl_ms=read.required("TOKEN_SERVICE_STAY_SIGNED_IN_TTL", parse_duration_ms, "2592000"),
         login_attempts=read.required("TOKEN_SERVICE_LOGIN_ATTEMPTS", parse_limit, "10/minute"),
         login_attempts_per_user=read.required("TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER", parse_limit, "100/hour"),
         login_attempts_per_address=read.required("TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS", parse_limit, "100/minute"),
         client_attempts=read.required("TOKEN_SERVICE_CLIENT_ATTEMPTS", parse_limit, "30/minute"),
         trusted_proxies=read.required("TOKEN_SERVICE_TRUSTED_PROXIES", parse_networks, ""),
+        page_name=read.required("TOKEN_SERVICE_PAGE_NAME", parse_page_name, "Token Service"),
+        page_logo=read.optional("TOKEN_SERVICE_PAGE_LOGO", parse_logo),
+        page_accent=read.required("TOKEN_SERVICE_PAGE_ACCENT", parse_colour, CALM_BLUE),
         log_level=read.required("LOG_LEVEL", parse_log_level, "info"),
         log_format=read.required("LOG_FORMAT", parse_log_format, _default_log_format()),
     )
@@ -161,12 +174,18 @@ VARIABLES = (
     "TOKEN_SERVICE_LOGIN_ATTEMPTS",
     "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS",
     "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER",
+    "TOKEN_SERVICE_LOGIN_SESSION_TTL",
+    "TOKEN_SERVICE_PAGE_ACCENT",
+    "TOKEN_SERVICE_PAGE_LOGO",
+    "TOKEN_SERVICE_PAGE_NAME",
     "TOKEN_SERVICE_REFRESH_GRACE",
     "TOKEN_SERVICE_REFRESH_TOKEN_TTL",
     "TOKEN_SERVICE_SECRET_KEY",
     "TOKEN_SERVICE_SEED_FILE",
     "TOKEN_SERVICE_SESSION_MAX_AGE",
+    "TOKEN_SERVICE_STAY_SIGNED_IN_TTL",
     "TOKEN_SERVICE_TRUSTED_PROXIES",
+    "TOKEN_SERVICE_WEB_URL",
 )
 
 
@@ -258,6 +277,30 @@ def parse_networks(text: str) -> tuple[Network, ...]:
         return tuple(ip_network(network.strip()) for network in text.split(",") if network.strip())
     except ValueError:
         raise ValueError("comma-separated addresses and networks, such as 10.0.0.0/8,::1") from None
+
+
+def parse_page_name(text: str) -> str:
+    name = text.strip()
+    if not 1 <= len(name) <= LONGEST_PAGE_NAME or not name.isprintable():
+        raise ValueError(f"one line of text, 1 to {LONGEST_PAGE_NAME} characters")
+    return name
+
+
+def parse_logo(text: str) -> Path:
+    """Its type is told by the name alone, as browsers are told it."""
+    file = parse_file(text)
+    if file.suffix.lower() not in LOGO_TYPES:
+        raise ValueError(f"an image file whose name ends in {', '.join(LOGO_TYPES)}")
+    if file.stat().st_size > LARGEST_LOGO_BYTES:
+        raise ValueError(f"an image file of at most {LARGEST_LOGO_BYTES // 1024} KiB")
+    return file
+
+
+def parse_colour(text: str) -> str:
+    if not re.fullmatch(r"#([0-9a-fA-F]{3}|[0-9a-fA-F]{6})", text):
+        raise ValueError("a colour such as #1a2 or #11aa22")
+    digits = text.lower().removeprefix("#")
+    return "#" + (digits if len(digits) == 6 else "".join(digit * 2 for digit in digits))
 
 
 def parse_log_level(text: str) -> str:

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from service.serving.arguments import apply_arguments, apply_port, parse_arguments
 from service.settings import BadSettings, Limit, Settings, load_settings, unknown_variables
 
 KEY = "k" * 32
@@ -43,6 +44,12 @@ def test_the_defaults_are_those_of_the_manual() -> None:
     assert settings.login_attempts_per_address == Limit(100, 60_000)
     assert settings.client_attempts == Limit(30, 60_000)
     assert settings.trusted_proxies == ()
+    assert settings.web_url == "http://127.0.0.1:8000"
+    assert settings.login_session_ttl_ms == 3_600_000
+    assert settings.stay_signed_in_ttl_ms == 2_592_000_000
+    assert settings.page_name == "Token Service"
+    assert settings.page_logo is None
+    assert settings.page_accent == "#1f5fa8"
     assert settings.log_level == "info"
 
 
@@ -102,6 +109,69 @@ def test_a_trailing_slash_of_the_base_url_is_dropped() -> None:
     assert base_url == "https://login.example.org/tokens"
 
 
+def test_the_web_url_is_the_base_url_where_it_is_not_set() -> None:
+    assert load(PORT="9000").web_url == "http://127.0.0.1:9000"
+    assert (
+        load(TOKEN_SERVICE_BASE_URL="https://login.example.org/tokens/").web_url == "https://login.example.org/tokens"
+    )
+
+
+def test_the_web_url_may_be_another_one_and_drops_its_trailing_slash() -> None:
+    settings = load(
+        TOKEN_SERVICE_BASE_URL="https://api.example.org", TOKEN_SERVICE_WEB_URL="https://login.example.org/"
+    )
+    assert (settings.base_url, settings.web_url) == ("https://api.example.org", "https://login.example.org")
+
+
+def test_the_web_url_follows_the_base_url_to_the_port_and_the_scheme_that_the_server_really_has() -> None:
+    environment = PRODUCTION.copy()
+    arguments = parse_arguments(
+        ["--host", "::1", "--port", "0", "--ssl-certfile", __file__], load_settings(environment)
+    )
+    assert arguments is not None
+    apply_arguments(arguments, environment)
+    apply_port(arguments, 9443, environment)
+
+    settings = load_settings(environment)
+
+    assert (settings.base_url, settings.web_url) == ("https://[::1]:9443", "https://[::1]:9443")
+
+
+@pytest.mark.parametrize(("text", "name"), [("Energie Möhre", "Energie Möhre"), (" x ", "x"), ("n" * 60, "n" * 60)])
+def test_the_pages_may_have_a_name_of_the_operators_own(text: str, name: str) -> None:
+    assert load(TOKEN_SERVICE_PAGE_NAME=text).page_name == name
+
+
+@pytest.mark.parametrize(
+    ("text", "colour"), [("#0a5", "#00aa55"), ("#0A5", "#00aa55"), ("#12abEF", "#12abef"), ("#1f5fa8", "#1f5fa8")]
+)
+def test_the_accent_is_kept_in_six_small_digits(text: str, colour: str) -> None:
+    assert load(TOKEN_SERVICE_PAGE_ACCENT=text).page_accent == colour
+
+
+@pytest.mark.parametrize("name", ["logo.svg", "logo.PNG", "logo.jpg", "logo.jpeg", "logo.webp", "logo.gif"])
+def test_the_logo_is_an_image_file_of_256_kib_at_most(tmp_path: Path, name: str) -> None:
+    logo = tmp_path / name
+    logo.write_bytes(b"x" * 256 * 1024)
+    assert load(TOKEN_SERVICE_PAGE_LOGO=str(logo)).page_logo == logo
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "expected"),
+    [
+        ("large.png", 256 * 1024 + 1, "an image file of at most 256 KiB"),
+        ("logo.html", 1, "an image file whose name ends in .svg, .png, .jpg, .jpeg, .webp, .gif"),
+        ("png", 1, "an image file whose name ends in .svg, .png, .jpg, .jpeg, .webp, .gif"),
+    ],
+)
+@pytest.mark.clause("decided-bad-setting")
+def test_a_logo_that_cannot_be_shown_ends_the_start(tmp_path: Path, name: str, size: int, expected: str) -> None:
+    logo = tmp_path / name
+    logo.write_bytes(b"x" * size)
+    (line,) = mistakes(PRODUCTION | {"TOKEN_SERVICE_PAGE_LOGO": str(logo)})
+    assert line == f"TOKEN_SERVICE_PAGE_LOGO: {str(logo)!r}: expected {expected}"
+
+
 def test_trusted_proxies_are_addresses_and_networks() -> None:
     proxies = load(TOKEN_SERVICE_TRUSTED_PROXIES="10.0.0.0/8, ::1,192.0.2.7").trusted_proxies
     assert proxies == (ip_network("10.0.0.0/8"), ip_network("::1"), ip_network("192.0.2.7"))
@@ -125,6 +195,7 @@ WRONG = {
         "https://x#y",
         "https://x:port",
     ],
+    "TOKEN_SERVICE_WEB_URL": ["example.org", "ftp://x", "https://x?y", "https://x#y"],
     "TOKEN_SERVICE_SEED_FILE": ["nowhere/seed.yaml"],
     "TOKEN_SERVICE_ACCESS_TOKEN_TTL": [
         "0",
@@ -141,6 +212,11 @@ WRONG = {
     "TOKEN_SERVICE_SESSION_MAX_AGE": ["0", "never"],
     "TOKEN_SERVICE_CODE_TTL": ["-1"],
     "TOKEN_SERVICE_REFRESH_GRACE": ["-1", "five"],
+    "TOKEN_SERVICE_LOGIN_SESSION_TTL": ["0", "1h"],
+    "TOKEN_SERVICE_STAY_SIGNED_IN_TTL": ["0", "-1"],
+    "TOKEN_SERVICE_PAGE_NAME": [" ", "two\nlines", "n" * 61, "\x07", "right\u202eleft"],
+    "TOKEN_SERVICE_PAGE_LOGO": ["nowhere/logo.png"],
+    "TOKEN_SERVICE_PAGE_ACCENT": ["blue", "#12", "#12345", "#1234567", "1f5fa8", "#xyz", "#fff\n", "#fff;x:y"],
     "TOKEN_SERVICE_LOGIN_ATTEMPTS": ["10", "0/minute", "10/fortnight", "10 / minute", "-1/day", "1.5/day"],
     "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER": ["many"],
     "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": ["many"],
@@ -189,6 +265,7 @@ def test_of_a_key_that_is_too_short_only_the_length_is_shown() -> None:
         ("REDIS_URL", "redis://ann:hunter2@cache:port"),
         ("REDIS_URL", "redis://:hunter2"),
         ("TOKEN_SERVICE_BASE_URL", "https://ann:hunter2@example.org"),
+        ("TOKEN_SERVICE_WEB_URL", "https://ann:hunter2@example.org"),
     ],
 )
 @pytest.mark.clause("decided-secrets-not-shown")
