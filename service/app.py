@@ -29,6 +29,7 @@ from service.endpoints.answers import (
 from service.endpoints.client_authentication import ClientAuthenticator
 from service.endpoints.cross_origin import CrossOrigin
 from service.endpoints.health import HealthEndpoint
+from service.endpoints.metadata import MetadataEndpoint
 from service.endpoints.revoke import RevocationEndpoint
 from service.endpoints.revoke_all import RevokeAllEndpoint
 from service.endpoints.token import TokenEndpoint
@@ -36,6 +37,7 @@ from service.hashing import HashingPool, verify_nobody
 from service.lifeline import die_with_supervisor
 from service.logs import configure_logging
 from service.protocol.errors import BearerMissing, OAuthError
+from service.protocol.metadata import make_metadata, metadata_paths
 from service.protocol.scope import MAIN_REALM
 from service.protocol.token_response import Lifetimes
 from service.realms.logins import AllowedAttempts, Logins
@@ -157,9 +159,11 @@ def assemble(parts: Parts) -> ASGIApp:
             await seeding
         await parts.close()
 
-    prefixes = {"", urlsplit(parts.settings.base_url).path}
+    base_path = urlsplit(parts.settings.base_url).path
+    prefixes = {"", base_path}
+    routes = [route for prefix in sorted(prefixes) for route in _make_routes(parts, prefix)]
     app = Starlette(
-        routes=[route for prefix in sorted(prefixes) for route in _make_routes(parts, prefix)],
+        routes=routes + _make_metadata_routes(parts, base_path),
         exception_handlers={
             OAuthError: answer_oauth_error,
             BearerMissing: answer_bearer_missing,
@@ -173,8 +177,8 @@ def assemble(parts: Parts) -> ASGIApp:
     # A redirect would turn a POST into something else, or send its body twice.
     app.router.redirect_slashes = False
     # Around the application, not inside as its middleware: a 500 is made outside of all that.
-    paths = [f"{prefix}/oauth2/v1/{name}" for prefix in prefixes for name in ("token", "revoke")]
-    cross_origin = CrossOrigin(app, parts.origins, paths)
+    methods = {f"{prefix}/oauth2/v1/{name}": "POST" for prefix in prefixes for name in ("token", "revoke")}
+    cross_origin = CrossOrigin(app, parts.origins, methods | dict.fromkeys(metadata_paths(base_path), "GET"))
     return _within_one_deadline(TrustedProxies(AccessLog(cross_origin), parts.settings.trusted_proxies))
 
 
@@ -189,6 +193,12 @@ def _make_routes(parts: Parts, prefix: str) -> list[BaseRoute]:
         Route(f"{prefix}/healthz", parts.health.live, methods=["GET"]),
         Route(f"{prefix}/readyz", parts.health.ready, methods=["GET"]),
     ]
+
+
+def _make_metadata_routes(parts: Parts, base_path: str) -> list[BaseRoute]:
+    settings = parts.settings
+    metadata = MetadataEndpoint(make_metadata(settings.base_url, settings.web_url, parts.logins.realm_names))
+    return [Route(path, metadata.get, methods=["GET"]) for path in sorted(metadata_paths(base_path))]
 
 
 def _within_one_deadline(app: ASGIApp) -> ASGIApp:

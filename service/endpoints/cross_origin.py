@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -16,7 +16,6 @@ from service.store.connection import StoreUnavailable
 _MAX_AGE_SECONDS: Final = 600
 _MAX_ORIGIN_CHARACTERS: Final = 300
 _PREFLIGHT_HEADERS: Final = {
-    "Access-Control-Allow-Methods": "POST",
     "Access-Control-Allow-Headers": "Authorization, Content-Type",
     "Access-Control-Max-Age": str(_MAX_AGE_SECONDS),
     "Vary": "Origin",
@@ -25,22 +24,25 @@ _PREFLIGHT_HEADERS: Final = {
 
 
 class CrossOrigin:
-    """Answers preflight requests at `paths` and marks the answers there as readable by registered origins."""
+    """Answers preflight requests at known paths and marks the answers there as readable by registered origins.
 
-    def __init__(self, app: ASGIApp, origins: RegistryCache[bool], paths: Collection[str]) -> None:
+    `methods` says for each path which method may be used there.
+    """
+
+    def __init__(self, app: ASGIApp, origins: RegistryCache[bool], methods: Mapping[str, str]) -> None:
         self._app = app
         self._origins = origins
-        self._paths = frozenset(paths)
+        self._methods = methods
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] not in self._paths:
+        if scope["type"] != "http" or scope["path"] not in self._methods:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
         origin = headers.get("origin", "")
         allowed = origin if 0 < len(origin) <= _MAX_ORIGIN_CHARACTERS and await self._is_registered(origin) else ""
         if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-            await _answer_preflight(allowed)(scope, receive, send)
+            await _answer_preflight(self._methods[scope["path"]], allowed)(scope, receive, send)
         else:
             await self._app(scope, receive, _marked(send, allowed))
 
@@ -52,8 +54,8 @@ class CrossOrigin:
             return False
 
 
-def _answer_preflight(allowed: str) -> Response:
-    headers = dict(_PREFLIGHT_HEADERS)
+def _answer_preflight(method: str, allowed: str) -> Response:
+    headers = {"Access-Control-Allow-Methods": method} | _PREFLIGHT_HEADERS
     if allowed:
         headers["Access-Control-Allow-Origin"] = allowed
     return Response(status_code=204, headers=headers)

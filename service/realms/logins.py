@@ -38,6 +38,11 @@ class Logins:
         self._attempts = attempts
         self._allowed = allowed
 
+    @property
+    def realm_names(self) -> frozenset[str]:
+        """The realms that somebody can log in to here."""
+        return frozenset(self._realms)
+
     def find_realm(self, realm: str) -> Realm:
         """Raises InvalidScope for a realm that nobody can log in to here."""
         if realm not in self._realms:

@@ -1,4 +1,4 @@
-"""CORS over HTTP: browser applications at registered origins may call token and revoke, without credentials."""
+"""CORS over HTTP: browser applications at registered origins may call token, revoke and metadata, no credentials."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from service.protocol.client import Client
 from service.store.keys import registry_key
 from tests.cast import ALICE, PHONE_APP, REVOKE, REVOKE_ALL, TOKEN, App, assert_error, bearer, login_form, tokens_of
 
+METADATA = "/.well-known/oauth-authorization-server"
 KNOWN = "https://shop.example"
 STRANGER = "https://stranger.example"
 
@@ -85,6 +86,21 @@ async def test_answers_and_errors_may_be_read_by_a_registered_origin(http: httpx
         assert answer.headers["access-control-allow-origin"] == KNOWN
         assert "access-control-allow-credentials" not in answer.headers
         assert "origin" in answer.headers["vary"].lower()
+
+
+@pytest.mark.clause("decided-cors-preflight", "decided-cors-origins")
+async def test_the_metadata_may_be_read_by_a_registered_origin(http: httpx2.AsyncClient) -> None:
+    for origin, permission in ((KNOWN, KNOWN), (STRANGER, None)):
+        asked = await http.options(METADATA, headers=preflight(origin) | {"Access-Control-Request-Method": "GET"})
+        got = await http.get(METADATA, headers={"Origin": origin})
+        refused = await http.post(METADATA, headers={"Origin": origin})
+
+        assert asked.headers["access-control-allow-methods"] == "GET"
+        assert (got.status_code, refused.status_code) == (200, 405)
+        for answer in (asked, got, refused):
+            assert answer.headers.get("access-control-allow-origin") == permission
+            assert "access-control-allow-credentials" not in answer.headers
+            assert "origin" in answer.headers["vary"].lower()
 
 
 @pytest.mark.clause("decided-cors-not-at-revoke-all")

@@ -1,0 +1,62 @@
+"""What this service can do, in the words that client libraries read.
+
+Clauses: RFC 8414 §2, §3, §3.2, RFC 9207 §3
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+import msgspec
+
+from service.protocol.client import GRANT_TYPES
+from service.protocol.scope import REALMS, ROLES
+
+WELL_KNOWN_PATH: Final = "/.well-known/oauth-authorization-server"
+
+_AUTHENTICATION_METHODS: Final = ("client_secret_basic", "client_secret_post", "none")
+
+
+class Metadata(msgspec.Struct, frozen=True, kw_only=True):
+    """Each list has entries; one without any would have to be left out."""
+
+    issuer: str
+    authorization_endpoint: str
+    token_endpoint: str
+    revocation_endpoint: str
+    scopes_supported: tuple[str, ...]
+    response_types_supported: tuple[str, ...] = ("code",)
+    response_modes_supported: tuple[str, ...] = ("query",)
+    grant_types_supported: tuple[str, ...] = GRANT_TYPES
+    token_endpoint_auth_methods_supported: tuple[str, ...] = _AUTHENTICATION_METHODS
+    revocation_endpoint_auth_methods_supported: tuple[str, ...] = _AUTHENTICATION_METHODS
+    code_challenge_methods_supported: tuple[str, ...] = ("S256",)
+    authorization_response_iss_parameter_supported: bool = True
+    ui_locales_supported: tuple[str, ...] = ("en",)
+
+
+def make_metadata(base_url: str, web_url: str, realm_names: Collection[str]) -> Metadata:
+    """`realm_names` are those that somebody can log in to here; neither address ends in a slash.
+
+    Clauses: RFC 8414 §2, §3.3 (the issuer is the address that the document is found by)
+    """
+    realms = (f"realm:{realm}" for realm in REALMS if realm in realm_names)
+    roles = (f"role:{role}" for role in ROLES)
+    return Metadata(
+        issuer=base_url,
+        authorization_endpoint=f"{web_url}/authorization/",
+        token_endpoint=f"{base_url}/oauth2/v1/token",
+        revocation_endpoint=f"{base_url}/oauth2/v1/revoke",
+        scopes_supported=(*realms, *roles),
+    )
+
+
+def metadata_paths(base_path: str) -> frozenset[str]:
+    """Where the document is found: before the path of the base URL, as the RFC has it, and behind it.
+
+    The bare place is for a proxy that takes the path off.
+
+    Clauses: RFC 8414 §3, §3.1
+    """
+    return frozenset({WELL_KNOWN_PATH, WELL_KNOWN_PATH + base_path, base_path + WELL_KNOWN_PATH})

@@ -1,0 +1,203 @@
+"""The metadata document over HTTP: where it lies, what it says, and that all of it is true."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+
+from service.app import Parts
+from service.protocol.pkce import make_code_challenge
+from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, assert_error, basic, login_form
+from tests.conftest import Clock, MakeSettings, make_code, serving
+
+METADATA = "/.well-known/oauth-authorization-server"
+VERIFIER = "v" * 43
+
+ISSUERS = (
+    "http://127.0.0.1:8000",
+    "https://login.example.org",
+    "https://login.example.org:8443",
+    "https://example.org/tokens",
+    "https://example.org/deep/tokens",
+)
+
+
+async def read_metadata(http: httpx2.AsyncClient, address: str = METADATA) -> Mapping[str, str | bool | list[str]]:
+    response = await http.get(address)
+    assert response.status_code == 200, response.text
+    metadata: Mapping[str, str | bool | list[str]] = response.json()
+    return metadata
+
+
+def insert_well_known(issuer: str) -> str:
+    """The address of an issuer's document, as a client finds it."""
+    parts = urlsplit(issuer)
+    return f"{parts.scheme}://{parts.netloc}{METADATA}{parts.path.rstrip('/')}"
+
+
+@pytest.mark.clause("decided-metadata", "9207-3-metadata", "8414-2-issuer", "8414-2-endpoints", "8414-2-scopes")
+async def test_the_document_says_what_the_service_can_do(http: httpx2.AsyncClient) -> None:
+    assert await read_metadata(http) == {
+        "issuer": "http://127.0.0.1:8000",
+        "authorization_endpoint": "http://127.0.0.1:8000/authorization/",
+        "token_endpoint": "http://127.0.0.1:8000/oauth2/v1/token",
+        "revocation_endpoint": "http://127.0.0.1:8000/oauth2/v1/revoke",
+        "scopes_supported": [
+            "realm:main",
+            "role:enduser",
+            "role:organisation",
+            "role:admin",
+            "role:partner",
+            "role:device",
+            "role:orderer",
+        ],
+        "response_types_supported": ["code"],
+        "response_modes_supported": ["query"],
+        "grant_types_supported": ["authorization_code", "password", "refresh_token"],
+        "token_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post", "none"],
+        "revocation_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post", "none"],
+        "code_challenge_methods_supported": ["S256"],
+        "authorization_response_iss_parameter_supported": True,
+        "ui_locales_supported": ["en"],
+    }
+
+
+@pytest.mark.clause("8414-3.1-get", "8414-3.2-json")
+async def test_the_document_is_json_that_anybody_may_keep_for_a_while(http: httpx2.AsyncClient) -> None:
+    response = await http.get(METADATA)
+
+    assert response.status_code == 200
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["cache-control"] == "public, max-age=300"
+    assert "pragma" not in response.headers
+
+
+@pytest.mark.clause("8414-3.2-no-empty-list")
+async def test_no_list_is_empty(http: httpx2.AsyncClient) -> None:
+    assert all(value for value in (await read_metadata(http)).values())
+
+
+@pytest.mark.clause("decided-other-method")
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "X"])
+async def test_any_other_method_is_405_with_allow(http: httpx2.AsyncClient, method: str) -> None:
+    response = await http.request(method, METADATA)
+
+    assert_error(response, 405, "invalid_request")
+    assert "GET" in response.headers["allow"]
+
+
+@pytest.mark.clause("decided-metadata", "8414-3-path-inserted", "8414-3.3-issuer-identical")
+@pytest.mark.parametrize("issuer", ISSUERS)
+async def test_the_document_found_by_an_issuer_names_that_issuer(
+    make_settings: MakeSettings, clock: Clock, registry: None, issuer: str
+) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_BASE_URL=issuer), clock) as http:
+        metadata = await read_metadata(http, insert_well_known(issuer))
+
+    assert metadata["issuer"] == issuer
+    assert metadata["authorization_endpoint"] == f"{issuer}/authorization/"
+
+
+@pytest.mark.clause("decided-metadata", "decided-base-url-slash", "8414-3.1-terminating-slash")
+async def test_a_base_url_with_a_path_has_its_document_before_and_behind_the_path(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_BASE_URL="https://example.org/tokens/"), clock) as http:
+        documents = [
+            await read_metadata(http, f"{METADATA}/tokens"),
+            await read_metadata(http, f"/tokens{METADATA}"),
+            await read_metadata(http, METADATA),
+        ]
+
+        assert_error(await http.get(f"{METADATA}/tokens/"), 404, "invalid_request")
+        assert_error(await http.get(f"{METADATA}/other"), 404, "invalid_request")
+    assert [document["issuer"] for document in documents] == ["https://example.org/tokens"] * 3
+
+
+@pytest.mark.clause("decided-metadata", "spec-0-two-addresses")
+async def test_only_the_authorization_endpoint_lies_under_the_web_url(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    settings = make_settings(
+        TOKEN_SERVICE_BASE_URL="https://api.example.org", TOKEN_SERVICE_WEB_URL="https://login.example.org/start"
+    )
+    async with serving(settings, clock) as http:
+        metadata = await read_metadata(http)
+
+    assert metadata["authorization_endpoint"] == "https://login.example.org/start/authorization/"
+    assert metadata["issuer"] == "https://api.example.org"
+    assert metadata["token_endpoint"] == "https://api.example.org/oauth2/v1/token"
+    assert metadata["revocation_endpoint"] == "https://api.example.org/oauth2/v1/revoke"
+
+
+@pytest.mark.clause("decided-metadata")
+@pytest.mark.parametrize("endpoint", ["token", "revocation"])
+@pytest.mark.parametrize("issuer", ISSUERS)
+async def test_every_endpoint_named_takes_every_way_to_authenticate_that_is_named(
+    make_settings: MakeSettings, clock: Clock, registry: None, issuer: str, endpoint: str
+) -> None:
+    form = login_form(ALICE) | {"token": "x"}
+    authenticated = {
+        "client_secret_basic": (WEB_SHOP.basic, form),
+        "client_secret_post": ({}, form | WEB_SHOP.credentials),
+        "none": ({}, form | PHONE_APP.credentials),
+    }
+    async with serving(make_settings(TOKEN_SERVICE_BASE_URL=issuer), clock) as http:
+        metadata = await read_metadata(http, insert_well_known(issuer))
+        methods = metadata[f"{endpoint}_endpoint_auth_methods_supported"]
+        address = metadata[f"{endpoint}_endpoint"]
+        assert isinstance(methods, list)
+
+        for method in methods:
+            headers, data = authenticated[method]
+            assert (await http.post(str(address), headers=headers, data=data)).status_code == 200, method
+
+
+@pytest.mark.clause("decided-metadata")
+@pytest.mark.parametrize(
+    "grant_type", ["authorization_code", "password", "refresh_token", "client_credentials", "implicit"]
+)
+async def test_the_token_endpoint_knows_exactly_the_grant_types_that_are_named(
+    http: httpx2.AsyncClient, grant_type: str
+) -> None:
+    metadata = await read_metadata(http)
+    named = metadata["grant_types_supported"]
+    assert isinstance(named, list)
+
+    response = await http.post(str(metadata["token_endpoint"]), data=PHONE_APP.credentials | {"grant_type": grant_type})
+
+    assert_error(response, 400, "invalid_request" if grant_type in named else "unsupported_grant_type")
+
+
+@pytest.mark.clause("decided-metadata", "8414-2-scopes")
+async def test_users_can_log_in_to_every_realm_that_is_named_and_to_no_other(http: httpx2.AsyncClient) -> None:
+    named = (await read_metadata(http))["scopes_supported"]
+    assert isinstance(named, list)
+
+    for realm in ("realm:main", "realm:cep"):
+        response = await PHONE_APP.log_in(http, ALICE, f"{realm} role:enduser")
+        assert response.status_code == (200 if realm in named else 400), realm
+
+
+@pytest.mark.clause("decided-metadata", "7636-4.2-s256")
+async def test_a_code_with_a_challenge_by_the_method_that_is_named_is_exchanged(
+    http: httpx2.AsyncClient, parts: Parts
+) -> None:
+    metadata = await read_metadata(http)
+    code = await make_code(parts, code_challenge=make_code_challenge(VERIFIER))
+
+    response = await PHONE_APP.exchange(http, code, PHONE_CALLBACK, code_verifier=VERIFIER)
+
+    assert metadata["code_challenge_methods_supported"] == ["S256"]
+    assert response.status_code == 200
+
+
+@pytest.mark.clause("decided-metadata")
+async def test_the_document_is_the_same_for_everybody(http: httpx2.AsyncClient) -> None:
+    plain = await http.get(METADATA)
+
+    for headers in (basic(WEB_SHOP.client_id, "wrong"), {"Accept": "text/html"}, {"Host": "stranger.example"}):
+        assert (await http.get(METADATA, headers=headers)).content == plain.content
