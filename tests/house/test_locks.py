@@ -1,12 +1,15 @@
 """The lock files are complete, and tell nothing of the machine that they were made on."""
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 LOCKS = ("requirements.lock", "requirements-dev.lock")
+JAVASCRIPT = CHECKOUT / "tests" / "npm"
 
 Pins = dict[str, set[str]]
 
@@ -16,6 +19,10 @@ def read_pins(lock: str) -> Pins:
     text = (CHECKOUT / lock).read_text().replace("\\\n", " ")
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     return {line.partition("--hash")[0].strip(): set(re.findall(r"--hash=(\S+)", line)) for line in lines}
+
+
+def read_javascript_lock() -> Any:
+    return json.loads((JAVASCRIPT / "package-lock.json").read_text())
 
 
 @pytest.mark.parametrize("lock", LOCKS)
@@ -41,3 +48,20 @@ def test_the_tests_run_on_the_versions_that_the_service_runs_on() -> None:
     service = {requirement.partition(" ;")[0] for requirement in read_pins("requirements.lock")}
     tests = {requirement.partition(" ;")[0] for requirement in read_pins("requirements-dev.lock")}
     assert service <= tests
+
+
+def test_the_lock_of_javascript_names_no_registry() -> None:
+    """It says `://` only where a package tells who may be thanked with money."""
+    lock = read_javascript_lock()
+    for package in lock["packages"].values():
+        package.pop("funding", None)
+    assert "://" not in json.dumps(lock)
+    assert not any("resolved" in package for package in lock["packages"].values())
+
+
+def test_every_package_of_javascript_is_pinned_and_hashed() -> None:
+    packages = read_javascript_lock()["packages"]
+    wanted = packages.pop("")["dependencies"]
+    assert wanted == json.loads((JAVASCRIPT / "package.json").read_text())["dependencies"]
+    assert {name: packages[f"node_modules/{name}"]["version"] for name in wanted} == wanted
+    assert all(re.fullmatch(r"sha512-[A-Za-z0-9+/]{86}==", package["integrity"]) for package in packages.values())
