@@ -26,12 +26,19 @@ from service.endpoints.answers import (
     answer_outage,
     answer_unforeseen,
 )
+from service.endpoints.authorization import AuthorizationEndpoint
+from service.endpoints.browser import Browsers
 from service.endpoints.client_authentication import ClientAuthenticator
+from service.endpoints.consent import ConsentEndpoint
 from service.endpoints.cross_origin import CrossOrigin
 from service.endpoints.health import HealthEndpoint
+from service.endpoints.login import LoginEndpoint
 from service.endpoints.metadata import MetadataEndpoint
+from service.endpoints.pages import Handler, Pages
 from service.endpoints.revoke import RevocationEndpoint
 from service.endpoints.revoke_all import RevokeAllEndpoint
+from service.endpoints.sessions import SessionsEndpoint
+from service.endpoints.start import StartEndpoint
 from service.endpoints.token import TokenEndpoint
 from service.hashing import HashingPool, verify_nobody
 from service.lifeline import die_with_supervisor
@@ -45,13 +52,17 @@ from service.realms.main import MainRealm
 from service.registry.cache import RegistryCache
 from service.registry.seed import BadSeed, load_seed
 from service.registry.seeding import Seeding
+from service.rendering import Look, Renderer
 from service.settings import Limit, Settings, load_settings
 from service.store.access_tokens import AccessTokens
 from service.store.attempts import Attempts
+from service.store.browser_sessions import BrowserSessions
 from service.store.codes import Codes
 from service.store.connection import StoreConnection, StoreUnavailable, start_budget
+from service.store.consents import Consents
 from service.store.data_folder import socket_path
 from service.store.families import Families
+from service.store.pending_logins import PendingLogins
 from service.store.redis_url import RedisUrl, parse_redis_url
 from service.store.registry import RegistryStore
 from service.store.revocations import Revocations
@@ -76,12 +87,15 @@ class Parts:
     def __init__(self, settings: Settings, clock_offset_ms: Callable[[], int] = lambda: 0) -> None:
         self.settings = settings
         self.connection = StoreConnection(_find_store(settings), clock_offset_ms=clock_offset_ms)
-        lifetimes = _make_lifetimes(settings)
+        self.lifetimes = lifetimes = _make_lifetimes(settings)
         self.keyring = Keyring(settings.secret_keys)
         self.access_tokens = AccessTokens(self.connection)
         self.attempts = Attempts(self.connection)
+        self.browser_sessions = BrowserSessions(self.connection)
         self.codes = Codes(self.connection, lifetimes)
+        self.consents = Consents(self.connection, lifetimes)
         self.families = Families(self.connection, lifetimes)
+        self.pending_logins = PendingLogins(self.connection)
         self.registry = RegistryStore(self.connection)
         self.revocations = Revocations(self.connection)
         self.passwords = HashingPool("password")
@@ -163,7 +177,7 @@ def assemble(parts: Parts) -> ASGIApp:
     prefixes = {"", base_path}
     routes = [route for prefix in sorted(prefixes) for route in _make_routes(parts, prefix)]
     app = Starlette(
-        routes=routes + _make_metadata_routes(parts, base_path),
+        routes=routes + _make_metadata_routes(parts, base_path) + _make_page_routes(parts),
         exception_handlers={
             OAuthError: answer_oauth_error,
             BearerMissing: answer_bearer_missing,
@@ -192,6 +206,72 @@ def _make_routes(parts: Parts, prefix: str) -> list[BaseRoute]:
         Route(f"{prefix}/oauth2/v1/revokeAll", revoke_all.post, methods=["POST"]),
         Route(f"{prefix}/healthz", parts.health.live, methods=["GET"]),
         Route(f"{prefix}/readyz", parts.health.ready, methods=["GET"]),
+    ]
+
+
+def _make_page_routes(parts: Parts) -> list[BaseRoute]:
+    """The pages of the web URL, below its path and without it, as a proxy may have taken that away."""
+    settings = parts.settings
+    web_path = urlsplit(settings.web_url).path
+    look = Look(settings.page_name, settings.page_accent, settings.page_logo is not None)
+    renderer = Renderer(look, web_path)
+    pages = Pages(renderer, issuer=settings.base_url, web_path=web_path)
+    browsers = Browsers(parts.keyring, is_secure=settings.web_url.startswith("https:"))
+    consent = ConsentEndpoint(
+        pages,
+        browsers,
+        parts.clients,
+        parts.logins,
+        parts.consents,
+        parts.browser_sessions,
+        parts.keyring,
+        parts.lifetimes,
+    )
+    login = LoginEndpoint(
+        pages,
+        browsers,
+        parts.clients,
+        parts.logins,
+        parts.attempts,
+        parts.pending_logins,
+        parts.browser_sessions,
+        consent,
+        session_ms=settings.login_session_ttl_ms,
+        stay_ms=settings.stay_signed_in_ttl_ms,
+    )
+    authorization = AuthorizationEndpoint(
+        pages, browsers, parts.clients, parts.logins, parts.browser_sessions, login, consent
+    )
+    sessions = SessionsEndpoint(
+        pages,
+        browsers,
+        parts.clients,
+        parts.logins,
+        parts.browser_sessions,
+        parts.families,
+        parts.revocations,
+        login,
+    )
+    start = StartEndpoint(
+        pages, renderer, base_url=settings.base_url, web_url=settings.web_url, logo=settings.page_logo
+    )
+    handlers: dict[str, dict[str, Handler]] = {
+        "/": {"GET": start.get},
+        "/authorization/": {"GET": authorization.get},
+        "/authorization/login": {"GET": login.get, "POST": login.post},
+        "/authorization/consent": {"GET": consent.get, "POST": consent.post},
+        "/authorization/switch": {"POST": authorization.switch},
+        "/sessions/": {"GET": sessions.get},
+        "/sessions/end": {"POST": sessions.end},
+        "/sessions/end-all": {"POST": sessions.end_all},
+        "/sessions/sign-out": {"POST": sessions.sign_out},
+        "/authorization/assets/page.css": {"GET": start.stylesheet},
+        "/authorization/assets/logo": {"GET": start.logo},
+    }
+    return [
+        Route(prefix + path, pages.guard(by_method), methods=list(by_method))
+        for prefix in sorted({"", web_path})
+        for path, by_method in handlers.items()
     ]
 
 

@@ -1,13 +1,17 @@
 """Tokens and keys: made, signed, digested, recognised.
 
-Access tokens and authorization codes are random. A refresh token is computed: family, generation and a MAC by a key
-that Redis never sees, so the next token of a family need not be stored and no dump of Redis holds a usable one. All
-kinds have one canonical spelling of fixed length, made of letters, digits, `_` and `-`, and carry the shard of their
-user, which leads to the right Redis Cluster slot.
+Access tokens are random. A refresh token is computed: family, generation and a MAC by a key that Redis never sees, so
+the next token of a family need not be stored and no dump of Redis holds a usable one. An authorization code is computed
+in the same way, from the random name of the consent that it answers, so that a second click on "allow" leads to the
+same code. All kinds have one canonical spelling of fixed length, made of letters, digits, `_` and `-`, and carry the
+shard of their user, which leads to the right Redis Cluster slot.
 
     tsat1_ + shard (3 hex digits) + 44 base64url characters (33 random bytes)
-    tsac1_ + shard + 44 base64url characters (33 random bytes)
+    tsac1_ + shard + 44 base64url characters (33 bytes of a MAC over the name of the consent that it answers)
     tsrt1_ + shard + 52 base64url characters (key id 3, family id 16, generation 4, MAC 16 bytes)
+
+The pages have names of the same make for what a browser holds: `tspl1_` a pending login (its shard is that of nobody),
+`tspc1_` a consent that waits for an answer, `tsbs1_` a browser session.
 
 Every length is a multiple of three bytes, so base64url leaves no spare bits and no second spelling.
 
@@ -32,6 +36,9 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 ACCESS_TOKEN_PREFIX: Final = "tsat1_"
 AUTHORIZATION_CODE_PREFIX: Final = "tsac1_"
 REFRESH_TOKEN_PREFIX: Final = "tsrt1_"
+PENDING_LOGIN_PREFIX: Final = "tspl1_"
+CONSENT_PREFIX: Final = "tspc1_"
+BROWSER_SESSION_PREFIX: Final = "tsbs1_"
 
 _RANDOM_BYTES: Final = 33
 _KEY_ID_BYTES: Final = 3
@@ -40,13 +47,12 @@ _GENERATION_BYTES: Final = 4
 _MAC_BYTES: Final = 16
 _PAYLOAD_BYTES: Final = _KEY_ID_BYTES + _FAMILY_ID_BYTES + _GENERATION_BYTES
 
-_ACCESS_TOKEN: Final = re.compile(rf"{ACCESS_TOKEN_PREFIX}([0-9a-f]{{3}})[A-Za-z0-9_-]{{44}}")
-_AUTHORIZATION_CODE: Final = re.compile(rf"{AUTHORIZATION_CODE_PREFIX}([0-9a-f]{{3}})[A-Za-z0-9_-]{{44}}")
+_RANDOM_TOKEN: Final = re.compile(r"(ts[a-z]{2}1_)([0-9a-f]{3})[A-Za-z0-9_-]{44}")
 _REFRESH_TOKEN: Final = re.compile(rf"{REFRESH_TOKEN_PREFIX}([0-9a-f]{{3}})([A-Za-z0-9_-]{{52}})")
 
 
 class RandomToken(NamedTuple):
-    """An access token or authorization code: what is sent, and what Redis knows of it."""
+    """Whatever is 33 bytes under a prefix and a shard: what is sent, and what Redis knows of it."""
 
     text: str
     shard: str
@@ -70,8 +76,22 @@ def make_access_token(shard: str) -> RandomToken:
     return _make_random_token(ACCESS_TOKEN_PREFIX, shard)
 
 
-def make_authorization_code(shard: str) -> RandomToken:
-    return _make_random_token(AUTHORIZATION_CODE_PREFIX, shard)
+def make_pending_login() -> RandomToken:
+    """In a shard by chance: nobody knows yet whose login it will be."""
+    return _make_random_token(PENDING_LOGIN_PREFIX, f"{secrets.randbelow(0x1000):03x}")
+
+
+def make_consent(shard: str) -> RandomToken:
+    return _make_random_token(CONSENT_PREFIX, shard)
+
+
+def make_browser_session(shard: str) -> RandomToken:
+    return _make_random_token(BROWSER_SESSION_PREFIX, shard)
+
+
+def make_browser_secret() -> str:
+    """256 random bits as base64url, for what only has to be told apart: a browser, a device."""
+    return secrets.token_urlsafe(32)
 
 
 def make_first_refresh_token(shard: str) -> RefreshToken:
@@ -80,11 +100,23 @@ def make_first_refresh_token(shard: str) -> RefreshToken:
 
 def parse_access_token(text: str) -> RandomToken | None:
     """None where the text cannot be an access token of ours; Redis need not be asked then."""
-    return _parse_random_token(_ACCESS_TOKEN, text)
+    return _parse_random_token(ACCESS_TOKEN_PREFIX, text)
 
 
 def parse_authorization_code(text: str) -> RandomToken | None:
-    return _parse_random_token(_AUTHORIZATION_CODE, text)
+    return _parse_random_token(AUTHORIZATION_CODE_PREFIX, text)
+
+
+def parse_pending_login(text: str) -> RandomToken | None:
+    return _parse_random_token(PENDING_LOGIN_PREFIX, text)
+
+
+def parse_consent(text: str) -> RandomToken | None:
+    return _parse_random_token(CONSENT_PREFIX, text)
+
+
+def parse_browser_session(text: str) -> RandomToken | None:
+    return _parse_random_token(BROWSER_SESSION_PREFIX, text)
 
 
 def digest_token(text: str) -> str:
@@ -92,14 +124,14 @@ def digest_token(text: str) -> str:
     return _encode(hashlib.sha256(text.encode()).digest())
 
 
-def _make_random_token(prefix: str, shard: str) -> RandomToken:
-    text = f"{prefix}{shard}{_encode(secrets.token_bytes(_RANDOM_BYTES))}"
+def _make_random_token(prefix: str, shard: str, data: bytes | None = None) -> RandomToken:
+    text = f"{prefix}{shard}{_encode(data or secrets.token_bytes(_RANDOM_BYTES))}"
     return RandomToken(text, shard, digest_token(text))
 
 
-def _parse_random_token(form: re.Pattern[str], text: str) -> RandomToken | None:
-    match = form.fullmatch(text)
-    return RandomToken(text, match[1], digest_token(text)) if match else None
+def _parse_random_token(prefix: str, text: str) -> RandomToken | None:
+    match = _RANDOM_TOKEN.fullmatch(text)
+    return RandomToken(text, match[2], digest_token(text)) if match and match[1] == prefix else None
 
 
 def _encode(data: bytes) -> str:
@@ -111,6 +143,8 @@ class _Key(NamedTuple):
     refresh: bytes
     seed: bytes
     encryption: bytes
+    code: bytes
+    page: bytes
 
 
 class Keyring:
@@ -146,6 +180,23 @@ class Keyring:
                 return _read_payload(match[1], payload)
         return None
 
+    def derive_code(self, consent: RandomToken) -> RandomToken:
+        """The authorization code that answers this consent: the same at each call, and known to nobody else.
+
+        Clauses: RFC 6749 §10.10
+        """
+        mac = hmac.digest(self._keys[0].code, consent.text.encode(), "sha384")[:_RANDOM_BYTES]
+        return _make_random_token(AUTHORIZATION_CODE_PREFIX, consent.shard, mac)
+
+    def sign_for_page(self, purpose: str, *parts: str) -> str:
+        """What a browser has to bring back, bound to a purpose; the parts hold no line ends."""
+        return _sign_for_page(self._keys[0], purpose, parts)
+
+    def recognises_for_page(self, signature: str, purpose: str, *parts: str) -> bool:
+        """Whether any of our keys signed exactly these parts for this purpose."""
+        sent = signature.encode()
+        return any(hmac.compare_digest(sent, _sign_for_page(key, purpose, parts).encode()) for key in self._keys)
+
     def digest_seed(self, text: bytes) -> str:
         """A keyed digest: a seed entry holds passwords, which an unkeyed one would give away to guessing."""
         return _digest_seed(self._keys[0], text)
@@ -178,11 +229,22 @@ def _derive_key(secret_key: bytes) -> _Key:
     def derive(purpose: str, length: int = 32) -> bytes:
         return HKDF(SHA256(), length, salt=None, info=f"token-service 1 {purpose}".encode()).derive(secret_key)
 
-    return _Key(derive("key id", _KEY_ID_BYTES), derive("refresh token"), derive("seed"), derive("encryption"))
+    return _Key(
+        key_id=derive("key id", _KEY_ID_BYTES),
+        refresh=derive("refresh token"),
+        seed=derive("seed"),
+        encryption=derive("encryption"),
+        code=derive("authorization code"),
+        page=derive("page"),
+    )
 
 
 def _make_mac(key: bytes, head: str, payload: bytes) -> bytes:
     return hmac.digest(key, head.encode() + payload, "sha256")[:_MAC_BYTES]
+
+
+def _sign_for_page(key: _Key, purpose: str, parts: Sequence[str]) -> str:
+    return _encode(hmac.digest(key.page, "\n".join((purpose, *parts)).encode(), "sha256"))
 
 
 def _read_payload(shard: str, payload: bytes) -> RefreshToken:

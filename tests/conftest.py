@@ -16,11 +16,10 @@ import redis
 from starlette.types import ASGIApp, Message
 
 from service.app import Parts, assemble
-from service.credentials import make_authorization_code
 from service.protocol.authorization_code import AuthorizationCode
-from service.protocol.user import identify_user
 from service.settings import Settings, load_settings
 from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, App, Person
+from tests.consenting import allow_code
 from tests.servers import CHECKOUT, RedisServer, start_redis, stop
 
 SEED = CHECKOUT / "tests" / "seed.yaml"
@@ -190,15 +189,15 @@ async def make_code(
     code_challenge: str | None = None,
 ) -> str:
     """An authorization code as the consent page would hand it out."""
-    identity = identify_user(person.realm, person.username)
-    name = make_authorization_code(identity.shard)
+    user = await parts.logins.find_user(person.realm, person.username)
+    assert user is not None
     code = AuthorizationCode(
-        subject=identity.subject,
-        username=person.username,
+        subject=user.identity.subject,
+        username=user.username,
         client_id=app.client_id,
         redirect_uri=redirect_uri,
         scope=scope,
         code_challenge=code_challenge,
     )
-    await parts.codes.issue(name, code)
+    name = await allow_code(parts.browser_sessions, parts.consents, parts.keyring, user, code)
     return name.text

@@ -42,12 +42,25 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "client_throttled": "Too many failed client authentications from this address; try again later.",
     "grant_type_not_registered": "This client is not registered for this grant type.",
     "grant_type_unknown": "The grant type is not supported; use authorization_code, password or refresh_token.",
+    # The authorization request
+    "query_too_large": "The query of the request is larger than 64 KiB.",
+    "client_unregistered": "No application is registered under this client_id.",
+    "redirect_uri_unregistered": "The redirect_uri is not one that the application registered.",
+    "state_too_long": "The parameter state is longer than 8 KiB.",
+    "response_type_unknown": "The response_type is not supported; use code.",
+    "code_challenge_missing": "This client must send a code_challenge with code_challenge_method=S256.",
+    "code_challenge_malformed": "The code_challenge must be a SHA-256 in base64url: 43 characters without padding.",
+    "code_challenge_method_unsupported": "The code_challenge_method must be S256.",
+    "user_denied": "The user refused the request.",
+    "user_without_role": "The user has none of the roles that were asked for.",
     # The scope
     "scope_missing": "The parameter scope is missing: name exactly one realm and one role.",
     "scope_malformed": "The scope is malformed; separate items of the form realm:NAME or role:NAME by single spaces.",
     "scope_item_unknown": "The scope contains an item that is not a known realm:NAME or role:NAME.",
     "scope_item_repeated": "The scope contains an item twice.",
     "scope_not_one_realm_one_role": "The scope must contain exactly one realm and exactly one role.",
+    "scope_without_default": "The parameter scope is missing, and no default is registered for this client.",
+    "scope_of_two_realms": "The scope may contain one realm at most.",
     "scope_without_role": "The scope must contain a role.",
     "scope_beyond_client": "The scope goes beyond what this client may ask for.",
     "scope_beyond_user": "The scope goes beyond what this user has.",
@@ -81,6 +94,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "store_unavailable": "The service cannot reach its store at the moment; try again in a moment.",
     "hashing_queue_full": _TOO_MANY_CHECKS,
     "checks_queue_full": _TOO_MANY_CHECKS,
+    "pages_throttled": "Too many requests from this address; try again later.",
     "unforeseen": "The service met an unexpected condition.",
 }
 
@@ -153,6 +167,18 @@ class LoginThrottled(OAuthError):
 
 class UnauthorizedClient(OAuthError):
     error = "unauthorized_client"
+
+
+class UnsupportedResponseType(OAuthError):
+    """Clauses: RFC 6749 §4.1.2.1"""
+
+    error = "unsupported_response_type"
+
+
+class AccessDenied(OAuthError):
+    """Clauses: RFC 6749 §4.1.2.1, SPEC §4.1"""
+
+    error = "access_denied"
 
 
 class UnsupportedGrantType(OAuthError):

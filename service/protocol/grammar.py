@@ -23,6 +23,9 @@ B64TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 # code-verifier = 43*128unreserved
 CODE_VERIFIER: Final = re.compile(r"[A-Za-z0-9\-._~]{43,128}")
 
+# code-challenge of the method S256: base64url of 32 bytes
+S256_CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")
+
 
 def is_vschar(text: str) -> bool:
     return VSCHAR.fullmatch(text) is not None

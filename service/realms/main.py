@@ -43,3 +43,8 @@ class MainRealm:
                 upgraded = msgspec.structs.replace(user, password_hash=new_hash, upgraded_from=upgraded_from)
                 await self._registry.replace_password_hash(upgraded)
         return user
+
+    async def find_user(self, username: str) -> User | None:
+        """None where the user may not log in any more."""
+        user = await self._registry.find_user(identify_user(MAIN_REALM, username))
+        return None if user is None or user.disabled else user

@@ -73,6 +73,11 @@ class Attempts:
             undo.pop_all()
             await self._settle(groups, passed=True)
 
+    async def count(self, counters: Sequence[Counter]) -> None:
+        """One more of what is limited in itself, whatever comes of it; raises Exhausted past a limit."""
+        await self.reserve(counters)
+        await self.settle(counters, passed=False)
+
     async def _settle(self, groups: Sequence[Sequence[Counter]], *, passed: bool) -> None:
         for counters in groups:
             await self.settle(counters, passed=passed)

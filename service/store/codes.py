@@ -1,4 +1,4 @@
-"""Authorization codes: issued, found, redeemed once, and remembered for a while after that.
+"""Authorization codes: found, redeemed once, and remembered for a while after that. `consents.py` issues them.
 
 Clauses: RFC 6749 §4.1.2, §4.1.3, §10.5, RFC 6819 §5.1.5.3, §5.2.4.4
 """
@@ -16,7 +16,6 @@ from service.store.scripts import load_script
 
 REMEMBERED_MS: Final = 600_000
 
-_ISSUE: Final = load_script("issue_authorization_code")
 _REDEEM: Final = load_script("redeem_authorization_code")
 
 
@@ -24,23 +23,6 @@ class Codes:
     def __init__(self, connection: StoreConnection, lifetimes: Lifetimes) -> None:
         self._connection = connection
         self._lifetimes = lifetimes
-
-    async def issue(self, name: RandomToken, code: AuthorizationCode) -> None:
-        await self._connection.run(
-            _ISSUE,
-            [code_key(name.shard, name.digest)],
-            [
-                name.digest,
-                code.subject,
-                code.client_id,
-                code.redirect_uri,
-                code.code_challenge or "",
-                code.username,
-                code.scope,
-                self._lifetimes.code_ms,
-                self._connection.clock_offset_ms(),
-            ],
-        )
 
     async def find(self, name: RandomToken) -> AuthorizationCode | RedeemedCode | None:
         keys = (code_key(name.shard, name.digest), redeemed_key(name.shard, name.digest))

@@ -9,9 +9,9 @@ from typing import Final, Literal, NamedTuple, get_args
 
 from service.credentials import RandomToken, RefreshToken
 from service.protocol.token_response import Lifetimes
-from service.protocol.user import User
+from service.protocol.user import User, UserIdentity
 from service.store.connection import StoreConnection
-from service.store.keys import access_key, family_key, user_key
+from service.store.keys import access_key, family_key, index_key, mark_key, user_key
 from service.store.scripts import load_script
 
 Success = Literal["rotated", "repeated", "recovered"]
@@ -41,6 +41,17 @@ class Refused(NamedTuple):
 
     verdict: Refusal
     username: str = ""
+
+
+class FamilyView(NamedTuple):
+    """A family as its user sees it: whose it is, what it may do, since when, and when it was last refreshed."""
+
+    digest: str
+    client_id: str
+    subject: str
+    scope: str
+    created_at_ms: int
+    last_used_at_ms: int
 
 
 class Families:
@@ -125,3 +136,38 @@ class Families:
         """Whose family it was; None where there was none, or it is another client's."""
         verdict = await self._connection.run(_END, [family_key(shard, family_digest)], [family_digest, client_id])
         return str(verdict[1]) if verdict[0] == "ended" else None
+
+    async def find(self, shard: str, family_digest: str) -> FamilyView | None:
+        record = await self._connection.read("GET", family_key(shard, family_digest))
+        return None if record is None else _parse_view(family_digest, record.decode())
+
+    async def find_of_user(self, identity: UserIdentity, most: int) -> tuple[list[FamilyView], bool]:
+        """The user's live families, the last used first, and whether there are more than these."""
+        shard, subject = identity.shard, identity.subject
+        members, mark = await self._connection.read_many(
+            [("ZREVRANGE", index_key(shard, subject), 0, 2 * most), ("GET", mark_key(shard, subject))]
+        )
+        families = [member.removeprefix("family:") for member in map(bytes.decode, members) if member[:7] == "family:"]
+        records = await self._connection.read_many([("GET", family_key(shard, digest)) for digest in families[:most]])
+        found = [
+            _parse_view(digest, record.decode())
+            for digest, record in zip(families, records, strict=False)
+            if record is not None
+        ]
+        live = [family for family in found if family.created_at_ms > int(mark or 0)]
+        return sorted(live, key=lambda family: family.last_used_at_ms, reverse=True), len(families) > most
+
+
+def _parse_view(family_digest: str, record: str) -> FamilyView:
+    """See `lua/records.lua` for the lines of the record."""
+    line = record.split("\n")
+    last_spent_ms = line[11].rpartition(":")[2]
+    created_at_ms = int(line[2])
+    return FamilyView(
+        digest=family_digest,
+        client_id=line[7],
+        subject=line[6],
+        scope=line[9],
+        created_at_ms=created_at_ms,
+        last_used_at_ms=int(last_spent_ms or created_at_ms),
+    )

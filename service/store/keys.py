@@ -4,12 +4,15 @@
 | ------------------------------ | ------ | -------------------------------------- | --------------------------------- |
 | access:{shard}:<token digest>  | string | the access token's lifetime            | start, redeem, spend              |
 | family:{shard}:<family digest> | string | until the family ends                  | start, redeem, spend              |
-| code:{shard}:<code digest>     | string | the code's lifetime                    | issue_authorization_code          |
+| code:{shard}:<code digest>     | string | the code's lifetime                    | allow_consent                     |
 | redeemed:{shard}:<code digest> | string | ten minutes, or a code's lifetime      | redeem_authorization_code         |
-| index:{shard}:<subject>        | zset   | its longest-lived member               | start, redeem, spend, issue       |
+| pending:{shard}:<digest>       | string | half an hour                           | pending_logins                    |
+| browser:{shard}:<digest>       | string | the browser session's lifetime         | start_browser_session             |
+| consent:{shard}:<digest>       | string | half an hour, or the browser session   | hold_consent, allow, deny         |
+| index:{shard}:<subject>        | zset   | its longest-lived member               | start, redeem, spend, hold, allow |
 | revoked:{shard}:<subject>      | zset   | while a revokeAll deletes, or as above | mark_revoked                      |
 | mark:{shard}:<subject>         | string | longer than all that it covers         | mark_revoked                      |
-| login:{shard}:<subject>[:addr] | hash   | its window                             | reserve_attempt, settle_attempt   |
+| login:{shard}:<subject>[:from] | hash   | its window                             | reserve_attempt, settle_attempt   |
 | address:{address digest}:…     | hash   | its window                             | reserve_attempt, settle_attempt   |
 | lease:<one of these counters>  | string | ten seconds                            | reserve_attempt, settle_attempt   |
 | user:{shard}:<subject>         | hash   | for good                               | registry                          |
@@ -24,7 +27,8 @@
 | probe:{registry}               | string | ten seconds                            | probe_store                       |
 
 The text in braces is the hash tag: keys that share it lie in one Redis Cluster slot. A shard is 12 bits of a digest
-of the user's identity, so all keys of one user share it, and a token names it.
+of the user's identity, so all keys of one user share it, and a token names it. A pending login is nobody's yet and lies
+in a shard by chance.
 """
 
 from __future__ import annotations
@@ -52,6 +56,18 @@ def redeemed_key(shard: str, digest: str) -> str:
     return f"redeemed:{{{shard}}}:{digest}"
 
 
+def pending_key(shard: str, digest: str) -> str:
+    return f"pending:{{{shard}}}:{digest}"
+
+
+def browser_key(shard: str, digest: str) -> str:
+    return f"browser:{{{shard}}}:{digest}"
+
+
+def consent_key(shard: str, digest: str) -> str:
+    return f"consent:{{{shard}}}:{digest}"
+
+
 def index_key(shard: str, subject: str) -> str:
     return f"index:{{{shard}}}:{subject}"
 
@@ -64,9 +80,9 @@ def mark_key(shard: str, subject: str) -> str:
     return f"mark:{{{shard}}}:{subject}"
 
 
-def login_key(identity: UserIdentity, address: str = "") -> str:
-    """The counter of a user name, over all addresses or from one."""
-    suffix = f":{_digest(address)}" if address else ""
+def login_key(identity: UserIdentity, origin: str = "") -> str:
+    """The counter of a user name: over all addresses, or from one address or device."""
+    suffix = f":{_digest(origin)}" if origin else ""
     return f"login:{{{identity.shard}}}:{identity.subject}{suffix}"
 
 

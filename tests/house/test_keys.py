@@ -43,7 +43,7 @@ class Row(NamedTuple):
     def fits(self, key: str) -> bool:
         """Names in angle or curly brackets stand for any text; a part in square brackets may be left out."""
         form = re.escape(self.pattern.replace("…", "<rest>"))
-        form = form.replace(r"\[:addr\]", "(?::[0-9a-f]+)?").replace(r"\{registry\}", r"\{REGISTRY\}")
+        form = form.replace(r"\[:from\]", "(?::[0-9a-f]+)?").replace(r"\{registry\}", r"\{REGISTRY\}")
         form = re.sub(r"\\\{[a-z\\ ]+\\\}", r"\\{[0-9a-f]+\\}", form).replace("REGISTRY", "registry")
         return re.fullmatch(re.sub(r"<[^>]*>", ".+", form), key) is not None
 
@@ -116,11 +116,11 @@ async def test_every_key_stands_in_the_table_and_every_row_is_true(
 
 
 def test_the_table_names_writers_that_exist() -> None:
-    """Scripts by their names, or by the first word of them; what is no script is written by the registry."""
+    """Scripts by their names, or by the first word of them; what is no script is written by a plain command."""
     writers = {writer.strip() for row in read_table() for writer in row.written_by.split(",")}
     unknown = [
         writer
-        for writer in writers - {"registry"}
+        for writer in writers - {"registry", "pending_logins"}
         if not any(name == writer or name.startswith(f"{writer}_") for name in NAMES)
     ]
 

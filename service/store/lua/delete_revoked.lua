@@ -1,6 +1,6 @@
--- One bounded step of a revokeAll: deletes families, access tokens and codes that were set aside.
+-- One bounded step of a revokeAll: deletes what was set aside: families with their access tokens, codes, consents, browser sessions.
 -- KEYS     revoked_key
--- DERIVED  index, families, access tokens and codes named by the members
+-- DERIVED  index, and what the members name: families with access tokens, codes, consents, browser sessions
 -- ARGV     most_keys kept_member
 -- RETURNS  more | finished
 -- CLAUSES  SPEC §3, §4.4
@@ -12,9 +12,12 @@ for _, member in ipairs(redis.call('ZRANGE', revoked_key, 0, most_keys)) do
   if deleted >= most_keys then return { 'more' } end
   if member ~= kept_member then
     local kind, digest = string.match(member, '^(%l+):(.+)$')
-    local text = kind == 'family' and redis.call('GET', key_of('family', digest))
-    if text then deleted = deleted + end_family(parse_family(text), digest) end
-    if kind == 'code' then redis.call('DEL', key_of('code', digest)) end
+    if kind == 'family' then
+      local text = redis.call('GET', key_of('family', digest))
+      if text then deleted = deleted + end_family(parse_family(text), digest) end
+    else
+      redis.call('DEL', key_of(kind, digest))
+    end
     redis.call('ZREM', revoked_key, member)
     deleted = deleted + 1
   end

@@ -1,0 +1,80 @@
+"""GET /authorization/: where a client sends the user's browser; and the way to answer as somebody else.
+
+Clauses: RFC 6749 §3.1, §4.1.1, §4.1.2.1, SPEC §4.1, §5.2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.endpoints.browser import Browsers
+from service.endpoints.consent import ConsentEndpoint
+from service.endpoints.forms import read_form
+from service.endpoints.login import LoginEndpoint
+from service.endpoints.pages import Pages, troubles_answering_to
+from service.protocol.authorization import (
+    AuthorizationRequest,
+    answering_to,
+    find_open_realms,
+    parse_authorization_request,
+    parse_query,
+    read_client_id,
+    verify_return_address,
+)
+from service.protocol.client import Client
+from service.realms.logins import Logins
+from service.registry.cache import RegistryCache
+from service.store.browser_sessions import BrowserSessions
+
+SWITCH_PARAMETERS: Final = frozenset({"request", "csrf"})
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationEndpoint:
+    pages: Pages
+    browsers: Browsers
+    clients: RegistryCache[Client | None]
+    logins: Logins
+    browser_sessions: BrowserSessions
+    login: LoginEndpoint
+    consent: ConsentEndpoint
+
+    async def get(self, request: Request) -> Response:
+        """The client and its address first: before they are known to be right nobody is redirected.
+
+        Clauses: RFC 6749 §4.1.2.1, SPEC §7.3, §7.4
+        """
+        query = parse_query(request.scope["query_string"])
+        client = await self.clients.find(read_client_id(query))
+        return_address = verify_return_address(query, client)
+        assert client is not None
+        with troubles_answering_to(return_address), answering_to(return_address):
+            asked = parse_authorization_request(query, client, return_address)
+            realms = find_open_realms(asked, client, self.logins.realm_names)
+            return await self._go_on(request, asked, client, realms)
+
+    async def _go_on(
+        self, request: Request, asked: AuthorizationRequest, client: Client, realms: Sequence[str]
+    ) -> Response:
+        """A login in a realm that will do is not asked for again; consent always is."""
+        name = self.browsers.find_session_name(request)
+        session = await self.browser_sessions.find(name) if name else None
+        if session is not None and session.realm in realms:
+            user = await self.logins.find_user(session.realm, session.username)
+            if user is not None:
+                return await self.consent.ask(asked, client, session, user)
+        return await self.login.offer(request, asked, client)
+
+    async def switch(self, request: Request) -> Response:
+        """POST /authorization/switch: "not you?" ends the browser session and asks for a login to the same end."""
+        fields = await read_form(request, SWITCH_PARAMETERS)
+        asked, session = await self.consent.find_asked(request, fields.get("request", ""), fields.get("csrf", ""))
+        await self.browser_sessions.end(session.name)
+        response = await self.login.offer_next(request, asked)
+        self.browsers.remove_session(response)
+        return response

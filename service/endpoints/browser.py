@@ -1,0 +1,101 @@
+"""What a browser brings back: the cookies that we gave it, and the proof that a form came from one of our pages.
+
+| cookie  | lives                              | says                                                        |
+| ------- | ---------------------------------- | ----------------------------------------------------------- |
+| browser | a year                             | which browser a pending login is bound to                   |
+| session | as the browser session             | the name of the browser session                             |
+| device  | a year                             | in whose name this browser has logged in: for the throttle  |
+
+All are HttpOnly and SameSite=Lax; on https they are Secure and have the prefix __Host-, so that no other host of the
+same domain can set them.
+
+Clauses: RFC 6749 §10.12, RFC 6819 §4.4.1.8, §5.1.4.2.3
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.credentials import (
+    Keyring,
+    RandomToken,
+    digest_token,
+    make_browser_secret,
+    parse_browser_session,
+)
+from service.protocol.user import UserIdentity
+
+MOST_DEVICE_USERS: Final = 5
+
+_YEAR_SECONDS: Final = 365 * 24 * 3600
+_SECRET: Final = re.compile(r"[A-Za-z0-9_-]{43}")
+
+
+class Browsers:
+    def __init__(self, keyring: Keyring, *, is_secure: bool) -> None:
+        self._keyring = keyring
+        self._is_secure = is_secure
+        prefix = "__Host-ts_" if is_secure else "ts_"
+        self._browser, self._session, self._device = (f"{prefix}{name}" for name in ("browser", "session", "device"))
+
+    def find_secret(self, request: Request) -> str | None:
+        secret = request.cookies.get(self._browser, "")
+        return secret if _SECRET.fullmatch(secret) else None
+
+    def put_secret(self, response: Response, secret: str) -> None:
+        """It outlives the browser, so that two tabs which open at once seldom get two of them."""
+        self._put(response, self._browser, secret, _YEAR_SECONDS)
+
+    def find_session_name(self, request: Request) -> RandomToken | None:
+        return parse_browser_session(request.cookies.get(self._session, ""))
+
+    def put_session(self, response: Response, name: RandomToken, max_age_seconds: int | None) -> None:
+        """Without an age the cookie ends with the browser."""
+        self._put(response, self._session, name.text, max_age_seconds)
+
+    def remove_session(self, response: Response) -> None:
+        self._put(response, self._session, "", 0)
+
+    def find_device(self, request: Request, identity: UserIdentity) -> str:
+        """The name of this browser as one in which the user has logged in before; empty where they have not.
+
+        Each entry is a name that is good for one user only, which nobody can see from it.
+        """
+        for entry in self._device_entries(request):
+            name, _, signature = entry.partition("~")
+            if self._keyring.recognises_for_page(signature, "device", identity.subject, name):
+                return name
+        return ""
+
+    def put_device(self, request: Request, response: Response, identity: UserIdentity) -> None:
+        """This user's entry goes first; the cookie holds a few, for browsers that people share."""
+        known = self.find_device(request, identity)
+        others = [entry for entry in self._device_entries(request) if entry.partition("~")[0] != known]
+        name = known or make_browser_secret()
+        entry = f"{name}~{self._keyring.sign_for_page('device', identity.subject, name)}"
+        self._put(response, self._device, ".".join([entry, *others][:MOST_DEVICE_USERS]), _YEAR_SECONDS)
+
+    def sign_form(self, form: str, *parts: str) -> str:
+        """The hidden field `csrf`: bound to the form and to what only this browser holds."""
+        return self._keyring.sign_for_page(f"form {form}", *parts)
+
+    def recognises_form(self, signature: str, form: str, *parts: str) -> bool:
+        return self._keyring.recognises_for_page(signature, f"form {form}", *parts)
+
+    def _device_entries(self, request: Request) -> list[str]:
+        entries = request.cookies.get(self._device, "").split(".")
+        return [entry for entry in entries if entry][:MOST_DEVICE_USERS]
+
+    def _put(self, response: Response, name: str, value: str, max_age_seconds: int | None) -> None:
+        response.set_cookie(
+            name, value, max_age=max_age_seconds, path="/", secure=self._is_secure, httponly=True, samesite="lax"
+        )
+
+
+def digest_secret(secret: str) -> str:
+    """What Redis knows of a browser's secret."""
+    return digest_token(secret)

@@ -1,0 +1,205 @@
+"""GET and POST /authorization/consent: the user reads who asks for what, and allows or denies it, once.
+
+Clauses: RFC 6749 §3.1.2.1, §4.1.2, §4.1.2.1, §10.2, §10.12, RFC 6819 §5.1.3, §5.2.3.2, §5.2.4.1, §5.2.4.2, §5.2.4.3,
+SPEC §4.1, §5.2
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.credentials import Keyring, RandomToken, make_consent, parse_consent
+from service.endpoints.browser import Browsers
+from service.endpoints.forms import read_form
+from service.endpoints.pages import Pages, Refusal, find_scheme_sources
+from service.protocol.authorization import (
+    AuthorizationRequest,
+    ConsentRequest,
+    answering_to,
+    check_registration_still,
+    describe_refusal,
+    make_consent_request,
+)
+from service.protocol.authorization_code import AuthorizationCode
+from service.protocol.client import REFRESH_TOKEN, Client
+from service.protocol.errors import AccessDenied, InvalidRequest
+from service.protocol.scope import parse_scope
+from service.protocol.token_response import Lifetimes
+from service.protocol.user import User
+from service.realms.logins import Logins
+from service.registry.cache import RegistryCache
+from service.store.browser_sessions import BrowserSession, BrowserSessions
+from service.store.consents import Answer, Consents
+
+CONSENT_PARAMETERS: Final = frozenset({"request", "csrf", "decision"})
+
+_LOOPBACK_HOSTS: Final = ("127.0.0.1", "::1", "localhost")
+
+
+class OpenConsent(NamedTuple):
+    """A consent that this browser may answer, and who is asked."""
+
+    name: RandomToken
+    asked: ConsentRequest
+    is_answered: bool
+    client: Client
+    session: BrowserSession
+    user: User
+
+
+@dataclass(frozen=True, slots=True)
+class ConsentEndpoint:
+    pages: Pages
+    browsers: Browsers
+    clients: RegistryCache[Client | None]
+    logins: Logins
+    consents: Consents
+    browser_sessions: BrowserSessions
+    keyring: Keyring
+    lifetimes: Lifetimes
+
+    async def get(self, request: Request) -> Response:
+        consent = await self._find(request, request.query_params.get("request", ""))
+        if consent.is_answered:
+            raise Refusal("answered", "consent_answered")
+        return self._render(consent)
+
+    async def post(self, request: Request) -> Response:
+        """What is asked was fixed when the page was made; here it is held against what has changed since."""
+        fields = await read_form(request, CONSENT_PARAMETERS)
+        consent = await self._find_of_form(request, fields.get("request", ""), fields.get("csrf", ""))
+        if fields.get("decision") == "deny":
+            return await self._deny(consent)
+        if fields.get("decision") == "allow":
+            return await self._allow(consent)
+        raise InvalidRequest("parameter_missing", name="decision")
+
+    async def ask(self, asked: AuthorizationRequest, client: Client, session: BrowserSession, user: User) -> Response:
+        """The page itself, for a browser in which the user has logged in already."""
+        with answering_to(asked.return_address):
+            consent_request = make_consent_request(asked, user.realm, user.roles)
+        name = await self._hold(consent_request, session.name)
+        return self._render(OpenConsent(name, consent_request, False, client, session, user))
+
+    async def ask_next(self, asked: AuthorizationRequest, session: RandomToken, user: User) -> Response:
+        """The way to the page, after a login; who has nothing that could be granted goes back to the client."""
+        try:
+            consent_request = make_consent_request(asked, user.realm, user.roles)
+        except AccessDenied as error:
+            return self.pages.answer_client(asked.return_address, describe_refusal(error))
+        name = await self._hold(consent_request, session)
+        return self.pages.go_to(f"/authorization/consent?request={name.text}")
+
+    async def _hold(self, asked: ConsentRequest, session: RandomToken) -> RandomToken:
+        """Under a new name in the user's shard: whoever knew that of the pending login does not know this one."""
+        name = make_consent(session.shard)
+        if not await self.consents.hold(name, session, asked):
+            raise Refusal("signed_out", "browser_session_over")
+        return name
+
+    async def find_asked(self, request: Request, text: str, csrf: str) -> tuple[AuthorizationRequest, BrowserSession]:
+        """For a user who wants to answer as somebody else: what was asked, and the session that is not theirs."""
+        consent = await self._find_of_form(request, text, csrf)
+        if consent.is_answered:
+            raise Refusal("answered", "consent_answered")
+        return consent.asked.request, consent.session
+
+    async def _find(self, request: Request, text: str) -> OpenConsent:
+        name, session_name = parse_consent(text), self.browsers.find_session_name(request)
+        session = await self.browser_sessions.find(session_name) if session_name else None
+        if session is None:
+            raise Refusal("signed_out", "browser_session_missing")
+        consent = await self.consents.find(name) if name else None
+        if name is None or consent is None:
+            raise Refusal("expired", "consent_expired")
+        if consent.browser_digest != session.name.digest:
+            raise Refusal("expired", "consent_of_another_session")
+        user = await self.logins.find_user(session.realm, session.username)
+        if user is None:
+            raise Refusal("signed_out", "user_without_login")
+        client = check_registration_still(
+            consent.asked.request, await self.clients.find(consent.asked.request.client_id)
+        )
+        return OpenConsent(name, consent.asked, consent.is_answered, client, session, user)
+
+    async def _find_of_form(self, request: Request, text: str, csrf: str) -> OpenConsent:
+        consent = await self._find(request, text)
+        if not self.browsers.recognises_form(csrf, "consent", consent.session.name.text, consent.name.text):
+            raise Refusal("forged", "consent_form_forged")
+        return consent
+
+    async def _allow(self, consent: OpenConsent) -> Response:
+        asked = consent.asked
+        if not set(parse_scope(asked.scope).roles) <= set(consent.user.roles):
+            raise Refusal("expired", "user_changed")
+        code_name = self.keyring.derive_code(consent.name)
+        code = AuthorizationCode(
+            subject=consent.session.identity.subject,
+            username=consent.user.username,
+            client_id=asked.request.client_id,
+            redirect_uri=asked.request.return_address.redirect_uri,
+            scope=asked.scope,
+            code_challenge=asked.request.code_challenge,
+        )
+        answer = await self.consents.allow(consent.name, consent.session.name, consent.user, code_name, code)
+        _check_answer(answer)
+        return self.pages.answer_client(asked.request.return_address, {"code": code_name.text})
+
+    async def _deny(self, consent: OpenConsent) -> Response:
+        _check_answer(await self.consents.deny(consent.name, consent.session.name))
+        error = AccessDenied("user_denied")
+        return self.pages.answer_client(consent.asked.request.return_address, describe_refusal(error))
+
+    def _render(self, consent: OpenConsent) -> Response:
+        asked, client, user = consent.asked, consent.client, consent.user
+        redirect_uri = asked.request.return_address.redirect_uri
+        csrf = self.browsers.sign_form("consent", consent.session.name.text, consent.name.text)
+        return self.pages.render(
+            "consent.html",
+            form_target=find_scheme_sources(redirect_uri),
+            action=f"{self.pages.web_path}/authorization/consent",
+            switch_action=f"{self.pages.web_path}/authorization/switch",
+            request_id=consent.name.text,
+            csrf=csrf,
+            client_name=client.client_name or client.client_id,
+            username=user.username,
+            name=user.name,
+            realm=user.realm,
+            realm_label=self.pages.text(f"realm.{user.realm}"),
+            roles=parse_scope(asked.scope).roles,
+            lifetime=self._describe_lifetime(client),
+            destination=_find_destination(redirect_uri),
+            insecure=_is_insecure(redirect_uri),
+        )
+
+    def _describe_lifetime(self, client: Client) -> str:
+        """How long the client keeps what the user allows, if nobody ends it."""
+        lifetimes = self.lifetimes
+        if REFRESH_TOKEN not in client.grant_types:
+            return self.pages.lifetime(lifetimes.access_token_ms, lifetimes.access_token_ms)
+        return self.pages.lifetime(lifetimes.refresh_token_ms, lifetimes.session_max_age_ms)
+
+
+def _check_answer(answer: Answer) -> None:
+    if answer == "signed_out":
+        raise Refusal("signed_out", "browser_session_over")
+    if answer == "answered":
+        raise Refusal("answered", "consent_answered")
+    if answer in ("changed", "unknown"):
+        raise Refusal("expired", f"consent_{answer}")
+
+
+def _find_destination(redirect_uri: str) -> str:
+    parts = urlsplit(redirect_uri)
+    return parts.netloc or f"{parts.scheme}:"
+
+
+def _is_insecure(redirect_uri: str) -> bool:
+    """Clauses: RFC 6749 §3.1.2.1 (a warning where the answer leaves unprotected)"""
+    parts = urlsplit(redirect_uri)
+    return parts.scheme == "http" and parts.hostname not in _LOOPBACK_HOSTS

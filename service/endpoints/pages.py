@@ -1,0 +1,162 @@
+"""How pages are answered: the headers that protect them, and what a person reads when something is wrong.
+
+Clauses: RFC 6749 §3.1.2.4, §4.1.2.1, §10.13, §10.15, RFC 6819 §5.2.2.6, RFC 9207 §2, SPEC §4.1, §7.4
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from service.endpoints.answers import REASON
+from service.protocol.authorization import AuthorizationRefused, ReturnAddress, describe_refusal, make_location
+from service.protocol.errors import OAuthError, ServerError, TemporarilyUnavailable
+from service.rendering import Renderer
+from service.store.connection import StoreUnavailable
+
+Handler = Callable[[Request], Awaitable[Response]]
+RefusalKind = Literal["expired", "answered", "forged", "signed_out", "unverified", "busy", "unforeseen"]
+
+_STATUS: Final[dict[RefusalKind, int]] = {
+    "expired": 400,
+    "answered": 400,
+    "forged": 403,
+    "signed_out": 403,
+    "unverified": 400,
+    "busy": 503,
+    "unforeseen": 500,
+}
+_HEADERS: Final = {
+    "Cache-Control": "no-store, no-cache",
+    "Pragma": "no-cache",
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+_POLICY: Final = (
+    "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'"
+)
+_HOST: Final = re.compile(r"[A-Za-z0-9.-]+(:[0-9]{1,5})?")
+
+log = logging.getLogger("service.pages")
+
+
+class Refusal(Exception):
+    """A page that says why it goes no further; nobody is redirected."""
+
+    def __init__(self, kind: RefusalKind, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+        self.reason = reason
+
+
+class Pages:
+    """`issuer` stands in every redirect; `web_path` in front of every address of ours."""
+
+    def __init__(self, renderer: Renderer, *, issuer: str, web_path: str) -> None:
+        self._renderer = renderer
+        self._issuer = issuer
+        self.web_path = web_path
+        self.text = renderer.text
+        self.lifetime = renderer.lifetime
+
+    def render(self, template: str, *, status: int = 200, form_target: str = "", **context: Any) -> Response:
+        """`form_target` is where, besides our own pages, a submitted form may end up: a source of the policy."""
+        policy = f"{_POLICY} {form_target}".rstrip()
+        headers = _HEADERS | {"Content-Security-Policy": policy}
+        return Response(self._renderer.render(template, **context), status, headers, "text/html")
+
+    def go_to(self, path: str) -> Response:
+        """On to another page of ours, by an address that does not depend on the Host header."""
+        return Response(status_code=303, headers=_HEADERS | {"Location": self.web_path + path})
+
+    def answer_client(self, return_address: ReturnAddress, answer: Mapping[str, str]) -> Response:
+        """Clauses: RFC 6749 §4.1.2, §4.1.2.1, RFC 9207 §2"""
+        location = make_location(return_address, self._issuer, answer)
+        return Response(status_code=303, headers=_HEADERS | {"Location": location})
+
+    def guard(self, by_method: Mapping[str, Handler]) -> Handler:
+        """Whatever goes wrong behind a page ends in a redirect to the client or in a page, never in a trace."""
+
+        async def guarded(request: Request) -> Response:
+            try:
+                return await by_method["GET" if request.method == "HEAD" else request.method](request)
+            except AuthorizationRefused as refused:
+                request.scope[REASON] = refused.error.reason
+                return self.answer_client(refused.return_address, describe_refusal(refused.error))
+            except Refusal as refusal:
+                return self._refuse(request, refusal.kind, refusal.reason)
+            except OAuthError as error:
+                return self._refuse_request(request, error)
+            except StoreUnavailable as outage:
+                log.error("the store is not available: %s", outage)
+                return self._refuse_request(request, TemporarilyUnavailable("store_unavailable", retry_after_seconds=1))
+            except ClientDisconnect:
+                raise
+            except Exception:
+                log.exception("a page met an unexpected condition")
+                return self._refuse(request, "unforeseen", "unforeseen")
+
+        return guarded
+
+    def _refuse_request(self, request: Request, error: OAuthError) -> Response:
+        kind: RefusalKind = "unverified" if error.status < 429 else "busy"
+        detail = error.description if kind == "unverified" else None
+        response = self._refuse(request, kind, error.reason, status=error.status, detail=detail)
+        if error.retry_after_seconds is not None:
+            response.headers["Retry-After"] = str(error.retry_after_seconds)
+        return response
+
+    def _refuse(
+        self, request: Request, kind: RefusalKind, reason: str, *, status: int | None = None, detail: str | None = None
+    ) -> Response:
+        request.scope[REASON] = reason
+        return self.render(
+            "refused.html",
+            status=status or _STATUS[kind],
+            heading=self.text(f"refused.{kind}_heading"),
+            message=self.text(f"refused.{kind}_message"),
+            detail=detail,
+            retry=kind == "busy",
+        )
+
+
+@contextmanager
+def troubles_answering_to(return_address: ReturnAddress) -> Iterator[None]:
+    """Where the client is known to be right, an outage travels back to it too.
+
+    Clauses: RFC 6749 §4.1.2.1 (server_error, temporarily_unavailable)
+    """
+    try:
+        yield
+    except StoreUnavailable as outage:
+        log.error("the store is not available: %s", outage)
+        raise AuthorizationRefused(return_address, TemporarilyUnavailable("store_unavailable")) from None
+    except (AuthorizationRefused, OAuthError, Refusal):
+        raise
+    except Exception:
+        log.exception("an authorization request met an unexpected condition")
+        raise AuthorizationRefused(return_address, ServerError("unforeseen")) from None
+
+
+def find_origin_source(redirect_uri: str) -> str:
+    """The client's address as a source of a Content-Security-Policy, no wider than it can be said there.
+
+    Chromium holds the redirect that follows a form against form-action as well.
+    """
+    parts = urlsplit(redirect_uri)
+    if parts.scheme in ("http", "https") and _HOST.fullmatch(parts.netloc):
+        return f"{parts.scheme}://{parts.netloc}"
+    return f"{parts.scheme}:"
+
+
+def find_scheme_sources(redirect_uri: str) -> str:
+    """As wide as the web: the client's own page may redirect on to where only the client knows."""
+    return " ".join(sorted({"http:", "https:", f"{urlsplit(redirect_uri).scheme}:"}))

@@ -1,0 +1,283 @@
+"""The authorization request: what must be right before anybody may be redirected, and what is wrong by redirect.
+
+Clauses: RFC 6749 §3.1, §3.1.1, §3.1.2, §4.1.1, §4.1.2, §4.1.2.1, RFC 7636 §4.3, §4.4.1, RFC 8252 §7.3, RFC 9207 §2,
+SPEC §4.1, §7.3, §7.4
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+from urllib.parse import unquote_plus, urlencode
+
+import msgspec
+
+from service.protocol.client import (
+    AUTHORIZATION_CODE,
+    MAX_CLIENT_ID_CHARACTERS,
+    Client,
+    check_grant_type,
+    check_scope,
+)
+from service.protocol.errors import (
+    AccessDenied,
+    InvalidRequest,
+    InvalidScope,
+    OAuthError,
+    UnsupportedResponseType,
+)
+from service.protocol.grammar import S256_CHALLENGE, is_vschar
+from service.protocol.scope import Scope, parse_scope
+
+AUTHORIZATION_PARAMETERS: Final = frozenset(
+    {"response_type", "client_id", "redirect_uri", "scope", "state", "code_challenge", "code_challenge_method"}
+)
+MAX_QUERY_BYTES: Final = 64 * 1024
+MAX_STATE_BYTES: Final = 8 * 1024
+
+_BROKEN_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_LOOPBACK: Final = re.compile(r"(http://(?:127\.0\.0\.1|\[::1\]))(?::[0-9]{1,5})?((?:[/?].*)?)")
+
+
+class ReturnAddress(msgspec.Struct, frozen=True):
+    """Where the answer to an authorization request goes: an address that was found to be the client's.
+
+    Whoever holds one may redirect to it; nobody else may redirect at all.
+    """
+
+    redirect_uri: str
+    state: str | None
+
+
+class AuthorizationRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request without a mistake. `scope` is what is asked for: roles, and a realm where one was named."""
+
+    client_id: str
+    return_address: ReturnAddress
+    scope: str
+    code_challenge: str | None
+
+
+class ConsentRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user is asked to allow: exactly this scope, of which the page tells every word."""
+
+    request: AuthorizationRequest
+    scope: str
+
+
+class AuthorizationRefused(Exception):
+    """An error that travels by redirect.
+
+    Clauses: RFC 6749 §4.1.2.1
+    """
+
+    def __init__(self, return_address: ReturnAddress, error: OAuthError) -> None:
+        super().__init__(error.reason)
+        self.return_address = return_address
+        self.error = error
+
+
+class Query(NamedTuple):
+    """The known parameters: their values, which of them stand twice, and which cannot be read."""
+
+    values: Mapping[str, str]
+    repeated: Collection[str]
+    malformed: Collection[str]
+
+
+def parse_query(query: bytes) -> Query:
+    """Unknown parameters are ignored, empty ones count as omitted.
+
+    Clauses: RFC 6749 §3.1, Appendix B
+    """
+    if len(query) > MAX_QUERY_BYTES:
+        raise InvalidRequest("query_too_large")
+    values: dict[str, str] = {}
+    named: set[str] = set()
+    repeated: set[str] = set()
+    malformed: set[str] = set()
+    for pair in query.split(b"&"):
+        encoded_name, _, encoded_value = pair.partition(b"=")
+        name, value = _decode(encoded_name), _decode(encoded_value)
+        if name not in AUTHORIZATION_PARAMETERS:
+            continue
+        if name in named:
+            repeated.add(name)
+        named.add(name)
+        if value is None:
+            malformed.add(name)
+        elif value:
+            values[name] = value
+    return Query(values, repeated, malformed)
+
+
+def _decode(encoded: bytes) -> str | None:
+    try:
+        text = encoded.decode("ascii")
+        return None if _BROKEN_PERCENT.search(text) else unquote_plus(text, errors="strict")
+    except UnicodeError:
+        return None
+
+
+def read_client_id(query: Query) -> str:
+    """Clauses: RFC 6749 §4.1.1, SPEC §4.1"""
+    client_id = _read_once(query, "client_id")
+    if not is_vschar(client_id) or len(client_id) > MAX_CLIENT_ID_CHARACTERS:
+        raise InvalidRequest("client_unregistered")
+    return client_id
+
+
+def verify_return_address(query: Query, client: Client | None) -> ReturnAddress:
+    """What this raises is shown on a page of ours, and nobody is redirected.
+
+    Clauses: RFC 6749 §3.1.2.3, §3.1.2.4, §4.1.2.1, §10.6, §10.15, RFC 6819 §5.2.3.5, SPEC §4.1, §7.4
+    """
+    if client is None:
+        raise InvalidRequest("client_unregistered")
+    redirect_uri = _read_once(query, "redirect_uri")
+    if not is_registered(client, redirect_uri):
+        raise InvalidRequest("redirect_uri_unregistered")
+    is_usable = "state" not in query.repeated and "state" not in query.malformed
+    return ReturnAddress(redirect_uri, query.values.get("state") if is_usable else None)
+
+
+def is_registered(client: Client, redirect_uri: str) -> bool:
+    """Compared character by character; an application on the user's own machine may choose its port.
+
+    Clauses: RFC 6749 §3.1.2.3, RFC 8252 §7.3
+    """
+    if redirect_uri in client.redirect_uris:
+        return True
+    presented = _without_port(redirect_uri)
+    return client.is_public and presented is not None and presented in map(_without_port, client.redirect_uris)
+
+
+def _without_port(redirect_uri: str) -> tuple[str, str] | None:
+    match = _LOOPBACK.fullmatch(redirect_uri)
+    return (match[1], match[2]) if match else None
+
+
+@contextmanager
+def answering_to(return_address: ReturnAddress) -> Iterator[None]:
+    """From here on every refusal goes back to the client."""
+    try:
+        yield
+    except OAuthError as error:
+        raise AuthorizationRefused(return_address, error) from None
+
+
+def parse_authorization_request(query: Query, client: Client, return_address: ReturnAddress) -> AuthorizationRequest:
+    """Clauses: RFC 6749 §3.1, §3.1.1, §3.3, §4.1.1, §4.1.2.1, SPEC §4.1"""
+    for name in sorted(query.repeated):
+        raise InvalidRequest("parameter_repeated", name=name)
+    for name in sorted(query.malformed):
+        raise InvalidRequest("parameter_malformed", name=name)
+    if len((return_address.state or "").encode()) > MAX_STATE_BYTES:
+        raise InvalidRequest("state_too_long")
+    if "response_type" not in query.values:
+        raise InvalidRequest("parameter_missing", name="response_type")
+    if query.values["response_type"] != "code":
+        raise UnsupportedResponseType("response_type_unknown")
+    check_grant_type(client, AUTHORIZATION_CODE)
+    return AuthorizationRequest(
+        client_id=client.client_id,
+        return_address=return_address,
+        code_challenge=_read_code_challenge(query, client),
+        scope=str(_read_scope(query, client)),
+    )
+
+
+def _read_code_challenge(query: Query, client: Client) -> str | None:
+    """Clauses: RFC 7636 §4.2, §4.3, §4.4.1, §7.2"""
+    code_challenge, method = query.values.get("code_challenge"), query.values.get("code_challenge_method")
+    if code_challenge is None and method is None:
+        if client.require_pkce:
+            raise InvalidRequest("code_challenge_missing")
+        return None
+    if method != "S256":
+        raise InvalidRequest("code_challenge_method_unsupported")
+    if code_challenge is None or not S256_CHALLENGE.fullmatch(code_challenge):
+        raise InvalidRequest("code_challenge_malformed")
+    return code_challenge
+
+
+def _read_scope(query: Query, client: Client) -> Scope:
+    """Clauses: RFC 6749 §3.3 (a default where none is asked for), SPEC §2.2"""
+    text = query.values.get("scope") or client.default_scope
+    if not text:
+        raise InvalidScope("scope_without_default")
+    scope = parse_scope(text)
+    if len(scope.realms) > 1:
+        raise InvalidScope("scope_of_two_realms")
+    if not scope.roles:
+        raise InvalidScope("scope_without_role")
+    check_scope(client, scope)
+    return scope
+
+
+def find_open_realms(request: AuthorizationRequest, client: Client, realms: Sequence[str]) -> Sequence[str]:
+    """Of the realms that can be logged in to here, those that will do for the request.
+
+    Clauses: SPEC §2.2, §5.4
+    """
+    named = parse_scope(request.scope).realms or client.allowed_scope.realms
+    found = [realm for realm in realms if realm in named]
+    if not found:
+        raise InvalidScope("realm_without_login")
+    return found
+
+
+def make_consent_request(request: AuthorizationRequest, realm: str, roles: Collection[str]) -> ConsentRequest:
+    """Asked for are the roles of the request that the user has, in the realm of the login.
+
+    Clauses: RFC 6749 §3.3, §4.1.2.1 (access_denied), SPEC §2.2, §4.1
+    """
+    granted = [role for role in parse_scope(request.scope).roles if role in roles]
+    if not granted:
+        raise AccessDenied("user_without_role")
+    scope = Scope(frozenset({f"realm:{realm}", *(f"role:{role}" for role in granted)}))
+    return ConsentRequest(request=request, scope=str(scope))
+
+
+def check_registration_still(request: AuthorizationRequest, client: Client | None) -> Client:
+    """What the client lost while the user was deciding it must not get any more.
+
+    Raises what is shown on a page where the redirect address is no longer the client's.
+
+    Clauses: RFC 6749 §3.1.2.4, §5.2
+    """
+    if client is None:
+        raise InvalidRequest("client_unregistered")
+    if not is_registered(client, request.return_address.redirect_uri):
+        raise InvalidRequest("redirect_uri_unregistered")
+    with answering_to(request.return_address):
+        check_grant_type(client, AUTHORIZATION_CODE)
+        check_scope(client, parse_scope(request.scope))
+    return client
+
+
+def make_location(return_address: ReturnAddress, issuer: str, answer: Mapping[str, str]) -> str:
+    """The address of the redirect: the client's own query kept, ours behind it, the state as it came.
+
+    Clauses: RFC 6749 §3.1.2, §4.1.2, §4.1.2.1, §10.14, RFC 9207 §2
+    """
+    state = {} if return_address.state is None else {"state": return_address.state}
+    separator = "&" if "?" in return_address.redirect_uri else "?"
+    return return_address.redirect_uri + separator + urlencode({**answer, **state, "iss": issuer})
+
+
+def describe_refusal(error: OAuthError) -> dict[str, str]:
+    """Clauses: RFC 6749 §4.1.2.1, SPEC §7.3"""
+    return {"error": error.error, "error_description": error.description}
+
+
+def _read_once(query: Query, name: str) -> str:
+    if name in query.repeated:
+        raise InvalidRequest("parameter_repeated", name=name)
+    if name in query.malformed:
+        raise InvalidRequest("parameter_malformed", name=name)
+    if name not in query.values:
+        raise InvalidRequest("parameter_missing", name=name)
+    return query.values[name]

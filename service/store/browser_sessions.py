@@ -1,0 +1,66 @@
+"""Browser sessions: a login that the next page of the same browser need not ask for again.
+
+Clauses: SPEC §4.1, §5.2
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from service.credentials import RandomToken
+from service.protocol.user import User, UserIdentity, identify_user
+from service.store.connection import StoreConnection
+from service.store.keys import browser_key, user_key
+from service.store.scripts import load_script
+
+_START: Final = load_script("start_browser_session")
+_END: Final = load_script("end_browser_session")
+
+
+class BrowserSession(NamedTuple):
+    """A live session under its name, and who logged in."""
+
+    name: RandomToken
+    realm: str
+    username: str
+
+    @property
+    def identity(self) -> UserIdentity:
+        return identify_user(self.realm, self.username)
+
+
+class BrowserSessions:
+    def __init__(self, connection: StoreConnection) -> None:
+        self._connection = connection
+
+    async def start(self, name: RandomToken, user: User, *, lifetime_ms: int) -> bool:
+        """False where the user's record is not the one that was checked."""
+        identity = user.identity
+        verdict = await self._connection.run(
+            _START,
+            [browser_key(name.shard, name.digest), user_key(identity)],
+            [
+                name.digest,
+                user.revision,
+                identity.subject,
+                user.realm,
+                user.username,
+                lifetime_ms,
+                self._connection.clock_offset_ms(),
+            ],
+        )
+        return verdict[0] == "started"
+
+    async def find(self, name: RandomToken) -> BrowserSession | None:
+        """By its presence; whatever rests on it is checked against the mark of a revokeAll once more."""
+        record = await self._connection.read("GET", browser_key(name.shard, name.digest))
+        return None if record is None else _parse_session(name, record.decode())
+
+    async def end(self, name: RandomToken) -> None:
+        await self._connection.run(_END, [browser_key(name.shard, name.digest)], [name.digest])
+
+
+def _parse_session(name: RandomToken, record: str) -> BrowserSession:
+    """Lines: version, created_ms, expires_ms, subject, realm, username."""
+    _, _, _, _, realm, username = record.split("\n")
+    return BrowserSession(name, realm, username)

@@ -1,0 +1,98 @@
+"""Authorization requests that wait for the answer of a user who has logged in; each is answered once.
+
+Clauses: RFC 6749 §4.1.2, §4.1.2.1, §10.12, SPEC §4.1
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple, cast
+
+import msgspec
+
+from service.credentials import RandomToken
+from service.protocol.authorization import ConsentRequest
+from service.protocol.authorization_code import AuthorizationCode
+from service.protocol.token_response import Lifetimes
+from service.protocol.user import User
+from service.store.connection import StoreConnection
+from service.store.keys import browser_key, code_key, consent_key, user_key
+from service.store.scripts import load_script
+
+CONSENT_MS: Final = 1_800_000
+
+Answer = Literal["issued", "repeated", "denied", "answered", "changed", "signed_out", "unknown"]
+
+_HOLD: Final = load_script("hold_consent")
+_ALLOW: Final = load_script("allow_consent")
+_DENY: Final = load_script("deny_consent")
+
+_read_request: Final = msgspec.json.Decoder(ConsentRequest).decode
+
+
+class Consent(NamedTuple):
+    """What is asked, the browser session that may answer it, and whether that has happened."""
+
+    asked: ConsentRequest
+    browser_digest: str
+    is_answered: bool
+
+
+class Consents:
+    def __init__(self, connection: StoreConnection, lifetimes: Lifetimes) -> None:
+        self._connection = connection
+        self._lifetimes = lifetimes
+
+    async def hold(self, name: RandomToken, session: RandomToken, asked: ConsentRequest) -> bool:
+        """Under a name in the shard of the session's user; False where that session is over."""
+        keys = [consent_key(name.shard, name.digest), browser_key(session.shard, session.digest)]
+        record = msgspec.json.encode(asked).decode()
+        arguments: list[str | int] = [
+            name.digest,
+            session.digest,
+            record,
+            CONSENT_MS,
+            self._connection.clock_offset_ms(),
+        ]
+        return (await self._connection.run(_HOLD, keys, arguments))[0] == "held"
+
+    async def find(self, name: RandomToken) -> Consent | None:
+        record = await self._connection.read("GET", consent_key(name.shard, name.digest))
+        return None if record is None else _parse_consent(record.decode())
+
+    async def allow(
+        self, name: RandomToken, session: RandomToken, user: User, code_name: RandomToken, code: AuthorizationCode
+    ) -> Answer:
+        """The code exists where the answer is "issued" or "repeated".
+
+        "changed": the user's record is not the one that the code's scope was judged by.
+        """
+        keys = [
+            consent_key(name.shard, name.digest),
+            browser_key(session.shard, session.digest),
+            user_key(user.identity),
+            code_key(code_name.shard, code_name.digest),
+        ]
+        arguments: list[str | int] = [
+            session.digest,
+            user.revision,
+            code_name.digest,
+            code.client_id,
+            code.redirect_uri,
+            code.code_challenge or "",
+            code.username,
+            code.scope,
+            self._lifetimes.code_ms,
+            self._connection.clock_offset_ms(),
+        ]
+        return cast(Answer, (await self._connection.run(_ALLOW, keys, arguments))[0])
+
+    async def deny(self, name: RandomToken, session: RandomToken) -> Answer:
+        keys = [consent_key(name.shard, name.digest), browser_key(session.shard, session.digest)]
+        arguments: list[str | int] = [session.digest, self._connection.clock_offset_ms()]
+        return cast(Answer, (await self._connection.run(_DENY, keys, arguments))[0])
+
+
+def _parse_consent(record: str) -> Consent:
+    """Lines: version, created_ms, expires_ms, browser digest, subject, answer, request."""
+    _, _, _, browser_digest, _, answer, request = record.split("\n")
+    return Consent(_read_request(request), browser_digest, is_answered=bool(answer))

@@ -1,0 +1,14 @@
+-- Ends a browser session: the next page asks for the password again.
+-- KEYS     browser_key
+-- DERIVED  index, revoked
+-- ARGV     browser_digest
+-- RETURNS  ended | unknown
+-- CLAUSES  SPEC §4.1
+local browser_key = KEYS[1]
+local browser_digest = ARGV[1]
+
+local text = redis.call('GET', browser_key)
+if not text then return { 'unknown' } end
+redis.call('DEL', browser_key)
+forget_member(split(text, '\n')[4], 'browser:' .. browser_digest)
+return { 'ended' }
