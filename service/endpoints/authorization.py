@@ -6,6 +6,7 @@ Clauses: RFC 6749 §3.1, §4.1.1, §4.1.2.1, SPEC §4.1, §5.2
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,6 +28,7 @@ from service.protocol.authorization import (
     verify_return_address,
 )
 from service.protocol.client import Client
+from service.protocol.errors import AccessDenied
 from service.realms.logins import Logins
 from service.registry.cache import RegistryCache
 from service.store.browser_sessions import BrowserSessions
@@ -61,13 +63,18 @@ class AuthorizationEndpoint:
     async def _go_on(
         self, request: Request, asked: AuthorizationRequest, client: Client, realms: Sequence[str]
     ) -> Response:
-        """A login in a realm that will do is not asked for again; consent always is."""
+        """A login that will do is not asked for again; consent always is.
+
+        A login that will not do is no answer to the client yet: the person may have another account, and a redirect
+        without a word would tell the client who they are not.
+        """
         name = self.browsers.find_session_name(request)
         session = await self.browser_sessions.find(name) if name else None
         if session is not None and session.realm in realms:
             user = await self.logins.find_user(session.realm, session.username)
             if user is not None:
-                return await self.consent.ask(asked, client, session, user)
+                with suppress(AccessDenied):
+                    return await self.consent.ask(asked, client, session, user)
         return await self.login.offer(request, asked, client)
 
     async def switch(self, request: Request) -> Response:

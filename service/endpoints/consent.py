@@ -16,11 +16,10 @@ from starlette.responses import Response
 from service.credentials import Keyring, RandomToken, make_consent, parse_consent
 from service.endpoints.browser import Browsers
 from service.endpoints.forms import read_form
-from service.endpoints.pages import Pages, Refusal, find_scheme_sources
+from service.endpoints.pages import Pages, Refusal, find_form_targets
 from service.protocol.authorization import (
     AuthorizationRequest,
     ConsentRequest,
-    answering_to,
     check_registration_still,
     describe_refusal,
     make_consent_request,
@@ -80,9 +79,11 @@ class ConsentEndpoint:
         raise InvalidRequest("parameter_missing", name="decision")
 
     async def ask(self, asked: AuthorizationRequest, client: Client, session: BrowserSession, user: User) -> Response:
-        """The page itself, for a browser in which the user has logged in already."""
-        with answering_to(asked.return_address):
-            consent_request = make_consent_request(asked, user.realm, user.roles)
+        """The page itself, for a browser in which the user has logged in already.
+
+        Raises AccessDenied where the user has none of what is asked for.
+        """
+        consent_request = make_consent_request(asked, user.realm, user.roles)
         name = await self._hold(consent_request, session.name)
         return self._render(OpenConsent(name, consent_request, False, client, session, user))
 
@@ -161,7 +162,7 @@ class ConsentEndpoint:
         csrf = self.browsers.sign_form("consent", consent.session.name.text, consent.name.text)
         return self.pages.render(
             "consent.html",
-            form_target=find_scheme_sources(redirect_uri),
+            form_targets=find_form_targets(redirect_uri),
             action=f"{self.pages.web_path}/authorization/consent",
             switch_action=f"{self.pages.web_path}/authorization/switch",
             request_id=consent.name.text,

@@ -23,7 +23,7 @@ from service.endpoints.addresses import find_throttle_address
 from service.endpoints.browser import Browsers, digest_secret
 from service.endpoints.consent import ConsentEndpoint
 from service.endpoints.forms import read_form
-from service.endpoints.pages import Pages, Refusal, find_origin_source
+from service.endpoints.pages import Pages, Refusal, find_form_targets
 from service.protocol.authorization import (
     AuthorizationRequest,
     answering_to,
@@ -191,7 +191,7 @@ class LoginEndpoint:
         return self.pages.render(
             "login.html",
             status=status,
-            form_target=find_origin_source(form.request.return_address.redirect_uri) if form.request else "",
+            form_targets=find_form_targets(form.request.return_address.redirect_uri) if form.request else "",
             action=f"{self.pages.web_path}/authorization/login",
             request_id=form.name.text,
             csrf=self.browsers.sign_form("login", form.browser_secret, form.name.text),

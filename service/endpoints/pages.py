@@ -6,7 +6,6 @@ Clauses: RFC 6749 §3.1.2.4, §4.1.2.1, §10.13, §10.15, RFC 6819 §5.2.2.6, RF
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, Literal
@@ -43,7 +42,6 @@ _HEADERS: Final = {
 _POLICY: Final = (
     "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'"
 )
-_HOST: Final = re.compile(r"[A-Za-z0-9.-]+(:[0-9]{1,5})?")
 
 log = logging.getLogger("service.pages")
 
@@ -67,9 +65,9 @@ class Pages:
         self.text = renderer.text
         self.lifetime = renderer.lifetime
 
-    def render(self, template: str, *, status: int = 200, form_target: str = "", **context: Any) -> Response:
-        """`form_target` is where, besides our own pages, a submitted form may end up: a source of the policy."""
-        policy = f"{_POLICY} {form_target}".rstrip()
+    def render(self, template: str, *, status: int = 200, form_targets: str = "", **context: Any) -> Response:
+        """`form_targets` is where, besides our own pages, a submitted form may end up: sources of the policy."""
+        policy = f"{_POLICY} {form_targets}".rstrip()
         headers = _HEADERS | {"Content-Security-Policy": policy}
         return Response(self._renderer.render(template, **context), status, headers, "text/html")
 
@@ -146,17 +144,10 @@ def troubles_answering_to(return_address: ReturnAddress) -> Iterator[None]:
         raise AuthorizationRefused(return_address, ServerError("unforeseen")) from None
 
 
-def find_origin_source(redirect_uri: str) -> str:
-    """The client's address as a source of a Content-Security-Policy, no wider than it can be said there.
+def find_form_targets(redirect_uri: str) -> str:
+    """Where a form may end up besides our own pages, as sources of a Content-Security-Policy.
 
-    Chromium holds the redirect that follows a form against form-action as well.
+    Chromium holds every redirect that follows a form against form-action: ours to the client, and the client's own on
+    to wherever only the client knows. A narrower policy would make a click do nothing there.
     """
-    parts = urlsplit(redirect_uri)
-    if parts.scheme in ("http", "https") and _HOST.fullmatch(parts.netloc):
-        return f"{parts.scheme}://{parts.netloc}"
-    return f"{parts.scheme}:"
-
-
-def find_scheme_sources(redirect_uri: str) -> str:
-    """As wide as the web: the client's own page may redirect on to where only the client knows."""
     return " ".join(sorted({"http:", "https:", f"{urlsplit(redirect_uri).scheme}:"}))
