@@ -1,0 +1,227 @@
+"""The example client beside the real service: through the whole code flow, but for the pages that people see."""
+
+from __future__ import annotations
+
+import html
+import re
+import signal
+import subprocess
+import sys
+from argparse import Namespace
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import httpx2
+import pytest
+
+from examples.client import ExampleClient
+from service.app import Parts
+from service.settings import load_settings
+from tests.cast import WEB_SHOP
+from tests.conftest import environment_of, make_code
+from tests.servers import CHECKOUT, ServiceProcess, free_port, running_service, start_redis, stop, wait_until
+
+HOME = "http://127.0.0.1:9000"
+SCOPE = "realm:main role:enduser"
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """A Redis of our own and the seed that ./scripts/serve would load."""
+    server = start_redis(tmp_path_factory.mktemp("redis"))
+    yield environment_of(server, TOKEN_SERVICE_SEED_FILE=str(CHECKOUT / "examples" / "seed.yaml"))
+    stop(server.process)
+
+
+@pytest.fixture(scope="module")
+def service(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    with running_service(tmp_path_factory.mktemp("service"), environment) as service:
+        yield service
+
+
+@pytest.fixture
+async def parts(environment: dict[str, str], service: ServiceProcess) -> AsyncIterator[Parts]:
+    """To make codes as the consent page would."""
+    parts = Parts(load_settings(environment), lambda: 0)
+    yield parts
+    await parts.close()
+
+
+@asynccontextmanager
+async def browser_at_client(issuer: str) -> AsyncIterator[httpx2.AsyncClient]:
+    """A browser that keeps cookies and shows each redirect."""
+    options = {"issuer": issuer, "client_id": WEB_SHOP.client_id, "client_secret": WEB_SHOP.client_secret}
+    app = ExampleClient(Namespace(**options, port=9000, scope=SCOPE)).make_app()
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url=HOME) as browser:
+        yield browser
+
+
+@pytest.fixture
+async def browser(service: ServiceProcess) -> AsyncIterator[httpx2.AsyncClient]:
+    async with browser_at_client(service.url) as browser:
+        yield browser
+
+
+async def press(browser: httpx2.AsyncClient, path: str) -> httpx2.Response:
+    """A button of the page as it is now."""
+    page = (await browser.get("/")).text
+    assert f'formaction="{path}"' in page
+    (csrf_token,) = re.findall(r'name="csrf_token" value="([^"]+)"', page)
+    return await browser.post(path, data={"csrf_token": csrf_token})
+
+
+async def read_page(browser: httpx2.AsyncClient) -> str:
+    return html.unescape((await browser.get("/")).text)
+
+
+async def ask_to_sign_in(browser: httpx2.AsyncClient) -> dict[str, str]:
+    """The parameters that the service's authorization endpoint gets."""
+    response = await press(browser, "/sign-in")
+    assert response.status_code == 303, response.text
+    return {name: value for name, (value,) in parse_qs(urlsplit(response.headers["location"]).query).items()}
+
+
+async def come_back(browser: httpx2.AsyncClient, **answer: str) -> str:
+    """What the browser shows after the redirect back from the service."""
+    response = await browser.get(f"/callback?{urlencode(answer)}")
+    assert (response.status_code, response.headers["location"]) == (303, "/")
+    return await read_page(browser)
+
+
+async def sign_in(browser: httpx2.AsyncClient, parts: Parts, issuer: str) -> str:
+    asked = await ask_to_sign_in(browser)
+    code = await make_code(
+        parts, app=WEB_SHOP, redirect_uri=asked["redirect_uri"], code_challenge=asked["code_challenge"]
+    )
+    return await come_back(browser, code=code, state=asked["state"], iss=issuer)
+
+
+def shown_tokens(page: str) -> list[str]:
+    return re.findall(r"<code>(\w+)…</code>", page)
+
+
+async def test_the_button_leads_to_the_authorization_endpoint_of_the_metadata(
+    browser: httpx2.AsyncClient, service: ServiceProcess
+) -> None:
+    response = await press(browser, "/sign-in")
+    address = urlsplit(response.headers["location"])
+    asked = {name: value for name, (value,) in parse_qs(address.query).items()}
+
+    assert response.status_code == 303
+    assert f"{address.scheme}://{address.netloc}{address.path}" == f"{service.url}/authorization/"
+    assert len(asked.pop("state")) >= 32
+    assert len(asked.pop("code_challenge")) == 43
+    assert asked == {
+        "response_type": "code",
+        "client_id": "web-shop",
+        "redirect_uri": f"{HOME}/callback",
+        "scope": SCOPE,
+        "code_challenge_method": "S256",
+    }
+
+
+async def test_a_code_becomes_tokens_that_are_refreshed_and_then_revoked(
+    browser: httpx2.AsyncClient, service: ServiceProcess, parts: Parts
+) -> None:
+    signed_in = await sign_in(browser, parts, service.url)
+    assert "You are signed in." in signed_in
+    assert SCOPE in signed_in
+    assert "600 seconds" in signed_in
+    access_token, refresh_token = shown_tokens(signed_in)
+    assert (len(access_token), len(refresh_token)) == (12, 12)
+
+    await press(browser, "/refresh")
+    refreshed = await read_page(browser)
+    assert "The tokens are new." in refreshed
+    assert shown_tokens(refreshed) != [access_token, refresh_token]
+
+    await press(browser, "/log-out")
+    logged_out = await read_page(browser)
+    assert "You are logged out" in logged_out
+    assert not shown_tokens(logged_out)
+    assert "You are not signed in." in logged_out
+
+
+async def test_an_answer_that_this_browser_did_not_ask_for_is_not_taken(
+    browser: httpx2.AsyncClient, service: ServiceProcess, parts: Parts
+) -> None:
+    asked = await ask_to_sign_in(browser)
+    answers = {
+        "another state": {"state": "x", "iss": service.url},
+        "no state": {"iss": service.url},
+    }
+    for answer in answers.values():
+        assert "did not ask for that answer" in await come_back(browser, code="x", **answer)
+    async with browser_at_client(service.url) as other:
+        assert "did not ask for that answer" in await come_back(other, code="x", state=asked["state"], iss=service.url)
+
+    assert "You are signed in." in await sign_in(browser, parts, service.url)
+
+
+@pytest.mark.parametrize("iss", [{}, {"iss": "http://127.0.0.1:1"}, {"iss": ""}], ids=["none", "another", "empty"])
+async def test_an_answer_from_another_service_is_not_taken(browser: httpx2.AsyncClient, iss: dict[str, str]) -> None:
+    asked = await ask_to_sign_in(browser)
+
+    assert "does not come from" in await come_back(browser, code="x", state=asked["state"], **iss)
+    assert "did not ask for that answer" in await come_back(browser, code="x", state=asked["state"], **iss)
+
+
+async def test_errors_are_told_in_words_and_never_as_markup(
+    browser: httpx2.AsyncClient, service: ServiceProcess
+) -> None:
+    denied = await ask_to_sign_in(browser)
+    assert "did not allow it. (access_denied)" in await come_back(
+        browser, error="access_denied", state=denied["state"], iss=service.url
+    )
+    wrong = await ask_to_sign_in(browser)
+    assert "not good any more. (invalid_grant:" in await come_back(
+        browser, code="x", state=wrong["state"], iss=service.url
+    )
+    odd = await ask_to_sign_in(browser)
+    await browser.get(f"/callback?{urlencode({'error': '<script>', 'state': odd['state'], 'iss': service.url})}")
+    page = await browser.get("/")
+    assert "&lt;script&gt;" in page.text
+    assert "<script" not in page.text
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+
+
+async def test_only_a_form_of_its_own_starts_something(browser: httpx2.AsyncClient) -> None:
+    for form in ({}, {"csrf_token": "x"}):
+        response = await browser.post("/sign-in", data=form)
+        assert (response.status_code, response.headers["location"]) == (303, "/")
+        assert "too old" in await read_page(browser)
+
+
+async def test_a_service_that_is_not_there_is_told_in_words() -> None:
+    async with browser_at_client(f"http://127.0.0.1:{free_port()}") as browser:
+        response = await press(browser, "/sign-in")
+
+        assert response.headers["location"] == "/"
+        assert "is ./scripts/serve running?" in await read_page(browser)
+
+
+async def test_a_service_that_goes_by_another_name_is_not_trusted(service: ServiceProcess) -> None:
+    async with browser_at_client(f"http://localhost:{service.port}") as browser:
+        await press(browser, "/sign-in")
+
+        assert f"calls itself {service.url}" in await read_page(browser)
+
+
+def test_it_starts_with_its_arguments_and_says_where_to_look() -> None:
+    port = free_port()
+    command = [sys.executable, "-P", str(CHECKOUT / "examples" / "client.py"), "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == f"Open http://127.0.0.1:{port}/ in a browser.\n"
+            wait_until(lambda: is_answering(f"http://127.0.0.1:{port}/"), "the example client")
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+def is_answering(address: str) -> bool:
+    try:
+        return httpx2.get(address).status_code == 200
+    except httpx2.TransportError:
+        return False
