@@ -10,6 +10,7 @@ The layers, from the inside out; each may import those above it, none those belo
     store/        Redis: one noun a file, one transition a Lua script; every key name in store/keys.py
     registry/     clients, users and realms: the seed file, how it is applied, each worker's cache
     realms/       how a login is checked and throttled
+    rendering     pages: templates, their texts and colours
     endpoints/    HTTP: one file an address
     app           the composition root: puts the parts together; nothing but the start imports it
 
@@ -25,12 +26,14 @@ Where the sections of the specification are kept:
     SPEC §2.3  client and user records            protocol/client.py, protocol/user.py, store/registry.py
     SPEC §2.4  the error body                     protocol/errors.py, endpoints/answers.py
     SPEC §3    the life of tokens                 store/lua/spend_refresh_token.lua, store/families.py
-    SPEC §4.1  login and consent                  not built yet
+    SPEC §4.1  login and consent                  protocol/authorization.py; endpoints/{authorization,login,consent}.py,
+                                                  store/consents.py, store/lua/allow_consent.lua
     SPEC §4.2  the token endpoint                 endpoints/token.py; protocol/authorization_code.py, protocol/pkce.py
     SPEC §4.3  revoke                             endpoints/revoke.py, store/lua/end_family.lua
     SPEC §4.4  revokeAll                          endpoints/revoke_all.py, store/revocations.py
     SPEC §4.5  bearer tokens                      protocol/bearer.py, store/access_tokens.py
-    SPEC §5    who clients and users are          endpoints/client_authentication.py, realms/logins.py, registry/seed.py
+    SPEC §5    who clients and users are          endpoints/client_authentication.py, realms/logins.py, registry/seed.py,
+                                                  endpoints/browser.py, store/browser_sessions.py
     SPEC §6    events                             audit.py
     SPEC §7    errors                             protocol/errors.py; the table from exception to answer in app.py
     SPEC §8    limits                             settings.py
