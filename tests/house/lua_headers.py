@@ -17,6 +17,8 @@ KIND_OF_WORDS = {
     "families": "family",
     "access tokens": "access",
     "codes": "code",
+    "consents": "consent",
+    "browser sessions": "browser",
     "origins": "origin",
 }
 """How a header speaks of the kinds of keys that a script builds."""

@@ -1,6 +1,6 @@
 -- One bounded step of a revokeAll: deletes what was set aside: families with their access tokens, codes, consents, browser sessions.
 -- KEYS     revoked_key
--- DERIVED  index, and what the members name: families with access tokens, codes, consents, browser sessions
+-- DERIVED  index, families, access tokens, codes, consents, browser sessions named by the members
 -- ARGV     most_keys kept_member
 -- RETURNS  more | finished
 -- CLAUSES  SPEC §3, §4.4
@@ -15,9 +15,10 @@ for _, member in ipairs(redis.call('ZRANGE', revoked_key, 0, most_keys)) do
     if kind == 'family' then
       local text = redis.call('GET', key_of('family', digest))
       if text then deleted = deleted + end_family(parse_family(text), digest) end
-    else
-      redis.call('DEL', key_of(kind, digest))
     end
+    if kind == 'code' then redis.call('DEL', key_of('code', digest)) end
+    if kind == 'consent' then redis.call('DEL', key_of('consent', digest)) end
+    if kind == 'browser' then redis.call('DEL', key_of('browser', digest)) end
     redis.call('ZREM', revoked_key, member)
     deleted = deleted + 1
   end
