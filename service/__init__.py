@@ -32,8 +32,8 @@ Where the sections of the specification are kept:
     SPEC §4.3  revoke                             endpoints/revoke.py, store/lua/end_family.lua
     SPEC §4.4  revokeAll                          endpoints/revoke_all.py, store/revocations.py
     SPEC §4.5  bearer tokens                      protocol/bearer.py, store/access_tokens.py
-    SPEC §5    who clients and users are          endpoints/client_authentication.py, realms/logins.py, registry/seed.py,
-                                                  endpoints/browser.py, store/browser_sessions.py
+    SPEC §5    who clients and users are          endpoints/{client_authentication,browser}.py, realms/logins.py,
+                                                  registry/seed.py, store/browser_sessions.py
     SPEC §6    events                             audit.py
     SPEC §7    errors                             protocol/errors.py; the table from exception to answer in app.py
     SPEC §8    limits                             settings.py

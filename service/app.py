@@ -34,6 +34,7 @@ from service.endpoints.cross_origin import CrossOrigin
 from service.endpoints.health import HealthEndpoint
 from service.endpoints.login import LoginEndpoint
 from service.endpoints.metadata import MetadataEndpoint
+from service.endpoints.page_limit import PageLimit
 from service.endpoints.pages import Handler, Pages
 from service.endpoints.revoke import RevocationEndpoint
 from service.endpoints.revoke_all import RevokeAllEndpoint
@@ -217,6 +218,7 @@ def _make_page_routes(parts: Parts) -> list[BaseRoute]:
     renderer = Renderer(look, web_path)
     pages = Pages(renderer, issuer=settings.base_url, web_path=web_path)
     browsers = Browsers(parts.keyring, is_secure=settings.web_url.startswith("https:"))
+    page_limit = PageLimit(parts.attempts)
     consent = ConsentEndpoint(
         pages,
         browsers,
@@ -224,6 +226,7 @@ def _make_page_routes(parts: Parts) -> list[BaseRoute]:
         parts.logins,
         parts.consents,
         parts.browser_sessions,
+        page_limit,
         parts.keyring,
         parts.lifetimes,
     )
@@ -232,7 +235,7 @@ def _make_page_routes(parts: Parts) -> list[BaseRoute]:
         browsers,
         parts.clients,
         parts.logins,
-        parts.attempts,
+        page_limit,
         parts.pending_logins,
         parts.browser_sessions,
         consent,

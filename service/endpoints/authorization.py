@@ -74,7 +74,7 @@ class AuthorizationEndpoint:
             user = await self.logins.find_user(session.realm, session.username)
             if user is not None:
                 with suppress(AccessDenied):
-                    return await self.consent.ask(asked, client, session, user)
+                    return await self.consent.ask(request, asked, client, session, user)
         return await self.login.offer(request, asked, client)
 
     async def switch(self, request: Request) -> Response:

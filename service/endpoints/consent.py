@@ -16,6 +16,7 @@ from starlette.responses import Response
 from service.credentials import Keyring, RandomToken, make_consent, parse_consent
 from service.endpoints.browser import Browsers
 from service.endpoints.forms import read_form
+from service.endpoints.page_limit import PageLimit
 from service.endpoints.pages import Pages, Refusal, find_form_targets
 from service.protocol.authorization import (
     AuthorizationRequest,
@@ -59,6 +60,7 @@ class ConsentEndpoint:
     logins: Logins
     consents: Consents
     browser_sessions: BrowserSessions
+    page_limit: PageLimit
     keyring: Keyring
     lifetimes: Lifetimes
 
@@ -78,12 +80,15 @@ class ConsentEndpoint:
             return await self._allow(consent)
         raise InvalidRequest("parameter_missing", name="decision")
 
-    async def ask(self, asked: AuthorizationRequest, client: Client, session: BrowserSession, user: User) -> Response:
+    async def ask(
+        self, request: Request, asked: AuthorizationRequest, client: Client, session: BrowserSession, user: User
+    ) -> Response:
         """The page itself, for a browser in which the user has logged in already.
 
         Raises AccessDenied where the user has none of what is asked for.
         """
         consent_request = make_consent_request(asked, user.realm, user.roles)
+        await self.page_limit.count(request)
         name = await self._hold(consent_request, session.name)
         return self._render(OpenConsent(name, consent_request, False, client, session, user))
 

@@ -23,6 +23,7 @@ from service.endpoints.addresses import find_throttle_address
 from service.endpoints.browser import Browsers, digest_secret
 from service.endpoints.consent import ConsentEndpoint
 from service.endpoints.forms import read_form
+from service.endpoints.page_limit import PageLimit
 from service.endpoints.pages import Pages, Refusal, find_form_targets
 from service.protocol.authorization import (
     AuthorizationRequest,
@@ -37,15 +38,11 @@ from service.protocol.parameters import Form
 from service.protocol.user import User, identify_user
 from service.realms.logins import Logins
 from service.registry.cache import RegistryCache
-from service.store.attempts import Attempts, Counter, Exhausted
 from service.store.browser_sessions import BrowserSessions
 from service.store.connection import StoreUnavailable
-from service.store.keys import address_key
 from service.store.pending_logins import PendingLogin, PendingLogins
 
 LOGIN_PARAMETERS: Final = frozenset({"request", "csrf", "realm", "username", "password", "stay"})
-PAGES_PER_MINUTE: Final = 300
-"""Login pages that one address may open: each is kept for half an hour."""
 
 
 class LoginForm(NamedTuple):
@@ -70,7 +67,7 @@ class LoginEndpoint:
     browsers: Browsers
     clients: RegistryCache[Client | None]
     logins: Logins
-    attempts: Attempts
+    page_limit: PageLimit
     pending_logins: PendingLogins
     browser_sessions: BrowserSessions
     consent: ConsentEndpoint
@@ -110,18 +107,11 @@ class LoginEndpoint:
     async def _keep(self, request: Request, asked: AuthorizationRequest | None, client: Client | None) -> LoginForm:
         browser_secret = self.browsers.find_secret(request) or make_browser_secret()
         form = LoginForm(make_pending_login(), browser_secret, asked, client, self._find_realms(asked, client))
-        await self._count_page(request)
+        await self.page_limit.count(request)
         await self.pending_logins.keep(
             form.name, PendingLogin(browser_digest=digest_secret(browser_secret), request=asked)
         )
         return form
-
-    async def _count_page(self, request: Request) -> None:
-        counter = Counter(address_key("page", find_throttle_address(request)), PAGES_PER_MINUTE, 60_000)
-        try:
-            await self.attempts.count([counter])
-        except Exhausted as error:
-            raise TemporarilyUnavailable("pages_throttled", retry_after_seconds=error.wait_seconds) from None
 
     async def _find_form(self, request: Request, text: str) -> LoginForm | None:
         """None where the page is too old; a page that is another browser's is refused."""

@@ -29,7 +29,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "parameter_missing": "The parameter {name} is missing or empty.",
     "parameter_malformed": "The parameter {name} contains characters that are not allowed in it.",
     "parameter_in_query": "The parameter {name} stands in the URI; send it in the request body only.",
-    "unknown_path": "Nothing is served at this address. Paths are case-sensitive and have no slash at the end.",
+    "unknown_path": "Nothing is served at this address. Paths are case-sensitive, a slash at their end included.",
     "method_not_allowed": "This address does not answer this method; use {name}.",
     # The client
     "client_authenticated_twice": "The client authenticates twice, or under two names; use HTTP Basic or the body.",
