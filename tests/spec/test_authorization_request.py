@@ -1,0 +1,476 @@
+"""GET /authorization/ over HTTP: whom the service redirects, and what it answers to a request that is not right.
+
+The client and its address come first: where they are wrong the user reads so on a page, and goes nowhere.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote, urlencode
+
+import httpx2
+import pytest
+import redis
+
+from service.app import Parts
+from service.protocol.user import identify_user
+from service.store.keys import user_key
+from tests.browsing import (
+    AUTHORIZATION,
+    CHALLENGE,
+    ISSUER,
+    VERIFIER,
+    Browser,
+    Page,
+    answer_of,
+    ask,
+    assert_refused,
+    assert_sent_back,
+    is_consent_page,
+    is_login_page,
+    register,
+)
+from tests.cast import ALICE, BOB, GATEWAY, METER, PHONE_APP, PHONE_CALLBACK, SHOP_CALLBACK, WEB_SHOP, App, tokens_of
+from tests.conftest import Clock, MakeSettings, serving
+
+OTHER_SHOP_CALLBACK = "https://shop.example:8443/other?keep=this"
+
+
+@pytest.fixture
+def browser(http: httpx2.AsyncClient) -> Browser:
+    return Browser(http)
+
+
+# What is right
+
+
+@pytest.mark.clause("6749-3.1-get", "6749-3.1-owner-verified-first", "spec-4.1-login-and-consent")
+async def test_a_right_request_shows_the_login_page(browser: Browser) -> None:
+    page = await browser.open(ask(state="x"))
+
+    assert page.status_code == 200
+    assert is_login_page(page)
+
+
+@pytest.mark.clause("6749-3.1-unknown-parameter-ignored")
+async def test_unknown_parameters_are_ignored_even_twice_or_unreadable(browser: Browser) -> None:
+    page = await browser.open(ask() + "&prompt=none&prompt=login&ui=%ff&%ff=1&Client_Id=other&nonce")
+
+    assert is_login_page(page)
+
+
+@pytest.mark.clause("6749-3.1-empty-parameter-omitted")
+async def test_empty_parameters_count_as_left_out(browser: Browser) -> None:
+    page = await browser.reach_consent(ask(state="", scope="", code_challenge="", code_challenge_method=""))
+    answer = answer_of(await browser.allow(page))
+
+    assert answer.keys() == {"code", "iss"}
+
+
+async def test_another_method_than_get_is_not_answered(browser: Browser) -> None:
+    response = await browser.send(ask(), {})
+
+    assert (response.status_code, set(response.headers["allow"].split(", "))) == (405, {"GET", "HEAD"})
+
+
+@pytest.mark.clause("spec-0-web-address")
+@pytest.mark.parametrize("prefix", ["", "/people"])
+async def test_the_pages_live_under_the_path_of_the_web_url(
+    make_settings: MakeSettings, clock: Clock, registry: None, prefix: str
+) -> None:
+    """And without it, where a proxy has taken it away."""
+    async with serving(make_settings(TOKEN_SERVICE_WEB_URL="http://127.0.0.1:8000/people"), clock) as http:
+        browser = Browser(http)
+        page = await browser.open(prefix + ask())
+        consent = await browser.log_in(page)
+
+        assert Page(page).forms[0].action == "/people/authorization/login"
+        assert consent.url.path == "/people/authorization/consent"
+        assert answer_of(await browser.allow(consent))["iss"] == ISSUER
+
+
+async def test_an_address_without_the_slash_at_its_end_is_none(browser: Browser) -> None:
+    assert (await browser.open(ask().replace("/?", "?"))).status_code == 404
+
+
+# The client and its address: no redirect
+
+
+@pytest.mark.clause("6749-4.1.1-client-id", "spec-4.1-client-id", "6749-4.1.2.1-no-redirect")
+@pytest.mark.clause("6749-4.1.2.1-owner-informed", "6749-3.1-parameter-once")
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        pytest.param("", "client_id is missing", id="missing"),
+        pytest.param("client_id=", "client_id is missing", id="empty"),
+        pytest.param("client_id=nobody", "No application is registered", id="unknown"),
+        pytest.param("client_id=PHONE-APP", "No application is registered", id="in capitals"),
+        pytest.param("client_id=phone-app%20", "No application is registered", id="a space more"),
+        pytest.param("client_id=phone-app&client_id=phone-app", "client_id stands twice", id="twice the same"),
+        pytest.param("client_id=phone-app&client_id=", "client_id stands twice", id="once with and once without"),
+        pytest.param("client_id=phone-app%ff", "client_id contains characters", id="not UTF-8"),
+        pytest.param("client_id=phone-app%2", "client_id contains characters", id="half an escape"),
+        pytest.param("client_id=phone%00app", "No application is registered", id="with NUL"),
+        pytest.param("client_id=ph%C3%B6ne", "No application is registered", id="outside ASCII"),
+        pytest.param("client_id=" + "x" * 10_000, "No application is registered", id="very long"),
+        pytest.param("client_id=" + quote("x\r\nLocation: https://evil.example/"), "No application", id="a header"),
+    ],
+)
+async def test_a_bad_client_id_is_told_on_a_page_and_nobody_is_redirected(
+    browser: Browser, query: str, told: str
+) -> None:
+    rest = urlencode({"response_type": "code", "redirect_uri": PHONE_CALLBACK, "state": "x"})
+    response = await browser.open(f"{AUTHORIZATION}?{query}&{rest}")
+
+    assert_refused(response, 400, "unverified")
+    assert told in Page(response).text
+
+
+@pytest.mark.clause("6749-3.1.2.3-uri-in-request", "6749-3.1.2.3-matched", "6749-3.1.2.3-simple-comparison")
+@pytest.mark.clause("6749-3.1.2.4-no-redirect", "6749-3.1.2.4-owner-informed", "6749-4.1.2.1-no-redirect")
+@pytest.mark.clause("6749-10.6-redirect-uri-validated", "6749-10.15-no-open-redirect", "6819-5.2.3.5-mismatch-refused")
+@pytest.mark.clause("spec-4.1-redirect-uri", "spec-4.1-unverified-redirect", "spec-7.4-unverified-redirect")
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        pytest.param("", "redirect_uri is missing", id="missing"),
+        pytest.param("redirect_uri=", "redirect_uri is missing", id="empty"),
+        pytest.param(f"redirect_uri={SHOP_CALLBACK}/", "not one that", id="a slash more"),
+        pytest.param("redirect_uri=https://shop.example:8443/other", "not one that", id="without its query"),
+        pytest.param(f"redirect_uri={SHOP_CALLBACK}&redirect_uri={SHOP_CALLBACK}", "stands twice", id="twice the same"),
+        pytest.param(f"redirect_uri={SHOP_CALLBACK}&redirect_uri=https://evil.example/", "stands twice", id="and evil"),
+        pytest.param(f"redirect_uri={SHOP_CALLBACK}%ff", "contains characters", id="not UTF-8"),
+        pytest.param(f"redirect_uri={SHOP_CALLBACK}%zz", "contains characters", id="no escape"),
+    ],
+)
+async def test_a_bad_redirect_uri_is_told_on_a_page_and_nobody_is_redirected(
+    browser: Browser, query: str, told: str
+) -> None:
+    response = await browser.open(f"{AUTHORIZATION}?response_type=code&client_id=web-shop&state=x&{query}")
+
+    assert_refused(response, 400, "unverified")
+    assert told in Page(response).text
+
+
+@pytest.mark.clause("6819-5.2.3.3-client-id-with-redirect-uri", "6749-10.6-redirect-uri-validated")
+@pytest.mark.parametrize(("app", "redirect_uri"), [(PHONE_APP, SHOP_CALLBACK), (WEB_SHOP, PHONE_CALLBACK)])
+async def test_the_redirect_uri_of_another_client_is_refused(browser: Browser, app: App, redirect_uri: str) -> None:
+    assert_refused(await browser.open(ask(app, redirect_uri)), 400, "unverified")
+
+
+@pytest.mark.clause("6749-4.1.2.1-no-redirect")
+async def test_a_client_without_any_redirect_uri_cannot_be_sent_anything(browser: Browser) -> None:
+    assert_refused(await browser.open(ask(GATEWAY)), 400, "unverified")
+
+
+@pytest.mark.clause("6749-4.1.2.1-no-redirect", "decided-redis-away")
+async def test_without_redis_an_unknown_client_gets_a_page_to_try_again(
+    make_settings: MakeSettings, clock: Clock, store: redis.Redis
+) -> None:
+    async with serving(make_settings(REDIS_URL="redis://127.0.0.1:1/0", TOKEN_SERVICE_SEED_FILE=""), clock) as http:
+        response = await Browser(http).open(ask())
+
+        assert_refused(response, 503, "busy")
+        assert int(response.headers["retry-after"]) >= 1
+
+
+# What travels by redirect
+
+
+@pytest.mark.clause("6749-4.1.2.1-error", "6749-4.1.2.1-state-returned", "9207-2-iss-in-error-redirect")
+@pytest.mark.clause("spec-7.3-redirect-errors", "6749-3.1.1-response-type", "6749-4.1.1-response-type-code")
+@pytest.mark.clause("spec-4.1-response-type", "7636-4.2-no-plain", "7636-4.4.1-method-unsupported")
+@pytest.mark.clause("7636-4.4.1-error-explained", "7636-7.2-no-downgrade", "6749-3.1-empty-parameter-omitted")
+@pytest.mark.parametrize(
+    ("changed", "error", "told"),
+    [
+        pytest.param({"response_type": None}, "invalid_request", "response_type", id="no response_type"),
+        pytest.param({"response_type": ""}, "invalid_request", "response_type", id="an empty one"),
+        pytest.param({"response_type": "token"}, "unsupported_response_type", "use code", id="token"),
+        pytest.param({"response_type": "code token"}, "unsupported_response_type", "use code", id="code and token"),
+        pytest.param({"response_type": "CODE"}, "unsupported_response_type", "use code", id="code in capitals"),
+        pytest.param({"scope": "profile"}, "invalid_scope", "not a known", id="a scope of others"),
+        pytest.param({"scope": "role:god"}, "invalid_scope", "not a known", id="an unknown role"),
+        pytest.param({"scope": "realm:mars role:enduser"}, "invalid_scope", "not a known", id="an unknown realm"),
+        pytest.param({"scope": "role:enduser  role:organisation"}, "invalid_scope", "single spaces", id="two spaces"),
+        pytest.param({"scope": " role:enduser"}, "invalid_scope", "single spaces", id="a space before"),
+        pytest.param({"scope": 'role:"'}, "invalid_scope", "malformed", id="a character that is not allowed"),
+        pytest.param({"scope": "role:enduser role:enduser"}, "invalid_scope", "twice", id="a role twice"),
+        pytest.param({"scope": "realm:main realm:cep role:enduser"}, "invalid_scope", "one realm", id="two realms"),
+        pytest.param({"scope": "realm:main"}, "invalid_scope", "must contain a role", id="no role"),
+        pytest.param({"scope": "role:admin"}, "invalid_scope", "this client", id="beyond the client"),
+        pytest.param({"scope": "role:enduser role:orderer"}, "invalid_scope", "this client", id="partly beyond it"),
+        pytest.param({"scope": "realm:cep role:enduser"}, "invalid_scope", "No login", id="a realm without a login"),
+        pytest.param({"code_challenge": CHALLENGE}, "invalid_request", "method", id="a challenge without method"),
+        pytest.param(
+            {"code_challenge": CHALLENGE, "code_challenge_method": "plain"}, "invalid_request", "S256", id="plain"
+        ),
+        pytest.param(
+            {"code_challenge": CHALLENGE, "code_challenge_method": "s256"}, "invalid_request", "S256", id="s256"
+        ),
+        pytest.param({"code_challenge_method": "plain"}, "invalid_request", "S256", id="plain without a challenge"),
+        pytest.param({"code_challenge_method": "S256"}, "invalid_request", "43", id="S256 without a challenge"),
+        pytest.param(
+            {"code_challenge": CHALLENGE + "=", "code_challenge_method": "S256"}, "invalid_request", "43", id="padding"
+        ),
+        pytest.param(
+            {"code_challenge": CHALLENGE[1:], "code_challenge_method": "S256"}, "invalid_request", "43", id="too short"
+        ),
+        pytest.param(
+            {"code_challenge": CHALLENGE[1:] + "+", "code_challenge_method": "S256"}, "invalid_request", "43", id="plus"
+        ),
+    ],
+)
+async def test_a_mistake_of_the_client_travels_back_to_it_with_the_state(
+    browser: Browser, changed: dict[str, str | None], error: str, told: str
+) -> None:
+    answer = assert_sent_back(await browser.open(ask(**{"state": "a b&c"} | changed)), error)
+
+    assert answer["state"] == "a b&c"
+    assert told in answer["error_description"]
+    assert answer.keys() == {"error", "error_description", "state", "iss"}
+
+
+@pytest.mark.clause("6749-3.1-parameter-once", "6749-4.1.2.1-error", "7636-7.2-no-downgrade")
+@pytest.mark.parametrize("name", ["response_type", "scope", "code_challenge", "code_challenge_method"])
+@pytest.mark.parametrize(("values", "told"), [("{0}=code&{0}=code", "twice"), ("{0}=%ff", "characters")])
+async def test_a_parameter_twice_or_unreadable_is_invalid_request_by_redirect(
+    browser: Browser, name: str, values: str, told: str
+) -> None:
+    answer = assert_sent_back(
+        await browser.open(ask(state="x", **{name: None}) + "&" + values.format(name)), "invalid_request"
+    )
+
+    assert (answer["state"], told in answer["error_description"], name in answer["error_description"]) == (
+        "x",
+        True,
+        True,
+    )
+
+
+@pytest.mark.clause("6749-3.1-parameter-once", "6749-4.1.2.1-state-returned")
+@pytest.mark.parametrize("query", ["state=a&state=b", "state=a&state=a", "state=%ff", "state=%ed%a0%80", "state=%"])
+async def test_a_state_that_cannot_be_told_is_invalid_request_without_a_state(browser: Browser, query: str) -> None:
+    answer = assert_sent_back(await browser.open(f"{ask()}&{query}"), "invalid_request")
+
+    assert "state" not in answer
+    assert "state" in answer["error_description"]
+
+
+async def test_a_state_of_more_than_8_kib_is_invalid_request_and_comes_back_all_the_same(browser: Browser) -> None:
+    assert is_login_page(await browser.open(ask(state="é" * 4096)))
+
+    answer = assert_sent_back(await browser.open(ask(state="é" * 4096 + "x")), "invalid_request")
+
+    assert answer["state"] == "é" * 4096 + "x"
+
+
+@pytest.mark.clause("6749-4.1.2.1-error", "6749-3.1.2.3-matched")
+async def test_a_client_without_the_code_grant_is_unauthorized_client(browser: Browser, parts: Parts) -> None:
+    app = await register(parts, "password-only", grant_types=("password",))
+
+    assert_sent_back(await browser.open(ask(app)), "unauthorized_client")
+
+
+@pytest.mark.clause("7636-4.4.1-challenge-missing", "7636-4.4.1-error-explained", "7636-7.2-no-downgrade")
+async def test_a_client_that_needs_pkce_must_send_a_challenge(browser: Browser, parts: Parts) -> None:
+    app = await register(parts, "careful", require_pkce=True)
+
+    answer = assert_sent_back(await browser.open(ask(app, state="x")), "invalid_request")
+
+    assert (answer["state"], "code_challenge" in answer["error_description"]) == ("x", True)
+    assert is_login_page(await browser.open(ask(app, code_challenge=CHALLENGE, code_challenge_method="S256")))
+
+
+@pytest.mark.clause("7636-4.3-challenge-taken", "7636-7.2-no-downgrade")
+async def test_the_challenge_binds_the_code_to_its_verifier(browser: Browser, http: httpx2.AsyncClient) -> None:
+    code = await browser.get_code(code_challenge=CHALLENGE, code_challenge_method="S256")
+
+    assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK)).status_code == 400
+    assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK, code_verifier=CHALLENGE)).status_code == 400
+    assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK, code_verifier=VERIFIER)).status_code == 200
+
+
+@pytest.mark.clause("6749-4.1.2.1-error-characters", "6749-4.1.2.1-error")
+async def test_what_was_sent_is_never_repeated_in_the_description(browser: Browser) -> None:
+    for changed in ({"scope": 'role:"<script>\\é'}, {"response_type": 'é"\\\x00'}, {"code_challenge_method": '"\\é'}):
+        answer = answer_of(await browser.open(ask(**changed)))
+
+        for text in (answer["error"], answer["error_description"]):
+            assert text.isascii()
+            assert text.isprintable()
+            assert not set(text) & set('"\\')
+
+
+@pytest.mark.clause("6749-4.1.2.1-error", "6749-4.1.2.1-state-returned")
+async def test_a_redis_that_fails_later_is_temporarily_unavailable_by_redirect(
+    browser: Browser, store: redis.Redis
+) -> None:
+    """It still knows the client, and takes nothing in any more."""
+    store.config_set("maxmemory", 1)
+    try:
+        response = await browser.open(ask(state="x"))
+    finally:
+        store.config_set("maxmemory", 0)
+
+    assert assert_sent_back(response, "temporarily_unavailable")["state"] == "x"
+
+
+@pytest.mark.clause("6749-4.1.2.1-error", "6749-4.1.2.1-state-returned")
+async def test_something_unforeseen_is_server_error_by_redirect(browser: Browser, store: redis.Redis) -> None:
+    await browser.sign_in()
+    store.hset(user_key(identify_user(ALICE.realm, ALICE.username)), "record", "no record")
+
+    answer = assert_sent_back(await browser.open(ask(state="x")), "server_error")
+
+    assert answer["state"] == "x"
+    assert answer["error_description"] == "The service met an unexpected condition."
+
+
+async def test_who_opens_too_many_login_pages_is_told_to_wait(browser: Browser, clock: Clock) -> None:
+    for _ in range(300):
+        page = await browser.open(ask())
+    assert is_login_page(page)
+
+    assert_sent_back(await browser.open(ask(state="x")), "temporarily_unavailable")
+    clock.advance(60)
+    assert is_login_page(await browser.open(ask()))
+
+
+# Scope, realm and roles
+
+
+@pytest.mark.clause("6749-3.3-omitted-scope-default", "decided-page-scope-names-realm")
+async def test_without_a_scope_the_default_of_the_client_is_asked_for(
+    browser: Browser, http: httpx2.AsyncClient
+) -> None:
+    code = await browser.get_code()
+
+    assert tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["scope"] == "realm:main role:enduser"
+
+
+@pytest.mark.clause("6749-3.3-omitted-scope-default")
+async def test_without_a_scope_and_without_a_default_the_scope_is_invalid(browser: Browser, parts: Parts) -> None:
+    app = await register(parts, "no-default", default_scope="")
+
+    answer = assert_sent_back(await browser.open(ask(app)), "invalid_scope")
+
+    assert "no default" in answer["error_description"]
+
+
+@pytest.mark.clause("decided-several-roles-at-the-page", "decided-page-scope-names-realm")
+@pytest.mark.parametrize(
+    ("scope", "granted"),
+    [
+        ("role:organisation role:enduser", "realm:main role:enduser role:organisation"),
+        ("role:organisation", "realm:main role:organisation"),
+        ("role:device role:enduser", "realm:main role:enduser"),
+        ("role:enduser realm:main", "realm:main role:enduser"),
+    ],
+)
+async def test_of_several_roles_the_users_share_is_granted(
+    browser: Browser, http: httpx2.AsyncClient, scope: str, granted: str
+) -> None:
+    code = await browser.get_code(scope=scope)
+
+    assert tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["scope"] == granted
+
+
+@pytest.mark.clause("decided-several-roles-at-the-page", "6749-4.1.2.1-error", "9207-2-iss-in-error-redirect")
+async def test_a_user_with_none_of_the_roles_is_access_denied(browser: Browser) -> None:
+    page = await browser.open(ask(scope="role:organisation role:device", state="x"))
+    answer = assert_sent_back(await browser.log_in(page, BOB), "access_denied")
+
+    assert answer["state"] == "x"
+
+
+@pytest.mark.clause("decided-several-roles-at-the-page", "6749-3.1-owner-verified-first")
+async def test_who_is_signed_in_without_the_roles_may_be_somebody_else(browser: Browser) -> None:
+    """A redirect without a word would tell the client who this is not."""
+    await browser.sign_in(METER)
+    page = await browser.open(ask(scope="role:enduser"))
+
+    assert is_login_page(page)
+    assert is_consent_page(await browser.log_in(page, ALICE))
+
+
+# The address of the answer
+
+
+@pytest.mark.clause("6749-3.1.2-query-retained", "6749-4.1.2-code-in-redirect", "9207-2-iss-in-redirect")
+async def test_a_query_of_the_redirect_uri_is_kept(browser: Browser, http: httpx2.AsyncClient) -> None:
+    page = await browser.reach_consent(ask(WEB_SHOP, OTHER_SHOP_CALLBACK, state="x"))
+    response = await browser.allow(page)
+    answer = answer_of(response, OTHER_SHOP_CALLBACK)
+
+    assert response.headers["location"].startswith("https://shop.example:8443/other?keep=this&code=")
+    assert (answer["state"], answer["iss"]) == ("x", ISSUER)
+    assert (await WEB_SHOP.exchange(http, answer["code"], OTHER_SHOP_CALLBACK)).status_code == 200
+
+
+@pytest.mark.clause("6749-3.1.2-query-retained")
+async def test_a_query_of_the_redirect_uri_is_kept_in_errors_too(browser: Browser) -> None:
+    assert_sent_back(
+        await browser.open(ask(WEB_SHOP, OTHER_SHOP_CALLBACK, scope="x")), "invalid_scope", OTHER_SHOP_CALLBACK
+    )
+
+
+@pytest.mark.clause("decided-loopback-port-may-differ")
+@pytest.mark.parametrize(
+    ("registered", "asked"),
+    [
+        ("http://127.0.0.1:9000/callback", "http://127.0.0.1:51234/callback"),
+        ("http://127.0.0.1:9000/callback", "http://127.0.0.1/callback"),
+        ("http://127.0.0.1/callback?a=b", "http://127.0.0.1:1/callback?a=b"),
+        ("http://[::1]/callback", "http://[::1]:51234/callback"),
+        ("http://127.0.0.1", "http://127.0.0.1:51234"),
+    ],
+)
+async def test_an_application_on_the_users_machine_chooses_its_port(
+    browser: Browser, parts: Parts, http: httpx2.AsyncClient, registered: str, asked: str
+) -> None:
+    app = await register(parts, "native-app", registered)
+    code = await browser.get_code(app, asked)
+
+    assert (await app.exchange(http, code, registered)).status_code == 400
+    assert (await app.exchange(http, code, asked)).status_code == 200
+
+
+@pytest.mark.clause("decided-loopback-port-may-differ", "6749-3.1.2.3-simple-comparison", "6749-3.1.2.4-no-redirect")
+@pytest.mark.parametrize(
+    ("registered", "asked"),
+    [
+        pytest.param("http://localhost:9000/callback", "http://localhost:9001/callback", id="a name"),
+        pytest.param("https://127.0.0.1:9000/callback", "https://127.0.0.1:9001/callback", id="https"),
+        pytest.param("http://127.0.0.1:9000/callback", "http://localhost:9000/callback", id="address for name"),
+        pytest.param("http://127.0.0.1:9000/callback", "http://[::1]:9000/callback", id="another loopback address"),
+        pytest.param("http://127.0.0.1:9000/callback", "http://127.0.0.2:9000/callback", id="another of its network"),
+        pytest.param("http://127.0.0.1:9000/callback", "http://127.0.0.1:9001/other", id="another path"),
+        pytest.param("http://127.0.0.1:9000/callback", "http://127.0.0.1:9001/callback/", id="a slash more"),
+        pytest.param("http://127.0.0.1:9000/callback", "http://127.0.0.1:9001/callback?x=y", id="a query more"),
+        pytest.param("http://127.0.0.1:9000/callback", "http://127.0.0.1:9001/callback#x", id="a fragment"),
+        pytest.param("http://127.0.0.1:9000/callback", "http://127.0.0.1:/callback", id="an empty port"),
+        pytest.param("http://127.0.0.1:9000/callback", "http://127.0.0.1:+1/callback", id="a sign"),
+        pytest.param("http://127.0.0.1:9000/callback", "http://127.0.0.1:900000/callback", id="six digits"),
+        pytest.param("http://127.0.0.1:9000/callback", "http://127.0.0.1:9000@evil.example/callback", id="userinfo"),
+        pytest.param("http://127.0.0.1:9000/callback", "http://127.0.0.1.evil.example:9000/callback", id="a suffix"),
+        pytest.param("http://127.0.0.1:9000/callback", "http://evil.example/?http://127.0.0.1:1/callback", id="inside"),
+        pytest.param("http://127.0.0.1:9000/callback", "HTTP://127.0.0.1:9001/callback", id="capitals"),
+        pytest.param("http://127.0.0.1:9000/callback", "http://2130706433:9001/callback", id="one number"),
+        pytest.param("http://[::1]:9000/callback", "http://[0:0:0:0:0:0:0:1]:9001/callback", id="IPv6 written out"),
+    ],
+)
+async def test_nothing_but_the_port_of_a_loopback_address_may_differ(
+    browser: Browser, parts: Parts, registered: str, asked: str
+) -> None:
+    app = await register(parts, "native-app", registered)
+
+    assert is_login_page(await browser.open(ask(app, registered)))
+    assert_refused(await browser.open(ask(app, asked)), 400, "unverified")
+
+
+@pytest.mark.clause("decided-loopback-port-may-differ")
+async def test_a_client_with_a_secret_does_not_choose_its_port(browser: Browser, parts: Parts) -> None:
+    app = await register(parts, "with-secret", "http://127.0.0.1:9000/callback", client_secret_hash="sha256:x")
+
+    assert is_login_page(await browser.open(ask(app, "http://127.0.0.1:9000/callback")))
+    assert_refused(await browser.open(ask(app, "http://127.0.0.1:9001/callback")), 400, "unverified")
