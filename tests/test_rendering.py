@@ -59,7 +59,7 @@ CONTEXTS: dict[str, dict[str, Any]] = {
         "end_action": "/sessions/end",
         "end_all_action": "/sessions/end_all",
         "sign_out_action": "/sessions/sign_out",
-        "notice": "done",
+        "more": True,
     },
     "start.html": {
         "metadata_url": "https://example.com/.well-known/oauth-authorization-server",
@@ -68,7 +68,7 @@ CONTEXTS: dict[str, dict[str, Any]] = {
         "token_url": "https://example.com/token",
     },
 }
-NAMES = frozenset({"realm", "roles", "now", "since", "last_used", "checked", "stay", "insecure", "retry"})
+NAMES = frozenset({"realm", "roles", "now", "since", "last_used", "checked", "stay", "insecure", "retry", "more"})
 """What is a date, a flag or a word of ours, and cannot be hostile."""
 
 renderer = Renderer(Look("Token Service", "#1f5fa8", has_logo=False), "")
@@ -427,5 +427,5 @@ def test_the_fixed_colours_can_be_read() -> None:
         for behind in (theme.page, theme.card):
             assert all(contrast(colours[name], behind) >= 4.5 for name in ("text", "muted", "danger"))
             assert contrast(colours["border"], behind) >= 3
-        for kind in ("danger", "warning", "success"):
+        for kind in ("danger", "warning"):
             assert contrast(colours[kind], colours[f"{kind}-back"]) >= 4.5
