@@ -16,6 +16,7 @@ from service.store.attempts import Counter
 from service.store.connection import StoreConnection, StoreUnavailable
 from service.store.readiness import find_obstacle
 from service.store.revocations import Revocations
+from tests.browsing import Browser, ask
 from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, tokens_of
 from tests.conftest import MakeSettings, make_code
 from tests.house.lua_headers import NAMES
@@ -68,6 +69,8 @@ async def every_kind_of_key(parts: Parts, http: httpx2.AsyncClient, broken: Stor
     await PHONE_APP.log_in(http, ALICE)
     await make_code(parts)
     yield "a login and a code"
+    await Browser(http).reach_consent(ask())
+    yield "a consent page"
     tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK))
     yield "an exchanged code"
     await http.post("/oauth2/v1/token", data={"grant_type": "password"}, auth=(WEB_SHOP.client_id, "wrong"))

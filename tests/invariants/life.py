@@ -9,6 +9,7 @@ import httpx2
 
 from service.app import Parts
 from service.protocol.pkce import make_code_challenge
+from tests.browsing import SWITCH, Browser, Page, answer_of, ask, assert_refused, assert_sent_back
 from tests.cast import (
     ALICE,
     MADE_SECRET,
@@ -30,7 +31,8 @@ VERIFIER = "a-code-verifier-that-is-long-enough-for-the-rfc-0123456789"
 
 @dataclass
 class Life:
-    """`presentable` is all that would open something: tokens, codes, secrets, passwords, verifiers."""
+    """`presentable` is all that would open something: tokens, codes, secrets, passwords, verifiers, and what a browser
+    holds: its cookies, and the names and signatures in its forms."""
 
     http: httpx2.AsyncClient
     parts: Parts
@@ -75,6 +77,8 @@ class Life:
         yield "a theft"
         await PHONE_APP.revoke(self.http, second["refresh_token"])
         yield "a session revoked"
+        async for operation in self._pages():
+            yield operation
         self.presentable.add(await make_code(self.parts))
         last = self._keep(await PHONE_APP.log_in(self.http, ALICE))
         await revoke_all(self.http, last["access_token"])
@@ -83,6 +87,62 @@ class Life:
         yield "a login after revokeAll"
         assert (await self.http.get("/readyz")).status_code == 200
         yield "a probe"
+
+    async def _pages(self) -> AsyncIterator[str]:
+        """What a user does with browsers."""
+        browser, other = Browser(self.http), Browser(self.http)
+        challenge = make_code_challenge(VERIFIER)
+        address = ask(state="a state of the client's", code_challenge_method="S256", code_challenge=challenge)
+        page = self._see(browser, await browser.open(address))
+        yield "a login page"
+        self._see(browser, await browser.log_in(page, Person(ALICE.username, WRONG_PASSWORD)))
+        yield "a wrong password in a browser"
+        page = self._see(browser, await browser.log_in(page))
+        yield "a consent page after a login"
+        code = answer_of(self._see(browser, await browser.allow(page)))["code"]
+        self.presentable.add(code)
+        yield "a consent allowed"
+        assert answer_of(await browser.allow(page))["code"] == code
+        yield "a double click"
+        self._keep(await PHONE_APP.exchange(self.http, code, PHONE_CALLBACK, code_verifier=VERIFIER))
+        assert_refused(await browser.allow(page), 400, "answered")
+        yield "a click too many"
+        page = self._see(browser, await browser.reach_consent(ask()))
+        assert_sent_back(await browser.deny(page), "access_denied")
+        yield "a consent denied"
+        self._see(browser, await browser.reach_consent(ask()))
+        yield "a consent that nobody answers"
+        page = self._see(other, await other.sign_in())
+        yield "the page of the sessions"
+        oldest = [form for form in Page(page).forms if form.action == "/sessions/end"][-1]
+        self._see(other, await other.send(oldest.action, oldest.fields))
+        yield "a session ended by its user"
+        self._see(other, await other.submit(page, "/sessions/sign-out", {}))
+        yield "a browser signed out"
+        page = self._see(browser, await browser.reach_consent(ask()))
+        self._see(browser, await browser.submit(page, SWITCH, {}))
+        yield "a login as somebody else"
+        self._see(browser, await browser.reach_consent(ask(), stay="yes"))
+        yield "a browser that stays signed in"
+        page = self._see(other, await other.sign_in())
+        self._see(other, await other.submit(page, "/sessions/end-all", {}))
+        yield "all sessions ended by their user"
+        self._see(browser, await browser.reach_consent(ask()))
+        yield "a login in a browser after that"
+
+    def _see(self, browser: Browser, response: httpx2.Response) -> httpx2.Response:
+        """Notes what this browser could bring back by now; of a device each part of its cookie.
+
+        The sessions that a page lists have names too, which open nothing.
+        """
+        assert response.status_code in (200, 303), response.text
+        forms = Page(response).forms if response.status_code == 200 else []
+        for form in forms:
+            self.presentable |= {form.fields[name] for name in ("request", "csrf") if name in form.fields}
+        self.presentable |= set(browser.cookie_values.values())
+        device = next((value for name, value in browser.cookie_values.items() if name.endswith("device")), "")
+        self.presentable |= {part for entry in device.split(".") for part in entry.split("~") if part}
+        return response
 
     def _keep(self, response: httpx2.Response) -> dict[str, str]:
         tokens = dict(tokens_of(response))

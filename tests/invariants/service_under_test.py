@@ -8,24 +8,22 @@ from typing import Any, TypeVar
 
 import redis
 
-from service.credentials import (
-    RandomToken,
-    RefreshToken,
-    make_access_token,
-    make_authorization_code,
-    make_first_refresh_token,
-)
+from service.credentials import Keyring, RandomToken, RefreshToken, make_access_token, make_first_refresh_token
 from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.token_response import Lifetimes
 from service.protocol.user import User
 from service.store.access_tokens import AccessTokens
+from service.store.browser_sessions import BrowserSessions
 from service.store.codes import Codes
 from service.store.connection import StoreConnection
+from service.store.consents import Consents
 from service.store.families import Families
 from service.store.keys import access_key, family_key
 from service.store.redis_url import parse_redis_url
 from service.store.registry import RegistryStore
 from service.store.revocations import Revocations
+from tests.conftest import SECRET_KEY
+from tests.consenting import allow_code
 from tests.invariants import model
 from tests.servers import RedisServer
 from tests.store.sessions import read_server_ms
@@ -56,6 +54,9 @@ class ServiceUnderTest:
         self._connection = StoreConnection(parse_redis_url(server.url), clock_offset_ms=lambda: self._offset_ms)
         self._families = Families(self._connection, LIFETIMES)
         self._codes = Codes(self._connection, LIFETIMES)
+        self._browser_sessions = BrowserSessions(self._connection)
+        self._consents = Consents(self._connection, LIFETIMES)
+        self._keyring = Keyring((SECRET_KEY.encode(),))
         self._access_tokens = AccessTokens(self._connection)
         self._revocations = Revocations(self._connection)
         self._registry = RegistryStore(self._connection)
@@ -100,18 +101,19 @@ class ServiceUnderTest:
         self.family_names[number], self.access_names[access] = family, token
 
     def issue_code(self, number: int, user: str, client_id: str) -> None:
-        identity = USERS[user].identity
-        name = make_authorization_code(identity.shard)
+        found = self._users[user]
+        assert found is not None
         code = AuthorizationCode(
-            subject=identity.subject,
+            subject=found.identity.subject,
             username=user,
             client_id=client_id,
             redirect_uri="https://app.example/",
             scope=SCOPE,
             code_challenge=None,
         )
-        self._run(self._codes.issue(name, code))
-        self.code_names[number] = name
+        self.code_names[number] = self._run(
+            allow_code(self._browser_sessions, self._consents, self._keyring, found, code)
+        )
 
     def redeem(self, number: int, family: int, access: int) -> str:
         name = self.code_names[number]
@@ -157,10 +159,12 @@ class ServiceUnderTest:
     def restore(self, dump: Mapping[bytes, tuple[bytes, int]], passed_seconds: float) -> None:
         """As after a failover to a copy that is this much behind."""
         self._raw.flushdb()
+        passed_ms = round(1000 * passed_seconds)
         for key, (value, left_ms) in dump.items():
-            left_ms -= round(1000 * passed_seconds) if left_ms > 0 else left_ms
-            if left_ms >= 0:
-                self._raw.restore(key, left_ms, value)
+            if left_ms == -1:
+                self._raw.restore(key, 0, value)  # which stands for "without an end"
+            elif left_ms > passed_ms:
+                self._raw.restore(key, left_ms - passed_ms, value)
 
     @property
     def live_access(self) -> set[int]:

@@ -9,7 +9,7 @@ from tests.invariants.life import Life
 FOR_GOOD = ("user:", "client:", "realm:", "origin:", "seed:")
 
 
-@pytest.mark.clause("decided-i6-everything-expires")
+@pytest.mark.clause("decided-i6-everything-expires", "decided-i6-pending-login-expires")
 async def test_after_each_operation_everything_but_the_registry_has_an_end(life: Life, store: redis.Redis) -> None:
     async for operation in life.operations():
         endless = [key for key in map(str, store.scan_iter(count=1000)) if store.pttl(key) == -1]
@@ -17,7 +17,7 @@ async def test_after_each_operation_everything_but_the_registry_has_an_end(life:
         assert not [key for key in endless if not key.startswith(FOR_GOOD)], operation
 
 
-@pytest.mark.clause("decided-i6-everything-expires")
+@pytest.mark.clause("decided-i6-everything-expires", "decided-i6-pending-login-expires")
 async def test_when_all_has_expired_only_the_registry_is_left(
     life: Life, store: redis.Redis, clock: Clock, registry: None
 ) -> None:

@@ -14,10 +14,16 @@ from service.credentials import (
     RefreshToken,
     digest_token,
     make_access_token,
-    make_authorization_code,
+    make_browser_secret,
+    make_browser_session,
+    make_consent,
     make_first_refresh_token,
+    make_pending_login,
     parse_access_token,
     parse_authorization_code,
+    parse_browser_session,
+    parse_consent,
+    parse_pending_login,
 )
 
 OLD, NEW = b"an old key of 32 bytes or more for tests", b"a new key of 32 bytes or more for tests!"
@@ -25,9 +31,23 @@ KEYRING = Keyring([NEW])
 TOKEN = RefreshToken("0a3", bytes(range(16)), 7)
 
 
+def make_code(shard: str) -> RandomToken:
+    """As the page makes it: from the name of a consent."""
+    return KEYRING.derive_code(make_consent(shard))
+
+
+RANDOM_TOKENS: tuple[tuple[str, Callable[[str], RandomToken], Callable[[str], RandomToken | None]], ...] = (
+    ("tsat1_", make_access_token, parse_access_token),
+    ("tsac1_", make_code, parse_authorization_code),
+    ("tspc1_", make_consent, parse_consent),
+    ("tsbs1_", make_browser_session, parse_browser_session),
+    ("tspl1_", lambda _: make_pending_login(), parse_pending_login),
+)
+
+
 @pytest.mark.clause("6749-10.10-unguessable", "6749-10.10-unguessable-by-far", "6819-5.1.4.2.2-entropy")
 @pytest.mark.clause("decided-token-alphabet", "6749-a.12-token-characters", "6750-5.2-unguessable")
-@pytest.mark.parametrize(("make", "prefix"), [(make_access_token, "tsat1_"), (make_authorization_code, "tsac1_")])
+@pytest.mark.parametrize(("make", "prefix"), [(make, prefix) for prefix, make, _ in RANDOM_TOKENS[:4]])
 def test_a_random_token_carries_264_bits_that_never_come_again(make: Callable[[str], RandomToken], prefix: str) -> None:
     tokens = [make("0a3") for _ in range(500)]
 
@@ -59,25 +79,106 @@ def test_a_random_token_carries_264_bits_that_never_come_again(make: Callable[[s
     ],
 )
 def test_only_the_canonical_spelling_parses(change: Callable[[str], str]) -> None:
-    access_token, code = make_access_token("0a3"), make_authorization_code("0a3")
+    for _, make, parse in RANDOM_TOKENS:
+        token = make("0a3")
+        assert parse(token.text) == token
+        assert parse(change(token.text)) is None
     refresh_token = KEYRING.sign_refresh_token(TOKEN)
 
-    assert parse_access_token(access_token.text) == access_token
-    assert parse_authorization_code(code.text) == code
     assert KEYRING.parse_refresh_token(refresh_token) == TOKEN
-    assert parse_access_token(change(access_token.text)) is None
-    assert parse_authorization_code(change(code.text)) is None
     assert KEYRING.parse_refresh_token(change(refresh_token)) is None
 
 
 @pytest.mark.clause("decided-refresh-token-is-no-bearer")
 def test_one_kind_of_token_is_never_taken_for_another() -> None:
-    access_token, code = make_access_token("0a3").text, make_authorization_code("0a3").text
+    made = {prefix: make("0a3").text for prefix, make, _ in RANDOM_TOKENS}
     refresh_token = KEYRING.sign_refresh_token(TOKEN)
 
-    assert [parse_access_token(text) for text in (code, refresh_token)] == [None, None]
-    assert [parse_authorization_code(text) for text in (access_token, refresh_token)] == [None, None]
-    assert [KEYRING.parse_refresh_token(text) for text in (access_token, code)] == [None, None]
+    for prefix, _, parse in RANDOM_TOKENS:
+        others = [text for other, text in made.items() if other != prefix]
+        assert [parse(text) for text in (*others, refresh_token)] == [None] * 5
+    assert [KEYRING.parse_refresh_token(text) for text in made.values()] == [None] * 5
+
+
+def test_a_pending_login_lies_in_any_shard_since_nobody_knows_whose_it_will_be() -> None:
+    names = [make_pending_login() for _ in range(2_000)]
+
+    assert all(re.fullmatch("[0-9a-f]{3}", name.shard) for name in names)
+    assert {digit for name in names for digit in name.shard} == set("0123456789abcdef")
+    assert len({name.shard for name in names}) > 1_000
+    assert len({name.text for name in names}) == 2_000
+
+
+@pytest.mark.clause("6749-10.10-unguessable")
+def test_a_browser_secret_is_256_random_bits() -> None:
+    secrets = {make_browser_secret() for _ in range(500)}
+
+    assert len(secrets) == 500
+    assert all(re.fullmatch("[A-Za-z0-9_-]{43}", secret) for secret in secrets)
+
+
+@pytest.mark.clause("6749-10.10-unguessable", "6749-10.10-unguessable-by-far", "6819-5.1.4.2.2-entropy")
+def test_the_code_of_a_consent_is_the_same_each_time_and_another_for_each_consent_and_key() -> None:
+    consents = [make_consent("0a3") for _ in range(200)]
+    codes = [KEYRING.derive_code(consent) for consent in consents]
+
+    assert codes == [KEYRING.derive_code(consent) for consent in consents]
+    assert len({code.text for code in codes}) == 200
+    for consent, code in zip(consents, codes, strict=True):
+        assert code.shard == consent.shard
+        assert parse_authorization_code(code.text) == code
+        assert code.text != Keyring([OLD]).derive_code(consent).text
+        # Nothing of the page's name, which stands in forms and addresses, can be seen in the code.
+        assert code.text[9:] not in consent.text
+        assert consent.text[9:] not in code.text
+
+
+@pytest.mark.clause("decided-secret-key-rotation")
+def test_a_code_is_derived_by_the_first_key_whatever_stands_behind_it() -> None:
+    consent = make_consent("0a3")
+
+    assert Keyring([OLD, NEW]).derive_code(consent) == Keyring([OLD]).derive_code(consent)
+    assert Keyring([NEW, OLD]).derive_code(consent) == Keyring([NEW]).derive_code(consent)
+
+
+@pytest.mark.clause("decided-secret-key-rotation")
+def test_what_a_page_was_signed_with_is_recognised_after_a_rotation_and_before_it_is_over() -> None:
+    by_old, by_new = (Keyring([key]).sign_for_page("form login", "browser", "name") for key in (OLD, NEW))
+
+    assert by_old != by_new
+    for keyring in (Keyring([OLD, NEW]), Keyring([NEW, OLD])):
+        assert keyring.recognises_for_page(by_old, "form login", "browser", "name")
+        assert keyring.recognises_for_page(by_new, "form login", "browser", "name")
+    assert Keyring([OLD, NEW]).sign_for_page("form login", "browser", "name") == by_old
+    assert not Keyring([NEW]).recognises_for_page(by_old, "form login", "browser", "name")
+
+
+@pytest.mark.parametrize(
+    ("purpose", "parts"),
+    [
+        pytest.param("form consent", ("browser", "name"), id="another purpose"),
+        pytest.param("form login", ("browser", "other"), id="another part"),
+        pytest.param("form login", ("name", "browser"), id="another order"),
+        pytest.param("form login", ("browsername",), id="the parts run together"),
+        pytest.param("form login", ("browser",), id="a part less"),
+        pytest.param("form login", ("browser", "name", ""), id="a part more"),
+        pytest.param("form", ("login", "browser", "name"), id="a purpose cut elsewhere"),
+    ],
+)
+def test_a_signature_is_good_for_one_purpose_and_these_parts_only(purpose: str, parts: tuple[str, ...]) -> None:
+    signature = KEYRING.sign_for_page("form login", "browser", "name")
+
+    assert KEYRING.recognises_for_page(signature, "form login", "browser", "name")
+    assert not KEYRING.recognises_for_page(signature, purpose, *parts)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda _: "", lambda s: s[:-1], lambda s: s + "A", lambda s: "é" + s[1:], str.lower]
+)
+def test_a_misspelt_signature_is_refused(change: Callable[[str], str]) -> None:
+    signature = KEYRING.sign_for_page("form login", "browser", "name")
+
+    assert not KEYRING.recognises_for_page(change(signature), "form login", "browser", "name")
 
 
 @pytest.mark.clause("6749-10.4-unforgeable", "6819-5.1.5.9-refresh-token-authenticated", "6750-5.2-integrity")

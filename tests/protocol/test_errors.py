@@ -20,6 +20,8 @@ STANDARD_CODES = {
     "unsupported_grant_type",
     "invalid_scope",
     "invalid_token",
+    "access_denied",
+    "unsupported_response_type",
     "server_error",
     "temporarily_unavailable",
 }
@@ -52,6 +54,8 @@ def test_every_code_is_one_of_the_standards() -> None:
         ("UnsupportedGrantType", 400, "unsupported_grant_type"),
         ("InvalidScope", 400, "invalid_scope"),
         ("InvalidToken", 401, "invalid_token"),
+        ("AccessDenied", 400, "access_denied"),
+        ("UnsupportedResponseType", 400, "unsupported_response_type"),
         ("TemporarilyUnavailable", 503, "temporarily_unavailable"),
         ("ServerError", 500, "server_error"),
     ],

@@ -6,6 +6,7 @@ import pytest
 import redis
 
 from service.app import Parts
+from tests.store.pages import Pages
 from tests.store.sessions import Sessions
 
 
@@ -13,3 +14,8 @@ from tests.store.sessions import Sessions
 def sessions(parts: Parts, store: redis.Redis) -> Sessions:
     """Sessions with the default lifetimes."""
     return Sessions(parts, store)
+
+
+@pytest.fixture
+def pages(sessions: Sessions) -> Pages:
+    return Pages(sessions)

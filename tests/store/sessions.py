@@ -10,20 +10,16 @@ import msgspec
 import redis
 
 from service.app import Parts
-from service.credentials import (
-    RandomToken,
-    RefreshToken,
-    make_access_token,
-    make_authorization_code,
-    make_first_refresh_token,
-)
+from service.credentials import RandomToken, RefreshToken, make_access_token, make_first_refresh_token
 from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.token_response import Lifetimes
 from service.protocol.user import User, UserIdentity, identify_user
 from service.store.codes import Codes
+from service.store.consents import Consents
 from service.store.families import Families, Refused, Spent
 from service.store.keys import access_key, code_key, family_key, index_key, mark_key
 from tests.cast import ALICE, PHONE_CALLBACK, Person
+from tests.consenting import allow_code
 
 ENDUSER = "realm:main role:enduser"
 ALL_SCOPES = "realm:main realm:cep role:enduser role:organisation role:device"
@@ -76,6 +72,7 @@ class Sessions:
         self.lifetimes = msgspec.structs.replace(DEFAULT_LIFETIMES, **lifetimes)
         self.families = Families(self.parts.connection, self.lifetimes)
         self.codes = Codes(self.parts.connection, self.lifetimes)
+        self.consents = Consents(self.parts.connection, self.lifetimes)
 
     async def find_user(self, person: Person = ALICE) -> User:
         user = await self.parts.registry.find_user(identify_user(person.realm, person.username))
@@ -132,18 +129,10 @@ class Sessions:
         return last
 
     async def issue_code(self, person: Person = ALICE, client_id: str = "phone-app", **fields: str) -> RandomToken:
-        identity = identify_user(person.realm, person.username)
-        name = make_authorization_code(identity.shard)
-        code = AuthorizationCode(
-            subject=identity.subject,
-            username=person.username,
-            client_id=client_id,
-            redirect_uri=PHONE_CALLBACK,
-            scope=ENDUSER,
-            code_challenge=None,
-        )
-        await self.codes.issue(name, msgspec.structs.replace(code, **fields))
-        return name
+        """As a user allows it in a browser that is signed out after that; the answered consent stays."""
+        code = msgspec.structs.replace(make_code_of(person), client_id=client_id, **fields)
+        user = await self.find_user(person)
+        return await allow_code(self.parts.browser_sessions, self.consents, self.parts.keyring, user, code)
 
     async def redeem(
         self, name: RandomToken, person: Person = ALICE, client_id: str = "phone-app", *, secret_used: bool = False
@@ -205,6 +194,18 @@ class Sessions:
     @staticmethod
     def _mint(user: User) -> RandomToken:
         return make_access_token(user.identity.shard)
+
+
+def make_code_of(person: Person) -> AuthorizationCode:
+    """What a user may allow the phone's app."""
+    return AuthorizationCode(
+        subject=identify_user(person.realm, person.username).subject,
+        username=person.username,
+        client_id="phone-app",
+        redirect_uri=PHONE_CALLBACK,
+        scope=ENDUSER,
+        code_challenge=None,
+    )
 
 
 def read_server_ms(store: redis.Redis) -> int:

@@ -30,7 +30,8 @@ async def test_what_the_user_has_is_set_aside_under_a_key_of_its_own(sessions: S
     code = await sessions.issue_code()
 
     assert await mark(sessions) == "marked"
-    assert {session.member, f"code:{code.digest}"} == set(sessions.store.zrange(REVOKED, 0, -1))
+    assert {session.member, f"code:{code.digest}"} <= set_aside(sessions)
+    assert {"family", "code", "consent"} == {member.partition(":")[0] for member in set_aside(sessions)}
     assert not sessions.store.exists(INDEX)
 
 

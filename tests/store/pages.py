@@ -1,0 +1,134 @@
+"""Pages below HTTP: browsers that are signed in, and consents that wait in them for an answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from service.credentials import RandomToken, make_browser_session, make_consent
+from service.protocol.authorization_code import AuthorizationCode
+from service.protocol.user import User, identify_user
+from service.store.consents import Answer
+from service.store.keys import browser_key, code_key, consent_key, index_key, mark_key
+from tests.cast import ALICE, Person
+from tests.consenting import SESSION_MS, ask_for
+from tests.store.sessions import Sessions, make_code_of
+
+CONSENT_MS = 1_800_000
+
+_BROWSER_LINES = "version created_ms expires_ms subject realm username"
+_CONSENT_LINES = "version created_ms expires_ms browser_digest subject answer request"
+_CODE_LINES = "version created_ms expires_ms subject client_id redirect_uri code_challenge username scope"
+
+
+@dataclass(frozen=True)
+class Page:
+    """One consent as its browser has it: who is asked, and the code that it would lead to."""
+
+    user: User
+    browser: RandomToken
+    consent: RandomToken
+    code_name: RandomToken
+    code: AuthorizationCode
+
+    @property
+    def browser_key(self) -> str:
+        return browser_key(self.browser.shard, self.browser.digest)
+
+    @property
+    def consent_key(self) -> str:
+        return consent_key(self.consent.shard, self.consent.digest)
+
+    @property
+    def code_key(self) -> str:
+        return code_key(self.code_name.shard, self.code_name.digest)
+
+    @property
+    def members(self) -> tuple[str, str, str]:
+        """In the index: the browser session, the consent, the code."""
+        return f"browser:{self.browser.digest}", f"consent:{self.consent.digest}", f"code:{self.code_name.digest}"
+
+
+class Pages:
+    """Signs in, asks, allows and denies, by the lifetimes of these sessions."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self.sessions = sessions
+        self.store = sessions.store
+        self.browser_sessions = sessions.parts.browser_sessions
+
+    async def sign_in(self, person: Person = ALICE, *, lifetime_ms: int = SESSION_MS) -> RandomToken:
+        user = await self.sessions.find_user(person)
+        browser = make_browser_session(user.identity.shard)
+        assert await self.browser_sessions.start(browser, user, lifetime_ms=lifetime_ms)
+        return browser
+
+    async def make(self, person: Person = ALICE, browser: RandomToken | None = None, **fields: str | None) -> Page:
+        """A page that is not held yet."""
+        user = await self.sessions.find_user(person)
+        consent = make_consent(user.identity.shard)
+        return Page(
+            user=user,
+            browser=browser or await self.sign_in(person),
+            consent=consent,
+            code_name=self.sessions.parts.keyring.derive_code(consent),
+            code=msgspec.structs.replace(make_code_of(person), **fields),
+        )
+
+    async def hold(self, page: Page) -> bool:
+        return await self.sessions.consents.hold(page.consent, page.browser, ask_for(page.code))
+
+    async def open(self, person: Person = ALICE, browser: RandomToken | None = None, **fields: str | None) -> Page:
+        page = await self.make(person, browser, **fields)
+        assert await self.hold(page)
+        return page
+
+    async def allow(self, page: Page, *, browser: RandomToken | None = None) -> Answer:
+        return await self.sessions.consents.allow(
+            page.consent, browser or page.browser, page.user, page.code_name, page.code
+        )
+
+    async def deny(self, page: Page, *, browser: RandomToken | None = None) -> Answer:
+        return await self.sessions.consents.deny(page.consent, browser or page.browser)
+
+    def browser_record(self, browser: RandomToken) -> dict[str, str]:
+        """By the names of its lines; empty where there is none."""
+        return self._read(browser_key(browser.shard, browser.digest), _BROWSER_LINES)
+
+    def consent_record(self, page: Page) -> dict[str, str]:
+        return self._read(page.consent_key, _CONSENT_LINES)
+
+    def code_record(self, page: Page) -> dict[str, str]:
+        return self._read(page.code_key, _CODE_LINES)
+
+    def index(self, person: Person = ALICE) -> dict[str, int]:
+        """The user's index: each member and when it ends, in milliseconds."""
+        members: Any = self.store.zrange(self.index_key(person), 0, -1, withscores=True)
+        return {str(member): int(ends_ms) for member, ends_ms in members}
+
+    def index_key(self, person: Person = ALICE) -> str:
+        identity = identify_user(person.realm, person.username)
+        return index_key(identity.shard, identity.subject)
+
+    def set_mark(self, marked_ms: int, person: Person = ALICE) -> None:
+        """As a revokeAll that has marked and not deleted yet."""
+        identity = identify_user(person.realm, person.username)
+        self.store.set(mark_key(identity.shard, identity.subject), marked_ms, px=10_000_000)
+
+    def look(self) -> dict[str, str | list[tuple[str, float]] | dict[str, str]]:
+        """Every key with what it holds."""
+        return {key: self._look_at(key) for key in sorted(map(str, self.store.scan_iter(count=1000)))}
+
+    def _look_at(self, key: str) -> Any:
+        kind = self.store.type(key)
+        if kind == "zset":
+            return self.store.zrange(key, 0, -1, withscores=True)
+        if kind == "hash":
+            return self.store.hgetall(key)
+        return sorted(self.store.smembers(key)) if kind == "set" else self.store.get(key)
+
+    def _read(self, key: str, lines: str) -> dict[str, str]:
+        text = self.store.get(key)
+        return {} if text is None else dict(zip(lines.split(), str(text).split("\n"), strict=True))
