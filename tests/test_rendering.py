@@ -30,6 +30,7 @@ CONTEXTS: dict[str, dict[str, Any]] = {
         "client_name": "Example Web Shop",
         "username": "alice@example.com",
         "stay": True,
+        "notice": "You are signed out.",
         "error": "wrong",
         "username_error": "missing",
         "password_error": "missing",

@@ -90,10 +90,12 @@ class LoginEndpoint:
             raise Refusal("forged", "login_form_forged")
         return await self._judge(request, form, fields)
 
-    async def offer(self, request: Request, asked: AuthorizationRequest | None, client: Client | None) -> Response:
+    async def offer(
+        self, request: Request, asked: AuthorizationRequest | None, client: Client | None, *, notice: str | None = None
+    ) -> Response:
         """A login page for what is asked; without that the user wants to see their own sessions."""
         form = await self._keep(request, asked, client)
-        response = self._render(form)
+        response = self._render(form, notice=notice)
         self.browsers.put_secret(response, form.browser_secret)
         return response
 
@@ -134,9 +136,13 @@ class LoginEndpoint:
             return find_open_realms(asked, client, self.logins.realm_names)
 
     async def _judge(self, request: Request, form: LoginForm, fields: Form) -> Response:
-        realm = form.realms[0] if len(form.realms) == 1 else fields.get("realm", "")
-        if realm not in form.realms or not _is_complete(fields):
+        realm = fields.get("realm", form.realms[0])
+        if realm not in form.realms:
+            raise Refusal("forged", "realm_not_open")
+        if "username" not in fields or "password" not in fields:
             return self._render(form, fields, missing=True)
+        if not all(is_unicode_without_line_ends(fields[name]) for name in ("username", "password")):
+            return self._render(form, fields, error="wrong")
         username = fields["username"]
         device = self.browsers.find_device(request, identify_user(realm, username))
         address = find_throttle_address(request)
@@ -175,7 +181,14 @@ class LoginEndpoint:
         return await self.consent.ask_next(form.request, session, user)
 
     def _render(
-        self, form: LoginForm, fields: Form | None = None, *, error: str = "", missing: bool = False, status: int = 200
+        self,
+        form: LoginForm,
+        fields: Form | None = None,
+        *,
+        error: str = "",
+        missing: bool = False,
+        notice: str | None = None,
+        status: int = 200,
     ) -> Response:
         fields = fields or {}
         return self.pages.render(
@@ -188,6 +201,7 @@ class LoginEndpoint:
             client_name=(form.client.client_name or form.client.client_id) if form.client else None,
             username=fields.get("username", ""),
             stay="stay" in fields,
+            notice=notice,
             error=self.pages.text(f"login.error_{error}") if error else None,
             username_error=self.pages.text("login.username_missing") if missing and "username" not in fields else None,
             password_error=self.pages.text("login.password_missing") if missing and "password" not in fields else None,
@@ -198,8 +212,3 @@ class LoginEndpoint:
         return [
             RealmChoice(realm, self.pages.text(f"realm.{realm}"), realm == (chosen or realms[0])) for realm in realms
         ]
-
-
-def _is_complete(fields: Form) -> bool:
-    """Both are there, and one-line texts, as the password grant has them."""
-    return all(name in fields and is_unicode_without_line_ends(fields[name]) for name in ("username", "password"))

@@ -51,7 +51,7 @@ class SessionsEndpoint:
     async def get(self, request: Request) -> Response:
         session = await self._find_session(request)
         if session is None:
-            return await self.login.offer(request, None, None)
+            return await self.login.offer(request, None, None, notice=self._find_notice(request))
         found, more = await self.families.find_of_user(session.identity, MOST_SHOWN)
         sessions = [await self._show(family) for family in found]
         path = f"{self.pages.web_path}/sessions"
@@ -84,17 +84,22 @@ class SessionsEndpoint:
         _, session = await self._read(request)
         if session is not None:
             await self.revocations.revoke_all(session.name.shard, session.identity.subject)
-        return self._leave()
+        return self._leave("everywhere")
 
     async def sign_out(self, request: Request) -> Response:
         """Of this browser only; what applications hold goes on."""
         _, session = await self._read(request)
         if session is not None:
             await self.browser_sessions.end(session.name)
-        return self._leave()
+        return self._leave("here")
 
-    def _leave(self) -> Response:
-        response = self.pages.go_to("/sessions/")
+    def _find_notice(self, request: Request) -> str | None:
+        """What was just done, for whoever comes from there."""
+        where = request.query_params.get("signed_out")
+        return self.pages.text(f"login.notice_signed_out_{where}") if where in ("here", "everywhere") else None
+
+    def _leave(self, where: str) -> Response:
+        response = self.pages.go_to(f"/sessions/?signed_out={where}")
         self.browsers.remove_session(response)
         return response
 
