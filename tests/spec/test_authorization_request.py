@@ -14,7 +14,7 @@ import redis
 from service.app import Parts
 from service.protocol.user import identify_user
 from service.store.keys import user_key
-from tests.browsing import (
+from tests.browser import (
     AUTHORIZATION,
     CHALLENGE,
     ISSUER,

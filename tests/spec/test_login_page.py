@@ -1,0 +1,520 @@
+"""GET and POST /authorization/login over HTTP: a person proves who they are, and a guesser learns nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import httpx2
+import pytest
+import redis
+
+from service.app import Parts, assemble
+from service.protocol.errors import InvalidGrant
+from service.protocol.user import User
+from service.realms.logins import AllowedAttempts, Logins, Realm
+from service.realms.main import MainRealm
+from tests.browser import (
+    LOGIN,
+    SESSIONS,
+    Browser,
+    Page,
+    answer_of,
+    ask,
+    assert_refused,
+    assert_sent_back,
+    change_user,
+    is_consent_page,
+    is_login_page,
+    page_text,
+    register,
+)
+from tests.cast import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    SHOP_CALLBACK,
+    TOKEN,
+    WEB_SHOP,
+    Person,
+    assert_error,
+    login_form,
+    tokens_of,
+)
+from tests.conftest import Clock, MakeSettings, client_of, lifespan_of, serving
+
+WRONG = page_text("login.error_wrong")
+THROTTLED = page_text("login.error_throttled")
+NOBODY = Person("nobody@example.com", "wrong")
+HALF_AN_HOUR = 1800
+
+
+@pytest.fixture
+def browser(http: httpx2.AsyncClient) -> Browser:
+    return Browser(http)
+
+
+def wrong(person: Person) -> Person:
+    return replace(person, password="wrong")
+
+
+async def fail(browser: Browser, times: int, person: Person = ALICE) -> httpx2.Response:
+    """Wrong passwords, each of which is checked; the page after the last of them."""
+    page = await browser.open(ask())
+    for _ in range(times):
+        page = await browser.log_in(page, wrong(person))
+        assert (page.status_code, WRONG in Page(page).text) == (200, True)
+    return page
+
+
+def assert_throttled(page: httpx2.Response, most_seconds: int = 60) -> None:
+    assert (page.status_code, THROTTLED in Page(page).text, is_login_page(page)) == (429, True, True)
+    assert 1 <= int(page.headers["retry-after"]) <= most_seconds
+
+
+# A person logs in
+
+
+@pytest.mark.clause("spec-5.2-user-at-page", "spec-4.1-login-and-consent", "6749-10.2-owner-told")
+async def test_the_page_asks_for_user_name_and_password_and_says_for_whom(browser: Browser) -> None:
+    page = Page(await browser.open(ask(WEB_SHOP, SHOP_CALLBACK)))
+    form = page.find_form(LOGIN)
+
+    assert "Web Shop" in page.text
+    assert {"username", "password", "stay"} <= form.types.keys()
+    assert (form.types["password"], form.fields["username"], form.fields["password"]) == ("password", "", "")
+    assert "stay" not in form.fields
+
+
+@pytest.mark.clause("spec-5.2-user-at-page", "spec-4.1-login-and-consent", "6749-3.1-owner-verified-first")
+async def test_the_right_password_leads_to_the_consent_page_by_a_redirect_that_makes_a_get(
+    http: httpx2.AsyncClient,
+) -> None:
+    browser = Browser(http)
+    form = Page(await browser.open(ask())).find_form(LOGIN)
+    filled = form.fields | {"username": ALICE.username, "password": ALICE.password}
+    response = await http.post(
+        form.action, data=filled, headers={"Cookie": f"ts_browser={browser.cookie_values['ts_browser']}"}
+    )
+
+    assert response.status_code == 303
+    assert response.headers["location"].startswith("/authorization/consent?request=")
+    assert response.content == b""
+
+
+@pytest.mark.clause("decided-user-names-ascii-folded")
+async def test_however_the_user_name_is_written_the_registered_one_is_shown(browser: Browser) -> None:
+    page = await browser.log_in(await browser.open(ask()), replace(ALICE, username="Alice@EXAMPLE.com"))
+
+    assert is_consent_page(page)
+    assert "alice@example.com" in Page(page).text
+
+
+@pytest.mark.clause("decided-wrong-password-page")
+async def test_a_wrong_password_shows_the_form_again_and_the_right_one_leads_on(browser: Browser) -> None:
+    page = await fail(browser, 1)
+    form = Page(page).find_form(LOGIN)
+
+    assert (form.fields["username"], form.fields["password"]) == (ALICE.username, "")
+    assert 'wrong"' not in page.text
+    assert is_consent_page(await browser.log_in(page, ALICE))
+
+
+@pytest.mark.clause("decided-wrong-password-page")
+async def test_nobody_learns_from_the_page_whether_a_user_exists(browser: Browser, parts: Parts) -> None:
+    await change_user(parts, BOB, disabled=True)
+    page = await browser.open(ask())
+    answers = [await browser.log_in(page, person) for person in (wrong(ALICE), NOBODY, wrong(BOB), BOB)]
+    texts = {
+        answer.text.replace(person.username, "?")
+        for answer, person in zip(answers, (ALICE, NOBODY, BOB, BOB), strict=True)
+    }
+
+    assert {answer.status_code for answer in answers} == {200}
+    assert len(texts) == 1
+    assert not {tuple(answer.headers.get_list("set-cookie")) for answer in answers} - {()}
+
+
+@pytest.mark.clause("decided-wrong-password-page", "decided-unknown-user-costs-the-same")
+async def test_an_unknown_user_takes_the_page_the_work_of_a_wrong_password(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS="1000/minute"), clock) as http:
+        browser = Browser(http)
+        page = await browser.open(ask())
+        least = {ALICE.username: float("inf"), NOBODY.username: float("inf")}
+        for _ in range(8):
+            for person in (wrong(ALICE), NOBODY):
+                started = time.process_time()
+                await browser.log_in(page, person)
+                least[person.username] = min(least[person.username], time.process_time() - started)
+
+    known, unknown = least.values()
+    assert 0.4 < unknown / known < 2.5
+
+
+@pytest.mark.parametrize(
+    ("missing", "told"), [("username", "login.username_missing"), ("password", "login.password_missing")]
+)
+async def test_an_empty_field_is_told_and_is_no_failed_login(
+    make_settings: MakeSettings, clock: Clock, registry: None, missing: str, told: str
+) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS="1/minute"), clock) as http:
+        browser = Browser(http)
+        page = await browser.open(ask())
+        for _ in range(3):
+            page = await browser.log_in(page, ALICE, **{missing: ""})
+            assert (page.status_code, page_text(told) in Page(page).text) == (200, True)
+
+        assert is_consent_page(await browser.log_in(page, ALICE))
+
+
+@pytest.mark.parametrize("field", ["username", "password"])
+@pytest.mark.parametrize("end", ["\n", "\r", "\x00"])
+async def test_a_line_end_in_a_field_is_never_checked_as_a_login(browser: Browser, field: str, end: str) -> None:
+    value = {"username": ALICE.username, "password": ALICE.password}[field] + end
+    page = await browser.log_in(await browser.open(ask()), ALICE, **{field: value})
+
+    assert (page.status_code, is_login_page(page), WRONG in Page(page).text) == (200, True, True)
+
+
+async def test_the_ticked_box_stays_ticked_after_a_wrong_password(browser: Browser) -> None:
+    page = await browser.log_in(await browser.open(ask()), wrong(ALICE), stay="yes")
+
+    assert Page(page).find_form(LOGIN).fields["stay"] == "yes"
+
+
+async def test_the_page_can_be_loaded_again(browser: Browser) -> None:
+    form = Page(await browser.open(ask())).find_form(LOGIN)
+    again = await browser.open(f"{LOGIN}?request={form.fields['request']}")
+
+    assert Page(again).find_form(LOGIN).fields["csrf"] == form.fields["csrf"]
+    assert is_consent_page(await browser.log_in(again))
+
+
+@pytest.mark.parametrize("name", ["", "x", "tspl1_000" + "A" * 44])
+async def test_a_page_that_is_not_known_is_told(browser: Browser, name: str) -> None:
+    assert_refused(await browser.open(f"{LOGIN}?request={name}"), 400, "expired")
+    assert_refused(await browser.send(LOGIN, {"request": name}), 400, "expired")
+
+
+async def test_the_page_is_too_old_after_half_an_hour(browser: Browser, clock: Clock) -> None:
+    page = await browser.open(ask())
+    clock.advance(HALF_AN_HOUR - 1)
+    page = await browser.log_in(page, wrong(ALICE))
+    assert is_login_page(page)
+    clock.advance(2)
+
+    assert_refused(await browser.log_in(page), 400, "expired")
+
+
+@pytest.mark.clause("decided-redis-away")
+async def test_a_login_that_redis_cannot_take_in_is_503_and_the_form_is_still_good(
+    browser: Browser, store: redis.Redis
+) -> None:
+    page = await browser.open(ask())
+    store.config_set("maxmemory", 1)
+    try:
+        answer = await browser.log_in(page)
+    finally:
+        store.config_set("maxmemory", 0)
+
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert is_consent_page(await browser.log_in(page))
+
+
+# While the page was open
+
+
+@pytest.mark.clause("6749-4.1.2.1-no-redirect", "6749-3.1.2.4-no-redirect")
+async def test_a_redirect_uri_that_was_taken_away_meanwhile_is_not_redirected_to(
+    make_settings: MakeSettings, clock: Clock, parts: Parts
+) -> None:
+    app = await register(parts, "changing")
+    async with serving(make_settings(), clock) as before, serving(make_settings(), clock) as after:
+        browser = Browser(before)
+        page = await browser.open(ask(app))
+        await register(parts, "changing", "https://elsewhere.example/")
+        browser.http = after
+
+        assert_refused(await browser.log_in(page), 400, "unverified")
+
+
+@pytest.mark.clause("6749-4.1.2.1-error")
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"grant_types": ("password",)}, "unauthorized_client"),
+        ({"scope": "realm:main role:organisation"}, "invalid_scope"),
+        ({"scope": "role:enduser"}, "invalid_scope"),
+    ],
+)
+async def test_what_the_client_lost_meanwhile_travels_back_to_it(
+    make_settings: MakeSettings, clock: Clock, parts: Parts, changes: dict[str, object], error: str
+) -> None:
+    app = await register(parts, "changing")
+    async with serving(make_settings(), clock) as before, serving(make_settings(), clock) as after:
+        browser = Browser(before)
+        page = await browser.open(ask(app, scope="role:enduser", state="x"))
+        await register(parts, "changing", **changes)
+        browser.http = after
+
+        assert assert_sent_back(await browser.log_in(page), error)["state"] == "x"
+
+
+# Guessing
+
+
+@pytest.mark.clause("decided-login-limit", "decided-limit-stops-checking", "6749-10.10-user-credentials-protected")
+async def test_the_eleventh_guess_within_a_minute_is_429_right_or_wrong(browser: Browser, clock: Clock) -> None:
+    page = await fail(browser, 10)
+
+    assert_throttled(await browser.log_in(page, wrong(ALICE)))
+    assert_throttled(await browser.log_in(page, ALICE))
+    clock.advance(60)
+    assert is_consent_page(await browser.log_in(page, ALICE))
+
+
+@pytest.mark.clause("decided-login-limit")
+async def test_the_page_and_the_password_grant_share_their_counters(
+    browser: Browser, http: httpx2.AsyncClient, clock: Clock
+) -> None:
+    page = await fail(browser, 5)
+    for _ in range(5):
+        assert_error(await PHONE_APP.log_in(http, wrong(ALICE)), 400, "invalid_grant")
+
+    assert_throttled(await browser.log_in(page, ALICE))
+    assert_error(await PHONE_APP.log_in(http, ALICE), 429, "invalid_grant")
+
+
+@pytest.mark.clause("decided-login-limit-unknown-users")
+async def test_an_unknown_user_is_throttled_on_the_page_as_a_known_one_is(browser: Browser) -> None:
+    page = await fail(browser, 10, NOBODY)
+
+    assert_throttled(await browser.log_in(page, NOBODY))
+    assert is_consent_page(await browser.log_in(page, ALICE))
+
+
+@pytest.mark.clause("decided-login-limit-per-address")
+async def test_an_address_has_its_limit_over_all_users_and_browsers(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="3/minute"), clock) as http:
+        await Browser(http).sign_in(ALICE)
+        for number in range(3):
+            await fail(Browser(http), 1, Person(f"user{number}@example.com", "wrong"))
+
+        browser = Browser(http)
+        assert_throttled(await browser.log_in(await browser.open(ask()), BOB))
+
+
+# Browsers that are known
+
+
+@asynccontextmanager
+async def locked_out(
+    make_settings: MakeSettings, clock: Clock, known: Person = ALICE
+) -> AsyncIterator[tuple[httpx2.AsyncClient, Browser]]:
+    """A browser in which somebody has logged in before, and a stranger who then used up all guesses for Alice."""
+    settings = make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER="3/hour")
+    async with serving(settings, clock) as http, serving(settings, clock, address="198.51.100.1") as strangers:
+        browser = Browser(http)
+        await browser.submit(await browser.sign_in(known), "/sessions/sign-out", {})
+        await fail(Browser(strangers), 3)
+        yield http, browser
+
+
+async def test_a_strangers_failures_do_not_lock_out_a_browser_that_has_logged_in_before(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    async with locked_out(make_settings, clock) as (http, browser):
+        stranger = Browser(http)
+
+        assert_throttled(await stranger.log_in(await stranger.open(ask()), ALICE), 3600)
+        assert is_consent_page(await browser.log_in(await browser.open(ask()), ALICE))
+
+
+async def test_the_device_cookie_of_another_user_is_worth_nothing(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    async with locked_out(make_settings, clock, BOB) as (_, browser):
+        assert_throttled(await browser.log_in(await browser.open(ask()), ALICE), 3600)
+
+
+async def test_a_forged_or_missing_device_cookie_is_worth_nothing(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    async with locked_out(make_settings, clock) as (http, known):
+        device = known.cookie_values["ts_device"]
+        name, _, signature = device.partition("~")
+        bobs = Browser(http)
+        await bobs.sign_in(BOB)
+        bobs_name, _, bobs_signature = bobs.cookie_values["ts_device"].partition("~")
+        forgeries = [
+            "",
+            name,
+            f"{name}~",
+            f"~{signature}",
+            f"{name}~{signature[:-1]}",
+            f"{name[:-1]}~{signature}",
+            f"{name}~{bobs_signature}",
+            f"{bobs_name}~{signature}",
+            f"{name}\n~{signature}",
+            f"x{device}",
+            ".".join(["x~y"] * 5 + [device]),
+        ]
+        for forgery in forgeries:
+            browser = Browser(http)
+            browser.plant("ts_device", forgery.replace("\n", "%0A"))
+            page = await browser.open(ask())
+
+            assert_throttled(await browser.log_in(page, ALICE), 3600)
+
+
+async def test_a_known_browser_has_limits_of_its_own_which_spare_all_others(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    settings = make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS="2/minute", TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER="3/hour")
+    async with serving(settings, clock) as http:
+        known, other = Browser(http), Browser(http)
+        for browser in (known, other):
+            await browser.sign_in()
+        known.cookies.delete("ts_session")
+
+        page = await fail(known, 2)
+        assert_throttled(await known.log_in(page, ALICE))
+        clock.advance(60)
+        page = await fail(known, 1)
+        clock.advance(60)
+        assert_throttled(await known.log_in(page, ALICE), 3600)
+        assert is_consent_page(await other.reach_consent(ask()))
+        assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
+        clock.advance(3600)
+        assert is_consent_page(await known.reach_consent(ask()))
+
+
+async def test_a_browser_that_people_share_remembers_the_last_five_of_them(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    async with serving(make_settings(), clock) as http:
+        browser = Browser(http)
+        for person in (ALICE, BOB, ALICE):
+            await browser.submit(await browser.sign_in(person), "/sessions/sign-out", {})
+        entries = browser.cookie_values["ts_device"].split(".")
+        browser.plant("ts_device", ".".join([entries[0], *(["made-up~entry"] * 9)]))
+        await browser.sign_in(BOB)
+
+        assert len(entries) == len(set(entries)) == 2
+        assert browser.cookie_values["ts_device"].split(".")[1:] == [entries[0], *(["made-up~entry"] * 3)]
+
+
+# Realms
+
+
+class OtherRealm:
+    """The login of another organisation, as far as the page can see."""
+
+    def check_room(self) -> None:
+        pass
+
+    async def log_in(self, username: str, password: str) -> User:
+        if password != "elsewhere":
+            raise InvalidGrant("password_wrong")
+        return User(realm="cep", username=username, roles=("enduser",))
+
+    async def find_user(self, username: str) -> User | None:
+        return User(realm="cep", username=username, roles=("enduser",))
+
+
+@pytest.fixture
+async def two_realms(make_settings: MakeSettings, clock: Clock, registry: None) -> AsyncIterator[httpx2.AsyncClient]:
+    parts = Parts(make_settings(), lambda: clock.offset_ms)
+    realms: dict[str, Realm] = {"main": MainRealm(parts.registry, parts.passwords), "cep": OtherRealm()}
+    allowed = AllowedAttempts(per_user_and_address=(10, 60_000), per_user=(100, 60_000), per_address=(100, 60_000))
+    parts.logins = Logins(realms, parts.attempts, allowed)
+    app = assemble(parts)
+    async with lifespan_of(app), client_of(app) as http:
+        yield http
+
+
+@pytest.mark.clause("decided-realm-choice", "decided-page-scope-names-realm")
+@pytest.mark.parametrize(("realm", "password"), [("main", ALICE.password), ("cep", "elsewhere")])
+async def test_where_both_realms_are_open_the_user_chooses(
+    two_realms: httpx2.AsyncClient, realm: str, password: str
+) -> None:
+    browser = Browser(two_realms)
+    page = await browser.open(ask(scope="role:enduser"))
+    form = Page(page).find_form(LOGIN)
+    consent = await browser.log_in(page, replace(ALICE, password=password), realm=realm)
+    code = answer_of(await browser.allow(consent))["code"]
+
+    assert (form.choices["realm"], form.fields["realm"]) == (["main", "cep"], "main")
+    assert page_text(f"realm.{realm}") in Page(consent).text
+    tokens = tokens_of(await PHONE_APP.exchange(two_realms, code, PHONE_CALLBACK))
+    assert tokens["scope"] == f"realm:{realm} role:enduser"
+
+
+@pytest.mark.clause("decided-realm-choice")
+async def test_the_choice_outlives_a_wrong_password(two_realms: httpx2.AsyncClient) -> None:
+    browser = Browser(two_realms)
+    page = await browser.log_in(await browser.open(ask(scope="role:enduser")), wrong(ALICE), realm="cep")
+
+    assert Page(page).find_form(LOGIN).fields["realm"] == "cep"
+
+
+@pytest.mark.clause("decided-realm-choice")
+@pytest.mark.parametrize(
+    ("address", "realm"),
+    [
+        pytest.param(ask(scope="realm:main role:enduser"), "main", id="the request names main"),
+        pytest.param(ask(scope="realm:cep role:enduser"), "cep", id="the request names cep"),
+        pytest.param(ask(), "main", id="the default scope names main"),
+        pytest.param(ask(WEB_SHOP, SHOP_CALLBACK, scope="role:enduser"), "main", id="the client has main"),
+    ],
+)
+async def test_where_one_realm_is_open_there_is_no_choice_and_no_way_around_it(
+    two_realms: httpx2.AsyncClient, address: str, realm: str
+) -> None:
+    browser = Browser(two_realms)
+    page = await browser.open(address)
+    passwords = {"main": ALICE.password, "cep": "elsewhere"}
+    other = "cep" if realm == "main" else "main"
+
+    assert "realm" not in Page(page).find_form(LOGIN).types
+    around = await browser.log_in(page, replace(ALICE, password=passwords[other]), realm=other)
+    assert_refused(around, 403, "forged")
+    assert WRONG in Page(await browser.log_in(page, replace(ALICE, password=passwords[other]))).text
+    assert is_consent_page(await browser.log_in(page, replace(ALICE, password=passwords[realm])))
+
+
+@pytest.mark.clause("decided-realm-choice")
+@pytest.mark.parametrize("realm", ["mars", "main cep", "MAIN"])
+async def test_a_realm_that_was_not_offered_is_no_choice(two_realms: httpx2.AsyncClient, realm: str) -> None:
+    browser = Browser(two_realms)
+    page = await browser.open(ask(scope="role:enduser"))
+
+    assert_refused(await browser.log_in(page, ALICE, realm=realm), 403, "forged")
+
+
+@pytest.mark.clause("decided-realm-choice")
+async def test_a_login_in_one_realm_is_none_in_another(two_realms: httpx2.AsyncClient) -> None:
+    browser = Browser(two_realms)
+    await browser.reach_consent(ask(scope="realm:main role:enduser"))
+
+    assert is_login_page(await browser.open(ask(scope="realm:cep role:enduser")))
+    assert is_consent_page(await browser.open(ask(scope="role:enduser")))
+
+
+async def test_the_page_of_a_users_sessions_offers_every_realm(two_realms: httpx2.AsyncClient) -> None:
+    form = Page(await Browser(two_realms).open(SESSIONS)).find_form(LOGIN)
+
+    assert form.choices["realm"] == ["main", "cep"]
+
+
+@pytest.mark.clause("spec-5.2-user-at-page")
+async def test_the_page_never_answers_a_login_of_the_password_grant(http: httpx2.AsyncClient) -> None:
+    assert (await http.post(LOGIN, data=PHONE_APP.credentials | login_form(ALICE))).status_code == 400
+    assert "set-cookie" not in (await http.post(TOKEN, data=PHONE_APP.credentials | login_form(ALICE))).headers
