@@ -1,0 +1,108 @@
+"""A web application that sends people to the service and gets them back, on a port of its own."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qsl, urlsplit
+
+from playwright.async_api import Page
+
+WELCOME = """<!doctype html>
+<html lang="en"><head><title>Example Shop</title><link rel="icon" href="data:,"></head>
+<body><main><h1>Back at the Example Shop</h1></main></body></html>
+"""
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A request that came to the application; names of headers are in small letters."""
+
+    method: str
+    target: str
+    headers: Mapping[str, str]
+    body: str
+
+    @property
+    def path(self) -> str:
+        return urlsplit(self.target).path
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The parameters, none of which may come twice."""
+        pairs = parse_qsl(urlsplit(self.target).query, keep_blank_values=True)
+        parameters = dict(pairs)
+        assert len(parameters) == len(pairs), self.target
+        return parameters
+
+
+class Application:
+    """Answers every request with a page of welcome, and remembers it."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}"
+        self.other_site = f"http://localhost:{port}"
+        """The same server under a name that browsers take for another site than the service's."""
+        self.callback = f"{self.url}/callback"
+        self.visits: list[Visit] = []
+        self._pages: dict[str, str] = {}
+
+    def serve(self, path: str, html: str) -> None:
+        """Has a page of the test's own there, until the test is over."""
+        self._pages[path] = html
+
+    def forget(self) -> None:
+        self.visits.clear()
+        self._pages.clear()
+
+    def answer(self, visit: Visit) -> str:
+        self.visits.append(visit)
+        return self._pages.get(visit.path, WELCOME)
+
+    async def arrival_of(self, page: Page) -> Visit:
+        """Waits until the page has come to the callback, and tells with what."""
+        await page.wait_for_url(re.compile(re.escape(self.callback) + r"(\?|#|$)"))
+        return next(visit for visit in reversed(self.visits) if visit.path == "/callback")
+
+
+@contextmanager
+def running_application() -> Iterator[Application]:
+    server = _Server(("127.0.0.1", 0), _Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    yield server.application
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self.application = Application(self.server_port)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_POST(self) -> None:
+        self._answer()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Says nothing."""
+
+    def _answer(self) -> None:
+        assert isinstance(self.server, _Server)
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        body = self.rfile.read(int(headers.get("content-length", "0"))).decode()
+        html = self.server.application.answer(Visit(self.command, self.path, headers, body)).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(html)))
+        self.end_headers()
+        self.wfile.write(html)

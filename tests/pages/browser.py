@@ -1,0 +1,119 @@
+"""A real browser: which program it is, how people hold it, and what it complains about."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Response, WebError, async_playwright
+
+# The same names as in scripts/install.
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-dev-shm-usage",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+PATIENCE_MS = 10_000
+
+
+@dataclass(frozen=True)
+class Device:
+    """How somebody looks at a page."""
+
+    width: int = 1280
+    height: int = 800
+    is_phone: bool = False
+    has_javascript: bool = True
+    color_scheme: Literal["light", "dark"] = "light"
+
+
+DESKTOP = Device()
+PHONE = Device(width=390, height=844, is_phone=True)
+NARROW = Device(width=320, height=568)
+DARK = Device(color_scheme="dark")
+NO_JAVASCRIPT = Device(has_javascript=False)
+
+
+def find_chromium() -> str:
+    wanted = os.environ.get("TEST_CHROMIUM")
+    for name in (wanted,) if wanted else NAMES:
+        if program := shutil.which(name):
+            return program
+    return pytest.fail(
+        f"TEST_CHROMIUM names no program: {wanted}"
+        if wanted
+        else "no Chromium on the PATH: run ./scripts/test, which installs it, or name one in TEST_CHROMIUM"
+    )
+
+
+@asynccontextmanager
+async def running_browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=find_chromium(), args=ARGUMENTS)
+        yield browser
+        await browser.close()
+
+
+async def new_context(browser: Browser, device: Device, base_url: str) -> BrowserContext:
+    """A person's browser: no cookies, no history."""
+    context = await browser.new_context(
+        base_url=base_url,
+        viewport={"width": device.width, "height": device.height},
+        is_mobile=device.is_phone,
+        has_touch=device.is_phone,
+        device_scale_factor=3 if device.is_phone else 1,
+        java_script_enabled=device.has_javascript,
+        color_scheme=device.color_scheme,
+    )
+    context.set_default_timeout(PATIENCE_MS)
+    return context
+
+
+class Complaints:
+    """Errors of scripts, violated content security policies and failed loads, of all browsers of a test.
+
+    A test that provokes some asks for the fixture and calls `take` once it has seen what it wanted.
+    """
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._refused_pages: set[str] = set()
+
+    def watch(self, context: BrowserContext) -> None:
+        context.on("console", self._hear)
+        context.on("weberror", self._see_error)
+        context.on("response", self._see_response)
+
+    def take(self) -> list[str]:
+        """What there was until now, which is forgotten."""
+        texts, self._texts = self._texts, []
+        return texts
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        if message.type == "error" and not self._is_harmless(message):
+            self._texts.append(f"{message.text} ({message.location['url']})")
+
+    def _see_error(self, error: WebError) -> None:
+        self._texts.append(str(error.error))
+
+    def _see_response(self, response: Response) -> None:
+        if response.request.is_navigation_request() and response.status >= 400:
+            self._refused_pages.add(response.url)
+
+    def _is_harmless(self, message: ConsoleMessage) -> bool:
+        """A page with an error status is for the test to judge, and an answer that is no page brings no icon."""
+        url = message.location["url"]
+        is_expected = url in self._refused_pages or urlsplit(url).path == "/favicon.ico"
+        return is_expected and message.text.startswith("Failed to load resource")

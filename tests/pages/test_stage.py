@@ -1,0 +1,63 @@
+"""The detectors of these tests detect: what a browser complains about, and what keeps people out."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.async_api import Page
+
+from tests.pages.accessibility import assert_accessible, assert_fits, find_violations
+from tests.pages.application import Application
+from tests.pages.browser import DARK, DESKTOP, NARROW, PHONE, Complaints, Device
+from tests.pages.conftest import OpenPage
+
+POLICY = "default-src 'none'; img-src data:"
+HEAD = f"""<!doctype html><html lang="en"><head><title>A page</title><link rel="icon" href="data:,">
+<meta http-equiv="Content-Security-Policy" content="{POLICY}"></head>"""
+
+
+@pytest.mark.parametrize(
+    ("html", "complaint"),
+    [
+        (HEAD + "<script>0</script>", "Content Security Policy"),
+        (HEAD + "<p style='color: red'>red</p>", "Content Security Policy"),
+        ("<script>nobody.home()</script>", "nobody is not defined"),
+        ("<img alt='' src='http://127.0.0.1:1/'>", "Failed to load resource"),
+    ],
+)
+async def test_a_browser_complains(
+    page: Page, application: Application, complaints: Complaints, html: str, complaint: str
+) -> None:
+    application.serve("/", html)
+    await page.goto(application.url)
+    assert complaint in " ".join(complaints.take())
+
+
+async def test_a_refusal_is_no_complaint(page: Page) -> None:
+    answer = await page.goto("/nowhere")
+    assert answer is not None
+    assert answer.status == 404
+
+
+@pytest.mark.parametrize("device", [DESKTOP, PHONE, DARK])
+async def test_axe_finds_what_keeps_people_out_whatever_the_policy_says(
+    open_page: OpenPage, application: Application, device: Device
+) -> None:
+    page = await open_page(device)
+    await page.goto(application.callback)
+    await assert_accessible(page)
+
+    application.serve("/", HEAD + "<main><h1>Name?</h1><input></main>")
+    await page.goto(application.url)
+    assert [violation["id"] for violation in await find_violations(page)] == ["label"]
+    with pytest.raises(AssertionError, match=r"label \(critical\)"):
+        await assert_accessible(page)
+
+
+async def test_a_page_that_is_too_wide_is_noticed(open_page: OpenPage, application: Application) -> None:
+    page = await open_page(NARROW)
+    application.serve("/", "<p style='width: 321px'>wide</p>")
+    await page.goto(application.url)
+    with pytest.raises(AssertionError, match="on a screen of 320"):
+        await assert_fits(page)
+    await page.goto(application.callback)
+    await assert_fits(page)
