@@ -59,6 +59,7 @@ class Renderer:
         self.stylesheet = _make_stylesheet(look.accent).encode()
         self.stylesheet_path = f"{web_path}/authorization/assets/page.css?v={_shorten(self.stylesheet)}"
         self.logo_path = f"{web_path}/authorization/assets/logo"
+        self.plain_logo = _draw_logo(look.accent).encode()
         environment = _make_environment()
         environment.globals.update(
             look=look,
@@ -120,6 +121,16 @@ def _make_environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
         cache_size=-1,
+    )
+
+
+def _draw_logo(accent: str) -> str:
+    """A keyhole on the accent, for the browser's tab, where the operator has no logo."""
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">'
+        f'<rect width="32" height="32" rx="8" fill="{accent}"/>'
+        f'<path d="M16 7a5.5 5.5 0 0 0-2.6 10.3L12 25h8l-1.4-7.7A5.5 5.5 0 0 0 16 7Z" fill="{find_text_on(accent)}"/>'
+        "</svg>"
     )
 
 

@@ -35,8 +35,8 @@ class StartEndpoint:
         self._base_url = base_url
         self._web_url = web_url
         self._stylesheet = renderer.stylesheet
-        self._logo = None if logo is None else logo.read_bytes()
-        self._logo_type = "" if logo is None else _LOGO_TYPES[logo.suffix.lower()]
+        self._logo = renderer.plain_logo if logo is None else logo.read_bytes()
+        self._logo_type = _LOGO_TYPES[".svg" if logo is None else logo.suffix.lower()]
 
     async def get(self, _: Request) -> Response:
         return self._pages.render(
@@ -53,7 +53,5 @@ class StartEndpoint:
         return Response(self._stylesheet, 200, headers, "text/css")
 
     async def logo(self, _: Request) -> Response:
-        if self._logo is None:
-            return Response(status_code=404)
         headers = _ASSET_HEADERS | {"Cache-Control": "public, max-age=3600"}
         return Response(self._logo, 200, headers, self._logo_type)
