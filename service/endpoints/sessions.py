@@ -60,7 +60,7 @@ class SessionsEndpoint:
             username=session.username,
             sessions=sessions,
             more=more,
-            now=datetime.now(UTC),
+            now=_read_moment(await self.families.read_clock_ms()),
             csrf=self.browsers.sign_form("sessions", session.name.text),
             end_action=f"{path}/end",
             end_all_action=f"{path}/end-all",
@@ -83,7 +83,8 @@ class SessionsEndpoint:
         """
         _, session = await self._read(request)
         if session is not None:
-            await self.revocations.revoke_all(session.name.shard, session.identity.subject)
+            name = session.name
+            await self.revocations.revoke_all(name.shard, session.identity.subject, kept_browser=name.digest)
         return self._leave("everywhere")
 
     async def sign_out(self, request: Request) -> Response:
@@ -123,7 +124,9 @@ class SessionsEndpoint:
     async def _show(self, family: FamilyView) -> ShownSession:
         client = await self.clients.find(family.client_id)
         name = (client.client_name if client else "") or family.client_id
-        since, last_used = (
-            datetime.fromtimestamp(ms / 1000, UTC) for ms in (family.created_at_ms, family.last_used_at_ms)
-        )
+        since, last_used = _read_moment(family.created_at_ms), _read_moment(family.last_used_at_ms)
         return ShownSession(family.digest, name, parse_scope(family.scope).roles, since, last_used)
+
+
+def _read_moment(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)

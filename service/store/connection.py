@@ -139,6 +139,12 @@ class StoreConnection:
         """A command that changes nothing; sent a second time where the connection turns out to be gone."""
         return await self._send(self._reading.execute_command(*command))
 
+    async def read_clock_ms(self) -> int:
+        """The time by Redis, for people to read; what depends on it is decided in scripts."""
+        answer = await self.read("TIME")
+        seconds, microseconds = next(iter(answer.values())) if isinstance(answer, dict) else answer
+        return int(seconds) * 1000 + int(microseconds) // 1000 + self.clock_offset_ms()
+
     async def write(self, *command: str | bytes | int) -> Any:
         return await self._send(self._writing.execute_command(*command))
 

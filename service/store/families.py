@@ -5,6 +5,7 @@ Clauses: RFC 6749 §4.3.3, §5.1, §6, §10.4, RFC 6819 §5.2.2.3, SPEC §3, §4
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Final, Literal, NamedTuple, get_args
 
 from service.credentials import RandomToken, RefreshToken
@@ -16,6 +17,8 @@ from service.store.scripts import load_script
 
 Success = Literal["rotated", "repeated", "recovered"]
 Refusal = Literal["replayed", "foreign", "without_secret", "withdrawn", "beyond", "unknown"]
+
+_MEMBERS_AT_ONCE: Final = 500
 
 _START: Final = load_script("start_family")
 _SPEND: Final = load_script("spend_refresh_token")
@@ -141,14 +144,24 @@ class Families:
         record = await self._connection.read("GET", family_key(shard, family_digest))
         return None if record is None else _parse_view(family_digest, record.decode())
 
+    async def read_clock_ms(self) -> int:
+        """The time that those of a view are to be seen from."""
+        return await self._connection.read_clock_ms()
+
     async def find_of_user(self, identity: UserIdentity, most: int) -> tuple[list[FamilyView], bool]:
         """The user's live families, the last used first, and whether there are more than these."""
         shard, subject = identity.shard, identity.subject
-        members, mark = await self._connection.read_many(
-            [("ZREVRANGE", index_key(shard, subject), 0, 2 * most), ("GET", mark_key(shard, subject))]
+        families: list[str] = []
+        for start in count(0, _MEMBERS_AT_ONCE):
+            # Codes, consents and browser sessions stand there too, and may be many.
+            stop = start + _MEMBERS_AT_ONCE - 1
+            members = await self._connection.read("ZREVRANGE", index_key(shard, subject), start, stop)
+            families += [member[7:].decode() for member in members if member[:7] == b"family:"]
+            if len(families) > most or len(members) < _MEMBERS_AT_ONCE:
+                break
+        mark, *records = await self._connection.read_many(
+            [("GET", mark_key(shard, subject)), *(("GET", family_key(shard, digest)) for digest in families[:most])]
         )
-        families = [member.removeprefix("family:") for member in map(bytes.decode, members) if member[:7] == "family:"]
-        records = await self._connection.read_many([("GET", family_key(shard, digest)) for digest in families[:most]])
         found = [
             _parse_view(digest, record.decode())
             for digest, record in zip(families, records, strict=False)

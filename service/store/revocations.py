@@ -26,13 +26,13 @@ class Revocations:
     def __init__(self, connection: StoreConnection) -> None:
         self._connection = connection
 
-    async def revoke_all(self, shard: str, subject: str, *, kept_family: str = "") -> None:
+    async def revoke_all(self, shard: str, subject: str, *, kept_family: str = "", kept_browser: str = "") -> None:
         """When this returns, nothing that the user had before is live.
 
-        `kept_family` is the digest of the family of the token that asks: it goes last, so that a caller who was
-        answered with an error can ask again.
+        `kept_family` is the digest of the family of the token that asks, `kept_browser` that of the browser session:
+        it goes last, so that a caller who was answered with an error can ask again.
         """
-        kept_member = f"family:{kept_family}" if kept_family else ""
+        kept_member = f"family:{kept_family}" if kept_family else f"browser:{kept_browser}" if kept_browser else ""
         verdict = "resumed"
         while verdict == "resumed":
             verdict = await self._mark(shard, subject, kept_member)

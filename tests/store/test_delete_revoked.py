@@ -6,6 +6,7 @@ from service.protocol.user import identify_user
 from service.store.keys import index_key, revoked_key
 from service.store.scripts import load_script
 from tests.cast import ALICE
+from tests.store.pages import Pages
 from tests.store.sessions import Session, Sessions
 
 IDENTITY = identify_user("main", ALICE.username)
@@ -23,14 +24,32 @@ async def set_aside(sessions: Sessions, count: int) -> list[Session]:
     return started
 
 
-async def test_a_step_deletes_families_access_tokens_and_codes(sessions: Sessions) -> None:
+@pytest.mark.clause("decided-revoke-all-covers-logins")
+async def test_a_step_deletes_families_access_tokens_codes_browser_sessions_and_consents(
+    sessions: Sessions, pages: Pages
+) -> None:
     before = set(sessions.store.scan_iter())
     code = await sessions.issue_code()
+    browser = await pages.sign_in(lifetime_ms=2_592_000_000)
+    for _ in range(2):
+        page = await pages.open(browser=browser)
+    await pages.allow(page)
     (session,) = await set_aside(sessions, 1)
 
     assert await delete(sessions, 500) == "finished"
     assert sessions.live(session) == [False]
     assert not sessions.code_is_there(code)
+    assert before == set(sessions.store.scan_iter())
+
+
+@pytest.mark.clause("decided-revoke-all-covers-logins", "decided-revoke-all-many-sessions")
+async def test_browser_sessions_and_consents_count_toward_the_bound_of_a_step(sessions: Sessions, pages: Pages) -> None:
+    before = set(sessions.store.scan_iter())
+    for _ in range(4):
+        await pages.open()
+    sessions.store.rename(INDEX, REVOKED)
+
+    assert [await delete(sessions, 3) for _ in range(3)] == ["more", "more", "finished"]
     assert before == set(sessions.store.scan_iter())
 
 

@@ -12,6 +12,7 @@ from service.store.revocations import MOST_KEYS, Revocations
 from tests.cast import ALICE, BOB
 from tests.conftest import MakeSettings
 from tests.store.interruptions import BreakingConnection
+from tests.store.pages import Pages
 from tests.store.sessions import Session, Sessions
 
 IDENTITY = identify_user("main", ALICE.username)
@@ -62,6 +63,28 @@ async def test_however_a_revoke_all_breaks_off_the_same_token_can_ask_again(
     assert not live or kept in live
     await sessions.parts.revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, kept_family=kept.first.family_digest)
     assert not [session for session in started if sessions.live(session)[0]]
+
+
+@pytest.mark.clause("decided-revoke-all-presented-token-last", "decided-revoke-all-covers-logins")
+@pytest.mark.parametrize("calls", range(5))
+async def test_however_it_breaks_off_the_browser_that_asked_can_ask_again(
+    sessions: Sessions, pages: Pages, make_settings: MakeSettings, calls: int
+) -> None:
+    """Wherever it broke: the browser session is there, or nothing at all is."""
+    started = [await sessions.start() for _ in range(600)]
+    browser = await pages.sign_in()
+    connection = BreakingConnection(make_settings(), calls=calls)
+    with pytest.raises(StoreUnavailable):
+        await Revocations(connection).revoke_all(IDENTITY.shard, IDENTITY.subject, kept_browser=browser.digest)
+    await connection.close()
+    live = [session for session in started if sessions.live(session)[0]]
+
+    assert not live or await pages.browser_sessions.find(browser) is not None
+    assert await pages.hold(await pages.make(browser=browser)) == (calls == 0)
+    await sessions.parts.revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, kept_browser=browser.digest)
+    assert not [session for session in started if sessions.live(session)[0]]
+    assert await pages.browser_sessions.find(browser) is None
+    assert not sessions.store.exists(*OF_ALICE[:2])
 
 
 async def test_a_user_without_anything_is_no_fault(sessions: Sessions) -> None:
