@@ -1,11 +1,13 @@
 """A consent answered with "allow": one code, written for one client, and found again."""
 
+import msgspec
 import pytest
 
-from tests.cast import PHONE_CALLBACK
+from service.protocol.authorization_code import RedeemedCode
+from tests.cast import ALICE, PHONE_CALLBACK
 from tests.conftest import Clock
 from tests.store.pages import Pages
-from tests.store.sessions import Sessions
+from tests.store.sessions import ENDUSER, Sessions
 
 
 @pytest.mark.clause("6749-4.1.2-code-bound", "7636-4.4-challenge-bound-to-code")
@@ -19,6 +21,24 @@ async def test_a_code_is_found_with_all_that_it_was_issued_for(
     assert page.code == await sessions.codes.find(page.code_name)
 
 
+async def test_what_redis_holds_of_a_code(sessions: Sessions, pages: Pages, clock: Clock) -> None:
+    page = await pages.open()
+    held = pages.consent_record(page)
+    clock.advance(60)
+    before_ms = sessions.now_ms()
+    await pages.allow(page)
+    record = pages.code_record(page)
+
+    assert before_ms <= int(record["created_ms"]) <= sessions.now_ms()
+    assert int(record["expires_ms"]) - int(record["created_ms"]) == 60_000
+    assert 55_000 < sessions.pttl(page.code_key) <= 60_000
+    assert (record["client_id"], record["username"], record["scope"]) == ("phone-app", ALICE.username, ENDUSER)
+    assert record["subject"] == page.user.identity.subject
+    assert pages.index()[page.members[2]] == int(record["expires_ms"])
+    assert pages.consent_record(page) == held | {"answer": page.code_name.digest}
+    assert sessions.pttl(page.consent_key) <= 1_740_000
+
+
 @pytest.mark.clause("decided-code-ttl", "6749-4.1.2-code-expires", "decided-i6-everything-expires")
 async def test_a_code_and_its_place_in_the_index_end_by_themselves(
     sessions: Sessions, pages: Pages, clock: Clock
@@ -26,14 +46,14 @@ async def test_a_code_and_its_place_in_the_index_end_by_themselves(
     kept = set(sessions.store.scan_iter())
     page = await pages.open()
     await pages.allow(page)
-    assert page.members[2] in pages.index()
-    assert pages.index()[page.members[2]] == int(pages.code_record(page)["expires_ms"])
     clock.advance(59)
     assert await sessions.codes.find(page.code_name) is not None
     clock.advance(1.5)
-
     assert await sessions.codes.find(page.code_name) is None
+    await pages.open(browser=page.browser)
+    assert page.members[2] not in pages.index()
     clock.advance(3_600)
+
     assert kept == set(sessions.store.scan_iter())
 
 
@@ -55,3 +75,181 @@ async def test_a_code_issued_after_a_mark_is_younger_than_it(sessions: Sessions,
 
     assert outcome == 600_000
     assert marked_ms + 1 <= int(sessions.record(session)["created_ms"])
+
+
+async def test_a_code_is_no_older_than_its_consent_where_the_clock_went_backwards(
+    sessions: Sessions, pages: Pages, clock: Clock
+) -> None:
+    """Or a mark between the two would take a later code for one that it covers."""
+    page = await pages.open()
+    clock.offset_ms -= 30_000
+    await pages.allow(page)
+
+    assert pages.code_record(page)["created_ms"] == pages.consent_record(page)["created_ms"]
+
+
+async def test_a_second_click_leads_to_the_same_code_and_changes_nothing(
+    sessions: Sessions, pages: Pages, clock: Clock
+) -> None:
+    page = await pages.open()
+    await pages.allow(page)
+    after = pages.look()
+    clock.advance(30)
+
+    assert await pages.allow(page) == "repeated"
+    assert pages.look() == after
+    assert sessions.pttl(page.code_key) <= 30_000
+    assert (await sessions.redeem(page.code_name))[0] == 600_000
+
+
+@pytest.mark.clause("6749-4.1.2-second-use-denied")
+async def test_a_click_after_the_exchange_is_answered_and_makes_no_second_code(
+    sessions: Sessions, pages: Pages
+) -> None:
+    page = await pages.open()
+    await pages.allow(page)
+    _, session = await sessions.redeem(page.code_name)
+    after = pages.look()
+
+    assert await pages.allow(page) == "answered"
+    assert pages.look() == after
+    assert await sessions.codes.find(page.code_name) == RedeemedCode(
+        client_id="phone-app", code_challenge=None, family_digest=session.first.family_digest
+    )
+
+
+async def test_a_click_after_the_code_has_expired_is_answered(sessions: Sessions, pages: Pages, clock: Clock) -> None:
+    page = await pages.open()
+    await pages.allow(page)
+    clock.advance(61)
+
+    assert await pages.allow(page) == "answered"
+    assert not sessions.code_is_there(page.code_name)
+
+
+async def test_a_click_for_another_code_is_answered(sessions: Sessions, pages: Pages) -> None:
+    """As of a worker that derives codes by another key, in the middle of a rotation."""
+    page, other = await pages.open(), await pages.make()
+    await pages.allow(page)
+    after = pages.look()
+    second = page.__class__(page.user, page.browser, page.consent, other.code_name, page.code)
+
+    assert await pages.allow(second) == "answered"
+    assert {key: value for key, value in pages.look().items() if key in after} == after
+    assert not sessions.code_is_there(other.code_name)
+
+
+async def test_a_request_that_is_not_held_is_unknown(pages: Pages) -> None:
+    page = await pages.make()
+    before = pages.look()
+
+    assert await pages.allow(page) == "unknown"
+    assert pages.look() == before
+
+
+@pytest.mark.parametrize("answered", [False, True])
+async def test_the_record_decides_when_a_request_is_too_old_not_the_key(
+    sessions: Sessions, pages: Pages, clock: Clock, answered: bool
+) -> None:
+    sessions.set_lifetimes(code_ms=3_600_000)
+    page = await pages.open()
+    if answered:
+        await pages.allow(page)
+    before = pages.look()
+    clock.offset_ms += 1_800_000
+
+    assert await pages.allow(page) == "unknown"
+    assert pages.look() == before
+    clock.offset_ms -= 2_000
+    assert await pages.allow(page) == ("repeated" if answered else "issued")
+
+
+@pytest.mark.clause("6749-10.12-csrf")
+@pytest.mark.parametrize("answered", [False, True])
+async def test_nobody_allows_in_another_browser_or_after_signing_out(
+    sessions: Sessions, pages: Pages, answered: bool
+) -> None:
+    page = await pages.open()
+    if answered:
+        await pages.allow(page)
+    other = await pages.sign_in()
+    before = pages.look()
+
+    assert await pages.allow(page, browser=other) == "signed_out"
+    assert pages.look() == before
+    await pages.browser_sessions.end(page.browser)
+    before = pages.look()
+    assert await pages.allow(page) == "signed_out"
+    assert pages.look() == before
+    assert sessions.code_is_there(page.code_name) == answered
+
+
+async def test_the_record_decides_when_a_browser_session_is_over(pages: Pages, clock: Clock) -> None:
+    """Its consents are over by then as well, so one of them is given a longer life here."""
+    page = await pages.open(browser=await pages.sign_in(lifetime_ms=90_000))
+    record = pages.consent_record(page)
+    pages.store.set(page.consent_key, "\n".join((record | {"expires_ms": "9999999999999"}).values()), keepttl=True)
+    clock.offset_ms += 90_000
+
+    assert await pages.allow(page) == "signed_out"
+    clock.offset_ms -= 2_000
+    assert await pages.allow(page) == "issued"
+
+
+@pytest.mark.clause("decided-i7-revocation-is-final")
+@pytest.mark.parametrize(("later_ms", "answer"), [(0, "unknown"), (1, "unknown"), (-1, "issued")])
+async def test_a_mark_covers_what_was_held_up_to_it(
+    sessions: Sessions, pages: Pages, later_ms: int, answer: str
+) -> None:
+    page = await pages.open()
+    pages.set_mark(int(pages.consent_record(page)["created_ms"]) + later_ms)
+    record = pages.browser_record(page.browser)
+    pages.store.set(
+        page.browser_key, "\n".join((record | {"created_ms": "9999999999999"}).values()), keepttl=True
+    )  # the session alone would still do
+    before = pages.look()
+
+    assert await pages.allow(page) == answer
+    assert sessions.code_is_there(page.code_name) == (answer == "issued")
+    assert (pages.look() == before) == (answer == "unknown")
+
+
+@pytest.mark.clause("decided-i7-revocation-is-final")
+async def test_a_mark_covers_the_browser_session_by_itself(sessions: Sessions, pages: Pages) -> None:
+    page = await pages.open()
+    record = pages.consent_record(page)
+    pages.store.set(page.consent_key, "\n".join((record | {"created_ms": "9999999999999"}).values()), keepttl=True)
+    pages.set_mark(sessions.now_ms())
+
+    assert await pages.allow(page) == "signed_out"
+    assert not sessions.code_is_there(page.code_name)
+
+
+@pytest.mark.clause("decided-i7-revocation-is-final")
+async def test_a_mark_takes_back_a_code_that_was_allowed_before_it(sessions: Sessions, pages: Pages) -> None:
+    page = await pages.open()
+    await pages.allow(page)
+    pages.set_mark(sessions.now_ms())
+
+    assert await pages.allow(page) == "unknown"
+    assert (await sessions.redeem(page.code_name))[0] == "revoked"
+
+
+@pytest.mark.parametrize("changes", [{"disabled": True}, {"password_hash": "another"}, {"roles": ()}])
+async def test_a_user_who_changed_since_the_page_was_judged_gets_no_code(
+    sessions: Sessions, pages: Pages, changes: dict[str, object]
+) -> None:
+    page = await pages.open()
+    await sessions.parts.registry.put_users([msgspec.structs.replace(page.user, **changes)])
+    before = pages.look()
+
+    assert await pages.allow(page) == "changed"
+    assert pages.look() == before
+
+
+async def test_a_user_who_was_deleted_since_then_gets_no_code(sessions: Sessions, pages: Pages) -> None:
+    page = await pages.open()
+    sessions.store.delete(f"user:{{{page.user.identity.shard}}}:{page.user.identity.subject}")
+
+    assert await pages.allow(page) == "changed"
+    assert not sessions.code_is_there(page.code_name)

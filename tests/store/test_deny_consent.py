@@ -1,0 +1,113 @@
+"""A consent answered with "deny": nothing comes of it any more."""
+
+import msgspec
+import pytest
+
+from tests.conftest import Clock
+from tests.store.pages import Pages
+from tests.store.sessions import Sessions
+
+
+async def test_a_denied_request_is_remembered_as_such_and_nothing_else_changes(
+    sessions: Sessions, pages: Pages, clock: Clock
+) -> None:
+    page = await pages.open()
+    before, held = pages.look(), pages.consent_record(page)
+    clock.advance(60)
+
+    assert await pages.deny(page) == "denied"
+    assert pages.consent_record(page) == held | {"answer": "denied"}
+    assert {key: value for key, value in pages.look().items() if key != page.consent_key} == {
+        key: value for key, value in before.items() if key != page.consent_key
+    }
+    assert sessions.pttl(page.consent_key) <= 1_740_000
+    found = await sessions.consents.find(page.consent)
+    assert found is not None
+    assert found.is_answered
+
+
+async def test_to_deny_twice_is_the_same(pages: Pages) -> None:
+    page = await pages.open()
+    await pages.deny(page)
+    after = pages.look()
+
+    assert await pages.deny(page) == "denied"
+    assert pages.look() == after
+
+
+async def test_what_was_denied_cannot_be_allowed_and_what_was_allowed_cannot_be_denied(
+    sessions: Sessions, pages: Pages
+) -> None:
+    denied, allowed = await pages.open(), await pages.open()
+    await pages.deny(denied)
+    await pages.allow(allowed)
+    after = pages.look()
+
+    assert [await pages.allow(denied), await pages.deny(allowed)] == ["answered", "answered"]
+    assert pages.look() == after
+    assert not sessions.code_is_there(denied.code_name)
+    assert (await sessions.redeem(allowed.code_name))[0] == 600_000
+    assert await pages.deny(allowed) == "answered"
+
+
+async def test_a_request_that_is_not_held_is_unknown(pages: Pages) -> None:
+    page = await pages.make()
+    before = pages.look()
+
+    assert await pages.deny(page) == "unknown"
+    assert pages.look() == before
+
+
+async def test_the_record_decides_when_a_request_is_too_old_not_the_key(pages: Pages, clock: Clock) -> None:
+    page = await pages.open()
+    before = pages.look()
+    clock.offset_ms += 1_800_000
+
+    assert await pages.deny(page) == "unknown"
+    assert pages.look() == before
+    clock.offset_ms -= 2_000
+    assert await pages.deny(page) == "denied"
+
+
+@pytest.mark.clause("6749-10.12-csrf")
+@pytest.mark.parametrize("answered", [False, True])
+async def test_nobody_denies_in_another_browser_or_after_signing_out(pages: Pages, answered: bool) -> None:
+    page = await pages.open()
+    if answered:
+        await pages.deny(page)
+    other = await pages.sign_in()
+    before = pages.look()
+
+    assert await pages.deny(page, browser=other) == "signed_out"
+    assert pages.look() == before
+    await pages.browser_sessions.end(page.browser)
+    assert await pages.deny(page) == "signed_out"
+
+
+async def test_the_record_decides_when_a_browser_session_is_over(pages: Pages, clock: Clock) -> None:
+    """A consent never outlives it, so both are over then."""
+    page = await pages.open(browser=await pages.sign_in(lifetime_ms=90_000))
+    clock.offset_ms += 90_000
+
+    assert await pages.deny(page) == "unknown"
+
+
+@pytest.mark.clause("decided-i7-revocation-is-final")
+@pytest.mark.parametrize(("later_ms", "answer"), [(0, "unknown"), (1, "unknown"), (-1, "denied")])
+async def test_a_mark_covers_what_was_held_up_to_it(pages: Pages, later_ms: int, answer: str) -> None:
+    page = await pages.open()
+    pages.set_mark(int(pages.consent_record(page)["created_ms"]) + later_ms)
+    record = pages.browser_record(page.browser)
+    pages.store.set(
+        page.browser_key, "\n".join((record | {"created_ms": "9999999999999"}).values()), keepttl=True
+    )  # the session alone would still do
+
+    assert await pages.deny(page) == answer
+
+
+async def test_a_user_who_changed_may_still_deny(sessions: Sessions, pages: Pages) -> None:
+    """To refuse needs no right."""
+    page = await pages.open()
+    await sessions.parts.registry.put_users([msgspec.structs.replace(page.user, roles=())])
+
+    assert await pages.deny(page) == "denied"

@@ -1,0 +1,73 @@
+"""A browser signed out: its session ends, and nothing else does."""
+
+import pytest
+
+from service.store.keys import revoked_key
+from service.store.scripts import load_script
+from tests.cast import ALICE
+from tests.conftest import Clock
+from tests.store.pages import Pages
+from tests.store.sessions import Sessions
+
+
+async def end(pages: Pages, key: str, digest: str) -> str:
+    """The script alone, for its word."""
+    connection = pages.sessions.parts.connection
+    return str((await connection.run(load_script("end_browser_session"), [key], [digest]))[0])
+
+
+async def test_a_session_is_ended_once_and_unknown_after_that(pages: Pages) -> None:
+    before = pages.look()
+    page = await pages.make()
+
+    assert await end(pages, page.browser_key, page.browser.digest) == "ended"
+    assert pages.look() == before
+    assert await end(pages, page.browser_key, page.browser.digest) == "unknown"
+    assert pages.look() == before
+
+
+async def test_other_browsers_families_and_codes_of_the_user_go_on(sessions: Sessions, pages: Pages) -> None:
+    family, code, other = await sessions.start(), await sessions.issue_code(), await pages.open()
+    before = pages.look()
+    browser = await pages.sign_in()
+    await pages.browser_sessions.end(browser)
+
+    assert pages.look() == before
+    assert sessions.live(family) == [True]
+    assert (await sessions.redeem(code))[0] == 600_000
+    assert await pages.allow(other) == "issued"
+
+
+@pytest.mark.clause("6749-10.12-csrf")
+async def test_a_page_that_was_open_in_it_can_be_answered_no_more(pages: Pages) -> None:
+    page, answered = await pages.open(), await pages.open()
+    await pages.allow(answered)
+    for each in (page, answered):
+        await pages.browser_sessions.end(each.browser)
+
+    assert [await pages.allow(page), await pages.deny(page), await pages.allow(answered)] == ["signed_out"] * 3
+    assert not await pages.hold(page)
+
+
+async def test_a_code_that_was_allowed_in_it_can_still_be_exchanged(sessions: Sessions, pages: Pages) -> None:
+    page = await pages.open()
+    await pages.allow(page)
+    await pages.browser_sessions.end(page.browser)
+
+    assert (await sessions.redeem(page.code_name))[0] == 600_000
+
+
+async def test_one_that_a_revoke_all_has_set_aside_leaves_that_list_too(sessions: Sessions, pages: Pages) -> None:
+    kept, page = await pages.make(), await pages.make()
+    identity = (await sessions.find_user(ALICE)).identity
+    sessions.store.rename(pages.index_key(), revoked_key(identity.shard, identity.subject))
+    await pages.browser_sessions.end(page.browser)
+
+    assert sessions.store.zrange(revoked_key(identity.shard, identity.subject), 0, -1) == [kept.members[0]]
+
+
+async def test_one_whose_time_is_over_is_ended_all_the_same(pages: Pages, clock: Clock) -> None:
+    page = await pages.make()
+    clock.offset_ms += 3_600_000
+
+    assert await end(pages, page.browser_key, page.browser.digest) == "ended"

@@ -1,0 +1,109 @@
+"""A request held for the user of a browser session, until it is answered or too old."""
+
+import pytest
+
+from tests.cast import ALICE, BOB
+from tests.conftest import Clock
+from tests.consenting import ask_for
+from tests.store.pages import CONSENT_MS, Pages
+from tests.store.sessions import Sessions
+
+
+@pytest.mark.parametrize("challenge", [None, "c" * 43])
+async def test_a_request_is_found_as_it_was_asked_and_bound_to_its_browser(
+    sessions: Sessions, pages: Pages, challenge: str | None
+) -> None:
+    before_ms = sessions.now_ms()
+    page = await pages.open(code_challenge=challenge, redirect_uri="https://app.example/?a=%0A\nb", client_id="ä\n")
+    found = await sessions.consents.find(page.consent)
+    record = pages.consent_record(page)
+
+    assert found is not None
+    assert found.asked == ask_for(page.code)
+    assert (found.browser_digest, found.is_answered) == (page.browser.digest, False)
+    assert (record["subject"], record["answer"]) == (page.user.identity.subject, "")
+    assert before_ms <= int(record["created_ms"]) <= sessions.now_ms()
+    assert int(record["expires_ms"]) - int(record["created_ms"]) == CONSENT_MS
+    assert pages.index() == {
+        page.members[0]: int(pages.browser_record(page.browser)["expires_ms"]),
+        page.members[1]: int(record["expires_ms"]),
+    }
+
+
+@pytest.mark.clause("decided-i6-everything-expires", "decided-i6-pending-login-expires")
+async def test_a_held_request_and_its_place_in_the_index_end_by_themselves(
+    sessions: Sessions, pages: Pages, clock: Clock
+) -> None:
+    kept = set(sessions.store.scan_iter())
+    page = await pages.open()
+    clock.advance(1_799)
+    assert await sessions.consents.find(page.consent) is not None
+    clock.advance(1.5)
+    assert await sessions.consents.find(page.consent) is None
+    assert await pages.allow(page) == await pages.deny(page) == "unknown"
+    await pages.open(browser=page.browser)
+    assert page.members[1] not in pages.index()
+    clock.advance(3_600)
+
+    assert kept == set(sessions.store.scan_iter())
+
+
+async def test_a_held_request_ends_with_its_browser_session(sessions: Sessions, pages: Pages) -> None:
+    page = await pages.open(browser=await pages.sign_in(lifetime_ms=90_000))
+
+    assert pages.consent_record(page)["expires_ms"] == pages.browser_record(page.browser)["expires_ms"]
+    assert 85_000 < sessions.pttl(page.consent_key) <= 90_000
+
+
+async def test_without_a_browser_session_nothing_is_held(pages: Pages) -> None:
+    page = await pages.make()
+    await pages.browser_sessions.end(page.browser)
+    before = pages.look()
+
+    assert not await pages.hold(page)
+    assert pages.look() == before
+
+
+async def test_the_record_decides_when_a_browser_session_is_over_not_the_key(pages: Pages, clock: Clock) -> None:
+    page = await pages.make()
+    before = pages.look()
+    clock.offset_ms += 3_600_000
+
+    assert not await pages.hold(page)
+    assert pages.look() == before
+    clock.offset_ms -= 2_000
+    assert await pages.hold(page)
+
+
+@pytest.mark.clause("decided-i7-revocation-is-final")
+@pytest.mark.parametrize(("later_ms", "is_held"), [(0, False), (1, False), (-1, True)])
+async def test_a_browser_session_that_a_mark_covers_holds_nothing_even_before_it_is_deleted(
+    pages: Pages, later_ms: int, is_held: bool
+) -> None:
+    """At the very millisecond of the mark, before it, and after it."""
+    page = await pages.make()
+    pages.set_mark(int(pages.browser_record(page.browser)["created_ms"]) + later_ms)
+    before = pages.look()
+
+    assert await pages.hold(page) == is_held
+    assert (pages.look() == before) != is_held
+
+
+async def test_what_is_held_right_after_a_mark_is_younger_than_it(sessions: Sessions, pages: Pages) -> None:
+    """Also where the clock went backwards since."""
+    marked_ms = sessions.now_ms() + 5_000
+    pages.set_mark(marked_ms)
+    page = await pages.open()
+
+    assert int(pages.consent_record(page)["created_ms"]) == marked_ms + 1
+    assert await pages.allow(page) == "issued"
+
+
+async def test_pages_of_one_browser_and_of_several_users_do_not_meet(sessions: Sessions, pages: Pages) -> None:
+    one = await pages.open()
+    two, of_bob = await pages.open(browser=one.browser), await pages.open(BOB)
+
+    assert set(pages.index(ALICE)) == {one.members[0], one.members[1], two.members[1]}
+    assert set(pages.index(BOB)) == set(of_bob.members[:2])
+    assert await pages.deny(one) == "denied"
+    assert [await pages.allow(two), await pages.allow(of_bob)] == ["issued", "issued"]

@@ -1,0 +1,87 @@
+"""A browser session started by a login."""
+
+import msgspec
+import pytest
+
+from service.credentials import make_browser_session
+from tests.cast import ALICE, BOB
+from tests.conftest import Clock
+from tests.consenting import SESSION_MS
+from tests.store.pages import Pages
+from tests.store.sessions import Sessions
+
+
+async def test_a_browser_session_says_who_logged_in_and_until_when(sessions: Sessions, pages: Pages) -> None:
+    before_ms = sessions.now_ms()
+    browser = await pages.sign_in()
+    record = pages.browser_record(browser)
+    found = await pages.browser_sessions.find(browser)
+
+    assert found is not None
+    assert (found.name, found.realm, found.username) == (browser, "main", ALICE.username)
+    assert record["subject"] == found.identity.subject
+    assert before_ms <= int(record["created_ms"]) <= sessions.now_ms()
+    assert int(record["expires_ms"]) - int(record["created_ms"]) == SESSION_MS
+    assert pages.index() == {f"browser:{browser.digest}": int(record["expires_ms"])}
+
+
+@pytest.mark.clause("decided-i6-everything-expires", "decided-i6-pending-login-expires")
+@pytest.mark.parametrize("lifetime_seconds", [60, 3_600, 2_592_000])
+async def test_a_browser_session_and_its_place_in_the_index_end_by_themselves(
+    pages: Pages, clock: Clock, lifetime_seconds: int
+) -> None:
+    kept = set(pages.store.scan_iter())
+    browser = await pages.sign_in(lifetime_ms=1_000 * lifetime_seconds)
+    clock.advance(lifetime_seconds - 1)
+    assert await pages.browser_sessions.find(browser) is not None
+    clock.advance(1.5)
+
+    assert await pages.browser_sessions.find(browser) is None
+    assert kept == set(pages.store.scan_iter())
+
+
+async def test_two_browsers_of_one_user_have_sessions_of_their_own(pages: Pages) -> None:
+    one, two, of_bob = await pages.sign_in(), await pages.sign_in(lifetime_ms=60_000), await pages.sign_in(BOB)
+
+    assert set(pages.index()) == {f"browser:{one.digest}", f"browser:{two.digest}"}
+    assert set(pages.index(BOB)) == {f"browser:{of_bob.digest}"}
+    assert pages.sessions.pttl(pages.index_key()) > 3_500_000
+
+
+@pytest.mark.parametrize("changes", [{"disabled": True}, {"password_hash": "another"}, {"roles": ()}])
+async def test_a_login_by_a_record_that_changed_meanwhile_starts_nothing(
+    sessions: Sessions, pages: Pages, changes: dict[str, object]
+) -> None:
+    user = await sessions.find_user()
+    await sessions.parts.registry.put_users([msgspec.structs.replace(user, **changes)])
+    before = pages.look()
+
+    assert not await pages.browser_sessions.start(
+        make_browser_session(user.identity.shard), user, lifetime_ms=SESSION_MS
+    )
+    assert pages.look() == before
+
+
+async def test_a_login_of_a_user_who_was_deleted_meanwhile_starts_nothing(sessions: Sessions, pages: Pages) -> None:
+    user = await sessions.find_user()
+    sessions.store.delete(f"user:{{{user.identity.shard}}}:{user.identity.subject}")
+    before = pages.look()
+
+    assert not await pages.browser_sessions.start(
+        make_browser_session(user.identity.shard), user, lifetime_ms=SESSION_MS
+    )
+    assert pages.look() == before
+
+
+@pytest.mark.clause("decided-revoke-all-later-tokens-live")
+@pytest.mark.parametrize("ahead_ms", [0, 5_000])
+async def test_what_starts_after_a_mark_is_younger_than_it(sessions: Sessions, pages: Pages, ahead_ms: int) -> None:
+    """In the very millisecond of the mark, and also where the clock went backwards since."""
+    marked_ms = sessions.now_ms() + 1_000 + ahead_ms
+    pages.set_mark(marked_ms)
+    _, browser = await sessions.run_at(marked_ms - ahead_ms, pages.sign_in)
+    record = pages.browser_record(browser)
+
+    assert marked_ms + 1 <= int(record["created_ms"]) < marked_ms + 1_000
+    assert abs(int(record["expires_ms"]) - (marked_ms - ahead_ms + SESSION_MS)) < 1_000
+    assert await pages.hold(await pages.make(browser=browser))
