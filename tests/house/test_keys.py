@@ -16,7 +16,7 @@ from service.store.attempts import Counter
 from service.store.connection import StoreConnection, StoreUnavailable
 from service.store.readiness import find_obstacle
 from service.store.revocations import Revocations
-from tests.browsing import Browser, ask
+from tests.browser import Browser, ask
 from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, tokens_of
 from tests.conftest import MakeSettings, make_code
 from tests.house.lua_headers import NAMES

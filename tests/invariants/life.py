@@ -9,7 +9,7 @@ import httpx2
 
 from service.app import Parts
 from service.protocol.pkce import make_code_challenge
-from tests.browsing import SWITCH, Browser, Page, answer_of, ask, assert_refused, assert_sent_back
+from tests.browser import SWITCH, Browser, Page, answer_of, ask, assert_refused, assert_sent_back
 from tests.cast import (
     ALICE,
     MADE_SECRET,
