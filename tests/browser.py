@@ -47,7 +47,10 @@ def ask(app: App = PHONE_APP, redirect_uri: str = PHONE_CALLBACK, /, **parameter
 
 @dataclass
 class HtmlForm:
-    """`fields` is what is sent if nobody touches anything; `buttons` are the values by the name of the button."""
+    """`fields` is what is sent if nobody touches anything; `buttons` are the values by the name of the button.
+
+    A button that sends the same fields elsewhere counts as a form of its own.
+    """
 
     action: str
     method: str
@@ -79,6 +82,9 @@ class Page(HTMLParser):
             self.forms.append(self._open)
         elif tag == "input" and self._open is not None:
             self._read_input(self._open, attributes, {name for name, _ in attrs})
+        elif tag == "button" and self._open is not None and "formaction" in attributes:
+            form = self._open
+            self.forms.append(HtmlForm(attributes["formaction"], form.method, form.fields, form.types, form.choices))
         elif tag == "button" and self._open is not None and "name" in attributes:
             self._open.buttons.setdefault(attributes["name"], []).append(attributes.get("value", ""))
         elif tag == "a":

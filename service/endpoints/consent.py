@@ -128,10 +128,9 @@ class ConsentEndpoint:
         user = await self.logins.find_user(session.realm, session.username)
         if user is None:
             raise Refusal("signed_out", "user_without_login")
-        client = check_registration_still(
-            consent.asked.request, await self.clients.find(consent.asked.request.client_id)
-        )
-        return OpenConsent(name, consent.asked, consent.is_answered, client, session, user)
+        asked = consent.asked
+        client = check_registration_still(asked.request, asked.scope, await self.clients.find(asked.request.client_id))
+        return OpenConsent(name, asked, consent.is_answered, client, session, user)
 
     async def _find_of_form(self, request: Request, text: str, csrf: str) -> OpenConsent:
         consent = await self._find(request, text)

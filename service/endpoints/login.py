@@ -126,7 +126,8 @@ class LoginEndpoint:
             raise Refusal("forged", "login_of_another_browser")
         client = None
         if login.request is not None:
-            client = check_registration_still(login.request, await self.clients.find(login.request.client_id))
+            client = await self.clients.find(login.request.client_id)
+            client = check_registration_still(login.request, login.request.scope, client)
         return LoginForm(name, browser_secret, login.request, client, self._find_realms(login.request, client))
 
     def _find_realms(self, asked: AuthorizationRequest | None, client: Client | None) -> Sequence[str]:

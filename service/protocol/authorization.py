@@ -241,8 +241,8 @@ def make_consent_request(request: AuthorizationRequest, realm: str, roles: Colle
     return ConsentRequest(request=request, scope=str(scope))
 
 
-def check_registration_still(request: AuthorizationRequest, client: Client | None) -> Client:
-    """What the client lost while the user was deciding it must not get any more.
+def check_registration_still(request: AuthorizationRequest, scope: str, client: Client | None) -> Client:
+    """What the client lost while the user was deciding it must not get any more; `scope` is what it is about to get.
 
     Raises what is shown on a page where the redirect address is no longer the client's.
 
@@ -254,7 +254,7 @@ def check_registration_still(request: AuthorizationRequest, client: Client | Non
         raise InvalidRequest("redirect_uri_unregistered")
     with answering_to(request.return_address):
         check_grant_type(client, AUTHORIZATION_CODE)
-        check_scope(client, parse_scope(request.scope))
+        check_scope(client, parse_scope(scope))
     return client
 
 

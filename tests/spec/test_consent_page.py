@@ -1,0 +1,432 @@
+"""GET and POST /authorization/consent over HTTP: the user reads who asks for what, and answers once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx2
+import pytest
+import redis
+
+from service.app import Parts
+from service.rendering import Look, Renderer
+from service.store.keys import registry_key
+from tests.browser import (
+    CONSENT,
+    ISSUER,
+    SWITCH,
+    Browser,
+    Page,
+    answer_of,
+    ask,
+    assert_refused,
+    assert_sent_back,
+    change_user,
+    is_consent_page,
+    is_login_page,
+    page_text,
+    register,
+)
+from tests.cast import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, SHOP_CALLBACK, WEB_SHOP, assert_error, tokens_of
+from tests.conftest import Clock, MakeSettings, serving
+
+HALF_AN_HOUR = 1800
+
+
+@pytest.fixture
+def browser(http: httpx2.AsyncClient) -> Browser:
+    return Browser(http)
+
+
+def name_of(page: httpx2.Response) -> str:
+    return Page(page).find_form(CONSENT).fields["request"]
+
+
+# What the user reads
+
+
+@pytest.mark.clause("6749-10.2-owner-told", "6819-5.1.3-owner-informed", "6819-5.2.4.2-informed-decision")
+@pytest.mark.clause("6819-5.2.4.3-client-shown")
+async def test_the_page_says_who_asks_whom_for_what_for_how_long_and_where_the_answer_goes(browser: Browser) -> None:
+    page = Page(await browser.reach_consent(ask(scope="role:enduser role:organisation")))
+    lifetime = Renderer(Look("Token Service", "#1f5fa8", False), "").lifetime(2_592_000_000, None)
+
+    for said in ("Phone App", "Alice", ALICE.username, page_text("realm.main"), "127.0.0.1:9000", lifetime):
+        assert said in page.text
+    for role in ("enduser", "organisation"):
+        assert page_text(f"role.{role}") in page.text
+        assert page_text(f"role.{role}_detail") in page.text
+    assert page_text("role.device") not in page.text
+    assert page.find_form(CONSENT).buttons == {"decision": ["deny", "allow"]}
+
+
+@pytest.mark.clause("6819-5.2.4.2-informed-decision")
+async def test_without_refresh_tokens_the_page_tells_the_life_of_an_access_token(
+    browser: Browser, parts: Parts
+) -> None:
+    app = await register(parts, "short", grant_types=("authorization_code",))
+    lifetime = Renderer(Look("Token Service", "#1f5fa8", False), "").lifetime(600_000, 600_000)
+
+    assert lifetime in Page(await browser.reach_consent(ask(app))).text
+
+
+@pytest.mark.clause("6749-3.1.2.1-insecure-redirect-warned", "6819-5.2.4.3-client-shown")
+@pytest.mark.parametrize(
+    ("redirect_uri", "destination", "is_warned"),
+    [
+        ("http://shop.example/callback", "shop.example", True),
+        ("http://127.0.0.1.evil.example/callback", "127.0.0.1.evil.example", True),
+        ("https://shop.example/callback", "shop.example", False),
+        ("http://127.0.0.1:9000/callback", "127.0.0.1:9000", False),
+        ("http://[::1]/callback", "[::1]", False),
+        ("http://localhost:9000/callback", "localhost:9000", False),
+        ("com.example.app:/callback", "com.example.app:", False),
+    ],
+)
+async def test_the_page_warns_where_the_answer_leaves_the_machine_unencrypted(
+    browser: Browser, parts: Parts, redirect_uri: str, destination: str, is_warned: bool
+) -> None:
+    app = await register(parts, "some-client", redirect_uri)
+    page = Page(await browser.reach_consent(ask(app, redirect_uri)))
+
+    assert destination in page.text
+    assert (page_text("consent.insecure_heading") in page.text) == is_warned
+
+
+# Allow and deny
+
+
+@pytest.mark.clause("6749-4.1.2-code-in-redirect", "spec-4.1-consent", "9207-2-iss-in-redirect", "spec-4.1-state")
+@pytest.mark.clause("6749-4.1.2-state-returned")
+async def test_allow_leads_back_with_code_state_and_issuer_and_nothing_else(
+    browser: Browser, http: httpx2.AsyncClient
+) -> None:
+    answer = answer_of(await browser.allow(await browser.reach_consent(ask(state="a state"))))
+
+    assert answer == {"code": answer["code"], "state": "a state", "iss": ISSUER}
+    assert (await PHONE_APP.exchange(http, answer["code"], PHONE_CALLBACK)).status_code == 200
+
+
+@pytest.mark.clause("spec-4.1-denial", "spec-7.3-redirect-errors", "6749-4.1.2.1-state-returned")
+@pytest.mark.clause("9207-2-iss-in-error-redirect")
+async def test_deny_leads_back_with_access_denied_and_the_state(browser: Browser) -> None:
+    answer = assert_sent_back(await browser.deny(await browser.reach_consent(ask(state="a state"))), "access_denied")
+
+    assert answer.keys() == {"error", "error_description", "state", "iss"}
+    assert answer["state"] == "a state"
+
+
+@pytest.mark.clause("6749-4.1.2-state-returned", "spec-4.1-state")
+async def test_without_a_state_none_comes_back(browser: Browser) -> None:
+    page = await browser.reach_consent(ask())
+
+    assert answer_of(await browser.allow(page)).keys() == {"code", "iss"}
+    assert "state" not in answer_of(await browser.deny(await browser.reach_consent(ask())))
+
+
+@pytest.mark.parametrize("decision", ["", "yes", "Allow", "deny allow"])
+async def test_anything_but_allow_and_deny_is_no_answer(browser: Browser, decision: str) -> None:
+    page = await browser.reach_consent(ask())
+
+    assert_refused(await browser.submit(page, CONSENT, {"decision": decision}), 400, "unverified")
+    assert "code" in answer_of(await browser.allow(page))
+
+
+async def test_both_answers_at_once_are_none(browser: Browser, http: httpx2.AsyncClient) -> None:
+    page = await browser.reach_consent(ask())
+    fields = Page(page).find_form(CONSENT).fields
+    body = f"request={fields['request']}&csrf={fields['csrf']}&decision=deny&decision=allow"
+    response = await http.post(
+        CONSENT,
+        content=body,
+        headers={
+            "Content-Type": "application/x-www-form-urlencoded",
+            "Cookie": f"ts_session={browser.cookie_values['ts_session']}",
+        },
+    )
+
+    assert_refused(response, 400, "unverified")
+
+
+# Asked every time
+
+
+@pytest.mark.clause("decided-consent-every-time", "6749-10.2-no-automatic-repeat", "6819-5.2.4.1-no-automatic-repeat")
+@pytest.mark.clause("6819-5.2.3.2-consent-for-public-clients", "6749-3.1-owner-verified-first")
+async def test_a_repeated_request_asks_for_consent_again_and_not_for_the_password(browser: Browser) -> None:
+    first = await browser.reach_consent(ask(state="x"))
+    codes = [answer_of(await browser.allow(first))["code"]]
+    for _ in range(3):
+        page = await browser.open(ask(state="x"))
+        assert is_consent_page(page)
+        codes.append(answer_of(await browser.allow(page))["code"])
+
+    assert len(set(codes)) == 4
+
+
+@pytest.mark.clause("6819-5.2.3.2-consent-for-public-clients", "6749-10.2-no-automatic-repeat")
+async def test_no_parameter_spares_the_user_the_question(browser: Browser) -> None:
+    await browser.get_code()
+
+    for more in ("prompt=none", "decision=allow", "approval_prompt=auto", "consent=yes"):
+        assert is_consent_page(await browser.open(f"{ask()}&{more}"))
+
+
+# Once
+
+
+async def test_a_double_click_leads_to_the_same_code_and_never_to_a_second(
+    browser: Browser, http: httpx2.AsyncClient
+) -> None:
+    page = await browser.reach_consent(ask(state="x"))
+    answers = await asyncio.gather(*(browser.allow(page) for _ in range(8)))
+    locations = {answer.headers["location"] for answer in answers}
+
+    assert len(locations) == 1
+    code = answer_of(answers[0])["code"]
+    assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK)).status_code == 200
+    assert_error(await PHONE_APP.exchange(http, code, PHONE_CALLBACK), 400, "invalid_grant")
+
+
+async def test_a_code_that_was_exchanged_is_not_given_out_again(browser: Browser, http: httpx2.AsyncClient) -> None:
+    page = await browser.reach_consent(ask())
+    code = answer_of(await browser.allow(page))["code"]
+    tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
+
+    assert_refused(await browser.allow(page), 400, "answered")
+    assert_refused(await browser.deny(page), 400, "answered")
+    assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
+
+
+async def test_a_code_that_expired_is_not_given_out_again(browser: Browser, clock: Clock) -> None:
+    page = await browser.reach_consent(ask())
+    await browser.allow(page)
+    clock.advance(61)
+
+    assert_refused(await browser.allow(page), 400, "answered")
+
+
+async def test_who_denied_cannot_allow_any_more(browser: Browser) -> None:
+    page = await browser.reach_consent(ask())
+    denied = await browser.deny(page)
+
+    assert_refused(await browser.allow(page), 400, "answered")
+    assert (await browser.deny(page)).headers["location"] == denied.headers["location"]
+
+
+async def test_who_allowed_cannot_deny_any_more_and_the_code_stays_good(
+    browser: Browser, http: httpx2.AsyncClient
+) -> None:
+    page = await browser.reach_consent(ask())
+    code = answer_of(await browser.allow(page))["code"]
+
+    assert_refused(await browser.deny(page), 400, "answered")
+    assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK)).status_code == 200
+
+
+async def test_of_allow_and_deny_at_once_one_wins(browser: Browser) -> None:
+    page = await browser.reach_consent(ask())
+    answers = await asyncio.gather(browser.allow(page), browser.deny(page), browser.allow(page), browser.deny(page))
+    sent_back = [answer_of(answer) for answer in answers if answer.status_code == 303]
+
+    assert {"code" in answer for answer in sent_back} in ({True}, {False})
+    assert {answer.status_code for answer in answers} == {303, 400}
+
+
+async def test_the_page_can_be_loaded_again_until_it_is_answered(browser: Browser) -> None:
+    page = await browser.reach_consent(ask())
+    again = await browser.open(f"{CONSENT}?request={name_of(page)}")
+    assert name_of(again) == name_of(page)
+    await browser.allow(again)
+
+    assert_refused(await browser.open(f"{CONSENT}?request={name_of(page)}"), 400, "answered")
+
+
+async def test_going_back_to_the_login_form_leads_to_a_question_of_its_own(browser: Browser) -> None:
+    login = await browser.open(ask(state="x"))
+    first = await browser.log_in(login)
+    second = await browser.log_in(login)
+
+    assert name_of(first) != name_of(second)
+    assert answer_of(await browser.allow(second))["state"] == "x"
+
+
+async def test_two_tabs_for_two_clients_do_not_get_into_each_others_way(
+    browser: Browser, http: httpx2.AsyncClient
+) -> None:
+    await browser.sign_in()
+    phone = await browser.open(ask(state="phone"))
+    shop = await browser.open(ask(WEB_SHOP, SHOP_CALLBACK, state="shop"))
+    of_phone = answer_of(await browser.allow(phone))
+    of_shop = answer_of(await browser.allow(shop), SHOP_CALLBACK)
+
+    assert (of_phone["state"], of_shop["state"]) == ("phone", "shop")
+    assert (await PHONE_APP.exchange(http, of_phone["code"], PHONE_CALLBACK)).status_code == 200
+    assert (await WEB_SHOP.exchange(http, of_shop["code"], SHOP_CALLBACK)).status_code == 200
+
+
+async def test_two_login_forms_in_one_browser_both_lead_on(browser: Browser) -> None:
+    phone = await browser.open(ask(state="phone"))
+    shop = await browser.open(ask(WEB_SHOP, SHOP_CALLBACK, state="shop"))
+
+    assert answer_of(await browser.allow(await browser.log_in(phone)))["state"] == "phone"
+    assert answer_of(await browser.allow(await browser.log_in(shop)), SHOP_CALLBACK)["state"] == "shop"
+
+
+# In time
+
+
+async def test_the_page_is_too_old_after_half_an_hour(browser: Browser, clock: Clock) -> None:
+    pages = [await browser.reach_consent(ask()) for _ in range(3)]
+    clock.advance(HALF_AN_HOUR - 1)
+    assert "code" in answer_of(await browser.allow(pages[0]))
+    clock.advance(2)
+
+    assert_refused(await browser.allow(pages[1]), 400, "expired")
+    assert_refused(await browser.deny(pages[2]), 400, "expired")
+    assert_refused(await browser.open(f"{CONSENT}?request={name_of(pages[1])}"), 400, "expired")
+
+
+async def test_the_page_ends_with_the_login_that_it_was_made_for(browser: Browser, clock: Clock) -> None:
+    await browser.sign_in()
+    clock.advance(3500)
+    page = await browser.open(ask())
+    assert is_consent_page(page)
+    clock.advance(101)
+
+    assert_refused(await browser.allow(page), 403, "signed_out")
+
+
+@pytest.mark.parametrize("name", ["", "x", "tspc1_000" + "A" * 44])
+async def test_a_question_that_was_never_asked_is_not_known(browser: Browser, name: str) -> None:
+    await browser.sign_in()
+
+    assert_refused(await browser.open(f"{CONSENT}?request={name}"), 400, "expired")
+    assert_refused(await browser.send(CONSENT, {"request": name, "decision": "allow"}), 400, "expired")
+
+
+# What is granted is what was shown
+
+
+@pytest.mark.clause("6749-10.2-owner-told", "6819-5.2.4.2-informed-decision")
+async def test_a_role_that_the_user_gets_meanwhile_is_not_granted(
+    browser: Browser, http: httpx2.AsyncClient, parts: Parts
+) -> None:
+    page = await browser.reach_consent(ask(scope="role:enduser role:organisation"), BOB)
+    await change_user(parts, BOB, roles=("enduser", "organisation"))
+    code = answer_of(await browser.allow(page))["code"]
+
+    assert page_text("role.organisation") not in Page(page).text
+    assert tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["scope"] == "realm:main role:enduser"
+
+
+async def test_a_role_that_the_user_lost_meanwhile_makes_no_code(browser: Browser, parts: Parts) -> None:
+    page = await browser.reach_consent(ask(scope="role:enduser role:organisation"))
+    await change_user(parts, ALICE, roles=("enduser",))
+
+    assert_refused(await browser.allow(page), 400, "expired")
+    page = await browser.open(ask(scope="role:enduser role:organisation"))
+    assert page_text("role.organisation") not in Page(page).text
+    assert "code" in answer_of(await browser.allow(page))
+
+
+async def test_who_was_disabled_meanwhile_allows_nothing(browser: Browser, parts: Parts) -> None:
+    page = await browser.reach_consent(ask())
+    await change_user(parts, ALICE, disabled=True)
+
+    assert_refused(await browser.allow(page), 403, "signed_out")
+    assert_refused(await browser.deny(page), 403, "signed_out")
+
+
+@pytest.mark.clause("6749-4.1.2.1-error")
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        pytest.param({"grant_types": ("refresh_token",)}, "unauthorized_client", id="the grant"),
+        pytest.param({"scope": "realm:main role:organisation"}, "invalid_scope", id="a role"),
+        pytest.param({"scope": "realm:cep role:enduser"}, "invalid_scope", id="the realm of the login"),
+    ],
+)
+@pytest.mark.parametrize("decision", ["allow", "deny"])
+async def test_what_the_client_lost_meanwhile_makes_no_code(
+    make_settings: MakeSettings,
+    clock: Clock,
+    parts: Parts,
+    store: redis.Redis,
+    changes: dict[str, object],
+    error: str,
+    decision: str,
+) -> None:
+    app = await register(parts, "changing")
+    async with serving(make_settings(), clock) as before, serving(make_settings(), clock) as after:
+        browser = Browser(before)
+        page = await browser.reach_consent(ask(app, scope="role:enduser", state="x"))
+        await register(parts, "changing", **changes)
+        browser.http = after
+        answer = assert_sent_back(await browser.submit(page, CONSENT, {"decision": decision}), error)
+
+    assert answer["state"] == "x"
+    assert not [*store.scan_iter("code:*")]
+
+
+@pytest.mark.clause("6749-4.1.2.1-no-redirect", "6749-3.1.2.4-no-redirect")
+@pytest.mark.parametrize("decision", ["allow", "deny"])
+@pytest.mark.parametrize("is_deleted", [True, False])
+async def test_a_client_or_redirect_uri_that_is_gone_is_not_redirected_to(
+    make_settings: MakeSettings, clock: Clock, parts: Parts, store: redis.Redis, is_deleted: bool, decision: str
+) -> None:
+    app = await register(parts, "changing")
+    async with serving(make_settings(), clock) as before, serving(make_settings(), clock) as after:
+        browser = Browser(before)
+        page = await browser.reach_consent(ask(app))
+        if is_deleted:
+            store.delete(registry_key("client", "changing"))
+        else:
+            await register(parts, "changing", "https://elsewhere.example/")
+        browser.http = after
+
+        assert_refused(await browser.submit(page, CONSENT, {"decision": decision}), 400, "unverified")
+    assert not [*store.scan_iter("code:*")]
+
+
+# Somebody else
+
+
+async def test_not_you_ends_the_login_and_leads_to_the_same_request(
+    browser: Browser, http: httpx2.AsyncClient, store: redis.Redis
+) -> None:
+    page = await browser.reach_consent(ask(state="x"))
+    login = await browser.submit(page, SWITCH, {})
+
+    assert is_login_page(login)
+    assert "ts_session" not in browser.cookie_values
+    assert not [*store.scan_iter("browser:*")]
+    answer = answer_of(await browser.allow(await browser.log_in(login, BOB)))
+    assert answer["state"] == "x"
+    tokens = tokens_of(await PHONE_APP.exchange(http, answer["code"], PHONE_CALLBACK))
+    assert tokens["scope"] == "realm:main role:enduser"
+
+
+async def test_not_you_leaves_nothing_to_allow_behind(browser: Browser) -> None:
+    page = await browser.reach_consent(ask())
+    session = browser.cookie_values["ts_session"]
+    await browser.submit(page, SWITCH, {})
+    browser.plant("ts_session", session)
+
+    assert_refused(await browser.allow(page), 403, "signed_out")
+
+
+async def test_not_you_is_no_way_around_an_answer(browser: Browser) -> None:
+    page = await browser.reach_consent(ask())
+    await browser.allow(page)
+
+    assert_refused(await browser.submit(page, SWITCH, {}), 400, "answered")
+
+
+async def test_the_page_of_one_user_is_not_answered_by_the_next_one_in_this_browser(browser: Browser) -> None:
+    page = await browser.reach_consent(ask())
+    form = Page(page).find_form(CONSENT)
+    await browser.log_in(await browser.submit(await browser.open(ask()), SWITCH, {}), BOB)
+
+    assert_refused(await browser.send(CONSENT, form.fields | {"decision": "allow"}), 400, "expired")
+    assert_refused(await browser.open(f"{CONSENT}?request={form.fields['request']}"), 400, "expired")
