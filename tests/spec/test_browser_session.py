@@ -1,0 +1,259 @@
+"""A login in a browser over HTTP: how long it lives, what ends it, and the cookies that carry it."""
+
+from __future__ import annotations
+
+from http.cookies import Morsel, SimpleCookie
+from pathlib import Path
+
+import httpx2
+import pytest
+import redis
+
+from service.app import Parts
+from tests.browser import (
+    LOGIN,
+    SESSIONS,
+    Browser,
+    Page,
+    answer_of,
+    ask,
+    assert_refused,
+    change_user,
+    is_consent_page,
+    is_login_page,
+    page_text,
+)
+from tests.cast import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, assert_error, revoke_all, tokens_of
+from tests.conftest import SEED, Clock, MakeSettings, serving
+
+HOUR = 3600
+THIRTY_DAYS = 30 * 24 * HOUR
+YEAR = 365 * 24 * HOUR
+
+
+@pytest.fixture
+def browser(http: httpx2.AsyncClient) -> Browser:
+    return Browser(http)
+
+
+def set_cookies(*responses: httpx2.Response) -> dict[str, Morsel[str]]:
+    """The cookies that these answers set, by name; the last word counts."""
+    found: dict[str, Morsel[str]] = {}
+    for response in responses:
+        for header in response.headers.get_list("set-cookie"):
+            found |= SimpleCookie(header)
+    return found
+
+
+async def log_in_step_by_step(http: httpx2.AsyncClient, **fields: str) -> tuple[httpx2.Response, httpx2.Response]:
+    """The answers to the request and to the login form, before any redirect is followed."""
+    opened = await http.get(ask())
+    form = Page(opened).find_form(LOGIN)
+    filled = form.fields | {"username": ALICE.username, "password": ALICE.password} | fields
+    cookie = "; ".join(f"{name}={morsel.value}" for name, morsel in set_cookies(opened).items())
+    return opened, await http.post(form.action, data=filled, headers={"Cookie": cookie})
+
+
+# How long it lives
+
+
+@pytest.mark.clause("decided-consent-every-time")
+async def test_a_login_lasts_an_hour_unless_the_user_wants_to_stay(browser: Browser, clock: Clock) -> None:
+    await browser.reach_consent(ask())
+    clock.advance(HOUR - 1)
+    assert is_consent_page(await browser.open(ask()))
+    clock.advance(1)
+
+    assert is_login_page(await browser.open(ask()))
+
+
+@pytest.mark.clause("decided-consent-every-time")
+async def test_whoever_wants_to_stay_stays_for_thirty_days(browser: Browser, clock: Clock) -> None:
+    await browser.reach_consent(ask(), stay="yes")
+    clock.advance(THIRTY_DAYS - 1)
+    assert is_consent_page(await browser.open(ask()))
+    clock.advance(1)
+
+    assert is_login_page(await browser.open(ask()))
+
+
+@pytest.mark.parametrize(("stay", "seconds"), [("", 100), ("yes", 200)])
+async def test_both_lifetimes_can_be_set(
+    make_settings: MakeSettings, clock: Clock, registry: None, stay: str, seconds: int
+) -> None:
+    settings = make_settings(TOKEN_SERVICE_LOGIN_SESSION_TTL="100", TOKEN_SERVICE_STAY_SIGNED_IN_TTL="200")
+    async with serving(settings, clock) as http:
+        browser = Browser(http)
+        await browser.reach_consent(ask(), stay=stay)
+        clock.advance(seconds - 1)
+        assert is_consent_page(await browser.open(ask()))
+        clock.advance(1)
+
+        assert is_login_page(await browser.open(ask()))
+
+
+async def test_using_a_login_does_not_lengthen_it(browser: Browser, clock: Clock) -> None:
+    await browser.sign_in()
+    for _ in range(3):
+        clock.advance(HOUR / 4)
+        assert is_consent_page(await browser.open(ask()))
+    clock.advance(HOUR / 4)
+
+    assert is_login_page(await browser.open(ask()))
+
+
+# The cookies
+
+
+async def test_the_cookies_are_for_no_script_and_for_no_other_site(http: httpx2.AsyncClient) -> None:
+    cookies = set_cookies(*await log_in_step_by_step(http))
+
+    assert cookies.keys() == {"ts_browser", "ts_session", "ts_device"}
+    for cookie in cookies.values():
+        assert (cookie["httponly"], cookie["samesite"], cookie["path"], cookie["domain"]) == (True, "lax", "/", "")
+        assert cookie["secure"] == ""
+    assert cookies["ts_session"]["max-age"] == ""
+    assert {cookies[name]["max-age"] for name in ("ts_browser", "ts_device")} == {str(YEAR)}
+
+
+async def test_the_cookie_of_who_stays_outlives_the_browser(http: httpx2.AsyncClient) -> None:
+    cookies = set_cookies(*await log_in_step_by_step(http, stay="yes"))
+
+    assert cookies["ts_session"]["max-age"] == str(THIRTY_DAYS)
+
+
+async def test_on_https_the_cookies_are_secure_and_of_this_host_alone(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    """Even where a proxy speaks http to us: what people see decides."""
+    settings = make_settings(TOKEN_SERVICE_WEB_URL="https://id.example/people")
+    async with serving(settings, clock) as http:
+        cookies = set_cookies(*await log_in_step_by_step(http))
+        http.base_url = httpx2.URL("https://id.example")
+        browser = Browser(http)
+        page = await browser.reach_consent(ask())
+        code = answer_of(await browser.allow(page))["code"]
+
+        assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK)).status_code == 200
+
+    assert cookies.keys() == {"__Host-ts_browser", "__Host-ts_session", "__Host-ts_device"}
+    for cookie in cookies.values():
+        assert (cookie["secure"], cookie["path"], cookie["domain"], cookie["httponly"]) == (True, "/", "", True)
+
+
+async def test_on_https_a_cookie_without_the_prefix_is_not_believed(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_WEB_URL="https://id.example"), clock) as http:
+        http.base_url = httpx2.URL("https://id.example")
+        browser, planted = Browser(http), Browser(http)
+        await browser.sign_in()
+        planted.plant("ts_session", browser.cookie_values["__Host-ts_session"])
+
+        assert is_login_page(await planted.open(ask()))
+
+
+@pytest.mark.parametrize("value", ["", "x", "tsbs1_000" + "A" * 44, "tsat1_000" + "A" * 44, '"', "%00", "\u00ff"])
+async def test_a_session_cookie_that_names_nothing_is_none(browser: Browser, value: str) -> None:
+    response = await browser.http.get(ask(), headers={b"Cookie": f"ts_session={value}".encode("latin-1")})
+
+    assert is_login_page(response)
+
+
+# What ends it
+
+
+async def test_a_new_login_ends_the_one_before_it_in_this_browser(browser: Browser, store: redis.Redis) -> None:
+    login = await browser.open(ask())
+    await browser.log_in(login)
+    former = browser.cookie_values["ts_session"]
+    await browser.log_in(login, BOB)
+
+    assert browser.cookie_values["ts_session"] != former
+    assert len([*store.scan_iter("browser:*")]) == 1
+    thief = Browser(browser.http)
+    thief.plant("ts_session", former)
+    assert is_login_page(await thief.open(ask()))
+
+
+async def test_a_login_in_another_browser_ends_nothing(browser: Browser, http: httpx2.AsyncClient) -> None:
+    await browser.sign_in()
+    await Browser(http).sign_in()
+
+    assert is_consent_page(await browser.open(ask()))
+
+
+@pytest.mark.clause("decided-revoke-all-covers-logins")
+async def test_revoke_all_ends_the_users_logins_in_every_browser(browser: Browser, http: httpx2.AsyncClient) -> None:
+    other, bobs = Browser(http), Browser(http)
+    await browser.sign_in()
+    await other.sign_in(stay="yes")
+    await bobs.sign_in(BOB)
+
+    await revoke_all(http, tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"])
+
+    assert is_login_page(await browser.open(ask()))
+    assert is_login_page(await other.open(ask()))
+    assert is_login_page(await other.open(SESSIONS))
+    assert is_consent_page(await bobs.open(ask()))
+
+
+@pytest.mark.clause("decided-revoke-all-covers-logins", "decided-i7-revocation-is-final")
+async def test_revoke_all_ends_the_consent_pages_that_are_open(
+    browser: Browser, http: httpx2.AsyncClient, store: redis.Redis
+) -> None:
+    page, denied = await browser.reach_consent(ask()), await browser.reach_consent(ask())
+    allowed = await browser.reach_consent(ask())
+    code = answer_of(await browser.allow(allowed))["code"]
+
+    await revoke_all(http, tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"])
+
+    for answer in (await browser.allow(page), await browser.deny(denied), await browser.allow(allowed)):
+        assert_refused(answer, 403, "signed_out")
+    assert_error(await PHONE_APP.exchange(http, code, PHONE_CALLBACK), 400, "invalid_grant")
+    assert not [*store.scan_iter("browser:*"), *store.scan_iter("consent:*"), *store.scan_iter("code:*")]
+
+
+@pytest.mark.clause("decided-revoke-all-covers-logins", "decided-revoke-all-later-tokens-live")
+async def test_who_logs_in_right_after_revoke_all_is_logged_in(browser: Browser, http: httpx2.AsyncClient) -> None:
+    for _ in range(3):
+        await revoke_all(http, tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"])
+        code = answer_of(await browser.allow(await browser.reach_consent(ask())))["code"]
+
+        assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK)).status_code == 200
+
+
+async def test_a_disabled_user_is_logged_in_nowhere(browser: Browser, parts: Parts) -> None:
+    await browser.sign_in()
+    await change_user(parts, ALICE, disabled=True)
+    page = await browser.open(ask())
+
+    assert is_login_page(page)
+    assert page_text("login.error_wrong") in Page(await browser.log_in(page)).text
+    assert is_login_page(await browser.open(SESSIONS))
+
+
+@pytest.mark.clause("decided-user-change-ends-tokens")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param("password: correct horse battery staple", "password: another one", id="a new password"),
+        pytest.param("roles: [enduser, organisation]", "roles: [enduser]", id="a role that was taken away"),
+    ],
+)
+async def test_a_change_of_the_seed_ends_the_login_and_what_was_open(
+    make_settings: MakeSettings, clock: Clock, registry: None, tmp_path: Path, before: str, after: str
+) -> None:
+    seed = SEED.read_text(encoding="utf-8")
+    edited = tmp_path / "seed.yaml"
+    edited.write_text(seed.replace(before, after), encoding="utf-8")
+    async with serving(make_settings(), clock) as http:
+        browser = Browser(http)
+        page = await browser.reach_consent(ask(), stay="yes")
+
+    async with serving(make_settings(TOKEN_SERVICE_SEED_FILE=str(edited)), clock) as http:
+        browser.http = http
+
+        assert edited.read_text(encoding="utf-8") != seed
+        assert_refused(await browser.allow(page), 403, "signed_out")
+        assert is_login_page(await browser.open(ask()))
