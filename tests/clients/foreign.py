@@ -1,0 +1,176 @@
+"""Clients that are made with libraries which nobody here wrote, each with the same four steps to take."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import parse_qs, urlsplit
+
+from authlib.common.security import generate_token
+from authlib.integrations.base_client import OAuthError
+from authlib.integrations.httpx_client import AsyncOAuth2Client
+from authlib.oauth2.rfc6749.errors import MismatchingStateException
+from authlib.oauth2.rfc8414 import AuthorizationServerMetadata, get_well_known_url
+
+from tests.cast import App
+from tests.servers import PATIENCE_SECONDS
+
+AUTHLIB = "authlib"
+JAVASCRIPT = ("oauth4webapi", "openid-client")
+LIBRARIES = (AUTHLIB, *JAVASCRIPT)
+
+
+class Settings(NamedTuple):
+    """What a client has to know beforehand; it finds the rest by the metadata of the issuer."""
+
+    issuer: str
+    app: App
+    method: str
+    redirect_uri: str
+    scope: str = "realm:main role:enduser"
+
+
+class Refused(Exception):
+    """The library raises: `error` where the service said so, else empty; `words` are the library's."""
+
+    def __init__(self, error: str, description: str, words: str) -> None:
+        super().__init__(error or words)
+        self.error = error
+        self.description = description
+        self.words = words
+
+
+class ForeignClient(Protocol):
+    async def begin(self) -> str:
+        """The address to send a browser to, with a new state and a new challenge."""
+
+    async def finish(self, redirect: str) -> Mapping[str, Any]:
+        """The token response for the address that the browser came back to."""
+
+    async def refresh(self, token: str) -> Mapping[str, Any]: ...
+
+    async def revoke(self, token: str) -> None: ...
+
+
+@asynccontextmanager
+async def foreign_client(library: str, settings: Settings) -> AsyncIterator[ForeignClient]:
+    making = _authlib_client(settings) if library == AUTHLIB else _javascript_client(library, settings)
+    async with making as client:
+        yield client
+
+
+class _AuthlibClient:
+    """Authlib leaves the check of `iss`, and errors in a redirect, to whoever uses it."""
+
+    def __init__(self, oauth: AsyncOAuth2Client, metadata: AuthorizationServerMetadata) -> None:
+        self._oauth = oauth
+        self._metadata = metadata
+        self._state = self._code_verifier = ""
+
+    async def begin(self) -> str:
+        self._code_verifier = generate_token(48)
+        address, self._state = self._oauth.create_authorization_url(
+            self._metadata["authorization_endpoint"], code_verifier=self._code_verifier
+        )
+        return str(address)
+
+    async def finish(self, redirect: str) -> Mapping[str, Any]:
+        answer = {name: value for name, (value,) in parse_qs(urlsplit(redirect).query).items()}
+        if answer.get("iss") != self._metadata["issuer"]:
+            raise Refused("", "", "unexpected iss")
+        if "error" in answer:
+            raise Refused(answer["error"], answer["error_description"], "")
+        try:
+            token: Mapping[str, Any] = await self._oauth.fetch_token(
+                self._metadata["token_endpoint"],
+                authorization_response=redirect,
+                state=self._state,
+                code_verifier=self._code_verifier,
+            )
+        except MismatchingStateException as error:
+            raise Refused("", "", str(error)) from error
+        except OAuthError as error:
+            raise Refused(error.error, error.description, str(error)) from error
+        return token
+
+    async def refresh(self, token: str) -> Mapping[str, Any]:
+        try:
+            answer: Mapping[str, Any] = await self._oauth.refresh_token(self._metadata["token_endpoint"], token)
+        except OAuthError as error:
+            raise Refused(error.error, error.description, str(error)) from error
+        return answer
+
+    async def revoke(self, token: str) -> None:
+        answer = await self._oauth.revoke_token(self._metadata["revocation_endpoint"], token)
+        answer.raise_for_status()
+
+
+@asynccontextmanager
+async def _authlib_client(settings: Settings) -> AsyncIterator[ForeignClient]:
+    async with AsyncOAuth2Client(
+        settings.app.client_id,
+        settings.app.client_secret,
+        token_endpoint_auth_method=settings.method,
+        revocation_endpoint_auth_method=settings.method,
+        redirect_uri=settings.redirect_uri,
+        scope=settings.scope,
+        code_challenge_method="S256",
+    ) as oauth:
+        address = get_well_known_url(settings.issuer, external=True)
+        answer = await oauth.request("GET", address, withhold_token=True)
+        metadata = AuthorizationServerMetadata(answer.raise_for_status().json())
+        assert metadata["issuer"] == settings.issuer
+        yield _AuthlibClient(oauth, metadata)
+
+
+class _JavaScriptClient:
+    """A script in a process of its own; see conversation.mjs."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    async def begin(self) -> str:
+        return str(await self.tell("begin"))
+
+    async def finish(self, redirect: str) -> Mapping[str, Any]:
+        return dict(await self.tell("finish", redirect=redirect))
+
+    async def refresh(self, token: str) -> Mapping[str, Any]:
+        return dict(await self.tell("refresh", token=token))
+
+    async def revoke(self, token: str) -> None:
+        await self.tell("revoke", token=token)
+
+    async def tell(self, command: str, **fields: object) -> Any:
+        to_script, from_script = self._process.stdin, self._process.stdout
+        assert to_script is not None
+        assert from_script is not None
+        to_script.write(json.dumps({"command": command} | fields).encode() + b"\n")
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            line = await from_script.readline()
+        assert line, "the script ended"
+        answer = json.loads(line)
+        if "refused" in answer:
+            raise Refused(**answer["refused"])
+        return answer["value"]
+
+
+@asynccontextmanager
+async def _javascript_client(library: str, settings: Settings) -> AsyncIterator[ForeignClient]:
+    node, script = Path(sys.executable).with_name("node"), Path(__file__).with_name(f"{library}.mjs")
+    process = await asyncio.create_subprocess_exec(node, script, stdin=PIPE, stdout=PIPE)
+    assert process.stdin is not None
+    client = _JavaScriptClient(process)
+    known = {name: value for name, value in settings._asdict().items() if name != "app"}
+    try:
+        await client.tell("prepare", settings=known | settings.app.credentials)
+        yield client
+    finally:
+        process.stdin.close()
+        assert await process.wait() == 0

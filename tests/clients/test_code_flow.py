@@ -1,0 +1,247 @@
+"""Clients that nobody here wrote complete the code flow: the service as a process, a person at its pages, real HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import httpx2
+import pytest
+import yaml
+
+from tests.browser import Browser
+from tests.cast import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, SHOP_CALLBACK, WEB_SHOP, App, Person
+from tests.clients.foreign import JAVASCRIPT, LIBRARIES, ForeignClient, Refused, Settings, foreign_client
+from tests.conftest import SEED, environment_of
+from tests.servers import ServiceProcess, running_service, start_redis, stop
+
+SCOPE = "realm:main role:enduser"
+KEPT_QUERY = "https://shop.example:8443/other?keep=this"
+ODD = App("an odd client+", "a secret: with 100% + signs")
+CAREFUL = App("careful")
+METHODS = (
+    (WEB_SHOP, "client_secret_basic", SHOP_CALLBACK),
+    (WEB_SHOP, "client_secret_post", SHOP_CALLBACK),
+    (ODD, "client_secret_basic", SHOP_CALLBACK),
+    (ODD, "client_secret_post", SHOP_CALLBACK),
+    (PHONE_APP, "none", PHONE_CALLBACK),
+    (CAREFUL, "none", "com.example.careful:/callback"),
+)
+
+
+@pytest.fixture(scope="module")
+def seed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cast, a client with signs in its credentials that have to be encoded, and one that must use PKCE."""
+    entries = yaml.safe_load(SEED.read_text())
+    usual = {"grant_types": ["authorization_code", "refresh_token"], "scope": SCOPE}
+    entries["clients"] += [
+        {"client_id": ODD.client_id, "client_secret": ODD.client_secret, "redirect_uris": [SHOP_CALLBACK]} | usual,
+        {"client_id": CAREFUL.client_id, "redirect_uris": ["com.example.careful:/callback"], "require_pkce": True}
+        | usual,
+    ]
+    file = tmp_path_factory.mktemp("seed") / "seed.yaml"
+    file.write_text(yaml.safe_dump(entries))
+    return file
+
+
+@pytest.fixture(scope="module")
+def service(seed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    server = start_redis(tmp_path_factory.mktemp("redis"))
+    environment = environment_of(server, TOKEN_SERVICE_SEED_FILE=str(seed))
+    with running_service(tmp_path_factory.mktemp("service"), environment) as service:
+        yield service
+    stop(server.process)
+
+
+@pytest.fixture
+async def browser(service: ServiceProcess) -> AsyncIterator[Browser]:
+    async with httpx2.AsyncClient(base_url=service.url) as http:
+        yield Browser(http)
+
+
+async def sign_in(client: ForeignClient, browser: Browser, person: Person = ALICE) -> str:
+    """Where the browser is sent after the person has allowed what the client asks for."""
+    page = await browser.reach_consent(await client.begin(), person)
+    return str((await browser.allow(page)).headers["location"])
+
+
+def changed(redirect: str, **changes: str | None) -> str:
+    """The answer as an attacker would send it; None leaves a parameter out."""
+    address = urlsplit(redirect)
+    query = {name: value for name, (value,) in parse_qs(address.query).items()} | changes
+    return address._replace(query=urlencode({name: value for name, value in query.items() if value})).geturl()
+
+
+def shop(service: ServiceProcess, *, scope: str = SCOPE) -> Settings:
+    return Settings(service.url, WEB_SHOP, "client_secret_basic", SHOP_CALLBACK, scope)
+
+
+@pytest.mark.clause(
+    "6749-2.3.1-basic-form-encoded",
+    "6749-4.1.2-code-in-redirect",
+    "6749-4.1.4-token-response",
+    "7009-2.1-immediate",
+    "7636-4.6-equal",
+    "8414-2-endpoints",
+    "8414-3.3-issuer-identical",
+    "9207-2-iss-in-redirect",
+    "spec-4.1-login-and-consent",
+    "spec-4.2-code-grant",
+)
+@pytest.mark.parametrize(("app", "method", "redirect_uri"), METHODS)
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_a_client_gets_refreshes_and_revokes_what_a_person_allowed(
+    service: ServiceProcess, browser: Browser, library: str, app: App, method: str, redirect_uri: str
+) -> None:
+    async with foreign_client(library, Settings(service.url, app, method, redirect_uri)) as client:
+        token = await client.finish(await sign_in(client, browser))
+        assert (token["token_type"].lower(), token["expires_in"], token["scope"]) == ("bearer", 600, SCOPE)
+
+        refreshed = await client.refresh(token["refresh_token"])
+        assert len({tokens[name] for tokens in (token, refreshed) for name in ("access_token", "refresh_token")}) == 4
+
+        await client.revoke(refreshed["refresh_token"])
+        with pytest.raises(Refused, match="invalid_grant"):
+            await client.refresh(refreshed["refresh_token"])
+
+
+@pytest.mark.clause("6749-3.1.2-query-retained", "6749-4.1.3-redirect-uri-identical")
+@pytest.mark.parametrize("library", [library for library in LIBRARIES if library != "openid-client"])
+async def test_a_client_may_have_a_redirect_uri_with_a_query_of_its_own(
+    service: ServiceProcess, browser: Browser, library: str
+) -> None:
+    """Not with openid-client: at the exchange it takes the address without any query for the redirect URI."""
+    settings = Settings(service.url, WEB_SHOP, "client_secret_basic", KEPT_QUERY)
+    async with foreign_client(library, settings) as client:
+        redirect = await sign_in(client, browser)
+        assert redirect.startswith(f"{KEPT_QUERY}&code=")
+        assert await client.finish(redirect)
+
+
+@pytest.mark.clause("decided-consent-every-time")
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_who_has_logged_in_is_asked_again_but_for_the_password(
+    service: ServiceProcess, browser: Browser, library: str
+) -> None:
+    async with foreign_client(library, shop(service)) as client:
+        first = await client.finish(await sign_in(client, browser))
+        page = await browser.open(await client.begin())
+        second = await client.finish(str((await browser.allow(page)).headers["location"]))
+
+    assert first["access_token"] != second["access_token"]
+
+
+@pytest.mark.clause("6749-4.1.2.1-error", "9207-2-iss-in-error-redirect", "spec-4.1-denial")
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_a_denial_is_an_error_that_the_library_can_tell(
+    service: ServiceProcess, browser: Browser, library: str
+) -> None:
+    async with foreign_client(library, shop(service)) as client:
+        page = await browser.reach_consent(await client.begin())
+        denied = await browser.deny(page)
+        with pytest.raises(Refused) as refusal:
+            await client.finish(denied.headers["location"])
+
+    assert (refusal.value.error, refusal.value.description) == ("access_denied", "The user refused the request.")
+
+
+@pytest.mark.clause("6749-4.1.2.1-error", "6749-4.1.2.1-state-returned", "9207-2-iss-in-error-redirect")
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize(
+    ("scope", "person", "error"),
+    [
+        ("role:nobody", ALICE, "invalid_scope"),
+        ("realm:main role:partner", BOB, "access_denied"),
+    ],
+    ids=["asked wrongly", "nothing to grant"],
+)
+async def test_an_error_of_the_service_comes_back_as_one_that_the_library_can_tell(
+    service: ServiceProcess, browser: Browser, library: str, scope: str, person: Person, error: str
+) -> None:
+    async with foreign_client(library, shop(service, scope=scope)) as client:
+        answer = await browser.open(await client.begin())
+        if "location" not in answer.headers:
+            answer = await browser.log_in(answer, person)
+        with pytest.raises(Refused) as refusal:
+            await client.finish(answer.headers["location"])
+
+    assert refusal.value.error == error
+    assert refusal.value.description
+
+
+@pytest.mark.clause("6749-4.1.2-state-returned", "6749-10.12-csrf")
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_an_answer_with_another_state_is_not_taken_and_the_right_one_still_is(
+    service: ServiceProcess, browser: Browser, library: str
+) -> None:
+    async with foreign_client(library, shop(service)) as client:
+        redirect = await sign_in(client, browser)
+        for state in ("another", None):
+            with pytest.raises(Refused) as refusal:
+                await client.finish(changed(redirect, state=state))
+            assert "state" in refusal.value.words
+        assert await client.finish(redirect)
+
+
+@pytest.mark.clause("9207-2-iss-in-redirect", "9207-3-metadata")
+@pytest.mark.parametrize("library", JAVASCRIPT)
+async def test_an_answer_with_another_issuer_or_none_is_not_taken_and_the_right_one_still_is(
+    service: ServiceProcess, browser: Browser, library: str
+) -> None:
+    """That the library asks for `iss` at all, it knows from the metadata."""
+    async with foreign_client(library, shop(service)) as client:
+        redirect = await sign_in(client, browser)
+        for iss in ("https://attacker.example", f"{service.url}/", None):
+            with pytest.raises(Refused) as refusal:
+                await client.finish(changed(redirect, iss=iss))
+            assert '"iss" (issuer)' in refusal.value.words
+        assert await client.finish(redirect)
+
+
+@pytest.mark.clause("6749-4.1.2-second-use-denied", "6749-4.1.2-second-use-revokes")
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_a_code_that_is_presented_twice_is_an_error_and_ends_what_it_gave(
+    service: ServiceProcess, browser: Browser, library: str
+) -> None:
+    async with foreign_client(library, shop(service)) as client:
+        redirect = await sign_in(client, browser)
+        token = await client.finish(redirect)
+        for again in (client.finish(redirect), client.refresh(token["refresh_token"])):
+            with pytest.raises(Refused) as refusal:
+                await again
+            assert refusal.value.error == "invalid_grant"
+            assert refusal.value.description
+
+
+@pytest.mark.clause("7636-4.6-not-equal", "decided-wrong-exchange-leaves-the-code")
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_a_code_that_was_put_into_another_browsers_answer_is_refused_and_stays_good_for_its_own(
+    service: ServiceProcess, browser: Browser, library: str
+) -> None:
+    """Code injection: state and issuer are right there, and only the verifier is another one."""
+    async with foreign_client(library, shop(service)) as client, foreign_client(library, shop(service)) as other:
+        redirect = await sign_in(client, browser)
+        (code,) = parse_qs(urlsplit(redirect).query)["code"]
+        own = await sign_in(other, browser)
+        with pytest.raises(Refused) as refusal:
+            await other.finish(changed(own, code=code))
+        assert refusal.value.error == "invalid_grant"
+
+        assert await client.finish(redirect)
+
+
+@pytest.mark.clause("6749-5.2-invalid-client")
+@pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
+@pytest.mark.parametrize("library", LIBRARIES)
+async def test_a_wrong_secret_is_an_error_that_the_library_can_tell(
+    service: ServiceProcess, browser: Browser, library: str, method: str
+) -> None:
+    settings = Settings(service.url, App(WEB_SHOP.client_id, "wrong"), method, SHOP_CALLBACK)
+    async with foreign_client(library, settings) as client:
+        redirect = await sign_in(client, browser)
+        with pytest.raises(Refused) as refusal:
+            await client.finish(redirect)
+
+    assert refusal.value.error == "invalid_client"
+    assert refusal.value.description
