@@ -7,6 +7,9 @@ from collections.abc import AsyncIterator, Iterator
 import httpx2
 import pytest
 
+from service.app import Parts
+from service.settings import load_settings
+from tests.conftest import SECRET_KEY
 from tests.races.arena import PLENTY, Arena, open_connections, running_arena
 
 
@@ -34,3 +37,13 @@ async def http(arena: Arena) -> AsyncIterator[httpx2.AsyncClient]:
     async with arena.http() as http:
         await open_connections(http)
         yield http
+
+
+@pytest.fixture
+async def parts(arena: Arena) -> AsyncIterator[Parts]:
+    """Beside the instances: to make codes as the consent page would, and to change what is registered."""
+    port = arena.store.connection_pool.connection_kwargs["port"]
+    url = f"redis://127.0.0.1:{port}/0"
+    parts = Parts(load_settings({"REDIS_URL": url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}), lambda: 0)
+    yield parts
+    await parts.close()

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import httpx2
 import pytest
 
 from service.app import Parts
-from service.settings import load_settings
 from tests.cast import PHONE_APP, PHONE_CALLBACK, SHOP_CALLBACK, WEB_SHOP, App, assert_error, tokens_of
-from tests.conftest import SECRET_KEY, make_code
+from tests.conftest import make_code
 from tests.races.arena import CONTENDERS, Arena, all_at_once, is_live
 
 ROUNDS = 4
-
-
-@pytest.fixture
-async def parts(arena: Arena) -> AsyncIterator[Parts]:
-    """To make codes as the consent page would."""
-    port = arena.store.connection_pool.connection_kwargs["port"]
-    url = f"redis://127.0.0.1:{port}/0"
-    parts = Parts(load_settings({"REDIS_URL": url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}), lambda: 0)
-    yield parts
-    await parts.close()
 
 
 @pytest.mark.clause(

@@ -1,0 +1,322 @@
+"""The pages with many clicks at once: one answer counts, and what was logged out hands out nothing any more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+
+import httpx2
+import pytest
+
+from service.app import Parts
+from service.protocol.user import identify_user
+from tests.browser import (
+    SESSIONS,
+    Browser,
+    answer_of,
+    ask,
+    assert_refused,
+    change_user,
+    is_consent_page,
+    is_login_page,
+)
+from tests.cast import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    SHOP_CALLBACK,
+    WEB_SHOP,
+    App,
+    assert_error,
+    revoke_all,
+    tokens_of,
+)
+from tests.races.arena import CONTENDERS, Arena, all_at_once, is_live
+
+ROUNDS = 3
+LOGINS = 12
+PLACES = (0, 1, 5, CONTENDERS // 4, CONTENDERS // 2, CONTENDERS)
+"""Where among the clicks the one that ends it all stands: each is another interleaving."""
+
+Opened = tuple[Browser, httpx2.Response]
+
+
+def copy_of(browser: Browser) -> Browser:
+    """Another window, which does not hear what the first one is told."""
+    copy = Browser(browser.http)
+    copy.cookies = httpx2.Cookies(browser.cookies)
+    return copy
+
+
+async def open_pages(http: httpx2.AsyncClient, browsers: int, pages: int) -> list[Opened]:
+    """Several consent pages of Alice's in each of several browsers, each in a window of its own."""
+    opened: list[Opened] = []
+    for _ in range(browsers):
+        browser = Browser(http)
+        answers = [await browser.reach_consent(ask()) for _ in range(pages)]
+        opened += [(copy_of(browser), answer) for answer in answers]
+    return opened
+
+
+def codes_of(answers: Sequence[httpx2.Response]) -> set[str]:
+    """What the clicks that were answered with a redirect gave."""
+    return {answer_of(answer)["code"] for answer in answers if answer.status_code == 303}
+
+
+async def run_with(
+    place: int, clicks: Sequence[Awaitable[httpx2.Response]], end: Awaitable[httpx2.Response]
+) -> tuple[list[httpx2.Response], httpx2.Response]:
+    """The answers to the clicks, and that to the end of it all, which was sent at this place among them."""
+    requests = [asyncio.ensure_future(click) for click in clicks[:place]]
+    ending = asyncio.ensure_future(end)
+    requests += [asyncio.ensure_future(click) for click in clicks[place:]]
+    return list(await asyncio.gather(*requests)), await ending
+
+
+@pytest.mark.clause("decided-i1-one-winner", "6749-10.5-short-lived-single-use")
+@pytest.mark.parametrize(("app", "callback"), [(PHONE_APP, PHONE_CALLBACK), (WEB_SHOP, SHOP_CALLBACK)])
+async def test_many_clicks_on_allow_lead_to_one_code_and_after_its_exchange_to_none(
+    arena: Arena, http: httpx2.AsyncClient, app: App, callback: str
+) -> None:
+    browser = Browser(http)
+    for _ in range(ROUNDS):
+        page = await browser.reach_consent(ask(app, callback))
+
+        answers = await all_at_once([browser.allow(page) for _ in range(CONTENDERS)])
+
+        (code,) = {answer_of(answer, callback)["code"] for answer in answers}
+        assert len(list(arena.store.scan_iter("code:*"))) == 1
+        tokens = dict(tokens_of(await app.exchange(http, code, callback)))
+        for answer in await all_at_once([browser.allow(page) for _ in range(CONTENDERS)]):
+            assert_refused(answer, 400, "answered")
+        assert not list(arena.store.scan_iter("code:*"))
+        assert await is_live(arena, http, app, tokens)
+
+
+@pytest.mark.clause("decided-i1-one-winner", "6749-4.1.2-second-use-denied")
+async def test_clicks_amid_the_exchange_lead_to_the_same_code_or_to_a_page_and_to_no_second_session(
+    arena: Arena, http: httpx2.AsyncClient
+) -> None:
+    browser = Browser(http)
+    for place in PLACES:
+        page = await browser.reach_consent(ask())
+        code = answer_of(await browser.allow(page))["code"]
+
+        clicks = [browser.allow(page) for _ in range(CONTENDERS)]
+        answers, exchanged = await run_with(place, clicks, PHONE_APP.exchange(http, code, PHONE_CALLBACK))
+
+        assert codes_of(answers) <= {code}
+        for answer in answers:
+            if answer.status_code != 303:
+                assert_refused(answer, 400, "answered")
+        assert not list(arena.store.scan_iter("code:*"))
+        assert await is_live(arena, http, PHONE_APP, dict(tokens_of(exchanged)))
+
+
+@pytest.mark.clause("decided-i1-one-winner", "decided-second-exchange-ends-family", "6749-4.1.2-second-use-denied")
+async def test_of_many_exchanges_of_the_code_of_a_page_one_wins(arena: Arena, http: httpx2.AsyncClient) -> None:
+    browser = Browser(http)
+    for _ in range(ROUNDS):
+        code = await browser.get_code()
+
+        answers = await all_at_once([PHONE_APP.exchange(http, code, PHONE_CALLBACK) for _ in range(CONTENDERS)])
+
+        (won,) = [answer for answer in answers if answer.status_code == 200]
+        for answer in answers:
+            if answer is not won:
+                assert_error(answer, 400, "invalid_grant")
+        assert not await is_live(arena, http, PHONE_APP, dict(tokens_of(won)))
+
+
+@pytest.mark.clause("decided-i1-one-winner", "spec-4.1-denial")
+@pytest.mark.parametrize("denies", [1, CONTENDERS // 2, CONTENDERS - 1])
+@pytest.mark.parametrize("allow_first", [False, True])
+async def test_of_allow_and_deny_at_once_exactly_one_counts(
+    arena: Arena, http: httpx2.AsyncClient, denies: int, allow_first: bool
+) -> None:
+    browser = Browser(http)
+    page = await browser.reach_consent(ask())
+    decisions = sorted([True] * (CONTENDERS - denies) + [False] * denies, reverse=allow_first)
+    if denies == CONTENDERS // 2:
+        decisions = [allow_first, not allow_first] * denies
+
+    answers = await all_at_once([browser.allow(page) if allows else browser.deny(page) for allows in decisions])
+
+    told: dict[bool, set[str]] = {True: set(), False: set()}
+    for answer, allows in zip(answers, decisions, strict=True):
+        if answer.status_code == 303:
+            told[allows].add(answer_of(answer).get("code", "denied"))
+        else:
+            assert_refused(answer, 400, "answered")
+            told[allows].add("answered")
+    (winner,) = (told[True] | told[False]) - {"answered"}
+    was_allowed = winner != "denied"
+    assert told == {was_allowed: {winner}, not was_allowed: {"answered"}}
+    assert len(list(arena.store.scan_iter("code:*"))) == was_allowed
+
+
+async def allow_and_exchange(browser: Browser, page: httpx2.Response) -> httpx2.Response:
+    """A click, and the client that hurries; the answer to the exchange, or the page that led nowhere."""
+    answer = await browser.allow(page)
+    if answer.status_code != 303:
+        return answer
+    return await PHONE_APP.exchange(browser.http, answer_of(answer)["code"], PHONE_CALLBACK)
+
+
+@pytest.mark.clause("decided-i7-revocation-is-final", "decided-revoke-all-covers-logins", "spec-4.4-all-tokens")
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("by_page", [False, True], ids=["revokeAll", "page"])
+async def test_nothing_comes_of_pages_that_a_revoke_all_covers(
+    arena: Arena, http: httpx2.AsyncClient, place: int, by_page: bool
+) -> None:
+    of_bob = await Browser(http).get_code(person=BOB)
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    sessions = Browser(http)
+    listed = await sessions.sign_in(ALICE)
+    opened = await open_pages(http, 3, 4)
+    clicks = [browser.allow(page) for browser, page in opened * (CONTENDERS // len(opened))]
+    end = sessions.submit(listed, "/sessions/end-all", {}) if by_page else revoke_all(http, tokens["access_token"])
+
+    answers, ended = await run_with(place, clicks, end)
+
+    assert ended.status_code == 200
+    for answer in answers:
+        if answer.status_code != 303:
+            assert answer.status_code in (400, 403), answer.text
+    for code in codes_of(answers):
+        assert_error(await PHONE_APP.exchange(http, code, PHONE_CALLBACK), 400, "invalid_grant")
+    for answer in await all_at_once([browser.allow(page) for browser, page in opened]):
+        assert_refused(answer, 403, "signed_out")
+    for browser, _ in opened:
+        assert is_login_page(await browser.open(ask()))
+    assert tokens_of(await PHONE_APP.exchange(http, of_bob, PHONE_CALLBACK))
+    later = await Browser(http).get_code()
+    assert tokens_of(await PHONE_APP.exchange(http, later, PHONE_CALLBACK))
+
+
+@pytest.mark.clause("decided-i7-revocation-is-final", "decided-revoke-all-covers-logins")
+@pytest.mark.parametrize("place", [1, 3, 6, 11])
+async def test_no_tokens_of_a_client_in_a_hurry_outlive_a_revoke_all(
+    arena: Arena, http: httpx2.AsyncClient, place: int
+) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    opened = await open_pages(http, 3, 4)
+
+    clicks = [allow_and_exchange(browser, page) for browser, page in opened]
+    answers, ended = await run_with(place, clicks, revoke_all(http, tokens["access_token"]))
+
+    assert ended.status_code == 200
+    for answer in answers:
+        if answer.status_code == 200:
+            assert not await is_live(arena, http, PHONE_APP, dict(tokens_of(answer)))
+        else:
+            assert answer.status_code in (400, 403), answer.text
+    assert not list(arena.store.scan_iter("access:*"))
+    assert not list(arena.store.scan_iter("code:*"))
+
+
+@pytest.mark.clause("decided-revoke-all-later-tokens-live", "decided-revoke-all-covers-logins")
+@pytest.mark.parametrize("place", [0, LOGINS // 2, LOGINS])
+async def test_of_logins_in_browsers_amid_a_revoke_all_each_is_good_wholly_or_not_at_all(
+    arena: Arena, http: httpx2.AsyncClient, place: int
+) -> None:
+    """Which of the two is a matter of which came first; one that begins after the answer is always good."""
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    browsers = [Browser(http) for _ in range(LOGINS)]
+    forms = [await browser.open(ask()) for browser in browsers]
+
+    logins = [browser.log_in(form) for browser, form in zip(browsers, forms, strict=True)]
+    answers, ended = await run_with(place, logins, revoke_all(http, tokens["access_token"]))
+
+    assert ended.status_code == 200
+    for browser, answer in zip(browsers, answers, strict=True):
+        assert is_consent_page(answer) or answer.status_code == 403, answer.text
+        is_good = is_consent_page(await browser.open(ask()))
+        assert is_good != is_login_page(await browser.open(SESSIONS))
+        if is_consent_page(answer):
+            outcome = await allow_and_exchange(browser, answer)
+            assert (outcome.status_code == 200) == is_good, outcome.text
+            assert not is_good or await is_live(arena, http, PHONE_APP, dict(tokens_of(outcome)))
+    later = Browser(http)
+    assert is_consent_page(await later.reach_consent(ask()))
+
+
+@pytest.mark.clause("decided-i7-revocation-is-final", "decided-disabled-user")
+@pytest.mark.parametrize("place", [0, 3, 8])
+async def test_no_login_in_a_browser_amid_the_disabling_of_its_user_is_good_for_anything(
+    arena: Arena, http: httpx2.AsyncClient, parts: Parts, place: int
+) -> None:
+    """As a seed does it: first the record, then all that the user has. Eight logins are not too many wrong ones."""
+    browsers = [Browser(http) for _ in range(8)]
+    forms = [await browser.open(ask()) for browser in browsers]
+    opened = await open_pages(http, 2, 3)
+    identity = identify_user(ALICE.realm, ALICE.username)
+
+    async def disable() -> httpx2.Response:
+        await change_user(parts, ALICE, disabled=True)
+        await parts.revocations.revoke_all(identity.shard, identity.subject)
+        return httpx2.Response(200)
+
+    known = await parts.registry.find_user(identity)
+    assert known is not None
+    logins = [browser.log_in(form) for browser, form in zip(browsers, forms, strict=True)]
+    clicks = [allow_and_exchange(browser, page) for browser, page in opened]
+    try:
+        answers, _ = await run_with(place, [*logins, *clicks], disable())
+
+        # Whoever was let in before holds nothing now, and whoever comes now is not let in.
+        for browser in (*browsers, *(browser for browser, _ in opened)):
+            assert is_login_page(await browser.open(ask()))
+        for browser, answer in zip(browsers, answers[:8], strict=True):
+            if is_consent_page(answer):
+                assert_refused(await browser.allow(answer), 403, "signed_out")
+            else:
+                assert is_login_page(answer) or answer.status_code == 403
+        for answer in answers[8:]:
+            assert answer.status_code != 200 or not await is_live(arena, http, PHONE_APP, dict(tokens_of(answer)))
+        for kind in ("access", "family", "code", "browser", "consent"):
+            assert not list(arena.store.scan_iter(f"{kind}:*")), kind
+    finally:
+        await parts.registry.put_users([known])
+    assert await Browser(http).get_code()
+
+
+@pytest.mark.clause("decided-i1-one-winner")
+@pytest.mark.parametrize("place", PLACES)
+async def test_a_sign_out_amid_clicks_on_allow_leaves_one_code_or_none(
+    arena: Arena, http: httpx2.AsyncClient, place: int
+) -> None:
+    """What was allowed before it is the client's; what comes after it is refused."""
+    browser = Browser(http)
+    page = await browser.reach_consent(ask())
+    listed, window = await browser.open(SESSIONS), copy_of(browser)
+
+    clicks = [window.allow(page) for _ in range(CONTENDERS)]
+    answers, ended = await run_with(place, clicks, browser.submit(listed, "/sessions/sign-out", {}))
+
+    assert is_login_page(ended)
+    codes = codes_of(answers)
+    assert len(codes) <= 1
+    for answer in answers:
+        if answer.status_code != 303:
+            assert_refused(answer, 403, "signed_out")
+    assert_refused(await window.allow(page), 403, "signed_out")
+    assert len(list(arena.store.scan_iter("code:*"))) == len(codes)
+    for code in codes:
+        assert tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
+
+
+@pytest.mark.clause("decided-parallel-logins-wait")
+async def test_one_login_form_sent_many_times_at_once_leaves_one_browser_signed_in(
+    arena: Arena, http: httpx2.AsyncClient
+) -> None:
+    """Each gives a session of its own name; the browser goes on with the last one that it heard of."""
+    browser = Browser(http)
+    form = await browser.open(ask())
+
+    answers = await all_at_once([browser.log_in(form) for _ in range(LOGINS)])
+
+    assert {is_consent_page(answer) or answer.status_code in (400, 403) for answer in answers} == {True}
+    page = await browser.reach_consent(ask())
+    assert tokens_of(await allow_and_exchange(browser, page))
