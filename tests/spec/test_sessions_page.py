@@ -1,0 +1,224 @@
+"""/sessions/ over HTTP: a person sees which applications can act for them, and ends what they do not need."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+import redis
+
+from service.app import Parts
+from tests.browser import (
+    SESSIONS,
+    Browser,
+    HtmlForm,
+    Page,
+    ask,
+    assert_refused,
+    change_user,
+    is_consent_page,
+    is_login_page,
+    page_text,
+)
+from tests.cast import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, assert_error, is_live, tokens_of
+from tests.conftest import Clock
+
+END = "/sessions/end"
+END_ALL = "/sessions/end-all"
+SIGN_OUT = "/sessions/sign-out"
+
+
+@pytest.fixture
+def browser(http: httpx2.AsyncClient) -> Browser:
+    return Browser(http)
+
+
+def shown(page: httpx2.Response) -> list[HtmlForm]:
+    """A form for each session that the page shows."""
+    assert not is_login_page(page), Page(page).text
+    return [form for form in Page(page).forms if form.action.endswith(END)]
+
+
+async def test_who_is_not_signed_in_signs_in_first_and_then_sees_the_page(browser: Browser) -> None:
+    page = await browser.open(SESSIONS)
+    assert is_login_page(page)
+    assert page_text("login.continue_to_sessions") in Page(page).text
+    page = await browser.log_in(page)
+
+    assert page.url.path == SESSIONS
+    assert ALICE.username in Page(page).text
+    assert page_text("sessions.none_heading") in Page(page).text
+
+
+async def test_the_page_shows_what_every_application_holds_however_it_got_it(
+    browser: Browser, http: httpx2.AsyncClient
+) -> None:
+    await WEB_SHOP.log_in(http, ALICE)
+    await WEB_SHOP.log_in(http, BOB)
+    code = await browser.get_code(scope="role:enduser role:organisation")
+    page = await browser.open(SESSIONS)
+    assert len(shown(page)) == 1
+    await PHONE_APP.exchange(http, code, PHONE_CALLBACK)
+    page = await browser.open(SESSIONS)
+
+    assert len(shown(page)) == 2
+    for said in ("Phone App", "Web Shop", page_text("role_name.enduser"), page_text("role_name.organisation")):
+        assert said in Page(page).text
+
+
+async def test_a_session_that_is_over_is_not_shown(browser: Browser, http: httpx2.AsyncClient, clock: Clock) -> None:
+    await browser.sign_in(stay="yes")
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    await WEB_SHOP.log_in(http, ALICE)
+    await PHONE_APP.revoke(http, tokens["refresh_token"])
+    assert len(shown(await browser.open(SESSIONS))) == 1
+    clock.advance(30 * 24 * 3600 - 1)
+    later = Browser(http)
+    assert len(shown(await later.sign_in())) == 1
+    clock.advance(2)
+
+    assert shown(await later.open(SESSIONS)) == []
+
+
+async def test_a_refreshed_session_is_shown_once(browser: Browser, http: httpx2.AsyncClient) -> None:
+    await browser.sign_in()
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    for _ in range(3):
+        tokens = tokens_of(await PHONE_APP.refresh(http, tokens["refresh_token"]))
+
+    assert len(shown(await browser.open(SESSIONS))) == 1
+
+
+async def test_of_very_many_sessions_the_page_shows_a_hundred_and_says_so(
+    browser: Browser, http: httpx2.AsyncClient
+) -> None:
+    await browser.sign_in()
+    for _ in range(101):
+        assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
+    page = await browser.open(SESSIONS)
+
+    assert len(shown(page)) == 100
+    assert page_text("sessions.more") in Page(page).text
+
+
+@pytest.mark.clause("spec-3-revoke-all")
+async def test_one_session_ends_with_its_tokens_and_the_others_live(
+    browser: Browser, http: httpx2.AsyncClient, store: redis.Redis
+) -> None:
+    await browser.sign_in()
+    ended = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    [form] = shown(await browser.open(SESSIONS))
+    kept = tokens_of(await WEB_SHOP.log_in(http, ALICE))
+    page = await browser.send(form.action, form.fields)
+
+    assert (len(shown(page)), page.url.path) == (1, SESSIONS)
+    assert not is_live(store, ended["access_token"])
+    assert_error(await PHONE_APP.refresh(http, ended["refresh_token"]), 400, "invalid_grant")
+    assert is_live(store, kept["access_token"])
+    assert (await WEB_SHOP.refresh(http, kept["refresh_token"])).status_code == 200
+
+
+async def test_ending_a_session_twice_is_no_mistake(browser: Browser, http: httpx2.AsyncClient) -> None:
+    await browser.sign_in()
+    await PHONE_APP.log_in(http, ALICE)
+    [form] = shown(await browser.open(SESSIONS))
+
+    for _ in range(2):
+        assert shown(await browser.send(form.action, form.fields)) == []
+
+
+async def test_nobody_ends_the_session_of_somebody_else(browser: Browser, http: httpx2.AsyncClient) -> None:
+    """Its name alone is worth nothing, even with a form of one's own."""
+    bobs = Browser(http)
+    await bobs.sign_in(BOB)
+    tokens = tokens_of(await PHONE_APP.log_in(http, BOB))
+    [theirs] = shown(await bobs.open(SESSIONS))
+    await browser.sign_in()
+    await PHONE_APP.log_in(http, ALICE)
+    [ours] = shown(await browser.open(SESSIONS))
+
+    for name in (theirs.fields["session"], "", "x", "a}:b", "\n", "*"):
+        assert len(shown(await browser.send(END, ours.fields | {"session": name}))) == 1
+    assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
+
+
+@pytest.mark.clause("decided-revoke-all-covers-logins", "decided-revoke-all-covers")
+async def test_signing_out_everywhere_ends_every_session_and_every_browser(
+    browser: Browser, http: httpx2.AsyncClient, store: redis.Redis
+) -> None:
+    other, bobs = Browser(http), Browser(http)
+    await other.sign_in(stay="yes")
+    await bobs.sign_in(BOB)
+    sessions = [(app, tokens_of(await app.log_in(http, ALICE))) for app in (PHONE_APP, WEB_SHOP)]
+    bobs_tokens = tokens_of(await PHONE_APP.log_in(http, BOB))
+    page = await browser.submit(await browser.sign_in(), END_ALL, {})
+
+    assert is_login_page(page)
+    assert "ts_session" not in browser.cookie_values
+    assert is_login_page(await other.open(ask()))
+    for app, tokens in sessions:
+        assert not is_live(store, tokens["access_token"])
+        assert_error(await app.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
+    assert is_consent_page(await bobs.open(ask()))
+    assert (await PHONE_APP.refresh(http, bobs_tokens["refresh_token"])).status_code == 200
+
+
+async def test_signing_out_ends_the_login_in_this_browser_and_nothing_else(
+    browser: Browser, http: httpx2.AsyncClient
+) -> None:
+    other = Browser(http)
+    await other.sign_in()
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    page = await browser.sign_in()
+    session = browser.cookie_values["ts_session"]
+    page = await browser.submit(page, SIGN_OUT, {})
+    browser.plant("ts_session", session)
+
+    assert is_login_page(page)
+    assert is_login_page(await browser.open(ask()))
+    assert is_consent_page(await other.open(ask()))
+    assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
+
+
+@pytest.mark.clause("6749-10.12-csrf")
+@pytest.mark.parametrize("action", [END, END_ALL, SIGN_OUT])
+async def test_a_form_without_the_proof_of_this_browser_does_nothing(
+    browser: Browser, http: httpx2.AsyncClient, action: str
+) -> None:
+    bobs = Browser(http)
+    foreign = Page(await bobs.sign_in(BOB)).find_form(SIGN_OUT).fields["csrf"]
+    await browser.sign_in()
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    [form] = shown(await browser.open(SESSIONS))
+    consent = Page(await browser.open(ask())).forms[0].fields["csrf"]
+
+    for csrf in ("", "x", form.fields["csrf"][:-1], form.fields["csrf"] + "A", foreign, consent, "é"):
+        assert_refused(await browser.send(action, form.fields | {"csrf": csrf}), 403, "forged")
+    assert len(shown(await browser.open(SESSIONS))) == 1
+    assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
+
+
+@pytest.mark.parametrize("action", [END, END_ALL, SIGN_OUT])
+async def test_a_form_of_a_login_that_is_over_leads_to_a_new_login(
+    browser: Browser, http: httpx2.AsyncClient, clock: Clock, action: str
+) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    page = await browser.sign_in()
+    form = Page(page).find_form(action)
+    clock.advance(3600)
+
+    assert is_login_page(await browser.send(action, form.fields))
+    assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
+
+
+async def test_a_user_who_was_disabled_sees_nothing_any_more(browser: Browser, parts: Parts) -> None:
+    await browser.sign_in()
+    await change_user(parts, ALICE, disabled=True)
+
+    assert is_login_page(await browser.open(SESSIONS))
+
+
+@pytest.mark.parametrize("action", [END, END_ALL, SIGN_OUT])
+async def test_nothing_is_ended_by_opening_an_address(browser: Browser, action: str) -> None:
+    await browser.sign_in()
+
+    assert (await browser.open(action)).status_code == 405
