@@ -1,0 +1,175 @@
+"""What goes with every page over HTTP: headers that keep it out of frames, caches, scripts and other sites' reach."""
+
+from __future__ import annotations
+
+import re
+
+import httpx2
+import pytest
+
+from service.app import Parts
+from tests.browser import (
+    CONSENT,
+    LOGIN,
+    SESSIONS,
+    Browser,
+    Page,
+    answer_of,
+    ask,
+    is_consent_page,
+    is_login_page,
+    register,
+)
+from tests.cast import SHOP_CALLBACK, WEB_SHOP
+
+PAGES = {
+    "start": "/",
+    "login": ask(),
+    "a mistake of the client": ask(client_id="nobody"),
+    "login for one's own sessions": SESSIONS,
+    "too old": f"{LOGIN}?request=x",
+    "signed out": f"{CONSENT}?request=x",
+}
+KNOWN_ORIGIN = "https://shop.example"
+
+
+@pytest.fixture
+def browser(http: httpx2.AsyncClient) -> Browser:
+    return Browser(http)
+
+
+def assert_protected(response: httpx2.Response) -> None:
+    headers = response.headers
+    assert headers["x-frame-options"] == "DENY"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["cache-control"] == "no-store, no-cache"
+    assert not [name for name in headers if name.startswith("access-control-")]
+
+
+def policy_of(response: httpx2.Response) -> dict[str, list[str]]:
+    directives = [directive.split() for directive in response.headers["content-security-policy"].split(";")]
+    return {name: sources for name, *sources in directives}
+
+
+def assert_page_protected(response: httpx2.Response) -> None:
+    assert_protected(response)
+    policy = policy_of(response)
+    assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == ["'none'"]
+    assert policy["style-src"] == policy["img-src"] == ["'self'"]
+    assert not {"script-src", "frame-src", "connect-src", "object-src"} & policy.keys()
+    assert "'self'" in policy["form-action"]
+    assert response.headers["content-type"] == "text/html; charset=utf-8"
+
+
+@pytest.mark.clause("6749-10.13-no-framing", "6819-5.2.2.6-no-framing")
+@pytest.mark.parametrize("address", PAGES.values(), ids=PAGES.keys())
+async def test_every_page_forbids_frames_scripts_caches_and_sniffing(browser: Browser, address: str) -> None:
+    assert_page_protected(await browser.open(address))
+
+
+@pytest.mark.clause("6749-10.13-no-framing", "6819-5.2.2.6-no-framing")
+async def test_the_pages_behind_the_login_do_too(browser: Browser) -> None:
+    consent = await browser.reach_consent(ask())
+    assert_page_protected(consent)
+    assert_page_protected(await browser.open(SESSIONS))
+    assert_page_protected(await browser.send(CONSENT, {}))
+    assert_page_protected(await browser.log_in(await Browser(browser.http).open(ask())))
+    allowed = await browser.allow(consent)
+
+    assert_protected(allowed)
+    assert allowed.content == b""
+
+
+async def test_no_page_has_a_script_or_asks_another_site_for_anything(browser: Browser) -> None:
+    for address in PAGES.values():
+        text = (await browser.open(address)).text
+        assert "<script" not in text
+        assert not re.search(r"<[^>]*\son[a-z]+=", text)
+        assert 'src="http' not in text
+    consent = (await browser.reach_consent(ask())).text
+
+    assert "<script" not in consent
+    assert "style=" not in consent
+
+
+async def test_a_form_may_lead_to_the_client_and_nowhere_but_the_web(browser: Browser, parts: Parts) -> None:
+    """Browsers hold the redirects that follow a form against its page's policy."""
+    app = await register(parts, "native", "com.example.app:/callback")
+    page = await browser.open(ask(WEB_SHOP, SHOP_CALLBACK))
+    native = await browser.open(
+        "/authorization/?response_type=code&client_id=native&redirect_uri=com.example.app:/callback"
+    )
+    own = await browser.open(SESSIONS)
+
+    assert policy_of(page)["form-action"] == ["'self'", "http:", "https:"]
+    assert policy_of(native)["form-action"] == ["'self'", "com.example.app:", "http:", "https:"]
+    assert policy_of(own)["form-action"] == ["'self'"]
+
+
+@pytest.mark.clause("decided-pages-never-cors")
+@pytest.mark.parametrize("address", [*PAGES.values(), "/authorization/assets/page.css"])
+@pytest.mark.parametrize("origin", [KNOWN_ORIGIN, "http://127.0.0.1:9000", "null"])
+async def test_no_page_may_be_read_by_another_origin_registered_or_not(
+    browser: Browser, address: str, origin: str
+) -> None:
+    response = await browser.open(address, Origin=origin)
+
+    assert not [name for name in response.headers if name.startswith("access-control-")]
+
+
+@pytest.mark.clause("decided-pages-never-cors")
+@pytest.mark.parametrize("address", ["/authorization/", LOGIN, CONSENT, SESSIONS, "/sessions/end-all", "/"])
+async def test_no_page_answers_a_preflight(browser: Browser, address: str) -> None:
+    headers = {"Origin": KNOWN_ORIGIN, "Access-Control-Request-Method": "POST"}
+    response = await browser.open(address, method="OPTIONS", **headers)
+
+    assert response.status_code == 405
+    assert not [name for name in response.headers if name.startswith("access-control-")]
+
+
+@pytest.mark.clause("decided-pages-never-cors")
+async def test_the_pages_behind_the_login_answer_no_cors_either(browser: Browser) -> None:
+    page = await browser.reach_consent(ask())
+    form = Page(page).find_form(CONSENT)
+    opened = await browser.open(SESSIONS, Origin=KNOWN_ORIGIN)
+    allowed = await browser.send(CONSENT, form.fields | {"decision": "allow"}, Origin=KNOWN_ORIGIN)
+
+    for response in (opened, allowed):
+        assert not [name for name in response.headers if name.startswith("access-control-")]
+
+
+@pytest.mark.parametrize("address", PAGES.values(), ids=PAGES.keys())
+async def test_head_is_answered_as_get_is(browser: Browser, address: str) -> None:
+    got, headed = await browser.open(address), await browser.open(address, method="HEAD")
+
+    assert headed.status_code == got.status_code
+    assert headed.headers["content-security-policy"] == got.headers["content-security-policy"]
+
+
+async def test_head_allows_nothing(browser: Browser) -> None:
+    page = await browser.reach_consent(ask())
+    fields = Page(page).find_form(CONSENT).fields
+    query = "&".join(f"{name}={value}" for name, value in fields.items())
+    for address in (ask(), f"{CONSENT}?{query}&decision=allow"):
+        response = await browser.open(address, method="HEAD")
+        assert (response.status_code, "location" in response.headers) == (200, False)
+
+    assert "code" in answer_of(await browser.allow(page))
+
+
+async def test_a_page_that_needs_no_cookie_sets_none(browser: Browser) -> None:
+    for address in ("/", PAGES["a mistake of the client"], PAGES["too old"], PAGES["signed out"]):
+        assert "set-cookie" not in (await browser.open(address)).headers
+
+
+async def test_the_secret_of_a_browser_stays_the_same_over_its_pages(browser: Browser) -> None:
+    """Or two tabs would take each other's forms away."""
+    first = await browser.open(ask())
+    secret = browser.cookie_values["ts_browser"]
+    second = await browser.open(SESSIONS)
+
+    assert browser.cookie_values["ts_browser"] == secret
+    assert is_login_page(first)
+    assert is_login_page(second)
+    assert is_consent_page(await browser.log_in(first))
