@@ -1,0 +1,174 @@
+"""The whole life of codes with many people at once: each gets their own, and a log-out ends what comes of any."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import urlsafe_b64encode
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from hashlib import sha256
+
+import httpx2
+import pytest
+
+from tests.browser import SESSIONS, Browser, Page, answer_of, ask, is_login_page
+from tests.cast import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    SHOP_CALLBACK,
+    WEB_SHOP,
+    App,
+    Person,
+    assert_error,
+    revoke_all,
+    tokens_of,
+)
+from tests.races.arena import Arena, all_at_once, is_live, patiently
+
+CROWD = 24
+CODES = 10
+EXCHANGES = 4
+PLACES = (0, 3, CODES, CODES * EXCHANGES // 2, CODES * EXCHANGES)
+"""Where among the other requests the log-out stands: each is another interleaving."""
+
+CALLBACKS = {PHONE_APP: PHONE_CALLBACK, WEB_SHOP: SHOP_CALLBACK}
+
+
+async def log_out_amid(
+    place: int, requests: Sequence[Awaitable[httpx2.Response]], log_out: Awaitable[httpx2.Response]
+) -> tuple[httpx2.Response, list[httpx2.Response]]:
+    """The answer to the log-out, which was sent at this place among the requests, and the answers to these."""
+    tasks = [asyncio.ensure_future(request) for request in requests[:place]]
+    logging_out = asyncio.ensure_future(log_out)
+    tasks += [asyncio.ensure_future(request) for request in requests[place:]]
+    return await logging_out, list(await asyncio.gather(*tasks))
+
+
+async def live_through(http: httpx2.AsyncClient, number: int, app: App, person: Person) -> dict[str, str]:
+    """One browser's way from the request to tokens, with a state and a verifier that no other has."""
+    browser, callback, verifier = Browser(http), CALLBACKS[app], f"{number:043}"
+    challenge = urlsafe_b64encode(sha256(verifier.encode()).digest()).decode().rstrip("=")
+    address = ask(app, callback, state=f"state {number}", code_challenge=challenge, code_challenge_method="S256")
+    form = await browser.open(address)
+    page = await patiently(partial(browser.log_in, form, person))
+    answer = answer_of(await browser.allow(page), callback)
+    assert answer["state"] == f"state {number}"
+    tokens = tokens_of(await app.exchange(http, answer["code"], callback, code_verifier=verifier))
+    return dict(tokens) | {"code": answer["code"]}
+
+
+@pytest.mark.clause(
+    "6749-4.1.2-code-bound", "6749-4.1.2-state-returned", "7636-4.6-equal", "decided-parallel-logins-wait"
+)
+@pytest.mark.parametrize("people", [(ALICE,), (ALICE, BOB)], ids=["one user", "two users"])
+async def test_many_browsers_that_log_in_and_consent_at_once_each_get_a_session_of_their_own(
+    arena: Arena, http: httpx2.AsyncClient, people: tuple[Person, ...]
+) -> None:
+    apps = [(PHONE_APP, WEB_SHOP)[number % 2] for number in range(CROWD)]
+
+    lives = await asyncio.gather(
+        *(live_through(http, number, app, people[number // 2 % len(people)]) for number, app in enumerate(apps))
+    )
+
+    for name in ("code", "access_token", "refresh_token"):
+        assert len({life[name] for life in lives}) == CROWD
+    for app, life in zip(apps, lives, strict=True):
+        assert arena.knows_access_token(life["access_token"])
+        assert await is_live(arena, http, app, dict(tokens_of(await app.refresh(http, life["refresh_token"]))))
+    assert not list(arena.store.scan_iter("code:*"))
+
+
+@pytest.mark.clause(
+    "decided-i1-one-winner",
+    "decided-i7-revocation-is-final",
+    "decided-revoke-all-covers-logins",
+    "spec-4.4-all-tokens",
+)
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("by_page", [False, True], ids=["revokeAll", "page"])
+async def test_nothing_comes_of_codes_that_are_exchanged_amid_a_log_out_everywhere(
+    arena: Arena, http: httpx2.AsyncClient, place: int, by_page: bool
+) -> None:
+    """Each code is presented several times: whether that or the log-out ends what it gave, it must be dead."""
+    of_bob = tokens_of(await PHONE_APP.exchange(http, await Browser(http).get_code(person=BOB), PHONE_CALLBACK))
+    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+    browser = Browser(http)
+    codes = [await browser.get_code() for _ in range(CODES)]
+    listed = await browser.open(SESSIONS)
+
+    exchanges = [PHONE_APP.exchange(http, code, PHONE_CALLBACK) for _ in range(EXCHANGES) for code in codes]
+    log_out = browser.submit(listed, "/sessions/end-all", {}) if by_page else revoke_all(http, access_token)
+    ended, answers = await log_out_amid(place, exchanges, log_out)
+
+    assert ended.status_code == 200
+    for answer in answers:
+        if answer.status_code != 200:
+            assert_error(answer, 400, "invalid_grant")
+    for number in range(CODES):
+        won = [answer for answer in answers[number::CODES] if answer.status_code == 200]
+        assert len(won) <= 1
+        for answer in won:
+            assert not await is_live(arena, http, PHONE_APP, dict(tokens_of(answer)))
+    assert is_login_page(await browser.open(ask()))
+    assert await is_live(arena, http, PHONE_APP, dict(of_bob))
+    later = await browser.get_code()
+    assert await is_live(arena, http, PHONE_APP, dict(tokens_of(await PHONE_APP.exchange(http, later, PHONE_CALLBACK))))
+
+
+@pytest.mark.clause("decided-i7-revocation-is-final", "decided-grace-does-not-revive")
+@pytest.mark.parametrize("place", PLACES)
+async def test_a_session_that_is_ended_on_the_page_amid_refreshes_of_all_is_dead_and_alone_so(
+    arena: Arena, http: httpx2.AsyncClient, place: int
+) -> None:
+    browser = Browser(http)
+    sessions = [
+        dict(tokens_of(await PHONE_APP.exchange(http, await browser.get_code(), PHONE_CALLBACK))) for _ in range(CODES)
+    ]
+    listed = await browser.open(SESSIONS)
+    ids = [form.fields["session"] for form in Page(listed).forms if "session" in form.fields]
+    assert len(ids) == CODES
+
+    turns = sessions * EXCHANGES
+    refreshes = [PHONE_APP.refresh(http, session["refresh_token"]) for session in turns]
+    ended, answers = await log_out_amid(
+        place, refreshes, browser.submit(listed, "/sessions/end", {"session": ids[CODES // 2]})
+    )
+
+    assert len([form for form in Page(ended).forms if "session" in form.fields]) == CODES - 1
+    given = [
+        [dict(tokens_of(answer)) for answer in answers[number::CODES] if answer.status_code == 200]
+        for number in range(CODES)
+    ]
+    (dead,) = [number for number in range(CODES) if arena.find_family(sessions[number]["refresh_token"]) is None]
+    for number, session in enumerate(sessions):
+        for body in (session, *given[number]):
+            assert arena.knows_access_token(body["access_token"]) == (number != dead)
+        answer = await PHONE_APP.refresh(http, session["refresh_token"])
+        if number == dead:
+            assert_error(answer, 400, "invalid_grant")
+        else:
+            assert {body["refresh_token"] for body in given[number]} == {tokens_of(answer)["refresh_token"]}
+
+
+@pytest.mark.clause("decided-i1-one-winner", "decided-revoke-access-token-alone", "7009-2.1-immediate")
+async def test_codes_that_many_browsers_get_while_clients_revoke_leave_no_more_sessions_than_tokens_that_work(
+    arena: Arena, http: httpx2.AsyncClient
+) -> None:
+    """Every other client throws its session away at once; nobody else notices."""
+
+    async def live(number: int) -> dict[str, str]:
+        life = await live_through(http, number, PHONE_APP, ALICE)
+        if number % 2:
+            assert (await PHONE_APP.revoke(http, life["refresh_token"])).status_code == 200
+        return life
+
+    lives = await asyncio.gather(*(live(number) for number in range(CROWD)))
+
+    for number, life in enumerate(lives):
+        assert await is_live(arena, http, PHONE_APP, life) == (number % 2 == 0)
+    assert len(list(arena.store.scan_iter("family:*"))) == CROWD // 2
+    second_uses = await all_at_once([PHONE_APP.exchange(http, life["code"], PHONE_CALLBACK) for life in lives])
+    for answer in second_uses:
+        assert_error(answer, 400, "invalid_grant")
