@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Response, WebError, async_playwright
 
+from tests.servers import PATIENCE_SECONDS
+
 # The same names as in scripts/install.
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = (
@@ -25,7 +27,6 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
-PATIENCE_MS = 10_000
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ async def new_context(browser: Browser, device: Device, base_url: str) -> Browse
         java_script_enabled=device.has_javascript,
         color_scheme=device.color_scheme,
     )
-    context.set_default_timeout(PATIENCE_MS)
+    context.set_default_timeout(PATIENCE_SECONDS * 1000)
     return context
 
 
