@@ -6,9 +6,11 @@ import asyncio
 import signal
 import time
 from collections import Counter
+from collections.abc import Sequence
 
 import httpx2
 import pytest
+from msgspec.structs import replace
 
 from service.app import Parts
 from service.credentials import Keyring, make_access_token, make_first_refresh_token, parse_access_token
@@ -16,6 +18,17 @@ from service.protocol.scope import parse_scope
 from service.protocol.user import User, identify_user
 from service.store.keys import access_key, family_key
 from service.store.sweeps import Session
+from tests.browser import (
+    SESSIONS,
+    SWITCH,
+    Browser,
+    Page,
+    answer_of,
+    ask,
+    assert_refused,
+    assert_sent_back,
+    is_login_page,
+)
 from tests.cast import (
     ALICE,
     BOB,
@@ -32,14 +45,15 @@ from tests.cluster.nodes import Cluster
 from tests.conftest import SECRET_KEY, make_code
 
 KEYRING = Keyring((SECRET_KEY.encode(),))
-PEOPLE = tuple(Person(f"user-{number}@example.com", "") for number in range(30))
+PEOPLE = tuple(Person(f"user-{number}@example.com", ALICE.password) for number in range(30))
 
 Tokens = dict[str, str]
 
 
 async def start_session(parts: Parts, person: Person, client_id: str = "phone-app") -> Tokens:
     """A session as a login would make it."""
-    user = User(realm=person.realm, username=person.username)
+    identity = identify_user(person.realm, person.username)
+    user = await parts.registry.find_user(identity) or User(realm=person.realm, username=person.username)
     refresh_token = make_first_refresh_token(user.identity.shard)
     access_token = make_access_token(user.identity.shard)
     lives_ms = await parts.families.start(
@@ -52,6 +66,13 @@ async def start_session(parts: Parts, person: Person, client_id: str = "phone-ap
     )
     assert lives_ms is not None
     return {"access_token": access_token.text, "refresh_token": KEYRING.sign_refresh_token(refresh_token)}
+
+
+async def register(parts: Parts, people: Sequence[Person]) -> None:
+    """All with Alice's password, whose hash costs something."""
+    alice = await parts.registry.find_user(identify_user(ALICE.realm, ALICE.username))
+    assert alice is not None
+    await parts.registry.put_users([replace(alice, username=person.username) for person in people])
 
 
 def is_known(cluster: Cluster, tokens: Tokens) -> tuple[bool, bool]:
@@ -87,6 +108,7 @@ async def test_every_transition_of_every_user_stays_in_one_slot(
     cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_parts: Parts
 ) -> None:
     """A key in another slot would be refused by Redis, and the answer would be 500."""
+    await register(cluster_parts, PEOPLE)
 
     async def live(person: Person) -> None:
         http = cluster_http
@@ -113,6 +135,53 @@ async def test_every_transition_of_every_user_stays_in_one_slot(
         assert is_known(cluster, await start_session(cluster_parts, person)) == (True, True)
 
     await asyncio.gather(*(live(person) for person in PEOPLE))
+
+
+@pytest.mark.clause("decided-i4-three-masters", "decided-i4-one-slot", "decided-redis-cluster")
+@pytest.mark.clause("decided-revoke-all-covers-logins")
+async def test_the_pages_work_for_users_on_every_node(
+    cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_parts: Parts
+) -> None:
+    """A pending login lies on any node, and what comes after the login on that of its user."""
+    people = PEOPLE[:15]
+    assert {cluster.node_of(node_key(person)) for person in people} == {0, 1, 2}
+    await register(cluster_parts, people)
+    for person in people:
+        await live_with_a_browser(cluster_http, person)
+
+    kinds = {"browser", "consent", "pending"}
+    keys = {kind: [str(key) for key in cluster.client.scan_iter(f"{kind}:*")] for kind in kinds}
+    for kind, found in keys.items():
+        assert {cluster.node_of(key) for key in found} == {0, 1, 2}, kind
+
+
+async def live_with_a_browser(http: httpx2.AsyncClient, person: Person) -> None:
+    browser, other = Browser(http), Browser(http)
+    form = await browser.open(ask())
+    assert is_login_page(await browser.log_in(form, Person(person.username, "wrong")))
+    page = await browser.log_in(form, person)
+    assert_sent_back(await browser.deny(page), "access_denied")
+    assert_refused(await browser.allow(page), 400, "answered")
+
+    page = await browser.reach_consent(ask())
+    code = answer_of(await browser.allow(page))["code"]
+    assert answer_of(await browser.allow(page))["code"] == code
+    tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
+    assert_refused(await browser.allow(page), 400, "answered")
+
+    listed = Page(await other.sign_in(person))
+    (entry,) = [form for form in listed.forms if form.action == "/sessions/end"]
+    await other.send(entry.action, entry.fields)
+    assert_error(await PHONE_APP.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
+    assert is_login_page(await other.submit(await other.open(SESSIONS), "/sessions/sign-out", {}))
+
+    switched = await browser.submit(await browser.reach_consent(ask()), SWITCH, {})
+    page = await browser.log_in(switched, person)
+    unused = await browser.get_code()
+    assert is_login_page(await other.submit(await other.sign_in(person), "/sessions/end-all", {}))
+    assert_refused(await browser.allow(page), 403, "signed_out")
+    assert_error(await PHONE_APP.exchange(http, unused, PHONE_CALLBACK), 400, "invalid_grant")
+    assert tokens_of(await PHONE_APP.exchange(http, await browser.get_code(person=person), PHONE_CALLBACK))
 
 
 @pytest.mark.clause("decided-i4-three-masters", "decided-login-limit", "decided-limit-stops-checking")
