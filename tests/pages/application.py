@@ -12,6 +12,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from playwright.async_api import Page
 
+from tests.servers import PATIENCE_SECONDS
+
 WELCOME = """<!doctype html>
 <html lang="en"><head><title>Example Shop</title><link rel="icon" href="data:,"></head>
 <body><main><h1>Back at the Example Shop</h1></main></body></html>
@@ -41,7 +43,7 @@ class Visit:
 
 
 class Application:
-    """Answers every request with a page of welcome, and remembers it."""
+    """Answers every request with a page of welcome, unless told otherwise, and remembers it."""
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
@@ -50,18 +52,33 @@ class Application:
         self.callback = f"{self.url}/callback"
         self.visits: list[Visit] = []
         self._pages: dict[str, str] = {}
+        self._redirects: dict[str, str] = {}
+        self._gates: dict[str, threading.Event] = {}
 
     def serve(self, path: str, html: str) -> None:
         """Has a page of the test's own there, until the test is over."""
         self._pages[path] = html
 
-    def forget(self) -> None:
-        self.visits.clear()
-        self._pages.clear()
+    def redirect(self, path: str, to: str) -> None:
+        """Sends people on from there."""
+        self._redirects[path] = to
 
-    def answer(self, visit: Visit) -> str:
+    def hold(self, path: str) -> threading.Event:
+        """Keeps people waiting there until the event is set."""
+        return self._gates.setdefault(path, threading.Event())
+
+    def forget(self) -> None:
+        for gate in self._gates.values():
+            gate.set()
+        for told in (self.visits, self._pages, self._redirects, self._gates):
+            told.clear()
+
+    def answer(self, visit: Visit) -> tuple[str, str | None]:
+        """A page, and perhaps where to go instead."""
         self.visits.append(visit)
-        return self._pages.get(visit.path, WELCOME)
+        gate = self._gates.get(visit.path)
+        assert gate is None or gate.wait(PATIENCE_SECONDS), visit
+        return self._pages.get(visit.path, WELCOME), self._redirects.get(visit.path)
 
     async def arrival_of(self, page: Page) -> Visit:
         """Waits until the page has come to the callback, and tells with what."""
@@ -100,8 +117,11 @@ class _Handler(BaseHTTPRequestHandler):
         assert isinstance(self.server, _Server)
         headers = {name.lower(): value for name, value in self.headers.items()}
         body = self.rfile.read(int(headers.get("content-length", "0"))).decode()
-        html = self.server.application.answer(Visit(self.command, self.path, headers, body)).encode()
-        self.send_response(200)
+        page, elsewhere = self.server.application.answer(Visit(self.command, self.path, headers, body))
+        html = page.encode()
+        self.send_response(302 if elsewhere else 200)
+        if elsewhere:
+            self.send_header("Location", elsewhere)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Content-Length", str(len(html)))
         self.end_headers()

@@ -15,6 +15,8 @@ import pytest
 import redis
 from playwright.async_api import Browser, Page
 
+from service.app import Parts
+from service.settings import load_settings
 from tests.conftest import environment_of
 from tests.pages.application import Application, running_application
 from tests.pages.browser import DESKTOP, Complaints, Device, new_context, running_browser
@@ -85,6 +87,14 @@ def start_service(pages_environment: dict[str, str], store: redis.Redis, tmp_pat
             return stack.enter_context(running_service(tmp_path, pages_environment | variables))
 
         yield start
+
+
+@pytest.fixture
+async def parts(service: ServiceProcess, pages_environment: dict[str, str]) -> AsyncIterator[Parts]:
+    """The parts of a service on the same Redis, to register who is not in the seed."""
+    parts = Parts(load_settings(pages_environment))
+    yield parts
+    await parts.close()
 
 
 @pytest.fixture

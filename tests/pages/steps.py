@@ -1,0 +1,113 @@
+"""What a person does on the pages, and what they read there."""
+
+from __future__ import annotations
+
+import msgspec
+from playwright.async_api import Locator, Page, expect
+
+from service.app import Parts
+from service.credentials import make_browser_session
+from tests.browser import page_text
+from tests.cast import ALICE, Person
+from tests.consenting import SESSION_MS
+from tests.pages.browser import PATIENCE_MS
+
+expect.set_options(timeout=PATIENCE_MS)
+
+
+def button(page: Page, text: str) -> Locator:
+    """By the key of its text."""
+    return page.get_by_role("button", name=page_text(text), exact=True)
+
+
+def username_field(page: Page) -> Locator:
+    return page.get_by_label(page_text("login.username"))
+
+
+def password_field(page: Page) -> Locator:
+    return page.get_by_label(page_text("login.password"))
+
+
+def stay_box(page: Page) -> Locator:
+    return page.get_by_label(page_text("login.stay"))
+
+
+async def fill_login(page: Page, person: Person = ALICE, *, stay: bool = False) -> None:
+    await username_field(page).fill(person.username)
+    await password_field(page).fill(person.password)
+    await stay_box(page).set_checked(stay)
+
+
+async def log_in(page: Page, person: Person = ALICE, *, stay: bool = False) -> None:
+    await fill_login(page, person, stay=stay)
+    await button(page, "login.submit").click()
+
+
+async def sign_in(page: Page, person: Person = ALICE, *, stay: bool = False) -> None:
+    """For its own sake; ends on the page of the sessions."""
+    await page.goto("/sessions/")
+    await log_in(page, person, stay=stay)
+    await expect_heading(page, "sessions.heading")
+
+
+async def be_signed_in(page: Page, parts: Parts, person: Person = ALICE) -> None:
+    """As after a login that is no subject of the test, and that it need not wait for."""
+    user = await parts.logins.find_user(person.realm, person.username)
+    assert user is not None
+    session = make_browser_session(user.identity.shard)
+    assert await parts.browser_sessions.start(session, user, lifetime_ms=SESSION_MS)
+    await page.context.add_cookies(
+        [{"name": "ts_session", "value": session.text, "domain": "127.0.0.1", "path": "/", "httpOnly": True}]
+    )
+
+
+async def reach_consent(page: Page, address: str, person: Person = ALICE) -> None:
+    """Opens an authorization request in a browser where nobody is signed in."""
+    await page.goto(address)
+    await log_in(page, person)
+    await expect_consent(page)
+
+
+async def allow(page: Page) -> None:
+    await button(page, "consent.allow").click()
+
+
+async def deny(page: Page) -> None:
+    await button(page, "consent.deny").click()
+
+
+async def find_middle(of: Locator) -> tuple[float, float]:
+    """Where to click while a page is about to go: what Playwright calls a click waits for a page that stays."""
+    await of.scroll_into_view_if_needed()
+    box = await of.bounding_box()
+    assert box is not None
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+async def expect_heading(page: Page, text: str) -> None:
+    await expect(page.get_by_role("heading", level=1)).to_have_text(page_text(text))
+
+
+async def expect_login(page: Page) -> None:
+    await expect_heading(page, "login.heading")
+    await expect(password_field(page)).to_have_value("")
+
+
+async def expect_consent(page: Page, client_name: str = "Example Shop") -> None:
+    heading = page_text("consent.heading").format(client_name=client_name)
+    await expect(page.get_by_role("heading", level=1)).to_have_text(heading)
+
+
+async def expect_refusal(page: Page, kind: str) -> None:
+    """A page that says why it goes no further, with nothing to press."""
+    await expect_heading(page, f"refused.{kind}_heading")
+    await expect(page.get_by_text(page_text(f"refused.{kind}_message"))).to_be_visible()
+    await expect(page.get_by_role("button")).to_have_count(0)
+
+
+async def register_person(parts: Parts, username: str, **changes: object) -> Person:
+    """Somebody with Alice's password, and her roles unless the changes say otherwise."""
+    alice = await parts.logins.find_user(ALICE.realm, ALICE.username)
+    assert alice is not None
+    await parts.registry.put_users([msgspec.structs.replace(alice, username=username, **changes)])
+    return Person(username, ALICE.password)

@@ -1,0 +1,410 @@
+"""From the application to the service and back: allow, deny, and everything that people click twice."""
+
+from __future__ import annotations
+
+import re
+
+import httpx2
+import pytest
+import redis
+from playwright.async_api import Page, expect
+
+from service.app import Parts
+from tests.browser import SESSIONS, ask, change_user, page_text, register
+from tests.cast import ALICE, BOB, PHONE_APP, assert_error, is_live, revoke_all, tokens_of
+from tests.pages.application import Application
+from tests.pages.browser import DESKTOP, NO_JAVASCRIPT, PHONE, Device
+from tests.pages.conftest import OpenPage
+from tests.pages.stage import SHOP
+from tests.pages.steps import (
+    allow,
+    be_signed_in,
+    button,
+    deny,
+    expect_consent,
+    expect_heading,
+    expect_login,
+    expect_refusal,
+    fill_login,
+    find_middle,
+    log_in,
+    reach_consent,
+    register_person,
+)
+from tests.servers import ServiceProcess
+
+STATE = "a state & more = ä"
+
+
+@pytest.fixture
+def request_address(application: Application) -> str:
+    return ask(SHOP, application.callback, scope="realm:main role:enduser role:organisation", state=STATE)
+
+
+@pytest.fixture
+async def asked(page: Page, parts: Parts, request_address: str) -> Page:
+    """Alice, signed in some time ago, at the consent page."""
+    await be_signed_in(page, parts)
+    await page.goto(request_address)
+    await expect_consent(page)
+    return page
+
+
+def codes_at(application: Application) -> set[str]:
+    """Those that the application was ever sent."""
+    return {visit.query["code"] for visit in application.visits if "code" in visit.query}
+
+
+def arrival_at(application: Application) -> re.Pattern[str]:
+    return re.compile(re.escape(application.callback))
+
+
+def count_codes(store: redis.Redis) -> int:
+    return sum(1 for _ in store.scan_iter("code:*"))
+
+
+@pytest.mark.clause("spec-4.1-consent", "spec-4.1-state", "6749-4.1.2-state-returned", "spec-4.1-login-and-consent")
+@pytest.mark.parametrize("device", [DESKTOP, PHONE, NO_JAVASCRIPT])
+async def test_who_logs_in_and_allows_gives_the_application_tokens(
+    open_page: OpenPage, application: Application, http: httpx2.AsyncClient, request_address: str, device: Device
+) -> None:
+    page = await open_page(device)
+    await reach_consent(page, request_address)
+    for role in ("enduser", "organisation"):
+        await expect(page.get_by_text(page_text(f"role.{role}"), exact=True)).to_be_visible()
+    await allow(page)
+
+    visit = await application.arrival_of(page)
+    assert visit.method == "GET"
+    assert visit.query.keys() == {"code", "state", "iss"}
+    assert visit.query["state"] == STATE
+    assert "referer" not in visit.headers
+    tokens = tokens_of(await SHOP.exchange(http, visit.query["code"], application.callback))
+    assert tokens["scope"] == "realm:main role:enduser role:organisation"
+
+
+@pytest.mark.clause("spec-4.1-denial", "spec-7.3-redirect-errors")
+async def test_who_denies_sends_the_application_away_without_a_code(
+    asked: Page, application: Application, store: redis.Redis
+) -> None:
+    await deny(asked)
+
+    visit = await application.arrival_of(asked)
+    assert visit.query.keys() == {"error", "error_description", "state", "iss"}
+    assert (visit.query["error"], visit.query["state"]) == ("access_denied", STATE)
+    assert count_codes(store) == 0
+
+
+@pytest.mark.clause("decided-consent-every-time", "6819-5.2.4.1-no-automatic-repeat", "6749-10.2-no-automatic-repeat")
+async def test_who_is_signed_in_is_only_asked_and_asked_every_time(
+    page: Page, parts: Parts, application: Application, request_address: str
+) -> None:
+    await be_signed_in(page, parts)
+    for times in (1, 2):
+        await page.goto(request_address)
+        await expect_consent(page)
+        assert len(codes_at(application)) == times - 1
+        await allow(page)
+        await application.arrival_of(page)
+        assert len(codes_at(application)) == times
+
+
+async def test_the_way_back_after_an_answer_leads_to_a_page_that_says_so(
+    page: Page, application: Application, store: redis.Redis, request_address: str
+) -> None:
+    await reach_consent(page, request_address)
+    await allow(page)
+    await application.arrival_of(page)
+
+    await page.go_back()
+    await expect_refusal(page, "answered")
+    await page.reload()
+    await expect_refusal(page, "answered")
+    await page.go_forward()
+    await application.arrival_of(page)
+    assert len(codes_at(application)) == count_codes(store) == 1
+
+
+async def test_the_way_back_of_who_was_signed_in_already_asks_anew(
+    asked: Page, application: Application, store: redis.Redis
+) -> None:
+    await allow(asked)
+    await application.arrival_of(asked)
+
+    await asked.go_back()
+    await expect_consent(asked)
+    assert len(codes_at(application)) == count_codes(store) == 1
+
+
+async def test_the_way_back_after_a_login_asks_for_no_password(
+    page: Page, application: Application, request_address: str
+) -> None:
+    await reach_consent(page, request_address)
+
+    await page.go_back()
+    await expect_consent(page)
+    await allow(page)
+    assert "code" in (await application.arrival_of(page)).query
+
+
+async def test_each_page_can_be_reloaded(page: Page, application: Application, request_address: str) -> None:
+    await page.goto(request_address)
+    await page.reload()
+    await expect_login(page)
+    await log_in(page)
+    await expect_consent(page)
+    await page.reload()
+    await expect_consent(page)
+    await page.goto(request_address)
+    await page.reload()
+    await expect_consent(page)
+    await allow(page)
+    await application.arrival_of(page)
+    await page.goto(SESSIONS)
+    await page.reload()
+    await expect_heading(page, "sessions.heading")
+    assert len(codes_at(application)) == 1
+
+
+@pytest.mark.clause("6749-4.1.2-code-in-redirect")
+async def test_a_double_click_on_allow_makes_one_code(
+    asked: Page, application: Application, http: httpx2.AsyncClient, store: redis.Redis
+) -> None:
+    await button(asked, "consent.allow").dblclick()
+
+    await application.arrival_of(asked)
+    assert count_codes(store) == 1
+    (code,) = codes_at(application)
+    tokens_of(await SHOP.exchange(http, code, application.callback))
+
+
+@pytest.mark.clause("6749-4.1.2-code-in-redirect")
+async def test_a_second_click_while_the_application_is_slow_leads_to_the_same_code(
+    asked: Page, application: Application, http: httpx2.AsyncClient, store: redis.Redis
+) -> None:
+    gate = application.hold("/callback")
+    middle = await find_middle(button(asked, "consent.allow"))
+    addresses = set()
+    for _ in range(2):
+        async with asked.expect_request(arrival_at(application)) as requested:
+            await asked.mouse.click(*middle)
+        addresses.add((await requested.value).url)
+    gate.set()
+
+    await application.arrival_of(asked)
+    assert len(addresses) == 1
+    assert count_codes(store) == 1
+    (code,) = codes_at(application)
+    tokens_of(await SHOP.exchange(http, code, application.callback))
+
+
+async def test_a_second_click_after_the_exchange_makes_no_code_and_ends_nothing(
+    asked: Page, application: Application, http: httpx2.AsyncClient, store: redis.Redis
+) -> None:
+    application.hold("/callback")
+    middle = await find_middle(button(asked, "consent.allow"))
+    async with asked.expect_request(arrival_at(application)) as requested:
+        await asked.mouse.click(*middle)
+    code = httpx2.URL((await requested.value).url).params["code"]
+    tokens = tokens_of(await SHOP.exchange(http, code, application.callback))
+
+    await asked.mouse.click(*middle)
+    await expect_refusal(asked, "answered")
+    assert count_codes(store) == 0
+    assert is_live(store, tokens["access_token"])
+    tokens_of(await SHOP.refresh(http, tokens["refresh_token"]))
+
+
+async def test_a_double_click_on_sign_in_leads_to_one_session_and_one_question(
+    page: Page, application: Application, http: httpx2.AsyncClient, store: redis.Redis, request_address: str
+) -> None:
+    await page.goto(request_address)
+    await fill_login(page)
+    await button(page, "login.submit").dblclick()
+
+    await expect_consent(page)
+    await allow(page)
+    await application.arrival_of(page)
+    assert count_codes(store) == 1
+    (code,) = codes_at(application)
+    tokens_of(await SHOP.exchange(http, code, application.callback))
+
+
+async def test_who_answers_for_somebody_else_can_say_so(
+    asked: Page, application: Application, http: httpx2.AsyncClient
+) -> None:
+    await button(asked, "consent.switch").click()
+    await expect_login(asked)
+    await log_in(asked, BOB)
+    await expect_consent(asked)
+    await expect(asked.get_by_text(BOB.username)).to_be_visible()
+    await expect(asked.get_by_text(page_text("role.organisation"), exact=True)).to_have_count(0)
+    await allow(asked)
+
+    visit = await application.arrival_of(asked)
+    assert visit.query["state"] == STATE
+    tokens = tokens_of(await SHOP.exchange(http, visit.query["code"], application.callback))
+    assert tokens["scope"] == "realm:main role:enduser"
+
+
+async def test_not_you_signs_this_browser_out(asked: Page) -> None:
+    await button(asked, "consent.switch").click()
+    await expect_login(asked)
+
+    await asked.goto(SESSIONS)
+    await expect_login(asked)
+
+
+async def test_who_has_nothing_that_is_asked_for_goes_back_to_the_application(
+    page: Page, application: Application
+) -> None:
+    await page.goto(ask(SHOP, application.callback, scope="realm:main role:partner"))
+    await log_in(page)
+    assert (await application.arrival_of(page)).query["error"] == "access_denied"
+
+
+async def test_a_login_page_that_is_too_old_says_so(page: Page, store: redis.Redis, request_address: str) -> None:
+    await page.goto(request_address)
+    store.delete(*store.scan_iter("pending:*"))
+    await log_in(page)
+
+    await expect_refusal(page, "expired")
+    assert "ts_session" not in {cookie.get("name") for cookie in await page.context.cookies()}
+
+
+@pytest.mark.parametrize("answer", ["consent.allow", "consent.switch"])
+async def test_a_consent_page_that_is_too_old_says_so(
+    asked: Page, application: Application, store: redis.Redis, answer: str
+) -> None:
+    store.delete(*store.scan_iter("consent:*"))
+    await button(asked, answer).click()
+
+    await expect_refusal(asked, "expired")
+    assert not application.visits
+
+
+@pytest.mark.clause("decided-revoke-all-covers-logins")
+@pytest.mark.parametrize("answer", ["consent.allow", "consent.switch"])
+async def test_a_consent_page_left_open_across_revoke_all_gives_nothing(
+    asked: Page,
+    application: Application,
+    http: httpx2.AsyncClient,
+    store: redis.Redis,
+    request_address: str,
+    answer: str,
+) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    assert (await revoke_all(http, tokens["access_token"])).status_code == 200
+    await button(asked, answer).click()
+
+    await expect_refusal(asked, "signed_out")
+    assert count_codes(store) == 0
+    assert not application.visits
+    await asked.goto(request_address)
+    await expect_login(asked)
+
+
+@pytest.mark.clause("decided-revoke-all-covers-logins")
+async def test_a_code_that_was_not_exchanged_yet_dies_with_revoke_all(
+    asked: Page, application: Application, http: httpx2.AsyncClient
+) -> None:
+    await allow(asked)
+    code = (await application.arrival_of(asked)).query["code"]
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    assert (await revoke_all(http, tokens["access_token"])).status_code == 200
+    assert_error(await SHOP.exchange(http, code, application.callback), 400, "invalid_grant")
+
+
+async def test_a_login_page_left_open_across_revoke_all_still_works(
+    page: Page, http: httpx2.AsyncClient, request_address: str
+) -> None:
+    """Whoever logs in after it has proved who they are."""
+    await page.goto(request_address)
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    assert (await revoke_all(http, tokens["access_token"])).status_code == 200
+    await log_in(page)
+    await expect_consent(page)
+
+
+async def test_a_consent_page_of_who_was_disabled_meanwhile_gives_nothing(
+    page: Page, application: Application, parts: Parts, store: redis.Redis, request_address: str
+) -> None:
+    dora = await register_person(parts, "dora@example.com")
+    await be_signed_in(page, parts, dora)
+    await page.goto(request_address)
+    await change_user(parts, dora, disabled=True)
+    await allow(page)
+
+    await expect_refusal(page, "signed_out")
+    assert count_codes(store) == 0
+    await page.goto(request_address)
+    await log_in(page, dora)
+    await expect(page.get_by_role("alert")).to_have_text(page_text("login.error_wrong"))
+    assert not application.visits
+
+
+async def test_a_consent_page_that_shows_a_role_which_was_lost_gives_nothing(
+    page: Page, application: Application, parts: Parts, store: redis.Redis, request_address: str
+) -> None:
+    emil = await register_person(parts, "emil@example.com")
+    await be_signed_in(page, parts, emil)
+    await page.goto(request_address)
+    await change_user(parts, emil, roles=("enduser",))
+    await allow(page)
+
+    await expect_refusal(page, "expired")
+    assert count_codes(store) == 0
+    assert not application.visits
+
+
+@pytest.mark.clause("decided-loopback-port-may-differ")
+async def test_an_application_on_the_own_machine_is_answered_on_the_port_that_it_chose(
+    page: Page, application: Application, http: httpx2.AsyncClient
+) -> None:
+    """Registered is port 9000."""
+    await page.goto(ask(PHONE_APP, application.callback))
+    await log_in(page)
+    await expect_consent(page, "Phone App")
+    await expect(page.get_by_text(application.url.removeprefix("http://"))).to_be_visible()
+    await allow(page)
+    code = (await application.arrival_of(page)).query["code"]
+    tokens_of(await PHONE_APP.exchange(http, code, application.callback))
+
+
+async def test_an_app_on_a_phone_is_answered_at_a_scheme_of_its_own(
+    page: Page, parts: Parts, service: ServiceProcess, http: httpx2.AsyncClient
+) -> None:
+    """No such app is installed here, so Chromium gives up once it knows where to go."""
+    callback = "com.example.app:/callback"
+    native = await register(parts, "native", callback, client_name="Native App")
+    await page.goto(ask(native, callback, state="s"))
+    await log_in(page)
+    await expect_consent(page, "Native App")
+    async with page.expect_event("requestfailed", lambda request: request.url.startswith(callback)) as gone:
+        await allow(page)
+
+    answer = httpx2.URL((await gone.value).url).params
+    assert (answer["state"], answer["iss"]) == ("s", service.url)
+    tokens_of(await native.exchange(http, answer["code"], callback))
+
+
+async def test_the_application_may_send_people_on_to_another_site(
+    page: Page, application: Application, request_address: str
+) -> None:
+    """Chromium holds each redirect after a form against form-action of the page with the form."""
+    application.redirect("/callback", f"{application.other_site}/home")
+    for answer in ("consent.allow", "consent.deny"):
+        await page.goto(request_address)
+        if answer == "consent.allow":
+            await log_in(page)
+        await button(page, answer).click()
+        await page.wait_for_url(f"{application.other_site}/home")
+    assert len(codes_at(application)) == 1
+
+
+async def test_who_has_nothing_to_grant_is_sent_on_as_well(page: Page, application: Application) -> None:
+    """There the redirects follow the form of the login."""
+    application.redirect("/callback", f"{application.other_site}/home")
+    await page.goto(ask(SHOP, application.callback, scope="realm:main role:partner"))
+    await log_in(page)
+    await page.wait_for_url(f"{application.other_site}/home")
