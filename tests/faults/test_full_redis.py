@@ -9,6 +9,16 @@ import httpx2
 import pytest
 
 from service.app import Parts
+from tests.browser import (
+    SESSIONS,
+    Browser,
+    Page,
+    answer_of,
+    ask,
+    assert_refused,
+    is_consent_page,
+    is_login_page,
+)
 from tests.cast import (
     ALICE,
     BOB,
@@ -104,6 +114,85 @@ async def test_on_a_full_redis_a_worker_that_has_not_seen_a_client_before_takes_
     assert stage.find_family(tokens["refresh_token"]) is None
     assert not stage.knows_access_token(tokens["access_token"])
     assert stage.find_family(other["refresh_token"]) is not None
+
+
+@pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed")
+async def test_a_page_that_a_full_redis_refuses_leaves_everything_as_it_was(
+    stage: Stage, direct: httpx2.AsyncClient
+) -> None:
+    browser, signing_in = Browser(direct), Browser(direct)
+    page, form = await browser.reach_consent(ask()), await signing_in.open(ask())
+    before = look_at_pages(stage)
+
+    with stage.full():
+        for answer in (await browser.allow(page), await browser.deny(page)):
+            assert_refused(answer, 503, "busy")
+            assert int(answer.headers["retry-after"]) >= 1
+        assert (await signing_in.log_in(form)).status_code == 503
+        assert answer_of(await browser.open(ask()))["error"] == "temporarily_unavailable"
+        assert answer_of(await Browser(direct).open(ask()))["error"] == "temporarily_unavailable"
+        assert look_at_pages(stage) == before
+
+    assert "ts_session" not in signing_in.cookie_values
+    assert is_consent_page(await signing_in.log_in(form))
+    code = answer_of(await browser.allow(page))["code"]
+    assert tokens_of(await PHONE_APP.exchange(direct, code, PHONE_CALLBACK))
+
+
+@pytest.mark.clause("decided-redis-away", "decided-i1-one-winner")
+async def test_on_a_full_redis_a_second_click_still_leads_to_the_code_that_there_is(
+    stage: Stage, direct: httpx2.AsyncClient
+) -> None:
+    """It writes nothing."""
+    browser = Browser(direct)
+    page = await browser.reach_consent(ask())
+    code = answer_of(await browser.allow(page))["code"]
+
+    with stage.full():
+        assert answer_of(await browser.allow(page))["code"] == code
+
+
+@pytest.mark.clause("decided-i7-revocation-is-final")
+async def test_a_full_redis_takes_a_sign_out_and_the_end_of_a_session(stage: Stage, direct: httpx2.AsyncClient) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(direct, ALICE))
+    browser = Browser(direct)
+    page = Page(await browser.sign_in())
+    (entry,) = [form for form in page.forms if form.action == "/sessions/end"]
+
+    with stage.full():
+        assert (await browser.send(entry.action, entry.fields)).status_code == 200
+        assert stage.find_family(tokens["refresh_token"]) is None
+        assert not stage.knows_access_token(tokens["access_token"])
+        await browser.submit(page.response, "/sessions/sign-out", {})
+
+    assert not list(stage.store.scan_iter("browser:*"))
+    assert is_login_page(await browser.open(SESSIONS))
+
+
+@pytest.mark.clause("decided-revoke-all-on-a-full-redis", "decided-revoke-all-covers-logins")
+async def test_a_full_redis_takes_the_end_of_all_sessions_from_their_page(
+    stage: Stage, direct: httpx2.AsyncClient
+) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(direct, ALICE))
+    browser, other = Browser(direct), Browser(direct)
+    listed, page = await browser.sign_in(), await other.reach_consent(ask())
+    code = answer_of(await other.allow(page))["code"]
+
+    with stage.full():
+        await browser.submit(listed, "/sessions/end-all", {})
+        for kind in ("access", "family", "code", "browser", "consent"):
+            assert not list(stage.store.scan_iter(f"{kind}:*")), kind
+
+    assert_refused(await other.allow(page), 403, "signed_out")
+    assert_error(await PHONE_APP.refresh(direct, tokens["refresh_token"]), 400, "invalid_grant")
+    assert_error(await PHONE_APP.exchange(direct, code, PHONE_CALLBACK), 400, "invalid_grant")
+
+
+def look_at_pages(stage: Stage) -> dict[str, str]:
+    keys = [
+        str(key) for kind in ("pending", "browser", "consent", "code") for key in stage.store.scan_iter(f"{kind}:*")
+    ]
+    return {key: str(stage.store.get(key)) for key in sorted(keys)}
 
 
 @pytest.mark.clause("decided-revoke-all-on-a-full-redis", "decided-i7-revocation-is-final")

@@ -12,6 +12,7 @@ import pytest
 
 from service.app import Parts
 from service.store.scripts import load_script
+from tests.browser import Browser, answer_of, ask, assert_refused, is_login_page
 from tests.cast import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, assert_error, revoke_all, tokens_of
 from tests.conftest import make_code
 from tests.faults.stage import Session, Stage, start_sessions, wait_for_answer
@@ -94,6 +95,96 @@ async def test_no_script_is_run_twice_by_the_redis_client_itself(
 
 def count_families(stage: Stage) -> int:
     return len(list(stage.store.scan_iter("family:*")))
+
+
+@pytest.mark.clause("decided-i10-outage-is-not-theft", "decided-i10-own-retry", "decided-i1-one-winner")
+async def test_a_click_on_allow_whose_answer_was_lost_leads_to_its_code_at_the_next(
+    stage: Stage, beyond: httpx2.AsyncClient
+) -> None:
+    browser = Browser(beyond)
+    page = await browser.reach_consent(ask())
+    runs = stage.count_calls("evalsha") + stage.count_calls("eval")
+    stage.proxy.cut_after = load_script("allow_consent").sha1.encode()
+
+    lost = await browser.allow(page)
+
+    assert_refused(lost, 503, "busy")
+    assert int(lost.headers["retry-after"]) >= 1
+    assert stage.proxy.cut_after is None
+    assert stage.count_calls("evalsha") + stage.count_calls("eval") == runs + 1
+    (made,) = stage.store.scan_iter("code:*")
+    code = answer_of(await browser.allow(page))["code"]
+    assert list(stage.store.scan_iter("code:*")) == [made]
+    tokens = tokens_of(await PHONE_APP.exchange(beyond, code, PHONE_CALLBACK))
+    assert stage.knows_access_token(tokens["access_token"])
+    assert_refused(await browser.allow(page), 400, "answered")
+
+
+@pytest.mark.clause("decided-i10-own-retry", "decided-i8-one-deadline")
+async def test_a_click_on_allow_that_redis_answers_too_late_leads_to_its_code_at_the_next(
+    stage: Stage, beyond: httpx2.AsyncClient
+) -> None:
+    browser = Browser(beyond)
+    page = await browser.reach_consent(ask())
+    script = load_script("allow_consent").sha1.encode()
+    stage.proxy.delay = lambda request: SLOW_SECONDS if script in request else 0
+
+    assert_refused(await browser.allow(page), 503, "busy")
+
+    stage.proxy.delay = lambda _: 0
+    code = answer_of(await browser.allow(page))["code"]
+    assert tokens_of(await PHONE_APP.exchange(beyond, code, PHONE_CALLBACK))
+
+
+@pytest.mark.clause("decided-i10-own-retry", "spec-4.1-denial")
+async def test_a_click_on_deny_whose_answer_was_lost_is_denied_at_the_next(
+    stage: Stage, beyond: httpx2.AsyncClient
+) -> None:
+    browser = Browser(beyond)
+    page = await browser.reach_consent(ask())
+    stage.proxy.cut_after = load_script("deny_consent").sha1.encode()
+
+    assert_refused(await browser.deny(page), 503, "busy")
+    assert_refused(await browser.allow(page), 400, "answered")
+    assert answer_of(await browser.deny(page))["error"] == "access_denied"
+
+
+@pytest.mark.clause("decided-i10-own-retry", "decided-i8-fail-closed")
+@pytest.mark.parametrize("script", ["start_browser_session", "hold_consent"])
+async def test_a_login_whose_answer_was_lost_can_be_sent_again(
+    stage: Stage, beyond: httpx2.AsyncClient, script: str
+) -> None:
+    """The page is still there; a session that no browser has heard of is nobody's."""
+    browser = Browser(beyond)
+    form = await browser.open(ask())
+    stage.proxy.cut_after = load_script(script).sha1.encode()
+
+    lost = await browser.log_in(form)
+
+    assert stage.proxy.cut_after is None
+    assert lost.status_code == 503
+    assert "ts_session" not in browser.cookie_values
+    assert answer_of(await browser.allow(await browser.log_in(form)))["code"]
+
+
+@pytest.mark.clause("decided-i7-revocation-is-final", "decided-revoke-all-presented-token-last")
+@pytest.mark.parametrize("script", ["mark_revoked", "delete_revoked"])
+async def test_an_end_of_all_sessions_whose_answer_was_lost_can_be_asked_for_again_on_the_same_page(
+    stage: Stage, beyond: httpx2.AsyncClient, script: str
+) -> None:
+    browser, other = Browser(beyond), Browser(beyond)
+    tokens = tokens_of(await PHONE_APP.log_in(beyond, ALICE))
+    page, listed = await other.reach_consent(ask()), await browser.sign_in()
+    stage.proxy.cut_after = load_script(script).sha1.encode()
+
+    assert_refused(await browser.submit(listed, "/sessions/end-all", {}), 503, "busy")
+
+    assert stage.proxy.cut_after is None
+    assert (await other.allow(page)).status_code in (400, 403)
+    assert_error(await PHONE_APP.refresh(beyond, tokens["refresh_token"]), 400, "invalid_grant")
+    assert is_login_page(await browser.submit(listed, "/sessions/end-all", {}))
+    assert not stage.knows_access_token(tokens["access_token"])
+    assert not list(stage.store.scan_iter("browser:*"))
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-revoke-all-presented-token-last")
