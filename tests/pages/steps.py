@@ -10,9 +10,9 @@ from service.credentials import make_browser_session
 from tests.browser import page_text
 from tests.cast import ALICE, Person
 from tests.consenting import SESSION_MS
-from tests.pages.browser import PATIENCE_MS
+from tests.servers import PATIENCE_SECONDS
 
-expect.set_options(timeout=PATIENCE_MS)
+expect.set_options(timeout=PATIENCE_SECONDS * 1000)
 
 
 def button(page: Page, text: str) -> Locator:
