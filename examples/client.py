@@ -40,18 +40,23 @@ PAGE = jinja2.Environment(autoescape=True).from_string("""<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>Example client</title>
 <style>body { font: 1.1rem/1.6 sans-serif; max-width: 40rem; margin: 3rem auto; padding: 0 1rem }
 button { font: inherit; padding: .4rem 1rem } dt { font-weight: bold }</style>
-<h1>Example client</h1>{% if notice %}<p role="status"><strong>{{ notice }}</strong></p>{% endif %}
+<main><h1>Example client</h1>{% if notice %}<p role="status"><strong>{{ notice }}</strong></p>{% endif %}
 {% if token %}<dl>
 <dt>scope<dd>{{ token.scope }}<dt>expires_in<dd>{{ token.expires_in }} seconds
-<dt>access_token<dd><code>{{ token.access_token[:12] }}…</code>
-<dt>refresh_token<dd><code>{{ token.refresh_token[:12] }}…</code>
-</dl>{% else %}<p>You are not signed in.</p>{% endif %}<form method="post"><input type="hidden" name="csrf_token" value="{{ csrf_token }}">
+<dt>access_token<dd><code>{{ token.access_token[:12] }}…{{ token.access_token[-6:] }}</code>
+<dt>refresh_token<dd><code>{{ token.refresh_token[:12] }}…{{ token.refresh_token[-6:] }}</code>
+</dl>{% else %}<p>You are not signed in.</p>{% endif %}
+<form method="post"><input type="hidden" name="csrf_token" value="{{ csrf_token }}">
 {% if token %}<button formaction="/refresh">Refresh</button> <button formaction="/log-out">Log out</button>
-{% else %}<button formaction="/sign-in">Sign in with Token Service</button>{% endif %}</form></html>""")
+{% else %}<button formaction="/sign-in">Sign in with Token Service</button>{% endif %}</form></main></html>""")
 
 
 class Trouble(Exception):
-    """The message is for the person at the browser."""
+    """The message is for the person at the browser; `error` is what the service calls it."""
+
+    def __init__(self, message: str, error: str = "") -> None:
+        super().__init__(message)
+        self.error = error
 
 
 @dataclass
@@ -133,8 +138,14 @@ class ExampleClient:
         return RedirectResponse("/", 303)
 
     async def refresh(self, _: Request, visit: Visit) -> Response:
-        async with self.service() as (oauth, metadata):
-            visit.token = await oauth.refresh_token(metadata["token_endpoint"], visit.token["refresh_token"])
+        """Where the session is over, nothing that we hold is good any more: the person may sign in again."""
+        try:
+            async with self.service() as (oauth, metadata):
+                visit.token = await oauth.refresh_token(metadata["token_endpoint"], visit.token["refresh_token"])
+        except Trouble as trouble:
+            if trouble.error == "invalid_grant":
+                visit.token = {}
+            raise
         visit.notice = "The tokens are new."
         return RedirectResponse("/", 303)
 
@@ -179,7 +190,7 @@ async def check_form(request: Request, visit: Visit) -> None:
 
 def in_words(error: str, description: str | None) -> Trouble:
     words = WORDS.get(error, "The service refused.")
-    return Trouble(f"{words} ({error}: {description})" if description else f"{words} ({error})")
+    return Trouble(f"{words} ({error}: {description})" if description else f"{words} ({error})", error)
 
 
 def parse_arguments() -> argparse.Namespace:

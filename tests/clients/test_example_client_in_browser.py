@@ -1,0 +1,184 @@
+"""The example client as its reader runs it: a process beside the service with the example seed, and a real browser."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from tests.browser import page_text
+from tests.cast import ALICE
+from tests.clients.test_example_client import SCOPE, is_answering
+from tests.conftest import environment_of
+from tests.pages.accessibility import assert_accessible, assert_fits
+from tests.pages.browser import DESKTOP, NO_JAVASCRIPT, PHONE, Complaints, Device, new_context, running_browser
+from tests.pages.steps import allow, button, deny, expect_consent, log_in, sign_in
+from tests.servers import CHECKOUT, ServiceProcess, free_port, running_service, start_redis, stop, wait_until
+
+WEB_SHOP_PORT = free_port()
+CLIENTS = {
+    "web-shop": ["--port", str(WEB_SHOP_PORT)],
+    "browser-app": ["--client-id", "browser-app", "--client-secret", "", "--port", str(free_port())],
+}
+"""The seed gets the first one's port; the second has no secret, so that its port is its own affair."""
+
+NAMES = {"web-shop": "Example Web Shop", "browser-app": "Example Browser App"}
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceProcess]:
+    folder = tmp_path_factory.mktemp("example")
+    text = (CHECKOUT / "examples" / "seed.yaml").read_text()
+    seed, changes = re.subn(
+        r"(client_id: web-shop\n(?: .+\n)*? +redirect_uris: \[http://127\.0\.0\.1:)9000", rf"\g<1>{WEB_SHOP_PORT}", text
+    )
+    assert changes == 1
+    (folder / "seed.yaml").write_text(seed)
+    server = start_redis(folder)
+    environment = environment_of(server, TOKEN_SERVICE_SEED_FILE=str(folder / "seed.yaml"))
+    with running_service(folder, environment) as service:
+        yield service
+    stop(server.process)
+
+
+@contextmanager
+def running_client(issuer: str, folder: Path, *arguments: str) -> Iterator[str]:
+    """Its address, once it answers there."""
+    command = [sys.executable, "-P", str(CHECKOUT / "examples" / "client.py"), "--issuer", issuer, *arguments]
+    log = folder / "client.log"
+    with log.open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        wait_until(lambda: "Open " in log.read_text() or process.poll() is not None, "the example client")
+        (address,) = re.findall(r"http://\S+", log.read_text())
+        wait_until(lambda: is_answering(address) or process.poll() is not None, address)
+        assert process.poll() is None, log.read_text()
+        yield address
+    finally:
+        stop(process)
+
+
+@pytest.fixture(scope="module", params=list(CLIENTS))
+def client_id(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def client(service: ServiceProcess, client_id: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_client(service.url, tmp_path_factory.mktemp(client_id), *CLIENTS[client_id]) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    async with running_browser() as browser:
+        yield browser
+
+
+@pytest.fixture
+def device() -> Device:
+    return DESKTOP
+
+
+@pytest.fixture
+async def page(browser: Browser, service: ServiceProcess, device: Device) -> AsyncIterator[Page]:
+    """A tab of somebody's own browser, which must have nothing to complain about; paths are those of the service."""
+    complaints = Complaints()
+    context = await new_context(browser, device, service.url)
+    complaints.watch(context)
+    yield await context.new_page()
+    await context.close()
+    assert not complaints.take()
+
+
+async def press(page: Page, name: str) -> None:
+    await page.get_by_role("button", name=name, exact=True).click()
+
+
+async def expect_notice(page: Page, words: str) -> None:
+    await expect(page.get_by_role("status")).to_contain_text(words)
+
+
+async def start(page: Page, client: str) -> None:
+    await page.goto(client)
+    await press(page, "Sign in with Token Service")
+
+
+async def read_tokens(page: Page) -> list[str]:
+    return await page.locator("code").all_inner_texts()
+
+
+@pytest.mark.parametrize("device", [DESKTOP, PHONE, NO_JAVASCRIPT], ids=["desktop", "phone", "no JavaScript"])
+async def test_a_person_signs_in_allows_refreshes_logs_out_and_comes_back(
+    page: Page, client: str, client_id: str
+) -> None:
+    await start(page, client)
+    await log_in(page)
+    await expect_consent(page, NAMES[client_id])
+    await allow(page)
+
+    await page.wait_for_url(client)
+    await expect_notice(page, "You are signed in.")
+    await expect(page.get_by_text(SCOPE)).to_be_visible()
+    first = await read_tokens(page)
+    assert [token[:6] for token in first] == ["tsat1_", "tsrt1_"]
+    await assert_fits(page)
+
+    await press(page, "Refresh")
+    await expect_notice(page, "The tokens are new.")
+    assert not set(await read_tokens(page)) & set(first)
+
+    await press(page, "Log out")
+    await expect_notice(page, "You are logged out, and the tokens are dead.")
+    await expect(page.get_by_text("You are not signed in.")).to_be_visible()
+
+    await start(page, client)
+    await expect_consent(page, NAMES[client_id])
+    await allow(page)
+    await expect_notice(page, "You are signed in.")
+
+
+async def test_a_person_denies_and_the_client_says_so(page: Page, client: str) -> None:
+    await start(page, client)
+    await log_in(page)
+    await deny(page)
+
+    await page.wait_for_url(client)
+    await expect_notice(page, "You, or the service, did not allow it.")
+    await expect(page.get_by_text("You are not signed in.")).to_be_visible()
+
+
+async def test_who_signed_out_everywhere_is_not_signed_in_at_the_client_either(
+    page: Page, client: str, client_id: str
+) -> None:
+    """The client learns it by the next refresh, and offers to sign in again."""
+    await start(page, client)
+    await log_in(page)
+    await allow(page)
+    await page.wait_for_url(client)
+
+    await page.goto("/sessions/")
+    await expect(page.get_by_role("heading", level=2, name=NAMES[client_id]).first).to_be_visible()
+    await button(page, "sessions.end_all").click()
+    await expect(page.get_by_text(page_text("login.notice_signed_out_everywhere"))).to_be_visible()
+
+    await page.goto(client)
+    await press(page, "Refresh")
+    await expect_notice(page, "What we presented is not good any more.")
+    await expect(page.get_by_text("You are not signed in.")).to_be_visible()
+
+
+async def test_everybody_can_use_the_example_clients_pages(page: Page, client: str) -> None:
+    await page.goto(client)
+    await assert_accessible(page)
+    await sign_in(page, ALICE)
+    await start(page, client)
+    await allow(page)
+    await page.wait_for_url(client)
+    await assert_accessible(page)
