@@ -1,0 +1,492 @@
+"""The login and consent page under attack, over HTTP: each test is one thing that somebody would try."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from urllib.parse import quote, urlsplit
+
+import httpx2
+import pytest
+import redis
+import structlog
+
+from service.app import Parts
+from service.logs import configure_logging
+from tests.browser import (
+    AUTHORIZATION,
+    CHALLENGE,
+    CONSENT,
+    ISSUER,
+    LOGIN,
+    SESSIONS,
+    SWITCH,
+    VERIFIER,
+    Browser,
+    Page,
+    answer_of,
+    ask,
+    assert_refused,
+    assert_sent_back,
+    change_user,
+    is_consent_page,
+    is_login_page,
+    page_text,
+    register,
+)
+from tests.cast import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    SHOP_CALLBACK,
+    WEB_SHOP,
+    Person,
+    assert_error,
+    tokens_of,
+)
+from tests.conftest import Clock, MakeSettings, serving
+
+OTHER_SHOP_CALLBACK = "https://shop.example:8443/other?keep=this"
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'`&amp;{{7*7}}"
+
+
+@pytest.fixture
+def browser(http: httpx2.AsyncClient) -> Browser:
+    return Browser(http)
+
+
+# Codes in the wrong hands
+
+
+@pytest.mark.clause("6749-4.1.2-code-bound", "6749-10.5-same-client", "6819-5.2.4.4-code-bound-to-client")
+async def test_a_code_of_one_client_is_worth_nothing_at_another(browser: Browser, http: httpx2.AsyncClient) -> None:
+    code = await browser.get_code()
+
+    for redirect_uri in (PHONE_CALLBACK, SHOP_CALLBACK):
+        assert_error(await WEB_SHOP.exchange(http, code, redirect_uri), 400, "invalid_grant")
+    assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK)).status_code == 200
+
+
+@pytest.mark.clause("6749-10.6-redirect-uri-identical", "6819-5.2.4.5-code-bound-to-redirect-uri")
+async def test_a_code_of_one_redirect_uri_is_worth_nothing_at_another_of_the_same_client(
+    browser: Browser, http: httpx2.AsyncClient
+) -> None:
+    code = await browser.get_code(WEB_SHOP, OTHER_SHOP_CALLBACK)
+
+    assert_error(await WEB_SHOP.exchange(http, code, SHOP_CALLBACK), 400, "invalid_grant")
+    assert (await WEB_SHOP.exchange(http, code, OTHER_SHOP_CALLBACK)).status_code == 200
+
+
+@pytest.mark.clause("7636-7.2-no-downgrade")
+async def test_a_stolen_code_cannot_be_injected_into_the_session_of_somebody_else(
+    browser: Browser, http: httpx2.AsyncClient
+) -> None:
+    """The honest client sends the verifier of its own session, or one where the attacker's request had none."""
+    other = CHALLENGE[::-1]
+    bound = await browser.get_code(code_challenge=other, code_challenge_method="S256")
+    unbound = await browser.get_code()
+
+    for code in (bound, unbound):
+        injected = await PHONE_APP.exchange(http, code, PHONE_CALLBACK, code_verifier=VERIFIER)
+        assert_error(injected, 400, "invalid_grant")
+
+
+# What a client or an attacker puts into the request
+
+
+STATES = [
+    pytest.param("\"'`<>\\", id="quotes"),
+    pytest.param("a\r\nSet-Cookie: ts_session=evil\r\n\r\n<html>", id="line ends"),
+    pytest.param("a\x00b\x7f\x1b[31m", id="NUL and control characters"),
+    pytest.param("žluťoučký кон 馬 🐎 \u202e\ufeff\U0010ffff" * 40, id="2 KB of Unicode"),
+    pytest.param("&code=evil&iss=https://evil.example&error=access_denied#x", id="parameters"),
+    pytest.param("100% + %2B %00 a+b", id="percent and plus"),
+    pytest.param("  spaces  ", id="spaces around"),
+    pytest.param("{state}{0}%s%(x)s${x}", id="patterns"),
+    pytest.param("x" * 8192, id="8 KiB"),
+]
+
+
+@pytest.mark.clause("spec-4.1-state", "6749-4.1.2-state-returned", "6749-4.1.2.1-state-returned")
+@pytest.mark.clause("6749-10.14-state-and-redirect-uri")
+@pytest.mark.parametrize("state", STATES)
+async def test_whatever_the_state_is_it_comes_back_unchanged_and_does_nothing(browser: Browser, state: str) -> None:
+    page = await browser.reach_consent(ask(state=state))
+    allowed = await browser.allow(page)
+    denied = await browser.deny(await browser.open(ask(state=state)))
+    mistaken = await browser.open(ask(state=state, scope="x"))
+
+    assert answer_of(allowed).keys() == {"code", "state", "iss"}
+    for response in (allowed, denied, mistaken):
+        answer = answer_of(response)
+        assert (answer["state"], answer["iss"]) == (state, ISSUER)
+        assert re.fullmatch(r"[!-~]+", response.headers["location"])
+        assert urlsplit(response.headers["location"]).fragment == ""
+    assert not [header for header in allowed.headers.get_list("set-cookie") if "evil" in header]
+
+
+@pytest.mark.clause("6749-10.14-state-and-redirect-uri")
+@pytest.mark.parametrize("name", ["state", "redirect_uri", "scope", "client_id", "response_type", "code_challenge"])
+@pytest.mark.parametrize("line_end", ["\r\n", "\n", "\r", "\x85", "\u2028", "嘊"])
+async def test_no_parameter_can_add_a_header(browser: Browser, name: str, line_end: str) -> None:
+    values = {"state": "x", "redirect_uri": PHONE_CALLBACK, "scope": "role:enduser", "client_id": "phone-app"}
+    evil = f"{values.get(name, '')}{line_end}X-Evil: 1{line_end}{line_end}<script>"
+    query = {"response_type": "code"} | values | {name: evil}
+    response = await browser.open(AUTHORIZATION + "?" + "&".join(f"{key}={quote(query[key])}" for key in query))
+
+    assert "x-evil" not in response.headers
+    assert "<script>" not in response.text
+    if "location" in response.headers:
+        assert response.headers["location"].startswith(f"{PHONE_CALLBACK}?")
+
+
+@pytest.mark.clause("6749-10.15-no-open-redirect", "6749-3.1.2.3-simple-comparison", "6749-3.1.2.4-no-redirect")
+@pytest.mark.parametrize(
+    "redirect_uri",
+    [
+        pytest.param("https://shop.example@evil.example/callback", id="userinfo"),
+        pytest.param("https://evil.example\\@shop.example/callback", id="backslash and userinfo"),
+        pytest.param("https://evil.example\\.shop.example/callback", id="backslash"),
+        pytest.param("https:\\\\shop.example\\callback", id="backslashes for slashes"),
+        pytest.param("https://shop.example.evil.example/callback", id="suffix of the host"),
+        pytest.param("https://evilshop.example/callback", id="prefix of the host"),
+        pytest.param("https://shop.example/callback/../evil", id="dots"),
+        pytest.param("https://shop.example/callback.evil", id="suffix of the path"),
+        pytest.param("https://shop.example%2fcallback", id="encoded slash"),
+        pytest.param("https://shop.example/%63allback", id="encoded letter"),
+        pytest.param("https://shop.example:444/callback", id="another port"),
+        pytest.param("https://shop.example:443/callback", id="the port written out"),
+        pytest.param("https://SHOP.example/callback", id="capitals in the host"),
+        pytest.param("HTTPS://shop.example/callback", id="capitals in the scheme"),
+        pytest.param("https://shop.example/Callback", id="capitals in the path"),
+        pytest.param("https://shop.example./callback", id="trailing dot"),
+        pytest.param("https://shop.example/callback ", id="trailing space"),
+        pytest.param("https://shop.example/call\tback", id="tab inside"),
+        pytest.param("https://shop.example/callback\n", id="line end behind"),
+        pytest.param("ht\ntps://shop.example/callback", id="line end inside"),
+        pytest.param("https://shop.example/callback\x00.evil", id="NUL"),
+        pytest.param("https://shop.ex\u0430mple/callback", id="a letter that looks alike"),
+        pytest.param("https://shop\u3002example/callback", id="a dot that looks alike"),
+        pytest.param("https://xn--shop-9na.example/callback", id="punycode"),
+        pytest.param("https://shop.example/callback#", id="empty fragment"),
+        pytest.param("https://shop.example/callback#@evil.example", id="fragment"),
+        pytest.param("https://shop.example/callback?", id="empty query"),
+        pytest.param("https://shop.example/callback?next=https://evil.example", id="query"),
+        pytest.param("https://shop.example/callback;x=y", id="path parameter"),
+        pytest.param("http://shop.example/callback", id="without TLS"),
+        pytest.param("//shop.example/callback", id="without a scheme"),
+        pytest.param("/callback", id="a path"),
+        pytest.param("javascript://shop.example/callback%0aalert(1)", id="script"),
+        pytest.param("data:text/html,https://shop.example/callback", id="data"),
+        pytest.param("https://shop.example/callback,https://evil.example/", id="a list"),
+        pytest.param("https://shop.example/callback https://evil.example/", id="a list with a space"),
+    ],
+)
+async def test_no_address_that_only_looks_like_a_registered_one_is_redirected_to(
+    browser: Browser, redirect_uri: str
+) -> None:
+    assert_refused(await browser.open(ask(WEB_SHOP, redirect_uri, state="x")), 400, "unverified")
+    assert_refused(await browser.open(ask(WEB_SHOP, redirect_uri, scope="x")), 400, "unverified")
+
+
+async def test_a_very_large_query_of_unknown_parameters_is_read_and_ignored(browser: Browser) -> None:
+    assert is_login_page(await browser.open(ask() + "&a=b" * 15_000))
+    assert is_login_page(await browser.open(ask() + "&" * 60_000))
+    assert is_login_page(await browser.open(ask() + "&x=" + "%F0%9F%90%8E" * 5_000))
+
+
+@pytest.mark.clause("6749-10.14-state-and-redirect-uri")
+async def test_hostile_names_stand_on_the_pages_as_text(browser: Browser, parts: Parts) -> None:
+    app = await register(parts, "hostile", client_name=f"Shop {HOSTILE}")
+    await change_user(parts, ALICE, name=f"Alice {HOSTILE}")
+    login = await browser.open(ask(app, state=HOSTILE))
+    wrong = await browser.log_in(login, Person(f"alice{HOSTILE}", "wrong"))
+    consent = await browser.log_in(login)
+    code = answer_of(await browser.allow(consent))["code"]
+    await app.exchange(browser.http, code, PHONE_CALLBACK)
+    sessions = await browser.open(SESSIONS)
+    assert is_consent_page(consent)
+
+    for response in (login, wrong, consent, sessions):
+        assert "<script" not in response.text
+        assert "<img" not in response.text
+        assert "onerror=alert" not in re.sub(r"&lt;.*?&gt;", "", response.text)
+        assert f"Shop {HOSTILE}" in Page(response).text
+    assert Page(wrong).find_form(LOGIN).fields["username"] == f"alice{HOSTILE}"
+    assert f"Alice {HOSTILE}" in Page(consent).text
+
+
+async def test_the_state_stands_on_no_page(browser: Browser) -> None:
+    login = await browser.open(ask(state="a-state-of-the-client"))
+    consent = await browser.log_in(login)
+
+    assert "a-state-of-the-client" not in login.text + consent.text
+
+
+# Forged forms
+
+
+@pytest.mark.clause("6749-10.12-csrf")
+async def test_a_login_form_without_the_proof_of_its_page_is_not_looked_at(
+    browser: Browser, http: httpx2.AsyncClient, store: redis.Redis
+) -> None:
+    form = Page(await browser.open(ask())).find_form(LOGIN)
+    another = Page(await browser.open(ask())).find_form(LOGIN).fields["csrf"]
+    foreign = Page(await Browser(http).open(ask())).find_form(LOGIN).fields["csrf"]
+    filled = form.fields | {"username": ALICE.username, "password": ALICE.password}
+
+    for csrf in ("", "x", another, foreign, filled["csrf"][:-1], filled["csrf"] + "A", "é", "\x00"):
+        assert_refused(await browser.send(LOGIN, filled | {"csrf": csrf}), 403, "forged")
+    assert not [*store.scan_iter("browser:*"), *store.scan_iter("login:*")]
+    assert is_consent_page(await browser.send(LOGIN, filled))
+
+
+@pytest.mark.clause("6749-10.12-csrf", "6749-10.2-no-automatic-repeat")
+@pytest.mark.parametrize("action", [CONSENT, SWITCH])
+async def test_a_consent_form_without_the_proof_of_its_page_does_nothing(
+    browser: Browser, http: httpx2.AsyncClient, store: redis.Redis, action: str
+) -> None:
+    login = Page(await browser.open(ask())).find_form(LOGIN).fields["csrf"]
+    form = Page(await browser.reach_consent(ask())).find_form(CONSENT)
+    another = Page(await browser.reach_consent(ask())).find_form(CONSENT).fields["csrf"]
+    foreign = Page(await Browser(http).reach_consent(ask())).find_form(CONSENT).fields["csrf"]
+    sessions = Page(await browser.open(SESSIONS)).find_form("/sessions/end-all").fields["csrf"]
+    filled = form.fields | {"decision": "allow"}
+
+    for csrf in ("", "x", login, another, foreign, sessions, filled["csrf"][:-1], filled["csrf"] + "A"):
+        assert_refused(await browser.send(action, filled | {"csrf": csrf}), 403, "forged")
+    assert not [*store.scan_iter("code:*")]
+    assert "code" in answer_of(await browser.send(CONSENT, filled))
+
+
+@pytest.mark.clause("6749-10.12-csrf")
+async def test_nobody_is_logged_in_as_the_attacker_by_a_form_of_the_attacker(
+    browser: Browser, http: httpx2.AsyncClient
+) -> None:
+    """Login CSRF: the victim would work in the attacker's account, or link it to their own."""
+    attacker = Browser(http)
+    form = Page(await attacker.open(ask())).find_form(LOGIN)
+    filled = form.fields | {"username": BOB.username, "password": BOB.password}
+    assert_refused(await browser.send(LOGIN, filled, Origin="https://evil.example"), 403, "forged")
+    await browser.open(ask())
+    assert_refused(await browser.send(LOGIN, filled, Origin="https://evil.example"), 403, "forged")
+
+    assert "ts_session" not in browser.cookie_values
+    assert is_login_page(await browser.open(ask()))
+
+
+@pytest.mark.clause("6749-10.12-csrf")
+async def test_nobody_allows_what_the_attacker_asked_for(browser: Browser, http: httpx2.AsyncClient) -> None:
+    """The attacker's consent page, sent by the victim's browser, links no account."""
+    attacker = Browser(http)
+    fields = Page(await attacker.reach_consent(ask(), BOB)).find_form(CONSENT).fields
+    await browser.sign_in()
+
+    assert_refused(await browser.send(CONSENT, fields | {"decision": "allow"}), 400, "expired")
+    assert_refused(await browser.open(f"{CONSENT}?request={fields['request']}"), 400, "expired")
+    assert_refused(await Browser(http).send(CONSENT, fields | {"decision": "allow"}), 403, "signed_out")
+
+
+@pytest.mark.clause("6749-10.12-csrf")
+@pytest.mark.parametrize(
+    ("content_type", "encode"),
+    [
+        ("application/json", json.dumps),
+        ("text/plain", lambda fields: "&".join(f"{name}={value}" for name, value in fields.items())),
+        ("multipart/form-data; boundary=x", json.dumps),
+        ("", lambda fields: "&".join(f"{name}={value}" for name, value in fields.items())),
+    ],
+)
+async def test_a_form_of_another_content_type_is_not_read(
+    browser: Browser, content_type: str, encode: object, store: redis.Redis
+) -> None:
+    assert callable(encode)
+    page = await browser.reach_consent(ask())
+    fields = Page(page).find_form(CONSENT).fields | {"decision": "allow"}
+    headers = {"Content-Type": content_type, "Cookie": f"ts_session={browser.cookie_values['ts_session']}"}
+
+    assert_refused(await browser.http.post(CONSENT, content=encode(fields), headers=headers), 400, "unverified")
+    assert not [*store.scan_iter("code:*")]
+    assert "code" in answer_of(await browser.allow(page))
+
+
+@pytest.mark.parametrize("address", [LOGIN, CONSENT, SWITCH, "/sessions/end-all"])
+async def test_fields_in_the_address_or_twice_or_too_large_are_refused(browser: Browser, address: str) -> None:
+    await browser.sign_in()
+
+    assert_refused(await browser.send(f"{address}?csrf=x", {}), 400, "unverified")
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    for body, status in (("csrf=x&csrf=y", 400), ("csrf=%ff", 400), ("csrf=" + "x" * 66_000, 413)):
+        assert_refused(await browser.http.post(address, content=body, headers=form), status, "unverified")
+
+
+# Stolen and planted
+
+
+async def test_the_name_of_a_pending_login_alone_opens_nothing(browser: Browser, http: httpx2.AsyncClient) -> None:
+    form = Page(await browser.open(ask())).find_form(LOGIN)
+    thief = Browser(http)
+    for _ in range(2):
+        assert_refused(await thief.open(f"{LOGIN}?request={form.fields['request']}"), 403, "forged")
+        filled = form.fields | {"username": BOB.username, "password": BOB.password}
+        assert_refused(await thief.send(LOGIN, filled), 403, "forged")
+        await thief.open(ask())
+
+
+async def test_the_cookie_of_a_browser_alone_opens_nothing(browser: Browser, http: httpx2.AsyncClient) -> None:
+    await browser.reach_consent(ask())
+    thief = Browser(http)
+    for name in ("ts_browser", "ts_device"):
+        thief.plant(name, browser.cookie_values[name])
+
+    assert is_login_page(await thief.open(ask()))
+    assert is_login_page(await thief.open(SESSIONS))
+    assert_refused(await thief.send(LOGIN, {"request": "x"}), 400, "expired")
+
+
+async def test_the_name_of_a_consent_alone_opens_nothing(browser: Browser, http: httpx2.AsyncClient) -> None:
+    form = Page(await browser.reach_consent(ask())).find_form(CONSENT)
+    thief = Browser(http)
+    assert_refused(await thief.open(f"{CONSENT}?request={form.fields['request']}"), 403, "signed_out")
+    assert_refused(await thief.send(CONSENT, form.fields | {"decision": "allow"}), 403, "signed_out")
+    await thief.sign_in()
+
+    assert_refused(await thief.open(f"{CONSENT}?request={form.fields['request']}"), 400, "expired")
+    assert_refused(await thief.send(CONSENT, form.fields | {"decision": "allow"}), 400, "expired")
+
+
+async def test_a_session_that_was_planted_before_the_login_is_not_the_one_after_it(
+    browser: Browser, http: httpx2.AsyncClient
+) -> None:
+    """Session fixation: neither the attacker's own nor a made-up session becomes the victim's."""
+    attacker = Browser(http)
+    await attacker.sign_in(BOB)
+    for planted in (attacker.cookie_values["ts_session"], "tsbs1_000" + "A" * 44):
+        victim = Browser(http)
+        login = await victim.open(ask())
+        victim.plant("ts_session", planted)
+        consent = await victim.log_in(login)
+
+        assert ALICE.username in Page(consent).text
+        assert victim.cookie_values["ts_session"] != planted
+        knows = Browser(http)
+        knows.plant("ts_session", planted)
+        assert is_login_page(await knows.open(ask()))
+
+
+async def test_who_knew_the_name_of_the_pending_login_does_not_know_that_of_the_consent(browser: Browser) -> None:
+    login = await browser.open(ask())
+    name = Page(login).find_form(LOGIN).fields["request"]
+    consent = await browser.log_in(login)
+
+    assert Page(consent).find_form(CONSENT).fields["request"] != name
+    assert name not in consent.text
+    assert_refused(await browser.open(f"{CONSENT}?request={name}"), 400, "expired")
+
+
+async def test_a_consent_that_was_answered_cannot_be_replayed_by_who_has_everything(
+    browser: Browser, http: httpx2.AsyncClient, store: redis.Redis
+) -> None:
+    page = await browser.reach_consent(ask())
+    code = answer_of(await browser.allow(page))["code"]
+    tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
+    thief = Browser(http)
+    for name, value in browser.cookie_values.items():
+        thief.plant(name, value)
+
+    assert_refused(await thief.allow(page), 400, "answered")
+    assert not [*store.scan_iter("code:*")]
+    assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
+
+
+# What leaks
+
+
+async def test_the_host_header_decides_nothing(make_settings: MakeSettings, clock: Clock, registry: None) -> None:
+    evil = {"Host": "evil.example", "X-Forwarded-Host": "evil.example", "X-Forwarded-Proto": "https"}
+    async with serving(make_settings(), clock) as http:
+        http.headers.update(evil)
+        browser = Browser(http)
+        login = await browser.open(ask(state="x"))
+        consent = await browser.log_in(login)
+        allowed = await browser.allow(consent)
+        refused = await browser.open(ask(scope="x"))
+        pages = [login, consent, await browser.open(SESSIONS), await browser.open("/"), await browser.open(CONSENT)]
+
+    assert (answer_of(allowed)["iss"], answer_of(refused)["iss"]) == (ISSUER, ISSUER)
+    for response in (*pages, allowed, refused):
+        assert "evil.example" not in response.text + str(response.headers)
+
+
+@pytest.fixture
+def json_logs() -> Iterator[io.StringIO]:
+    """At level debug, as an operator would have them while looking for a fault."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    configure_logging("debug", "json")
+    written = io.StringIO()
+    for handler in root.handlers:
+        if type(handler) is logging.StreamHandler:
+            handler.setStream(written)
+    yield written
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.getLogger("uvicorn.access").disabled = False
+    structlog.reset_defaults()
+
+
+async def test_no_log_line_holds_a_secret_of_the_pages(
+    browser: Browser, http: httpx2.AsyncClient, store: redis.Redis, json_logs: io.StringIO
+) -> None:
+    login = await browser.open(ask(state="a-state-of-the-client"))
+    await browser.log_in(login, replace(ALICE, password="a-wrong-password"))
+    consent = await browser.log_in(login)
+    code = answer_of(await browser.allow(consent))["code"]
+    tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
+    assert_refused(await browser.allow(consent), 400, "answered")
+    store.config_set("maxmemory", 1)
+    assert_sent_back(await browser.open(ask()), "temporarily_unavailable")
+    store.config_set("maxmemory", 0)
+    # The client of this test writes its own lines there.
+    lines = [line for line in json_logs.getvalue().splitlines() if '"logger":"httpx2"' not in line]
+    secrets = [
+        *browser.cookie_values.values(),
+        *(value for page in (login, consent) for form in Page(page).forms for value in form.fields.values() if value),
+        *(ALICE.password, "a-wrong-password", ALICE.username, "a-state-of-the-client"),
+        *(code, tokens["access_token"], tokens["refresh_token"]),
+    ]
+
+    assert len(lines) >= 7
+    assert not [secret for secret in secrets for line in lines if secret in line]
+
+
+# Too much of it
+
+
+async def test_a_login_is_no_way_to_fill_redis_with_questions(
+    browser: Browser, store: redis.Redis, clock: Clock
+) -> None:
+    """Each open question is kept for half an hour, with a state of up to 8 KiB."""
+    await browser.sign_in()
+    for _ in range(320):
+        response = await browser.open(ask(state="x"))
+
+    assert_sent_back(response, "temporarily_unavailable")
+    assert len([*store.scan_iter("consent:*", count=1000)]) <= 300
+    clock.advance(60)
+    assert is_consent_page(await browser.open(ask()))
+
+
+async def test_one_address_cannot_fill_redis_with_login_pages(browser: Browser, store: redis.Redis) -> None:
+    for _ in range(320):
+        response = await browser.open(SESSIONS)
+
+    assert_refused(response, 503, "busy")
+    assert 1 <= int(response.headers["retry-after"]) <= 60
+    assert page_text("refused.retry") in Page(response).text
+    assert len([*store.scan_iter("pending:*", count=1000)]) <= 300
