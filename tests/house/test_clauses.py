@@ -191,7 +191,7 @@ def test_the_tool_shows_a_row_with_its_test() -> None:
     ("arguments", "status", "output"),
     [
         ([], 0, "usage: clauses"),
-        (["--owed"], 0, "login and consent page ("),
+        (["--owed"], 0, "gateway lookups ("),
         (["--unproved"], 0, "clauses have no test"),
         (["6749", "99"], 1, "nothing matches 6749 99"),
         (["decided-nothing-of-the-kind"], 1, "nothing matches"),

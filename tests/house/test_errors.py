@@ -9,6 +9,7 @@ import pytest
 
 from service.endpoints import token as token_endpoint
 from service.protocol import errors, parameters
+from service.protocol.authorization import AUTHORIZATION_PARAMETERS
 from service.protocol.errors import DESCRIPTIONS, OAuthError
 from service.store.families import Refusal
 from tests.house.lua_headers import read_script
@@ -61,10 +62,10 @@ def test_every_reason_has_a_description_and_every_description_a_reason() -> None
     assert set(DESCRIPTIONS) == set(used_reasons())
 
 
-@pytest.mark.clause("6749-5.2-description-characters")
+@pytest.mark.clause("6749-5.2-description-characters", "6749-4.1.2.1-error-characters")
 def test_descriptions_keep_to_the_characters_of_the_framework() -> None:
     """What is filled in is the name of a parameter that we know, never what was sent."""
-    names = parameters.TOKEN_PARAMETERS | parameters.REVOCATION_PARAMETERS
+    names = parameters.TOKEN_PARAMETERS | parameters.REVOCATION_PARAMETERS | AUTHORIZATION_PARAMETERS
     rendered = [text.format(name=name) for text in DESCRIPTIONS.values() for name in names]
 
     assert not [text for text in rendered if not ALLOWED.fullmatch(text)]
