@@ -13,6 +13,8 @@ CODE_SECONDS = 615
 REMEMBERED_SECONDS = CODE_SECONDS
 GRACE_SECONDS = 305
 MOST_AGE_SECONDS = 259_205
+CONSENT_SECONDS = 1_805
+BROWSER_SECONDS = (1_205, 3_605, 90_005)
 
 
 @dataclass
@@ -41,12 +43,31 @@ class Code:
 
 
 @dataclass
+class BrowserSession:
+    user: str
+    expires: float
+
+
+@dataclass
+class Consent:
+    """Its number is that of its code, too."""
+
+    user: str
+    client_id: str
+    browser: int
+    expires: float
+    answer: str = ""
+
+
+@dataclass
 class Model:
-    """Families, codes and access tokens by numbers; what is not here is dead."""
+    """Families, codes, access tokens, browser sessions and consents by numbers; what is not here is dead."""
 
     now: float = 0
     families: dict[int, Family] = field(default_factory=dict)
     codes: dict[int, Code] = field(default_factory=dict)
+    browsers: dict[int, BrowserSession] = field(default_factory=dict)
+    consents: dict[int, Consent] = field(default_factory=dict)
 
     def advance(self, seconds: float) -> None:
         self.now += seconds
@@ -58,6 +79,46 @@ class Model:
             ends = code.expires if code.redeemed_for is None else code.remembered_until
             if ends <= self.now:
                 del self.codes[number]
+        self.browsers = {number: each for number, each in self.browsers.items() if each.expires > self.now}
+        self.consents = {number: each for number, each in self.consents.items() if each.expires > self.now}
+
+    def sign_in(self, number: int, user: str, seconds: float) -> None:
+        self.browsers[number] = BrowserSession(user, self.now + seconds)
+
+    def sign_out(self, number: int) -> None:
+        self.browsers.pop(number, None)
+
+    def hold(self, number: int, browser: int, client_id: str) -> bool:
+        session = self.browsers.get(browser)
+        if session is None:
+            return False
+        expires = min(self.now + CONSENT_SECONDS, session.expires)
+        self.consents[number] = Consent(session.user, client_id, browser, expires)
+        return True
+
+    def allow(self, number: int, browser: int) -> str:
+        consent = self.consents.get(number)
+        if consent is None:
+            return "unknown"
+        if browser != consent.browser or browser not in self.browsers:
+            return "signed_out"
+        code = self.codes.get(number)
+        if consent.answer == "allowed" and code is not None and code.redeemed_for is None:
+            return "repeated"
+        if consent.answer:
+            return "answered"
+        consent.answer = "allowed"
+        self.issue_code(number, consent.user, consent.client_id)
+        return "issued"
+
+    def deny(self, number: int, browser: int) -> str:
+        consent = self.consents.get(number)
+        if consent is None:
+            return "unknown"
+        if browser != consent.browser or browser not in self.browsers:
+            return "signed_out"
+        consent.answer = consent.answer or "denied"
+        return "denied" if consent.answer == "denied" else "answered"
 
     def start(self, number: int, access: int, user: str, client_id: str) -> None:
         ends = self.now + min(REFRESH_SECONDS, MOST_AGE_SECONDS)
@@ -115,6 +176,8 @@ class Model:
         self.codes = {
             number: code for number, code in self.codes.items() if code.user != user or code.redeemed_for is not None
         }
+        self.browsers = {number: session for number, session in self.browsers.items() if session.user != user}
+        self.consents = {number: consent for number, consent in self.consents.items() if consent.user != user}
 
     @property
     def live_access(self) -> set[int]:

@@ -8,7 +8,15 @@ from typing import Any, TypeVar
 
 import redis
 
-from service.credentials import Keyring, RandomToken, RefreshToken, make_access_token, make_first_refresh_token
+from service.credentials import (
+    Keyring,
+    RandomToken,
+    RefreshToken,
+    make_access_token,
+    make_browser_session,
+    make_consent,
+    make_first_refresh_token,
+)
 from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.token_response import Lifetimes
 from service.protocol.user import User
@@ -18,12 +26,12 @@ from service.store.codes import Codes
 from service.store.connection import StoreConnection
 from service.store.consents import Consents
 from service.store.families import Families
-from service.store.keys import access_key, family_key
+from service.store.keys import access_key, browser_key, code_key, consent_key, family_key
 from service.store.redis_url import parse_redis_url
 from service.store.registry import RegistryStore
 from service.store.revocations import Revocations
 from tests.conftest import SECRET_KEY
-from tests.consenting import allow_code
+from tests.consenting import allow_code, ask_for
 from tests.invariants import model
 from tests.servers import RedisServer
 from tests.store.sessions import read_server_ms
@@ -40,6 +48,17 @@ LIFETIMES = Lifetimes(
     code_ms=round(model.CODE_SECONDS * 1000),
     refresh_grace_ms=round(model.GRACE_SECONDS * 1000),
 )
+
+
+def make_code(user: str, client_id: str) -> AuthorizationCode:
+    return AuthorizationCode(
+        subject=USERS[user].identity.subject,
+        username=user,
+        client_id=client_id,
+        redirect_uri="https://app.example/",
+        scope=SCOPE,
+        code_challenge=None,
+    )
 
 
 class ServiceUnderTest:
@@ -65,6 +84,8 @@ class ServiceUnderTest:
         self.family_names: dict[int, RefreshToken] = {}
         self.code_names: dict[int, RandomToken] = {}
         self.access_names: dict[int, RandomToken] = {}
+        self.browser_names: dict[int, RandomToken] = {}
+        self.consents: dict[int, tuple[RandomToken, AuthorizationCode]] = {}
 
     def close(self) -> None:
         self._run(self._connection.close())
@@ -84,8 +105,7 @@ class ServiceUnderTest:
         pipeline.execute()
 
     def start(self, number: int, access: int, user: str, client_id: str) -> None:
-        found = self._users[user]
-        assert found is not None
+        found = self._user(user)
         family, token = make_first_refresh_token(found.identity.shard), make_access_token(found.identity.shard)
         lives_ms = self._run(
             self._families.start(
@@ -101,19 +121,38 @@ class ServiceUnderTest:
         self.family_names[number], self.access_names[access] = family, token
 
     def issue_code(self, number: int, user: str, client_id: str) -> None:
-        found = self._users[user]
-        assert found is not None
-        code = AuthorizationCode(
-            subject=found.identity.subject,
-            username=user,
-            client_id=client_id,
-            redirect_uri="https://app.example/",
-            scope=SCOPE,
-            code_challenge=None,
-        )
+        """All that it takes, in a browser of its own."""
+        code = make_code(user, client_id)
         self.code_names[number] = self._run(
-            allow_code(self._browser_sessions, self._consents, self._keyring, found, code)
+            allow_code(self._browser_sessions, self._consents, self._keyring, self._user(user), code)
         )
+
+    def sign_in(self, number: int, user: str, seconds: float) -> None:
+        found = self._user(user)
+        name = make_browser_session(found.identity.shard)
+        assert self._run(self._browser_sessions.start(name, found, lifetime_ms=round(1000 * seconds)))
+        self.browser_names[number] = name
+
+    def sign_out(self, number: int) -> None:
+        self._run(self._browser_sessions.end(self.browser_names[number]))
+
+    def hold(self, number: int, browser: int, user: str, client_id: str) -> bool:
+        session = self.browser_names[browser]
+        name, code = make_consent(session.shard), make_code(user, client_id)
+        self.consents[number] = name, code
+        return self._run(self._consents.hold(name, session, ask_for(code)))
+
+    def allow(self, number: int, browser: int) -> str:
+        name, code = self.consents[number]
+        code_name = self._keyring.derive_code(name)
+        session, user = self.browser_names[browser], self._user(code.username)
+        answer = self._run(self._consents.allow(name, session, user, code_name, code))
+        if answer in ("issued", "repeated"):
+            self.code_names[number] = code_name
+        return answer
+
+    def deny(self, number: int, browser: int) -> str:
+        return self._run(self._consents.deny(self.consents[number][0], self.browser_names[browser]))
 
     def redeem(self, number: int, family: int, access: int) -> str:
         name = self.code_names[number]
@@ -147,10 +186,13 @@ class ServiceUnderTest:
     def revoke_access(self, access: int, client_id: str) -> bool:
         return self._run(self._access_tokens.revoke(self.access_names[access], client_id=client_id)) is not None
 
-    def revoke_all(self, user: str, kept_family: int | None) -> None:
+    def revoke_all(self, user: str, *, kept_family: int | None = None, kept_browser: int | None = None) -> None:
         identity = USERS[user].identity
-        kept = "" if kept_family is None else self.family_names[kept_family].family_digest
-        self._run(self._revocations.revoke_all(identity.shard, identity.subject, kept_family=kept))
+        family = "" if kept_family is None else self.family_names[kept_family].family_digest
+        browser = "" if kept_browser is None else self.browser_names[kept_browser].digest
+        self._run(
+            self._revocations.revoke_all(identity.shard, identity.subject, kept_family=family, kept_browser=browser)
+        )
 
     def dump(self) -> dict[bytes, tuple[bytes, int]]:
         keys = list(self._raw.scan_iter(count=1000))
@@ -177,6 +219,23 @@ class ServiceUnderTest:
         return {number: int(record.split(b"\n")[1]) for number, record in self._read(keys).items() if record}
 
     @property
+    def browsers(self) -> set[int]:
+        keys = {number: browser_key(name.shard, name.digest) for number, name in self.browser_names.items()}
+        return {number for number, record in self._read(keys).items() if record is not None}
+
+    @property
+    def answers(self) -> dict[int, str]:
+        """Of each consent that is there: nothing, "denied", or "allowed"."""
+        keys = {number: consent_key(name.shard, name.digest) for number, (name, _) in self.consents.items()}
+        answers = {number: record.split(b"\n")[5].decode() for number, record in self._read(keys).items() if record}
+        return {number: answer if answer in ("", "denied") else "allowed" for number, answer in answers.items()}
+
+    @property
+    def waiting_codes(self) -> set[int]:
+        keys = {number: code_key(name.shard, name.digest) for number, name in self.code_names.items()}
+        return {number for number, record in self._read(keys).items() if record is not None}
+
+    @property
     def immortal(self) -> list[bytes]:
         """Keys without an end that are not a user's record."""
         keys = [key for key in self._raw.scan_iter(count=1000) if not key.startswith(b"user:")]
@@ -184,6 +243,11 @@ class ServiceUnderTest:
         for key in keys:
             pipeline.pttl(key)
         return [key for key, left_ms in zip(keys, pipeline.execute(), strict=True) if left_ms == -1]
+
+    def _user(self, user: str) -> User:
+        found = self._users[user]
+        assert found is not None
+        return found
 
     def _read(self, keys: Mapping[int, str]) -> dict[int, bytes | None]:
         records: Any = self._raw.mget(list(keys.values())) if keys else []

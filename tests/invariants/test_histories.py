@@ -17,6 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from service.store import consents
 from tests.invariants import model
 from tests.invariants.model import Model
 from tests.invariants.service_under_test import ServiceUnderTest
@@ -44,6 +45,8 @@ class Histories(RuleBasedStateMachine):
         self.service = ServiceUnderTest(self.server, self.loop)
         self.names = 0
         self.generations: dict[int, int] = {}
+        self.users: dict[int, str] = {}
+        self.browsers: dict[int, int] = {}
         self.log_in("alice", "phone-app")
 
     def teardown(self) -> None:
@@ -58,10 +61,57 @@ class Histories(RuleBasedStateMachine):
         self.model.start(family, access, user, client_id)
 
     @rule(user=users, client_id=client_ids)
-    def allow(self, user: str, client_id: str) -> None:
+    def get_code(self, user: str, client_id: str) -> None:
+        """Through pages that nothing else happens to."""
         code = self.name()
         self.service.issue_code(code, user, client_id)
         self.model.issue_code(code, user, client_id)
+
+    @rule(user=users, seconds=st.sampled_from(model.BROWSER_SECONDS))
+    def sign_in(self, user: str, seconds: float) -> None:
+        browser = self.name()
+        self.users[browser] = user
+        self.service.sign_in(browser, user, seconds)
+        self.model.sign_in(browser, user, seconds)
+
+    @precondition(lambda self: self.service.browser_names)
+    @rule(choice=choices)
+    def sign_out(self, choice: int) -> None:
+        browser = self.pick(list(self.service.browser_names), choice)
+        self.service.sign_out(browser)
+        self.model.sign_out(browser)
+
+    @precondition(lambda self: self.service.browser_names)
+    @rule(choice=choices, client_id=client_ids)
+    def open_page(self, choice: int, client_id: str) -> None:
+        browser, consent = self.pick(list(self.service.browser_names), choice), self.name()
+        self.browsers[consent] = browser
+        expected = self.model.hold(consent, browser, client_id)
+        assert self.service.hold(consent, browser, self.users[browser], client_id) == expected
+
+    @precondition(lambda self: self.service.consents)
+    @rule(choice=choices, allows=st.booleans(), times=st.integers(1, 2), seconds=short_pauses)
+    def answer_page(self, choice: int, allows: bool, times: int, seconds: float) -> None:
+        """Once or twice, of any page that was ever opened."""
+        consent = self.pick(list(self.service.consents), choice)
+        for _ in range(times):
+            self.answer(consent, self.browsers[consent], allows)
+            self.wait(seconds)
+
+    @precondition(lambda self: self.service.consents)
+    @rule(choice=choices, other=choices, allows=st.booleans())
+    def answer_page_elsewhere(self, choice: int, other: int, allows: bool) -> None:
+        """In any browser, which need not be the page's."""
+        consent = self.pick(list(self.service.consents), choice)
+        self.answer(consent, self.pick(list(self.service.browser_names), other), allows)
+
+    @precondition(lambda self: self.model.browsers)
+    @rule(choice=choices)
+    def end_all_from_page(self, choice: int) -> None:
+        browser = self.pick(list(self.model.browsers), choice)
+        user = self.model.browsers[browser].user
+        self.service.revoke_all(user, kept_browser=browser)
+        self.model.revoke_all(user)
 
     @precondition(lambda self: self.service.code_names)
     @rule(choice=choices)
@@ -135,7 +185,7 @@ class Histories(RuleBasedStateMachine):
     def revoke_all(self, choice: int, keeps: bool) -> None:
         family = self.pick(list(self.model.families), choice)
         user = self.model.families[family].user
-        self.service.revoke_all(user, family if keeps else None)
+        self.service.revoke_all(user, kept_family=family if keeps else None)
         self.model.revoke_all(user)
 
     @rule(choice=choices, times=st.integers(1, 3), seconds=short_pauses, revokes=st.booleans())
@@ -144,6 +194,8 @@ class Histories(RuleBasedStateMachine):
         kept, dump = deepcopy(self.model), self.service.dump()
         if self.model.families:
             self.refresh(choice, times, seconds)
+        if self.service.consents:
+            self.answer_page(choice, allows=True, times=1, seconds=0)
         if self.model.families and revokes:
             self.revoke_all(choice, keeps=False)
         passed = self.model.now - kept.now
@@ -164,6 +216,14 @@ class Histories(RuleBasedStateMachine):
         assert self.service.heads == self.model.heads
 
     @invariant()
+    def exactly_the_browser_sessions_consents_and_codes_of_the_model_are_there(self) -> None:
+        assert self.service.browsers == set(self.model.browsers)
+        assert self.service.answers == {number: consent.answer for number, consent in self.model.consents.items()}
+        assert self.service.waiting_codes == {
+            number for number, code in self.model.codes.items() if code.redeemed_for is None
+        }
+
+    @invariant()
     def everything_has_an_end(self) -> None:
         assert self.service.immortal == []
 
@@ -173,6 +233,14 @@ class Histories(RuleBasedStateMachine):
         assert self.service.spend(family, access, generation, client_id) == expected
         if expected in ("rotated", "recovered"):
             self.generations[family] = max(self.generations[family], generation + 1)
+
+    def answer(self, consent: int, browser: int, allows: bool) -> None:
+        if allows:
+            expected = self.model.allow(consent, browser)
+            assert self.service.allow(consent, browser) == expected
+        else:
+            expected = self.model.deny(consent, browser)
+            assert self.service.deny(consent, browser) == expected
 
     def client_of(self, family: int) -> str:
         known = self.model.families.get(family)
@@ -188,8 +256,9 @@ class Histories(RuleBasedStateMachine):
 
 
 @pytest.mark.clause("decided-i2-one-head", "decided-i7-revocation-is-final", "decided-i6-everything-expires")
-def test_random_histories_go_as_the_design_says(redis_server: RedisServer) -> None:
+def test_random_histories_go_as_the_design_says(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Prints a seed and the shortest history it finds when one goes differently."""
+    monkeypatch.setattr(consents, "CONSENT_MS", 1000 * model.CONSENT_SECONDS)
     assert model.GRACE_SECONDS < model.ACCESS_SECONDS < model.REFRESH_SECONDS < model.MOST_AGE_SECONDS
     Histories.server, Histories.loop = redis_server, asyncio.new_event_loop()
     try:
