@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -205,6 +205,11 @@ def parse_arguments() -> argparse.Namespace:
 
 if __name__ == "__main__":
     client = ExampleClient(parse_arguments())
-    print(f"Open {client.home} in a browser.", flush=True)  # noqa: T201
     # Without an access log: the address of the redirect back holds the code.
-    uvicorn.run(client.make_app(), host="127.0.0.1", port=client.options.port, access_log=False, log_level="warning")
+    config = uvicorn.Config(
+        client.make_app(), host="127.0.0.1", port=client.options.port, access_log=False, log_level="warning"
+    )
+    # Where its port is taken, the first of these says so and ends; Ctrl-C is how the others end.
+    with config.bind_socket() as listening, suppress(KeyboardInterrupt):
+        print(f"Open {client.home} in a browser.", flush=True)  # noqa: T201
+        uvicorn.Server(config).run(sockets=[listening])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 import signal
+import socket
 import subprocess
 import sys
 from argparse import Namespace
@@ -20,7 +21,16 @@ from service.app import Parts
 from service.settings import load_settings
 from tests.cast import WEB_SHOP
 from tests.conftest import environment_of, make_code
-from tests.servers import CHECKOUT, ServiceProcess, free_port, running_service, start_redis, stop, wait_until
+from tests.servers import (
+    CHECKOUT,
+    PATIENCE_SECONDS,
+    ServiceProcess,
+    free_port,
+    running_service,
+    start_redis,
+    stop,
+    wait_until,
+)
 
 HOME = "http://127.0.0.1:9000"
 SCOPE = "realm:main role:enduser"
@@ -208,16 +218,30 @@ async def test_a_service_that_goes_by_another_name_is_not_trusted(service: Servi
         assert f"calls itself {service.url}" in await read_page(browser)
 
 
-def test_it_starts_with_its_arguments_and_says_where_to_look() -> None:
+def test_it_starts_with_its_arguments_says_where_to_look_and_ends_quietly_by_ctrl_c() -> None:
     port = free_port()
     command = [sys.executable, "-P", str(CHECKOUT / "examples" / "client.py"), "--port", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == f"Open http://127.0.0.1:{port}/ in a browser.\n"
             wait_until(lambda: is_answering(f"http://127.0.0.1:{port}/"), "the example client")
         finally:
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
+def test_where_its_port_is_taken_it_says_so_and_ends_without_an_invitation() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-P", str(CHECKOUT / "examples" / "client.py"), "--port", port]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+
+    assert ended.returncode != 0
+    assert ended.stdout == ""
+    assert "already in use" in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def is_answering(address: str) -> bool:
