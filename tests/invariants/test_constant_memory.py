@@ -3,9 +3,11 @@
 import pytest
 
 from service.store.families import Spent
+from tests.store.pages import Pages
 from tests.store.sessions import Session, Sessions
 
 REFRESHES = 5_000
+KINDS = ("access", "family", "index", "mark", "code", "redeemed", "revoked", "browser", "consent")
 
 
 class OldKeys:
@@ -19,7 +21,7 @@ class OldKeys:
     def advance(self, milliseconds: int) -> None:
         self._offset_ms += milliseconds
         store = self._sessions.store
-        keys = [key for kind in ("access", "family", "index") for key in store.scan_iter(f"{kind}:*", count=1000)]
+        keys = [key for kind in KINDS for key in store.scan_iter(f"{kind}:*", count=1000)]
         pipeline = store.pipeline(transaction=False)
         for key in keys:
             pipeline.pttl(key)
@@ -33,7 +35,7 @@ def memory(sessions: Sessions) -> dict[str, tuple[int, int]]:
     found: dict[str, tuple[int, int]] = {}
     for key in map(str, sessions.store.scan_iter(count=1000)):
         kind = key.partition(":")[0]
-        if kind in ("access", "family", "index", "mark", "code", "redeemed", "revoked"):
+        if kind in KINDS:
             count, size = found.get(kind, (0, 0))
             found[kind] = count + 1, size + int(sessions.store.memory_usage(key) or 0)
     return found
@@ -100,4 +102,27 @@ async def test_a_user_who_logs_in_again_and_again_takes_no_more_room(sessions: S
     sizes = [sum(size for _, size in each.values()) for each in seen]
     assert all(each == counts[1] for each in counts[1:])
     # An allocator may round one way today and another tomorrow; fifty leftovers would be far above that.
+    assert max(sizes[26:]) <= max(sizes[1:26]) + 64
+
+
+@pytest.mark.clause("decided-i3-constant-memory", "decided-i6-index-pruned", "decided-i6-pending-login-expires")
+async def test_a_user_who_opens_and_answers_pages_again_and_again_takes_no_more_room(sessions: Sessions) -> None:
+    time, pages = OldKeys(sessions), Pages(sessions)
+    browser = await pages.sign_in(lifetime_ms=2_592_000_000)
+    seen = []
+    for _ in range(50):
+        for answer in (pages.allow, pages.deny, None):
+            page = await pages.open(browser=browser)
+            if answer is not None:
+                await answer(page)
+        time.advance(1_801_000)
+        await pages.open(browser=browser)
+        seen.append(memory(sessions))
+        time.advance(1_801_000)
+
+    assert all(
+        {kind: count for kind, (count, _) in each.items()} == {"browser": 1, "consent": 1, "index": 1} for each in seen
+    )
+    sizes = [sum(size for _, size in each.values()) for each in seen]
+    # As above: what an allocator rounds, and no fifty leftovers.
     assert max(sizes[26:]) <= max(sizes[1:26]) + 64

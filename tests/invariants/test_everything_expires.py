@@ -42,4 +42,5 @@ async def test_an_index_ends_with_its_longest_member_and_names_nothing_dead_afte
             longest_ms = max(store.pttl(name) for name in kinds.values())
 
             assert all(store.exists(name) for name in kinds.values()), operation
-            assert abs(int(store.pttl(key)) - int(longest_ms)) < 1_000, operation
+            # Where the longest-lived one was ended, the index stays for the little that it was younger than the next.
+            assert -50 <= int(store.pttl(key)) - int(longest_ms) < 10_000, operation
