@@ -6,7 +6,7 @@ import msgspec
 from playwright.async_api import Locator, Page, expect
 
 from service.app import Parts
-from service.credentials import make_browser_session
+from service.credentials import make_browser_secret, make_browser_session
 from tests.browser import page_text
 from tests.cast import ALICE, Person
 from tests.consenting import SESSION_MS
@@ -56,9 +56,19 @@ async def be_signed_in(page: Page, parts: Parts, person: Person = ALICE) -> None
     assert user is not None
     session = make_browser_session(user.identity.shard)
     assert await parts.browser_sessions.start(session, user, lifetime_ms=SESSION_MS)
-    await page.context.add_cookies(
-        [{"name": "ts_session", "value": session.text, "domain": "127.0.0.1", "path": "/", "httpOnly": True}]
-    )
+    for name, value in (("ts_browser", make_browser_secret()), ("ts_session", session.text)):
+        await page.context.add_cookies(
+            [
+                {
+                    "name": name,
+                    "value": value,
+                    "domain": "127.0.0.1",
+                    "path": "/",
+                    "httpOnly": True,
+                    "sameSite": "Lax",
+                }
+            ]
+        )
 
 
 async def reach_consent(page: Page, address: str, person: Person = ALICE) -> None:
