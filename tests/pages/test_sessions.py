@@ -1,0 +1,121 @@
+"""The page of the user's sessions: what they end there is dead, and nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import httpx2
+import pytest
+import redis
+from playwright.async_api import Locator, Page, expect
+
+from service.app import Parts
+from tests.browser import SESSIONS, page_text
+from tests.cast import ALICE, BOB, PHONE_APP, WEB_SHOP, assert_error, is_live, tokens_of
+from tests.pages.conftest import OpenPage
+from tests.pages.steps import be_signed_in, button, expect_heading, expect_login, log_in
+
+Tokens = Mapping[str, str]
+
+
+@pytest.fixture
+async def phone(http: httpx2.AsyncClient) -> Tokens:
+    return tokens_of(await PHONE_APP.log_in(http, ALICE))
+
+
+@pytest.fixture
+async def shop(http: httpx2.AsyncClient) -> Tokens:
+    return tokens_of(await WEB_SHOP.log_in(http, ALICE))
+
+
+@pytest.fixture
+async def listed(page: Page, parts: Parts, phone: Tokens, shop: Tokens) -> Page:
+    """Alice at her page, where two applications stand."""
+    await be_signed_in(page, parts)
+    await page.goto(SESSIONS)
+    await expect_heading(page, "sessions.heading")
+    return page
+
+
+def row_of(page: Page, client_name: str) -> Locator:
+    return page.locator("ul.sessions > li").filter(has=page.get_by_role("heading", name=client_name, exact=True))
+
+
+async def test_who_ends_one_session_ends_no_other(
+    listed: Page, http: httpx2.AsyncClient, store: redis.Redis, phone: Tokens, shop: Tokens
+) -> None:
+    await expect(row_of(listed, "Web Shop")).to_contain_text(page_text("role_name.enduser"))
+    await expect(row_of(listed, "Web Shop")).to_contain_text(page_text("ago.now"))
+    await row_of(listed, "Phone App").get_by_role("button", name="End session of Phone App").click()
+
+    await expect(row_of(listed, "Phone App")).to_have_count(0)
+    await expect(row_of(listed, "Web Shop")).to_be_visible()
+    assert not is_live(store, phone["access_token"])
+    assert_error(await PHONE_APP.refresh(http, phone["refresh_token"]), 400, "invalid_grant")
+    tokens_of(await WEB_SHOP.refresh(http, shop["refresh_token"]))
+    await listed.reload()
+    await expect(row_of(listed, "Web Shop")).to_be_visible()
+    await row_of(listed, "Web Shop").get_by_role("button").dblclick()
+    await expect(listed.get_by_text(page_text("sessions.none_heading"))).to_be_visible()
+
+
+async def test_who_signs_out_here_leaves_the_applications_alone(
+    listed: Page, http: httpx2.AsyncClient, store: redis.Redis, phone: Tokens
+) -> None:
+    await button(listed, "sessions.sign_out").click()
+
+    await expect_login(listed)
+    await expect(listed.get_by_role("status")).to_have_text(page_text("login.notice_signed_out_here"))
+    assert "ts_session" not in {cookie.get("name") for cookie in await listed.context.cookies()}
+    assert not list(store.scan_iter("browser:*"))
+    tokens_of(await PHONE_APP.refresh(http, phone["refresh_token"]))
+    await listed.go_back()
+    await expect_login(listed)
+    await log_in(listed)
+    await expect(row_of(listed, "Phone App")).to_be_visible()
+
+
+@pytest.mark.clause("decided-revoke-all-covers-logins", "spec-4.4-all-tokens")
+async def test_who_signs_out_everywhere_ends_every_application_and_every_browser(
+    listed: Page,
+    open_page: OpenPage,
+    parts: Parts,
+    http: httpx2.AsyncClient,
+    store: redis.Redis,
+    phone: Tokens,
+    shop: Tokens,
+) -> None:
+    other = tokens_of(await PHONE_APP.log_in(http, BOB))
+    await be_signed_in(await open_page(), parts)
+    assert len(list(store.scan_iter("browser:*"))) == 2
+    await button(listed, "sessions.end_all").click()
+
+    await expect_login(listed)
+    await expect(listed.get_by_role("status")).to_have_text(page_text("login.notice_signed_out_everywhere"))
+    for app, tokens in ((PHONE_APP, phone), (WEB_SHOP, shop)):
+        assert not is_live(store, tokens["access_token"])
+        assert_error(await app.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
+    assert not list(store.scan_iter("browser:*"))
+    tokens_of(await PHONE_APP.refresh(http, other["refresh_token"]))
+
+
+async def test_a_page_of_sessions_left_open_across_signing_out_everywhere_asks_for_a_login(
+    listed: Page, http: httpx2.AsyncClient, store: redis.Redis
+) -> None:
+    other = await listed.context.new_page()
+    await other.goto(SESSIONS)
+    await button(listed, "sessions.end_all").click()
+    await expect_login(listed)
+    later = tokens_of(await PHONE_APP.log_in(http, ALICE))
+
+    await row_of(other, "Phone App").get_by_role("button").click()
+    await expect_login(other)
+    assert is_live(store, later["access_token"])
+
+
+async def test_the_start_page_leads_to_the_sessions(page: Page, parts: Parts) -> None:
+    await be_signed_in(page, parts)
+    await page.goto("/")
+    await page.get_by_role("link", name=page_text("start.sessions"), exact=True).click()
+    await expect_heading(page, "sessions.heading")
+    await expect(page.get_by_text(page_text("sessions.none_heading"))).to_be_visible()
