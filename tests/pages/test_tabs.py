@@ -1,0 +1,140 @@
+"""Several tabs of one browser: what one of them does must not spoil the other, nor answer for it."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+import redis
+from playwright.async_api import Page, expect
+
+from service.app import Parts
+from tests.browser import ask
+from tests.cast import ALICE, BOB, PHONE_APP, tokens_of
+from tests.pages.application import Application
+from tests.pages.stage import SHOP
+from tests.pages.steps import (
+    allow,
+    be_signed_in,
+    deny,
+    expect_consent,
+    expect_refusal,
+    log_in,
+    reach_consent,
+)
+
+
+async def test_two_tabs_with_two_applications_log_in_and_consent_in_turns(
+    page: Page, application: Application, http: httpx2.AsyncClient
+) -> None:
+    """The session of the second login takes the place of the first one's, and the first tab is told so."""
+    other = await page.context.new_page()
+    await page.goto(ask(SHOP, application.callback, state="shop"))
+    await other.goto(ask(PHONE_APP, application.callback, state="phone"))
+    await log_in(page)
+    await expect_consent(page)
+    await log_in(other)
+    await expect_consent(other, "Phone App")
+
+    await allow(page)
+    await expect_refusal(page, "expired")
+    await allow(other)
+    visit = await application.arrival_of(other)
+    assert visit.query["state"] == "phone"
+    tokens_of(await PHONE_APP.exchange(http, visit.query["code"], application.callback))
+
+    await page.goto(ask(SHOP, application.callback, state="shop"))
+    await allow(page)
+    visit = await application.arrival_of(page)
+    assert visit.query["state"] == "shop"
+    tokens_of(await SHOP.exchange(http, visit.query["code"], application.callback))
+
+
+async def test_a_signed_in_browser_answers_two_applications_in_two_tabs(
+    page: Page, parts: Parts, application: Application, http: httpx2.AsyncClient
+) -> None:
+    await be_signed_in(page, parts)
+    other = await page.context.new_page()
+    await page.goto(ask(SHOP, application.callback, state="shop"))
+    await other.goto(ask(PHONE_APP, application.callback, state="phone"))
+    await allow(other)
+    phone = (await application.arrival_of(other)).query
+    await allow(page)
+    shop = (await application.arrival_of(page)).query
+
+    assert (phone["state"], shop["state"]) == ("phone", "shop")
+    tokens_of(await SHOP.exchange(http, shop["code"], application.callback))
+    tokens_of(await PHONE_APP.exchange(http, phone["code"], application.callback))
+
+
+async def test_a_login_in_one_tab_is_of_use_in_the_other(page: Page, application: Application) -> None:
+    other = await page.context.new_page()
+    await other.goto(ask(PHONE_APP, application.callback))
+    await reach_consent(page, ask(SHOP, application.callback))
+    await other.reload()
+    await expect_consent(other, "Phone App")
+
+
+async def test_of_two_tabs_that_opened_before_any_cookie_one_starts_again(page: Page, application: Application) -> None:
+    """Both requests were under way before either answer came, so the second cookie took the place of the first."""
+    address = ask(SHOP, application.callback)
+    other = await page.context.new_page()
+    await page.goto(address)
+    await page.context.clear_cookies()
+    await other.goto(address)
+
+    await log_in(page)
+    await expect_refusal(page, "forged")
+    await log_in(other)
+    await expect_consent(other)
+    await page.goto(address)
+    await expect_consent(page)
+
+
+async def test_one_question_in_two_tabs_has_one_answer(
+    page: Page, application: Application, http: httpx2.AsyncClient, store: redis.Redis
+) -> None:
+    await reach_consent(page, ask(SHOP, application.callback))
+    other, third = await page.context.new_page(), await page.context.new_page()
+    await other.goto(page.url)
+    await third.goto(page.url)
+    await allow(page)
+    code = (await application.arrival_of(page)).query["code"]
+
+    await allow(other)
+    assert (await application.arrival_of(other)).query["code"] == code
+    await deny(third)
+    await expect_refusal(third, "answered")
+    assert sum(1 for _ in store.scan_iter("code:*")) == 1
+    tokens_of(await SHOP.exchange(http, code, application.callback))
+
+
+async def test_what_was_denied_in_one_tab_cannot_be_allowed_in_the_other(
+    page: Page, application: Application, store: redis.Redis
+) -> None:
+    await reach_consent(page, ask(SHOP, application.callback))
+    other = await page.context.new_page()
+    await other.goto(page.url)
+    await deny(page)
+    await application.arrival_of(page)
+
+    await allow(other)
+    await expect_refusal(other, "answered")
+    assert sum(1 for _ in store.scan_iter("code:*")) == 0
+
+
+@pytest.mark.clause("6749-3.1-owner-verified-first")
+async def test_a_question_to_one_person_is_never_answered_by_the_next(
+    page: Page, application: Application, store: redis.Redis
+) -> None:
+    """Bob signs in, in another tab, while Alice's question is still open."""
+    address = ask(SHOP, application.callback)
+    other = await page.context.new_page()
+    await other.goto(address)
+    await reach_consent(page, address, ALICE)
+    await log_in(other, BOB)
+    await expect_consent(other)
+
+    await allow(page)
+    await expect_refusal(page, "expired")
+    await expect(page.get_by_text(ALICE.username)).to_have_count(0)
+    assert sum(1 for _ in store.scan_iter("code:*")) == 0
