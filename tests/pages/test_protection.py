@@ -1,0 +1,233 @@
+"""What other sites can do to somebody who uses the pages: nothing."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+import httpx2
+import pytest
+import redis
+from playwright.async_api import Page, expect
+
+from service.app import Parts
+from tests.browser import CONSENT, LOGIN, SESSIONS, SWITCH, ask
+from tests.browser import Browser as BrowserWithoutScreen
+from tests.browser import Page as PageWithoutScreen
+from tests.cast import BOB, PHONE_APP, is_live, tokens_of
+from tests.pages.application import Application
+from tests.pages.browser import Complaints
+from tests.pages.stage import SHOP
+from tests.pages.steps import be_signed_in, expect_consent, expect_heading, expect_login, expect_refusal
+from tests.servers import ServiceProcess
+
+SAME_SITE, OTHER_SITE = "same site", "other site"
+
+
+def address_of(application: Application, where: str) -> str:
+    """Browsers take other ports for the same site, to which they send our cookies."""
+    return application.url if where == SAME_SITE else application.other_site
+
+
+async def lure(page: Page, application: Application, where: str, action: str, fields: dict[str, str]) -> None:
+    """To a page that sends a form of its own making, as soon as somebody looks at it."""
+    inputs = "".join(f'<input type="hidden" name="{name}" value="{value}">' for name, value in fields.items())
+    application.serve(
+        "/lure", f'<form method="post" action="{action}">{inputs}</form><script>document.forms[0].submit()</script>'
+    )
+    async with page.expect_navigation(url=action):
+        await page.goto(f"{address_of(application, where)}/lure", wait_until="commit")
+
+
+@pytest.mark.clause("6749-10.13-no-framing", "6819-5.2.2.6-no-framing")
+@pytest.mark.parametrize("where", [SAME_SITE, OTHER_SITE])
+async def test_no_page_can_be_framed(
+    page: Page,
+    parts: Parts,
+    service: ServiceProcess,
+    application: Application,
+    complaints: Complaints,
+    where: str,
+) -> None:
+    """Chromium says so, and shows an error of its own instead."""
+    for signed_in in (False, True):
+        if signed_in:
+            await be_signed_in(page, parts)
+        for target in (ask(SHOP, application.callback), SESSIONS, "/"):
+            application.serve("/frame", f'<iframe title="framed" src="{service.url}{target}"></iframe>')
+            async with page.expect_console_message(lambda message: "frame-ancestors 'none'" in message.text):
+                await page.goto(f"{address_of(application, where)}/frame")
+            (framed,) = page.frames[1:]
+            await framed.wait_for_url("chrome-error://chromewebdata/")
+    assert len(complaints.take()) == 6
+
+
+@pytest.mark.clause("6749-10.12-csrf")
+@pytest.mark.parametrize("where", [SAME_SITE, OTHER_SITE])
+async def test_nobody_is_logged_in_by_a_form_of_another_site(
+    page: Page, http: httpx2.AsyncClient, service: ServiceProcess, application: Application, where: str
+) -> None:
+    """Bob has a login page of his own, and wants somebody else to send its form with his password."""
+    bob = BrowserWithoutScreen(http)
+    form = PageWithoutScreen(await bob.open(ask(SHOP, application.callback))).find_form(LOGIN)
+    await page.goto(SESSIONS)
+
+    await lure(
+        page,
+        application,
+        where,
+        service.url + LOGIN,
+        form.fields | {"username": BOB.username, "password": BOB.password},
+    )
+    await expect_refusal(page, "forged")
+    assert "ts_session" not in {cookie.get("name") for cookie in await page.context.cookies()}
+    await page.goto(SESSIONS)
+    await expect_login(page)
+
+
+@pytest.mark.clause("6749-10.12-csrf")
+@pytest.mark.parametrize(("where", "kind"), [(SAME_SITE, "forged"), (OTHER_SITE, "signed_out")])
+async def test_nobody_consents_by_a_form_of_another_site(
+    page: Page,
+    parts: Parts,
+    http: httpx2.AsyncClient,
+    service: ServiceProcess,
+    application: Application,
+    store: redis.Redis,
+    where: str,
+    kind: str,
+) -> None:
+    """Not even where the name of the open page is known; from another site the browser sends no cookie along."""
+    bob = BrowserWithoutScreen(http)
+    own = PageWithoutScreen(await bob.reach_consent(ask(SHOP, application.callback), BOB)).find_form(CONSENT)
+    await be_signed_in(page, parts)
+    await page.goto(ask(SHOP, application.callback))
+    asked = await page.locator("input[name=request]").get_attribute("value") or ""
+
+    for csrf in (own.fields["csrf"], ""):
+        fields = {"request": asked, "csrf": csrf, "decision": "allow"}
+        await lure(page, application, where, service.url + CONSENT, fields)
+        await expect_refusal(page, kind)
+    await lure(page, application, where, service.url + SWITCH, {"request": asked, "csrf": own.fields["csrf"]})
+    await expect_refusal(page, kind)
+    assert not list(store.scan_iter("code:*"))
+    await page.goto(ask(SHOP, application.callback))
+    await expect_consent(page)
+
+
+@pytest.mark.clause("6749-10.12-csrf")
+@pytest.mark.parametrize("where", [SAME_SITE, OTHER_SITE])
+async def test_nobody_is_signed_out_by_a_form_of_another_site(
+    page: Page,
+    parts: Parts,
+    http: httpx2.AsyncClient,
+    service: ServiceProcess,
+    application: Application,
+    store: redis.Redis,
+    where: str,
+) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(http, BOB))
+    await be_signed_in(page, parts, BOB)
+    for action in ("sign-out", "end-all"):
+        application.serve(
+            "/lure",
+            f'<form method="post" target="quiet" action="{service.url}{SESSIONS}{action}"><input name="csrf" value="x">'
+            "</form><script>document.forms[0].submit()</script>",
+        )
+        async with page.context.expect_page() as opened:
+            await page.goto(f"{address_of(application, where)}/lure")
+        await (await opened.value).wait_for_load_state()
+        await (await opened.value).close()
+    assert is_live(store, tokens["access_token"])
+    assert list(store.scan_iter("browser:*"))
+
+
+@pytest.mark.clause("6749-10.12-csrf")
+async def test_a_link_of_another_site_opens_a_question_and_answers_nothing(
+    page: Page, parts: Parts, service: ServiceProcess, application: Application, store: redis.Redis
+) -> None:
+    """Whoever is signed in stays so: the cookies come along where somebody follows a link."""
+    await be_signed_in(page, parts)
+    application.serve("/", f'<a href="{service.url}{ask(SHOP, application.callback)}&decision=allow">a link</a>')
+    await page.goto(application.other_site)
+    await page.get_by_role("link").click()
+    await expect_consent(page)
+    assert not list(store.scan_iter("code:*"))
+
+
+@pytest.mark.clause("decided-pages-never-cors")
+async def test_a_script_of_another_origin_reads_no_page(
+    page: Page, parts: Parts, service: ServiceProcess, application: Application, complaints: Complaints
+) -> None:
+    await be_signed_in(page, parts)
+    application.serve("/", "<title>A page</title>")
+    await page.goto(application.url)
+    for target in (ask(SHOP, application.callback), SESSIONS, SESSIONS + "end-all"):
+        method = "POST" if target.endswith("end-all") else "GET"
+        outcome = await page.evaluate(
+            "([url, method]) => fetch(url, {method, credentials: 'include'}).then(() => 'read', () => 'refused')",
+            [service.url + target, method],
+        )
+        assert outcome == "refused"
+    assert all("CORS" in text or "Failed to load" in text for text in complaints.take())
+    await page.goto(service.url + SESSIONS)
+    await expect_heading(page, "sessions.heading")
+
+
+async def test_no_script_runs_on_a_page_whoever_puts_it_there(
+    page: Page, parts: Parts, application: Application, complaints: Complaints
+) -> None:
+    await page.goto(SESSIONS)
+    await expect_login(page)
+    await assert_inert(page, complaints)
+    await be_signed_in(page, parts)
+    for address in ("/", SESSIONS, ask(SHOP, application.callback)):
+        await page.goto(address)
+        await assert_inert(page, complaints)
+
+
+async def assert_inert(page: Page, complaints: Complaints) -> None:
+    """Nothing stands in the page that a policy would have to allow; what is put there is refused."""
+    await expect(page.locator("script, style, [style], [onclick], [onload], base, iframe, object")).to_have_count(0)
+    assert complaints.take() == []
+    await page.evaluate(
+        """() => {
+          document.body.append(Object.assign(document.createElement("script"), {textContent: "window.ran = true"}));
+          document.body.setAttribute("style", "color: rgb(1, 2, 3)");
+        }"""
+    )
+    ran, colour = await page.evaluate("() => [window.ran === true, getComputedStyle(document.body).color]")
+    assert not ran
+    assert colour != "rgb(1, 2, 3)"
+    said = " ".join(complaints.take())
+    assert "inline script" in said, said
+    assert "inline style" in said, said
+
+
+async def test_a_form_that_leads_to_no_application_ends_nowhere_else(
+    page: Page, parts: Parts, application: Application, complaints: Complaints
+) -> None:
+    """Markup that somebody could smuggle into the page of sessions sends nothing away."""
+    await be_signed_in(page, parts)
+    await page.goto(SESSIONS)
+    async with page.expect_console_message(lambda message: "form-action" in message.text):
+        await page.evaluate(
+            """url => {
+              const form = Object.assign(document.createElement("form"), {action: url, method: "post"});
+              document.body.append(form);
+              form.submit();
+            }""",
+            application.url,
+        )
+    assert complaints.take()
+    assert not application.visits
+
+
+async def test_pages_are_not_kept_by_the_browser(page: Page, parts: Parts, application: Application) -> None:
+    """Whoever uses the machine next, and goes back, reads nothing."""
+    await be_signed_in(page, parts)
+    await page.goto(f"{SESSIONS}?{urlencode({'signed_out': 'here'})}")
+    await expect_heading(page, "sessions.heading")
+    await page.goto(application.callback)
+    await page.context.clear_cookies()
+    await page.go_back()
+    await expect_login(page)
