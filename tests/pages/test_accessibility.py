@@ -1,0 +1,220 @@
+"""Every page in every state, for everybody: read aloud, in the dark, on a small screen, with a finger or with keys."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import httpx2
+import pytest
+import redis
+from playwright.async_api import Page, expect
+
+from service.app import Parts
+from tests.browser import SESSIONS, ask, page_text, register
+from tests.cast import ALICE, PHONE_APP, WEB_SHOP, App, Person
+from tests.pages.accessibility import assert_accessible, assert_fits
+from tests.pages.application import Application
+from tests.pages.stage import SHOP
+from tests.pages.steps import (
+    allow,
+    be_signed_in,
+    button,
+    expect_consent,
+    expect_heading,
+    expect_login,
+    expect_refusal,
+    log_in,
+    register_person,
+)
+
+WIDTHS = ((320, 568), (390, 844), (1280, 900))
+LEAST_TARGET = 44
+CONTROLS = "button, a[href], label.choice, .field input"
+LOOKS = "() => [document.body, document.querySelector('main')].map(e => getComputedStyle(e).backgroundColor)"
+HIT = """element => {
+  element.scrollIntoView({block: "center"});
+  const box = element.getBoundingClientRect();
+  const hit = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+  return {text: element.textContent.trim() || element.name, height: box.height, left: box.left, right: box.right,
+          hit: element.contains(hit)};
+}"""
+
+EDGES = """buttons => buttons.map(button => getComputedStyle(button)).map(style => [
+  style.borderTopStyle, parseFloat(style.borderTopWidth) >= 1, style.borderTopColor === style.backgroundColor])"""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """All that a state of a page may need."""
+
+    page: Page
+    parts: Parts
+    http: httpx2.AsyncClient
+    store: redis.Redis
+    application: Application
+
+    @property
+    def request_address(self) -> str:
+        return ask(SHOP, self.application.callback)
+
+    async def reach_consent(self, address: str = "", client_name: str = "Example Shop", person: Person = ALICE) -> None:
+        await be_signed_in(self.page, self.parts, person)
+        await self.page.goto(address or self.request_address)
+        await expect_consent(self.page, client_name)
+
+
+@pytest.fixture
+def scene(page: Page, parts: Parts, http: httpx2.AsyncClient, store: redis.Redis, application: Application) -> Scene:
+    return Scene(page, parts, http, store, application)
+
+
+async def start(scene: Scene) -> None:
+    await scene.page.goto("/")
+    await expect_heading(scene.page, "start.heading")
+
+
+async def login(scene: Scene) -> None:
+    await scene.page.goto(scene.request_address)
+    await expect_login(scene.page)
+
+
+async def login_wrong(scene: Scene) -> None:
+    await scene.page.goto(scene.request_address)
+    await log_in(scene.page, Person(ALICE.username, "a guess"))
+    await expect(scene.page.get_by_role("alert")).to_have_text(page_text("login.error_wrong"))
+
+
+async def login_empty(scene: Scene) -> None:
+    await scene.page.goto(SESSIONS)
+    await button(scene.page, "login.submit").click()
+    await expect(scene.page.get_by_text(page_text("login.password_missing"))).to_be_visible()
+
+
+async def login_throttled(scene: Scene) -> None:
+    wrong = Person(ALICE.username, "a guess")
+    await asyncio.gather(*(PHONE_APP.log_in(scene.http, wrong) for _ in range(10)))
+    await scene.page.goto(scene.request_address)
+    await log_in(scene.page)
+    await expect(scene.page.get_by_role("alert")).to_have_text(page_text("login.error_throttled"))
+
+
+async def consent(scene: Scene) -> None:
+    await scene.reach_consent()
+
+
+async def consent_to_several_roles_over_http(scene: Scene) -> None:
+    callback = "http://shop.example/callback"
+    plain = await register(scene.parts, "plain", callback, client_name="Plain Shop")
+    await scene.reach_consent(ask(plain, callback, scope="role:enduser role:organisation"), "Plain Shop")
+    await expect(scene.page.get_by_text(page_text("consent.insecure_heading"))).to_be_visible()
+
+
+async def consent_of_long_names(scene: Scene) -> None:
+    """As long as a registration may have them, without a place to break a line."""
+    name = "Donaudampfschifffahrtsgesellschaft" * 6
+    client = await register(scene.parts, "long" * 60, scene.application.callback, client_name=name)
+    person = await register_person(scene.parts, "w" * 240 + "@example.com", name="M" * 200)
+    await scene.reach_consent(ask(client, scene.application.callback), name, person)
+
+
+async def expired(scene: Scene) -> None:
+    await scene.page.goto(scene.request_address)
+    scene.store.delete(*scene.store.scan_iter("pending:*"))
+    await log_in(scene.page)
+    await expect_refusal(scene.page, "expired")
+
+
+async def answered(scene: Scene) -> None:
+    await scene.page.goto(scene.request_address)
+    await log_in(scene.page)
+    await allow(scene.page)
+    await scene.application.arrival_of(scene.page)
+    await scene.page.go_back()
+    await expect_refusal(scene.page, "answered")
+
+
+async def refused(scene: Scene) -> None:
+    """With what its developers want to know."""
+    await scene.page.goto(ask(App("unknown"), scene.application.callback))
+    await expect_refusal(scene.page, "unverified")
+
+
+async def sessions_none(scene: Scene) -> None:
+    await be_signed_in(scene.page, scene.parts)
+    await scene.page.goto(SESSIONS)
+    await expect(scene.page.get_by_text(page_text("sessions.none_heading"))).to_be_visible()
+
+
+async def sessions(scene: Scene) -> None:
+    await PHONE_APP.log_in(scene.http, ALICE)
+    await PHONE_APP.log_in(scene.http, ALICE)
+    await WEB_SHOP.log_in(scene.http, ALICE)
+    await be_signed_in(scene.page, scene.parts)
+    await scene.page.goto(SESSIONS)
+    await expect(scene.page.locator("ul.sessions > li")).to_have_count(3)
+
+
+async def signed_out(scene: Scene) -> None:
+    await be_signed_in(scene.page, scene.parts)
+    await scene.page.goto(SESSIONS)
+    await button(scene.page, "sessions.sign_out").click()
+    await expect(scene.page.get_by_role("status")).to_be_visible()
+
+
+STATES: list[Callable[[Scene], Awaitable[None]]] = [
+    start,
+    login,
+    login_wrong,
+    login_empty,
+    login_throttled,
+    consent,
+    consent_to_several_roles_over_http,
+    consent_of_long_names,
+    expired,
+    answered,
+    refused,
+    sessions_none,
+    sessions,
+    signed_out,
+]
+
+
+@pytest.mark.parametrize("reach", STATES)
+async def test_everybody_can_use_the_page_in_this_state(
+    scene: Scene, reach: Callable[[Scene], Awaitable[None]]
+) -> None:
+    """By axe-core in the light and in the dark, and by a finger on screens of three widths."""
+    page = scene.page
+    await reach(scene)
+    await assert_accessible(page)
+    light = await page.evaluate(LOOKS)
+    await page.emulate_media(color_scheme="dark")
+    assert not set(light) & set(await page.evaluate(LOOKS))
+    await assert_accessible(page)
+
+    for width, height in WIDTHS:
+        await page.set_viewport_size({"width": width, "height": height})
+        await assert_fits(page)
+        for target in [await control.evaluate(HIT) for control in await page.locator(CONTROLS).all()]:
+            assert target["height"] >= LEAST_TARGET, target
+            assert target["hit"], f"something lies over it: {target}"
+            assert 0 <= target["left"] < target["right"] <= width, target
+
+
+async def test_nothing_moves_for_who_does_not_want_that(scene: Scene) -> None:
+    await login(scene)
+    durations = "() => getComputedStyle(document.querySelector('button')).transitionDuration"
+    assert "0s" not in (await scene.page.evaluate(durations)).split(", ")
+    await scene.page.emulate_media(reduced_motion="reduce")
+    assert await scene.page.evaluate(durations) == "0s"
+
+
+async def test_buttons_have_an_edge_where_the_system_chooses_the_colours(scene: Scene) -> None:
+    await scene.page.emulate_media(forced_colors="active")
+    for reach in (login, consent, sessions_none):
+        await reach(scene)
+        edges = await scene.page.locator(".button").evaluate_all(EDGES)
+        assert edges
+        assert all(edge == ["solid", True, False] for edge in edges), edges
