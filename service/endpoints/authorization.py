@@ -17,7 +17,7 @@ from service.endpoints.browser import Browsers
 from service.endpoints.consent import ConsentEndpoint
 from service.endpoints.forms import read_form
 from service.endpoints.login import LoginEndpoint
-from service.endpoints.pages import Pages, troubles_answering_to
+from service.endpoints.pages import Pages, Refusal, troubles_answering_to
 from service.protocol.authorization import (
     AuthorizationRequest,
     answering_to,
@@ -73,7 +73,8 @@ class AuthorizationEndpoint:
         if session is not None and session.realm in realms:
             user = await self.logins.find_user(session.realm, session.username)
             if user is not None:
-                with suppress(AccessDenied):
+                # Refused: the session is over, or a revokeAll that broke off covers it and has not deleted it yet.
+                with suppress(AccessDenied, Refusal):
                     return await self.consent.ask(request, asked, client, session, user)
         return await self.login.offer(request, asked, client)
 

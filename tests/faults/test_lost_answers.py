@@ -187,6 +187,23 @@ async def test_an_end_of_all_sessions_whose_answer_was_lost_can_be_asked_for_aga
     assert not list(stage.store.scan_iter("browser:*"))
 
 
+@pytest.mark.clause("decided-revoke-all-covers-logins", "decided-revoke-all-later-tokens-live")
+async def test_in_a_browser_that_a_broken_revoke_all_covers_one_can_log_in_again(
+    stage: Stage, beyond: httpx2.AsyncClient
+) -> None:
+    """Its session is dead, though still there: that must be no dead end."""
+    browser = Browser(beyond)
+    page = await browser.reach_consent(ask())
+    tokens = tokens_of(await PHONE_APP.log_in(beyond, ALICE))
+    stage.proxy.cut_after = load_script("mark_revoked").sha1.encode()
+    assert_error(await revoke_all(beyond, tokens["access_token"]), 503, "temporarily_unavailable")
+
+    assert_refused(await browser.allow(page), 400, "expired")
+    form = await browser.open(ask())
+    assert is_login_page(form)
+    assert answer_of(await browser.allow(await browser.log_in(form)))["code"]
+
+
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-revoke-all-presented-token-last")
 async def test_a_revocation_whose_answer_was_lost_holds_and_can_be_asked_for_again(
     stage: Stage, beyond: httpx2.AsyncClient
