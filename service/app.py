@@ -31,6 +31,7 @@ from service.endpoints.browser import Browsers
 from service.endpoints.client_authentication import ClientAuthenticator
 from service.endpoints.consent import ConsentEndpoint
 from service.endpoints.cross_origin import CrossOrigin
+from service.endpoints.head_limit import HeadLimit
 from service.endpoints.health import HealthEndpoint
 from service.endpoints.login import LoginEndpoint
 from service.endpoints.metadata import MetadataEndpoint
@@ -194,7 +195,7 @@ def assemble(parts: Parts) -> ASGIApp:
     # Around the application, not inside as its middleware: a 500 is made outside of all that.
     methods = {f"{prefix}/oauth2/v1/{name}": "POST" for prefix in prefixes for name in ("token", "revoke")}
     cross_origin = CrossOrigin(app, parts.origins, methods | dict.fromkeys(metadata_paths(base_path), "GET"))
-    return _within_one_deadline(TrustedProxies(AccessLog(cross_origin), parts.settings.trusted_proxies))
+    return _within_one_deadline(TrustedProxies(AccessLog(HeadLimit(cross_origin)), parts.settings.trusted_proxies))
 
 
 def _make_routes(parts: Parts, prefix: str) -> list[BaseRoute]:
@@ -217,7 +218,7 @@ def _make_page_routes(parts: Parts) -> list[BaseRoute]:
     look = Look(settings.page_name, settings.page_accent, settings.page_logo is not None)
     renderer = Renderer(look, web_path)
     pages = Pages(renderer, issuer=settings.base_url, web_path=web_path)
-    browsers = Browsers(parts.keyring, is_secure=settings.web_url.startswith("https:"))
+    browsers = Browsers(parts.keyring, is_secure=urlsplit(settings.web_url).scheme == "https")
     page_limit = PageLimit(parts.attempts)
     consent = ConsentEndpoint(
         pages,

@@ -27,11 +27,12 @@ from service.credentials import (
     make_browser_secret,
     parse_browser_session,
 )
-from service.protocol.user import UserIdentity
+from service.protocol.user import User
 
 MOST_DEVICE_USERS: Final = 5
 
 _YEAR_SECONDS: Final = 365 * 24 * 3600
+_DEVICE_ENTRY: Final = re.compile(r"[A-Za-z0-9_-]{43}~[A-Za-z0-9_-]{43}")
 _SECRET: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
@@ -60,23 +61,27 @@ class Browsers:
     def remove_session(self, response: Response) -> None:
         self._put(response, self._session, "", 0)
 
-    def find_device(self, request: Request, identity: UserIdentity) -> str:
+    def has_devices(self, request: Request) -> bool:
+        return bool(self._device_entries(request))
+
+    def find_device(self, request: Request, user: User) -> str:
         """The name of this browser as one in which the user has logged in before; empty where they have not.
 
-        Each entry is a name that is good for one user only, which nobody can see from it.
+        Each entry is a name that is good for one user only, which nobody can see from it, and only as long as the
+        user's record stays what it is: a new password makes all of them void.
         """
         for entry in self._device_entries(request):
             name, _, signature = entry.partition("~")
-            if self._keyring.recognises_for_page(signature, "device", identity.subject, name):
+            if self._keyring.recognises_for_page(signature, "device", user.identity.subject, user.revision, name):
                 return name
         return ""
 
-    def put_device(self, request: Request, response: Response, identity: UserIdentity) -> None:
+    def put_device(self, request: Request, response: Response, user: User) -> None:
         """This user's entry goes first; the cookie holds a few, for browsers that people share."""
-        known = self.find_device(request, identity)
+        known = self.find_device(request, user)
         others = [entry for entry in self._device_entries(request) if entry.partition("~")[0] != known]
         name = known or make_browser_secret()
-        entry = f"{name}~{self._keyring.sign_for_page('device', identity.subject, name)}"
+        entry = f"{name}~{self._keyring.sign_for_page('device', user.identity.subject, user.revision, name)}"
         self._put(response, self._device, ".".join([entry, *others][:MOST_DEVICE_USERS]), _YEAR_SECONDS)
 
     def sign_form(self, form: str, *parts: str) -> str:
@@ -88,7 +93,7 @@ class Browsers:
 
     def _device_entries(self, request: Request) -> list[str]:
         entries = request.cookies.get(self._device, "").split(".")
-        return [entry for entry in entries if entry][:MOST_DEVICE_USERS]
+        return [entry for entry in entries[:MOST_DEVICE_USERS] if _DEVICE_ENTRY.fullmatch(entry)]
 
     def _put(self, response: Response, name: str, value: str, max_age_seconds: int | None) -> None:
         response.set_cookie(

@@ -200,8 +200,11 @@ def _check_answer(answer: Answer) -> None:
 
 
 def _find_destination(redirect_uri: str) -> str:
+    """The host; of an application on the user's own machine what its address begins with."""
     parts = urlsplit(redirect_uri)
-    return parts.netloc or f"{parts.scheme}:"
+    if parts.scheme in ("http", "https"):
+        return parts.netloc
+    return f"{parts.scheme}://{parts.netloc}" if parts.netloc else f"{parts.scheme}:"
 
 
 def _is_insecure(redirect_uri: str) -> bool:

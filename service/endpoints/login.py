@@ -35,7 +35,7 @@ from service.protocol.client import Client
 from service.protocol.errors import InvalidGrant, LoginThrottled, TemporarilyUnavailable
 from service.protocol.grammar import is_unicode_without_line_ends
 from service.protocol.parameters import Form
-from service.protocol.user import User, identify_user
+from service.protocol.user import User
 from service.realms.logins import Logins
 from service.registry.cache import RegistryCache
 from service.store.browser_sessions import BrowserSessions
@@ -145,9 +145,10 @@ class LoginEndpoint:
         if not all(is_unicode_without_line_ends(fields[name]) for name in ("username", "password")):
             return self._render(form, fields, error="wrong")
         username = fields["username"]
-        device = self.browsers.find_device(request, identify_user(realm, username))
         address = find_throttle_address(request)
         try:
+            await self.page_limit.count(request)
+            device = await self._find_device(request, realm, username)
             user = await self.logins.log_in(realm, username, fields["password"], address, device)
         except InvalidGrant:
             return self._render(form, fields, error="wrong")
@@ -161,6 +162,12 @@ class LoginEndpoint:
             return response
         return await self._enter(request, form, fields, user)
 
+    async def _find_device(self, request: Request, realm: str, username: str) -> str:
+        if not self.browsers.has_devices(request):
+            return ""
+        user = await self.logins.find_user(realm, username)
+        return "" if user is None else self.browsers.find_device(request, user)
+
     async def _enter(self, request: Request, form: LoginForm, fields: Form, user: User) -> Response:
         """Under a session of a new name, whatever the browser brought along: nobody else can know it."""
         stays = "stay" in fields
@@ -173,7 +180,7 @@ class LoginEndpoint:
             await self.browser_sessions.end(former)
         response = await self._go_on(form, session, user)
         self.browsers.put_session(response, session, lifetime_ms // 1000 if stays else None)
-        self.browsers.put_device(request, response, user.identity)
+        self.browsers.put_device(request, response, user)
         return response
 
     async def _go_on(self, form: LoginForm, session: RandomToken, user: User) -> Response:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -82,25 +82,31 @@ class SessionsEndpoint:
         Clauses: SPEC §3, §4.4
         """
         _, session = await self._read(request)
-        if session is not None:
-            name = session.name
-            await self.revocations.revoke_all(name.shard, session.identity.subject, kept_browser=name.digest)
-        return self._leave("everywhere")
+        if session is None:
+            return self.pages.go_to("/sessions/")
+        name = session.name
+        await self.revocations.revoke_all(name.shard, session.identity.subject, kept_browser=name.digest)
+        return self._leave(request, "everywhere")
 
     async def sign_out(self, request: Request) -> Response:
         """Of this browser only; what applications hold goes on."""
         _, session = await self._read(request)
-        if session is not None:
-            await self.browser_sessions.end(session.name)
-        return self._leave("here")
+        if session is None:
+            return self.pages.go_to("/sessions/")
+        await self.browser_sessions.end(session.name)
+        return self._leave(request, "here")
 
     def _find_notice(self, request: Request) -> str | None:
-        """What was just done, for whoever comes from there."""
-        where = request.query_params.get("signed_out")
-        return self.pages.text(f"login.notice_signed_out_{where}") if where in ("here", "everywhere") else None
+        """What was just done; a link that only claims it says nothing."""
+        where, proof = (request.query_params.get(name, "") for name in ("signed_out", "proof"))
+        secret = self.browsers.find_secret(request)
+        if secret is None or not self.browsers.recognises_form(proof, "signed out", secret, where):
+            return None
+        return self.pages.text(f"login.notice_signed_out_{where}")
 
-    def _leave(self, where: str) -> Response:
-        response = self.pages.go_to(f"/sessions/?signed_out={where}")
+    def _leave(self, request: Request, where: Literal["here", "everywhere"]) -> Response:
+        proof = self.browsers.sign_form("signed out", self.browsers.find_secret(request) or "", where)
+        response = self.pages.go_to(f"/sessions/?signed_out={where}&proof={proof}")
         self.browsers.remove_session(response)
         return response
 

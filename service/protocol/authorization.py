@@ -34,11 +34,13 @@ from service.protocol.scope import Scope, parse_scope
 AUTHORIZATION_PARAMETERS: Final = frozenset(
     {"response_type", "client_id", "redirect_uri", "scope", "state", "code_challenge", "code_challenge_method"}
 )
-MAX_QUERY_BYTES: Final = 64 * 1024
 MAX_STATE_BYTES: Final = 8 * 1024
+"""As JSON, which is how it is kept."""
+
+MAX_PORT: Final = 65535
 
 _BROKEN_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
-_LOOPBACK: Final = re.compile(r"(http://(?:127\.0\.0\.1|\[::1\]))(?::[0-9]{1,5})?((?:[/?].*)?)")
+_LOOPBACK: Final = re.compile(r"(http://(?:127\.0\.0\.1|\[::1\]))(?::([0-9]{1,5}))?((?:[/?].*)?)")
 
 
 class ReturnAddress(msgspec.Struct, frozen=True):
@@ -92,8 +94,6 @@ def parse_query(query: bytes) -> Query:
 
     Clauses: RFC 6749 §3.1, Appendix B
     """
-    if len(query) > MAX_QUERY_BYTES:
-        raise InvalidRequest("query_too_large")
     values: dict[str, str] = {}
     named: set[str] = set()
     repeated: set[str] = set()
@@ -156,7 +156,7 @@ def is_registered(client: Client, redirect_uri: str) -> bool:
 
 def _without_port(redirect_uri: str) -> tuple[str, str] | None:
     match = _LOOPBACK.fullmatch(redirect_uri)
-    return (match[1], match[2]) if match else None
+    return (match[1], match[3]) if match and int(match[2] or 0) <= MAX_PORT else None
 
 
 @contextmanager
@@ -174,7 +174,7 @@ def parse_authorization_request(query: Query, client: Client, return_address: Re
         raise InvalidRequest("parameter_repeated", name=name)
     for name in sorted(query.malformed):
         raise InvalidRequest("parameter_malformed", name=name)
-    if len((return_address.state or "").encode()) > MAX_STATE_BYTES:
+    if len(msgspec.json.encode(return_address.state)) > MAX_STATE_BYTES:
         raise InvalidRequest("state_too_long")
     if "response_type" not in query.values:
         raise InvalidRequest("parameter_missing", name="response_type")
@@ -255,6 +255,8 @@ def check_registration_still(request: AuthorizationRequest, scope: str, client: 
     with answering_to(request.return_address):
         check_grant_type(client, AUTHORIZATION_CODE)
         check_scope(client, parse_scope(scope))
+        if client.require_pkce and request.code_challenge is None:
+            raise InvalidRequest("code_challenge_missing")
     return client
 
 

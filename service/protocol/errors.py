@@ -29,6 +29,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "parameter_missing": "The parameter {name} is missing or empty.",
     "parameter_malformed": "The parameter {name} contains characters that are not allowed in it.",
     "parameter_in_query": "The parameter {name} stands in the URI; send it in the request body only.",
+    "head_too_large": "The address and the headers of the request are larger than 64 KiB together.",
     "unknown_path": "Nothing is served at this address. Paths are case-sensitive, a slash at their end included.",
     "method_not_allowed": "This address does not answer this method; use {name}.",
     # The client
@@ -43,10 +44,9 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "grant_type_not_registered": "This client is not registered for this grant type.",
     "grant_type_unknown": "The grant type is not supported; use authorization_code, password or refresh_token.",
     # The authorization request
-    "query_too_large": "The query of the request is larger than 64 KiB.",
     "client_unregistered": "No application is registered under this client_id.",
     "redirect_uri_unregistered": "The redirect_uri is not one that the application registered.",
-    "state_too_long": "The parameter state is longer than 8 KiB.",
+    "state_too_long": "The parameter state is longer than 8 KiB; control characters count six times.",
     "response_type_unknown": "The response_type is not supported; use code.",
     "code_challenge_missing": "This client must send a code_challenge with code_challenge_method=S256.",
     "code_challenge_malformed": "The code_challenge must be a SHA-256 in base64url: 43 characters without padding.",
@@ -123,6 +123,10 @@ class InvalidRequest(OAuthError):
 
 class RequestTooLarge(InvalidRequest):
     status = 413
+
+
+class HeadTooLarge(InvalidRequest):
+    status = 431
 
 
 class UnknownPath(InvalidRequest):

@@ -1,0 +1,35 @@
+"""What stands before the body of a request, the address and the headers: bounded, since the server bounds it not.
+
+Clauses: none of the standards; SPEC is silent.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service.endpoints.answers import answer_oauth_error
+from service.protocol.errors import HeadTooLarge
+
+MAX_HEAD_BYTES: Final = 64 * 1024
+
+
+class HeadLimit:
+    """Refuses before anything is parsed: twenty megabytes of cookies would stop a worker for seconds."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and _measure(scope) > MAX_HEAD_BYTES:
+            response = answer_oauth_error(Request(scope), HeadTooLarge("head_too_large"))
+            await response(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+
+def _measure(scope: Scope) -> int:
+    headers = sum(len(name) + len(value) for name, value in scope["headers"])
+    return headers + len(scope["path"]) + len(scope["query_string"])
