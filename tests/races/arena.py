@@ -30,7 +30,7 @@ class TakingTurns(httpx2.AsyncHTTPTransport):
 
     def __init__(self, ports: Iterable[int]) -> None:
         # Given up before the instances close what is idle: a request that crosses that would fail.
-        super().__init__(limits=httpx2.Limits(max_connections=400, max_keepalive_connections=400, keepalive_expiry=3))
+        super().__init__(limits=httpx2.Limits(max_connections=400, max_keepalive_connections=400, keepalive_expiry=1))
         self._ports = cycle(ports)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
