@@ -123,7 +123,7 @@ class ConsentEndpoint:
         consent = await self.consents.find(name) if name else None
         if name is None or consent is None:
             raise Refusal("expired", "consent_expired")
-        if consent.browser_digest != session.name.digest:
+        if consent.login != session.login:
             raise Refusal("expired", "consent_of_another_session")
         user = await self.logins.find_user(session.realm, session.username)
         if user is None:
@@ -134,7 +134,7 @@ class ConsentEndpoint:
 
     async def _find_of_form(self, request: Request, text: str, csrf: str) -> OpenConsent:
         consent = await self._find(request, text)
-        if not self.browsers.recognises_form(csrf, "consent", consent.session.name.text, consent.name.text):
+        if not self.browsers.recognises_form(csrf, "consent", consent.session.login, consent.name.text):
             raise Refusal("forged", "consent_form_forged")
         return consent
 
@@ -163,7 +163,7 @@ class ConsentEndpoint:
     def _render(self, consent: OpenConsent) -> Response:
         asked, client, user = consent.asked, consent.client, consent.user
         redirect_uri = asked.request.return_address.redirect_uri
-        csrf = self.browsers.sign_form("consent", consent.session.name.text, consent.name.text)
+        csrf = self.browsers.sign_form("consent", consent.session.login, consent.name.text)
         return self.pages.render(
             "consent.html",
             form_targets=find_form_targets(redirect_uri),

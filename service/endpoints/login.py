@@ -81,7 +81,7 @@ class LoginEndpoint:
         return self._render(form)
 
     async def post(self, request: Request) -> Response:
-        """A form that is not from this browser is never acted on: the page comes again, bound to this one."""
+        """A form that is not from this browser is never acted on."""
         fields = await read_form(request, LOGIN_PARAMETERS)
         form = await self._find_form(request, fields.get("request", ""))
         if form is None:
@@ -173,9 +173,9 @@ class LoginEndpoint:
         stays = "stay" in fields
         session = make_browser_session(user.identity.shard)
         lifetime_ms = self.stay_ms if stays else self.session_ms
-        if not await self.browser_sessions.start(session, user, lifetime_ms=lifetime_ms):
-            return self._render(form, fields, error="wrong")
         former = self.browsers.find_session_name(request)
+        if not await self.browser_sessions.start(session, user, lifetime_ms=lifetime_ms, former=former):
+            return self._render(form, fields, error="wrong")
         if former is not None:
             await self.browser_sessions.end(former)
         response = await self._go_on(form, session, user)

@@ -174,7 +174,7 @@ def parse_authorization_request(query: Query, client: Client, return_address: Re
         raise InvalidRequest("parameter_repeated", name=name)
     for name in sorted(query.malformed):
         raise InvalidRequest("parameter_malformed", name=name)
-    if len(msgspec.json.encode(return_address.state)) > MAX_STATE_BYTES:
+    if len(msgspec.json.encode(return_address.state)) > MAX_STATE_BYTES + len('""'):
         raise InvalidRequest("state_too_long")
     if "response_type" not in query.values:
         raise InvalidRequest("parameter_missing", name="response_type")

@@ -18,11 +18,15 @@ _END: Final = load_script("end_browser_session")
 
 
 class BrowserSession(NamedTuple):
-    """A live session under its name, and who logged in."""
+    """A live session under its name, and who logged in.
+
+    `login` stays the same when the user logs in again in the same browser.
+    """
 
     name: RandomToken
     realm: str
     username: str
+    login: str
 
     @property
     def identity(self) -> UserIdentity:
@@ -33,8 +37,13 @@ class BrowserSessions:
     def __init__(self, connection: StoreConnection) -> None:
         self._connection = connection
 
-    async def start(self, name: RandomToken, user: User, *, lifetime_ms: int) -> bool:
-        """False where the user's record is not the one that was checked."""
+    async def start(
+        self, name: RandomToken, user: User, *, lifetime_ms: int, former: RandomToken | None = None
+    ) -> bool:
+        """False where the user's record is not the one that was checked.
+
+        `former` is the session that the browser had until now, whoever's it was.
+        """
         identity = user.identity
         verdict = await self._connection.run(
             _START,
@@ -45,6 +54,7 @@ class BrowserSessions:
                 identity.subject,
                 user.realm,
                 user.username,
+                former.digest if former is not None and former.shard == name.shard else "",
                 lifetime_ms,
                 self._connection.clock_offset_ms(),
             ],
@@ -61,6 +71,6 @@ class BrowserSessions:
 
 
 def _parse_session(name: RandomToken, record: str) -> BrowserSession:
-    """Lines: version, created_ms, expires_ms, subject, realm, username."""
-    _, _, _, _, realm, username = record.split("\n")
-    return BrowserSession(name, realm, username)
+    """Lines: version, created_ms, expires_ms, subject, realm, username, login."""
+    _, _, _, _, realm, username, login = record.split("\n")
+    return BrowserSession(name, realm, username, login)

@@ -30,10 +30,10 @@ _read_request: Final = msgspec.json.Decoder(ConsentRequest).decode
 
 
 class Consent(NamedTuple):
-    """What is asked, the browser session that may answer it, and whether that has happened."""
+    """What is asked, the login whose browser sessions may answer it, and whether that has happened."""
 
     asked: ConsentRequest
-    browser_digest: str
+    login: str
     is_answered: bool
 
 
@@ -46,13 +46,7 @@ class Consents:
         """Under a name in the shard of the session's user; False where that session is over."""
         keys = [consent_key(name.shard, name.digest), browser_key(session.shard, session.digest)]
         record = msgspec.json.encode(asked).decode()
-        arguments: list[str | int] = [
-            name.digest,
-            session.digest,
-            record,
-            CONSENT_MS,
-            self._connection.clock_offset_ms(),
-        ]
+        arguments: list[str | int] = [name.digest, record, CONSENT_MS, self._connection.clock_offset_ms()]
         return (await self._connection.run(_HOLD, keys, arguments))[0] == "held"
 
     async def find(self, name: RandomToken) -> Consent | None:
@@ -73,7 +67,6 @@ class Consents:
             code_key(code_name.shard, code_name.digest),
         ]
         arguments: list[str | int] = [
-            session.digest,
             user.revision,
             code_name.digest,
             code.client_id,
@@ -88,11 +81,11 @@ class Consents:
 
     async def deny(self, name: RandomToken, session: RandomToken) -> Answer:
         keys = [consent_key(name.shard, name.digest), browser_key(session.shard, session.digest)]
-        arguments: list[str | int] = [session.digest, self._connection.clock_offset_ms()]
-        return cast(Answer, (await self._connection.run(_DENY, keys, arguments))[0])
+        answer = await self._connection.run(_DENY, keys, [self._connection.clock_offset_ms()])
+        return cast(Answer, answer[0])
 
 
 def _parse_consent(record: str) -> Consent:
-    """Lines: version, created_ms, expires_ms, browser digest, subject, answer, request."""
-    _, _, _, browser_digest, _, answer, request = record.split("\n")
-    return Consent(_read_request(request), browser_digest, is_answered=bool(answer))
+    """Lines: version, created_ms, expires_ms, login, subject, answer, request."""
+    _, _, _, login, _, answer, request = record.split("\n")
+    return Consent(_read_request(request), login, is_answered=bool(answer))

@@ -16,6 +16,7 @@ from tests.browser import (
     SESSIONS,
     Browser,
     Page,
+    answer_of,
     ask,
     assert_refused,
     assert_sent_back,
@@ -24,7 +25,7 @@ from tests.browser import (
     page_text,
     register,
 )
-from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, Person, assert_error, tokens_of
+from tests.cast import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, SHOP_CALLBACK, WEB_SHOP, Person, assert_error, tokens_of
 from tests.conftest import Clock, MakeSettings, client_of, lifespan_of, serving
 
 SIGN_OUT = "/sessions/sign-out"
@@ -180,6 +181,23 @@ async def test_a_client_that_must_use_pkce_by_now_gets_no_code_without_it(
     parts.clients._entries.clear()
 
     assert_sent_back(await browser.allow(page), "invalid_request")
+
+
+async def test_a_login_in_one_tab_leaves_the_question_in_the_other_open(browser: Browser) -> None:
+    one, other = await browser.open(ask(state="one")), await browser.open(ask(WEB_SHOP, SHOP_CALLBACK, state="other"))
+    asked_first = await browser.log_in(one)
+    asked_last = await browser.log_in(other, stay="yes")
+
+    assert answer_of(await browser.allow(asked_last), SHOP_CALLBACK)["state"] == "other"
+    assert "code" in answer_of(await browser.allow(asked_first))
+
+
+async def test_a_login_as_somebody_else_closes_the_question_in_the_other_tab(browser: Browser) -> None:
+    one, other = await browser.open(ask()), await browser.open(ask())
+    asked_alice = await browser.log_in(one, ALICE)
+    await browser.log_in(other, BOB)
+
+    assert_refused(await browser.allow(asked_alice), 400, "expired")
 
 
 # Addresses

@@ -85,3 +85,45 @@ async def test_what_starts_after_a_mark_is_younger_than_it(sessions: Sessions, p
     assert marked_ms + 1 <= int(record["created_ms"]) < marked_ms + 1_000
     assert abs(int(record["expires_ms"]) - (marked_ms - ahead_ms + SESSION_MS)) < 1_000
     assert await pages.hold(await pages.make(browser=browser))
+
+
+async def test_a_second_login_in_one_browser_goes_on_under_the_first_login(sessions: Sessions, pages: Pages) -> None:
+    page = await pages.open()
+    user = await sessions.find_user()
+    again = make_browser_session(user.identity.shard)
+    assert await pages.browser_sessions.start(again, user, lifetime_ms=SESSION_MS, former=page.browser)
+    await pages.browser_sessions.end(page.browser)
+
+    assert pages.browser_record(again)["login"] == page.browser.digest
+    assert await pages.allow(page, browser=again) == "issued"
+
+
+async def test_the_login_of_a_third_one_is_still_the_first(sessions: Sessions, pages: Pages) -> None:
+    user = await sessions.find_user()
+    first = last = await pages.sign_in()
+    for _ in range(2):
+        last, former = make_browser_session(user.identity.shard), last
+        assert await pages.browser_sessions.start(last, user, lifetime_ms=SESSION_MS, former=former)
+        await pages.browser_sessions.end(former)
+
+    assert pages.browser_record(last)["login"] == first.digest
+
+
+@pytest.mark.parametrize("case", ["of another user", "ended", "revoked", "over"])
+async def test_nothing_is_taken_over_from_a_session_that_is_not_the_users_own_live_one(
+    sessions: Sessions, pages: Pages, clock: Clock, case: str
+) -> None:
+    user = await sessions.find_user()
+    former = await pages.sign_in(BOB if case == "of another user" else ALICE)
+    if case == "ended":
+        await pages.browser_sessions.end(former)
+    elif case == "revoked":
+        pages.set_mark(sessions.now_ms() + 1)
+    elif case == "over":
+        clock.offset_ms += SESSION_MS + 1
+    # A name in the user's own shard, so that the script is asked for it at all.
+    former = former._replace(shard=user.identity.shard)
+    browser = make_browser_session(user.identity.shard)
+    assert await pages.browser_sessions.start(browser, user, lifetime_ms=SESSION_MS, former=former)
+
+    assert pages.browser_record(browser)["login"] == browser.digest

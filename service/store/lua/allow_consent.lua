@@ -3,21 +3,19 @@
 -- none, but may be answered alike as long as the code waits for its exchange.
 -- KEYS     consent_key browser_key user_key code_key
 -- DERIVED  mark, index
--- ARGV     browser_digest revision code_digest
---          client_id redirect_uri code_challenge username scope code_ttl_ms clock_offset_ms
+-- ARGV     revision code_digest client_id redirect_uri code_challenge username scope code_ttl_ms clock_offset_ms
 -- RETURNS  issued | repeated | answered | changed | signed_out | unknown
 -- CLAUSES  RFC 6749 §4.1.2, §10.12, SPEC §4.1
 local consent_key, browser_key, user_key, code_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local browser_digest, revision, code_digest, client_id, redirect_uri = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local code_challenge, username, scope = ARGV[6], ARGV[7], ARGV[8]
-local code_ttl_ms, clock_offset_ms = tonumber(ARGV[9]), tonumber(ARGV[10])
+local revision, code_digest, client_id, redirect_uri = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local code_challenge, username, scope = ARGV[5], ARGV[6], ARGV[7]
+local code_ttl_ms, clock_offset_ms = tonumber(ARGV[8]), tonumber(ARGV[9])
 
 local now_ms = read_clock(clock_offset_ms)
 local consent = find_consent(consent_key, now_ms)
 if not consent then return { 'unknown' } end
-if consent.browser_digest ~= browser_digest or not find_browser_session(browser_key, now_ms) then
-  return { 'signed_out' }
-end
+local session = find_browser_session(browser_key, now_ms)
+if not session or session.login ~= consent.login then return { 'signed_out' } end
 if consent.answer == code_digest and redis.call('EXISTS', code_key) == 1 then return { 'repeated' } end
 if consent.answer ~= '' then return { 'answered' } end
 if (redis.call('HGET', user_key, 'revision') or '') ~= revision then return { 'changed' } end

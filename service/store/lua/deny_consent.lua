@@ -1,18 +1,17 @@
 -- The user refuses what an application asks for: nothing can be allowed any more; to refuse twice is the same.
 -- KEYS     consent_key browser_key
 -- DERIVED  mark
--- ARGV     browser_digest clock_offset_ms
+-- ARGV     clock_offset_ms
 -- RETURNS  denied | answered | signed_out | unknown
 -- CLAUSES  RFC 6749 §4.1.2.1, SPEC §4.1
 local consent_key, browser_key = KEYS[1], KEYS[2]
-local browser_digest, clock_offset_ms = ARGV[1], tonumber(ARGV[2])
+local clock_offset_ms = tonumber(ARGV[1])
 
 local now_ms = read_clock(clock_offset_ms)
 local consent = find_consent(consent_key, now_ms)
 if not consent then return { 'unknown' } end
-if consent.browser_digest ~= browser_digest or not find_browser_session(browser_key, now_ms) then
-  return { 'signed_out' }
-end
+local session = find_browser_session(browser_key, now_ms)
+if not session or session.login ~= consent.login then return { 'signed_out' } end
 if consent.answer == 'denied' then return { 'denied' } end
 if consent.answer ~= '' then return { 'answered' } end
 consent.answer = 'denied'

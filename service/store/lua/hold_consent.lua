@@ -1,12 +1,12 @@
 -- Keeps an authorization request until the user of a browser session answers it.
 -- KEYS     consent_key browser_key
 -- DERIVED  mark, index
--- ARGV     consent_digest browser_digest request ttl_ms clock_offset_ms
+-- ARGV     consent_digest request ttl_ms clock_offset_ms
 -- RETURNS  held | signed_out
 -- CLAUSES  RFC 6749 §10.12, SPEC §4.1
 local consent_key, browser_key = KEYS[1], KEYS[2]
-local consent_digest, browser_digest, request = ARGV[1], ARGV[2], ARGV[3]
-local ttl_ms, clock_offset_ms = tonumber(ARGV[4]), tonumber(ARGV[5])
+local consent_digest, request = ARGV[1], ARGV[2]
+local ttl_ms, clock_offset_ms = tonumber(ARGV[3]), tonumber(ARGV[4])
 
 local now_ms = read_clock(clock_offset_ms)
 local session = find_browser_session(browser_key, now_ms)
@@ -14,7 +14,7 @@ if not session then return { 'signed_out' } end
 local consent = {
   created_ms = math.max(now_ms, read_mark(session.subject) + 1),
   expires_ms = math.min(now_ms + ttl_ms, session.expires_ms),
-  browser_digest = browser_digest, subject = session.subject, answer = '', request = request,
+  login = session.login, subject = session.subject, answer = '', request = request,
 }
 redis.call('SET', consent_key, format_consent(consent), 'PX', consent.expires_ms - now_ms)
 index_member(session.subject, 'consent:' .. consent_digest, consent.expires_ms, now_ms)

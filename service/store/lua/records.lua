@@ -12,8 +12,9 @@
 --   spent            "last:ms last:ms …", each the time of all generations after the previous entry up to last
 --   streak           "generation:count", the last replayed generation and how many in a row were
 --   access           "digest:ms digest:ms …", the access tokens and when each expires
--- A browser session's record: version, created_ms, expires_ms, subject, realm, username.
--- A consent's record: version, created_ms, expires_ms, browser digest, subject, answer (empty; "denied"; the digest of
+-- A browser session's record: version, created_ms, expires_ms, subject, realm, username, login (the digest of the
+-- first session of this user in this browser).
+-- A consent's record: version, created_ms, expires_ms, login, subject, answer (empty; "denied"; the digest of
 -- the code), request (JSON, so that it has no line ends).
 -- An access token's record: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope.
 
@@ -146,7 +147,9 @@ local function find_browser_session(browser_key, now_ms)
   local text = redis.call('GET', browser_key)
   if not text then return nil end
   local line = split(text, '\n')
-  local session = { created_ms = tonumber(line[2]), expires_ms = tonumber(line[3]), subject = line[4] }
+  local session = {
+    created_ms = tonumber(line[2]), expires_ms = tonumber(line[3]), subject = line[4], login = line[7],
+  }
   if now_ms >= session.expires_ms or session.created_ms <= read_mark(session.subject) then return nil end
   return session
 end
@@ -158,7 +161,7 @@ local function find_consent(consent_key, now_ms)
   local line = split(text, '\n')
   local consent = {
     created_ms = tonumber(line[2]), expires_ms = tonumber(line[3]),
-    browser_digest = line[4], subject = line[5], answer = line[6], request = line[7],
+    login = line[4], subject = line[5], answer = line[6], request = line[7],
   }
   if now_ms >= consent.expires_ms or consent.created_ms <= read_mark(consent.subject) then return nil end
   return consent
@@ -166,5 +169,5 @@ end
 
 local function format_consent(consent)
   return string.format('1\n%.0f\n%.0f\n', consent.created_ms, consent.expires_ms)
-    .. table.concat({ consent.browser_digest, consent.subject, consent.answer, consent.request }, '\n')
+    .. table.concat({ consent.login, consent.subject, consent.answer, consent.request }, '\n')
 end

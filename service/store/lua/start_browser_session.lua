@@ -1,20 +1,24 @@
 -- Starts a browser session after a login, provided that the user's record is still the one that was checked.
+-- A user who logs in again in the same browser goes on under the former session's login, so that the consents which
+-- are open in other tabs stay theirs to answer.
 -- KEYS     browser_key user_key
--- DERIVED  mark, index
--- ARGV     browser_digest revision subject realm username ttl_ms clock_offset_ms
+-- DERIVED  mark, index, browser sessions
+-- ARGV     browser_digest revision subject realm username former_digest ttl_ms clock_offset_ms
 -- RETURNS  started | changed
 -- CLAUSES  SPEC §4.1, §5.2
 local browser_key, user_key = KEYS[1], KEYS[2]
 local browser_digest, revision, subject, realm, username = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local ttl_ms, clock_offset_ms = tonumber(ARGV[6]), tonumber(ARGV[7])
+local former_digest, ttl_ms, clock_offset_ms = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
 
 if (redis.call('HGET', user_key, 'revision') or '') ~= revision then return { 'changed' } end
 
 local now_ms = read_clock(clock_offset_ms)
 local created_ms = math.max(now_ms, read_mark(subject) + 1)
 local expires_ms = now_ms + ttl_ms
+local former = former_digest ~= '' and find_browser_session(key_of('browser', former_digest), now_ms)
+local login = former and former.subject == subject and former.login or browser_digest
 local record = string.format('1\n%.0f\n%.0f\n', created_ms, expires_ms)
-  .. table.concat({ subject, realm, username }, '\n')
+  .. table.concat({ subject, realm, username, login }, '\n')
 redis.call('SET', browser_key, record, 'PX', ttl_ms)
 index_member(subject, 'browser:' .. browser_digest, expires_ms, now_ms)
 return { 'started' }
