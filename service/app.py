@@ -265,6 +265,7 @@ def _make_page_routes(parts: Parts) -> list[BaseRoute]:
         "/authorization/login": {"GET": login.get, "POST": login.post},
         "/authorization/consent": {"GET": consent.get, "POST": consent.post},
         "/authorization/switch": {"POST": authorization.switch},
+        "/sessions": {"GET": sessions.lead},
         "/sessions/": {"GET": sessions.get},
         "/sessions/end": {"POST": sessions.end},
         "/sessions/end-all": {"POST": sessions.end_all},

@@ -61,8 +61,12 @@ def answer_bearer_missing(request: Request, error: Exception) -> Response:
     return Response(b"", 401, NO_STORE_HEADERS | {"WWW-Authenticate": BearerMissing.challenge}, _JSON)
 
 
-def answer_outage(request: Request, error: Exception) -> Response:
+def log_outage(error: Exception) -> None:
     log.error("the store is not available: %s", error)
+
+
+def answer_outage(request: Request, error: Exception) -> Response:
+    log_outage(error)
     return answer_oauth_error(request, TemporarilyUnavailable("store_unavailable", retry_after_seconds=1))
 
 

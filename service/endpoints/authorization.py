@@ -17,10 +17,11 @@ from service.endpoints.browser import Browsers
 from service.endpoints.consent import ConsentEndpoint
 from service.endpoints.forms import read_form
 from service.endpoints.login import LoginEndpoint
-from service.endpoints.pages import Pages, Refusal, troubles_answering_to
+from service.endpoints.pages import Pages, Refusal, check_is_page, troubles_answering_to
 from service.protocol.authorization import (
     AuthorizationRequest,
     answering_to,
+    check_registered,
     find_open_realms,
     parse_authorization_request,
     parse_query,
@@ -51,10 +52,10 @@ class AuthorizationEndpoint:
 
         Clauses: RFC 6749 §4.1.2.1, SPEC §7.3, §7.4
         """
+        check_is_page(request)
         query = parse_query(request.scope["query_string"])
-        client = await self.clients.find(read_client_id(query))
+        client = check_registered(await self.clients.find(read_client_id(query)))
         return_address = verify_return_address(query, client)
-        assert client is not None
         with troubles_answering_to(return_address), answering_to(return_address):
             asked = parse_authorization_request(query, client, return_address)
             realms = find_open_realms(asked, client, self.logins.realm_names)
@@ -82,7 +83,7 @@ class AuthorizationEndpoint:
         """POST /authorization/switch: "not you?" ends the browser session and asks for a login to the same end."""
         fields = await read_form(request, SWITCH_PARAMETERS)
         asked, session = await self.consent.find_asked(request, fields.get("request", ""), fields.get("csrf", ""))
-        await self.browser_sessions.end(session.name)
         response = await self.login.offer_next(request, asked)
+        await self.browser_sessions.end(session.name)
         self.browsers.remove_session(response)
         return response

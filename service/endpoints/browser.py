@@ -23,7 +23,6 @@ from starlette.responses import Response
 from service.credentials import (
     Keyring,
     RandomToken,
-    digest_token,
     make_browser_secret,
     parse_browser_session,
 )
@@ -99,8 +98,3 @@ class Browsers:
         response.set_cookie(
             name, value, max_age=max_age_seconds, path="/", secure=self._is_secure, httponly=True, samesite="lax"
         )
-
-
-def digest_secret(secret: str) -> str:
-    """What Redis knows of a browser's secret."""
-    return digest_token(secret)

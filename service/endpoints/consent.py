@@ -19,10 +19,10 @@ from service.endpoints.forms import read_form
 from service.endpoints.page_limit import PageLimit
 from service.endpoints.pages import Pages, Refusal, find_form_targets
 from service.protocol.authorization import (
+    AuthorizationRefused,
     AuthorizationRequest,
     ConsentRequest,
     check_registration_still,
-    describe_refusal,
     make_consent_request,
 )
 from service.protocol.authorization_code import AuthorizationCode
@@ -34,7 +34,7 @@ from service.protocol.user import User
 from service.realms.logins import Logins
 from service.registry.cache import RegistryCache
 from service.store.browser_sessions import BrowserSession, BrowserSessions
-from service.store.consents import Answer, Consents
+from service.store.consents import AllowAnswer, Consents, DenyAnswer
 
 CONSENT_PARAMETERS: Final = frozenset({"request", "csrf", "decision"})
 
@@ -46,7 +46,6 @@ class OpenConsent(NamedTuple):
 
     name: RandomToken
     asked: ConsentRequest
-    is_answered: bool
     client: Client
     session: BrowserSession
     user: User
@@ -65,15 +64,13 @@ class ConsentEndpoint:
     lifetimes: Lifetimes
 
     async def get(self, request: Request) -> Response:
-        consent = await self._find(request, request.query_params.get("request", ""))
-        if consent.is_answered:
-            raise Refusal("answered", "consent_answered")
-        return self._render(consent)
+        return self._render(await self._find(request, request.query_params.get("request", "")))
 
     async def post(self, request: Request) -> Response:
         """What is asked was fixed when the page was made; here it is held against what has changed since."""
         fields = await read_form(request, CONSENT_PARAMETERS)
-        consent = await self._find_of_form(request, fields.get("request", ""), fields.get("csrf", ""))
+        consent = await self._find(request, fields.get("request", ""), answered_too=True)
+        self._check_form(consent, fields.get("csrf", ""))
         if fields.get("decision") == "deny":
             return await self._deny(consent)
         if fields.get("decision") == "allow":
@@ -90,14 +87,16 @@ class ConsentEndpoint:
         consent_request = make_consent_request(asked, user.realm, user.roles)
         await self.page_limit.count(request)
         name = await self._hold(consent_request, session.name)
-        return self._render(OpenConsent(name, consent_request, False, client, session, user))
+        return self._render(OpenConsent(name, consent_request, client, session, user))
 
-    async def ask_next(self, asked: AuthorizationRequest, session: RandomToken, user: User) -> Response:
+    async def ask_next(
+        self, request: Request, asked: AuthorizationRequest, session: RandomToken, user: User
+    ) -> Response:
         """The way to the page, after a login; who has nothing that could be granted goes back to the client."""
         try:
             consent_request = make_consent_request(asked, user.realm, user.roles)
         except AccessDenied as error:
-            return self.pages.answer_client(asked.return_address, describe_refusal(error))
+            return self.pages.refuse_client(request, asked.return_address, error)
         name = await self._hold(consent_request, session)
         return self.pages.go_to(f"/authorization/consent?request={name.text}")
 
@@ -110,12 +109,11 @@ class ConsentEndpoint:
 
     async def find_asked(self, request: Request, text: str, csrf: str) -> tuple[AuthorizationRequest, BrowserSession]:
         """For a user who wants to answer as somebody else: what was asked, and the session that is not theirs."""
-        consent = await self._find_of_form(request, text, csrf)
-        if consent.is_answered:
-            raise Refusal("answered", "consent_answered")
+        consent = await self._find(request, text)
+        self._check_form(consent, csrf)
         return consent.asked.request, consent.session
 
-    async def _find(self, request: Request, text: str) -> OpenConsent:
+    async def _find(self, request: Request, text: str, *, answered_too: bool = False) -> OpenConsent:
         name, session_name = parse_consent(text), self.browsers.find_session_name(request)
         session = await self.browser_sessions.find(session_name) if session_name else None
         if session is None:
@@ -125,18 +123,18 @@ class ConsentEndpoint:
             raise Refusal("expired", "consent_expired")
         if consent.login != session.login:
             raise Refusal("expired", "consent_of_another_session")
+        if consent.is_answered and not answered_too:
+            raise Refusal("answered", "consent_answered")
         user = await self.logins.find_user(session.realm, session.username)
         if user is None:
             raise Refusal("signed_out", "user_without_login")
         asked = consent.asked
         client = check_registration_still(asked.request, asked.scope, await self.clients.find(asked.request.client_id))
-        return OpenConsent(name, asked, consent.is_answered, client, session, user)
+        return OpenConsent(name, asked, client, session, user)
 
-    async def _find_of_form(self, request: Request, text: str, csrf: str) -> OpenConsent:
-        consent = await self._find(request, text)
+    def _check_form(self, consent: OpenConsent, csrf: str) -> None:
         if not self.browsers.recognises_form(csrf, "consent", consent.session.login, consent.name.text):
             raise Refusal("forged", "consent_form_forged")
-        return consent
 
     async def _allow(self, consent: OpenConsent) -> Response:
         asked = consent.asked
@@ -157,8 +155,7 @@ class ConsentEndpoint:
 
     async def _deny(self, consent: OpenConsent) -> Response:
         _check_answer(await self.consents.deny(consent.name, consent.session.name))
-        error = AccessDenied("user_denied")
-        return self.pages.answer_client(consent.asked.request.return_address, describe_refusal(error))
+        raise AuthorizationRefused(consent.asked.request.return_address, AccessDenied("user_denied"))
 
     def _render(self, consent: OpenConsent) -> Response:
         asked, client, user = consent.asked, consent.client, consent.user
@@ -174,7 +171,6 @@ class ConsentEndpoint:
             client_name=client.client_name or client.client_id,
             username=user.username,
             name=user.name,
-            realm=user.realm,
             realm_label=self.pages.text(f"realm.{user.realm}"),
             roles=parse_scope(asked.scope).roles,
             lifetime=self._describe_lifetime(client),
@@ -190,13 +186,14 @@ class ConsentEndpoint:
         return self.pages.lifetime(lifetimes.refresh_token_ms, lifetimes.session_max_age_ms)
 
 
-def _check_answer(answer: Answer) -> None:
+def _check_answer(answer: AllowAnswer | DenyAnswer) -> None:
+    if answer in ("issued", "repeated", "denied"):
+        return
     if answer == "signed_out":
         raise Refusal("signed_out", "browser_session_over")
     if answer == "answered":
         raise Refusal("answered", "consent_answered")
-    if answer in ("changed", "unknown"):
-        raise Refusal("expired", f"consent_{answer}")
+    raise Refusal("expired", f"consent_{answer}")
 
 
 def _find_destination(redirect_uri: str) -> str:

@@ -14,13 +14,15 @@ from starlette.responses import Response
 
 from service.credentials import (
     RandomToken,
+    digest_token,
     make_browser_secret,
     make_browser_session,
     make_pending_login,
     parse_pending_login,
 )
 from service.endpoints.addresses import find_throttle_address
-from service.endpoints.browser import Browsers, digest_secret
+from service.endpoints.answers import REASON, log_outage
+from service.endpoints.browser import Browsers
 from service.endpoints.consent import ConsentEndpoint
 from service.endpoints.forms import read_form
 from service.endpoints.page_limit import PageLimit
@@ -32,7 +34,7 @@ from service.protocol.authorization import (
     find_open_realms,
 )
 from service.protocol.client import Client
-from service.protocol.errors import InvalidGrant, LoginThrottled, TemporarilyUnavailable
+from service.protocol.errors import InvalidGrant, LoginThrottled, OAuthError, TemporarilyUnavailable
 from service.protocol.grammar import is_unicode_without_line_ends
 from service.protocol.parameters import Form
 from service.protocol.user import User
@@ -111,7 +113,7 @@ class LoginEndpoint:
         form = LoginForm(make_pending_login(), browser_secret, asked, client, self._find_realms(asked, client))
         await self.page_limit.count(request)
         await self.pending_logins.keep(
-            form.name, PendingLogin(browser_digest=digest_secret(browser_secret), request=asked)
+            form.name, PendingLogin(browser_digest=digest_token(browser_secret), request=asked)
         )
         return form
 
@@ -122,7 +124,7 @@ class LoginEndpoint:
         if name is None or login is None:
             return None
         browser_secret = self.browsers.find_secret(request)
-        if browser_secret is None or digest_secret(browser_secret) != login.browser_digest:
+        if browser_secret is None or digest_token(browser_secret) != login.browser_digest:
             raise Refusal("forged", "login_of_another_browser")
         client = None
         if login.request is not None:
@@ -143,24 +145,30 @@ class LoginEndpoint:
         if "username" not in fields or "password" not in fields:
             return self._render(form, fields, missing=True)
         if not all(is_unicode_without_line_ends(fields[name]) for name in ("username", "password")):
-            return self._render(form, fields, error="wrong")
+            return self._refuse(request, form, fields, InvalidGrant("user_unknown"))
         username = fields["username"]
         address = find_throttle_address(request)
         try:
             await self.page_limit.count(request)
             device = await self._find_device(request, realm, username)
             user = await self.logins.log_in(realm, username, fields["password"], address, device)
-        except InvalidGrant:
-            return self._render(form, fields, error="wrong")
-        except LoginThrottled as throttled:
-            response = self._render(form, fields, error="throttled", status=throttled.status)
-            response.headers["Retry-After"] = str(throttled.retry_after_seconds)
-            return response
-        except (TemporarilyUnavailable, StoreUnavailable):
-            response = self._render(form, fields, error="busy", status=503)
-            response.headers["Retry-After"] = "1"
-            return response
+        except (InvalidGrant, LoginThrottled, TemporarilyUnavailable) as error:
+            return self._refuse(request, form, fields, error)
+        except StoreUnavailable as outage:
+            log_outage(outage)
+            unavailable = TemporarilyUnavailable("store_unavailable", retry_after_seconds=1)
+            return self._refuse(request, form, fields, unavailable)
         return await self._enter(request, form, fields, user)
+
+    def _refuse(self, request: Request, form: LoginForm, fields: Form, error: OAuthError) -> Response:
+        """The form again, so that nothing is lost but the password."""
+        request.scope[REASON] = error.reason
+        if isinstance(error, InvalidGrant):
+            return self._render(form, fields, error="wrong")
+        kind = "throttled" if isinstance(error, LoginThrottled) else "busy"
+        response = self._render(form, fields, error=kind, status=error.status)
+        response.headers["Retry-After"] = str(error.retry_after_seconds)
+        return response
 
     async def _find_device(self, request: Request, realm: str, username: str) -> str:
         if not self.browsers.has_devices(request):
@@ -175,18 +183,18 @@ class LoginEndpoint:
         lifetime_ms = self.stay_ms if stays else self.session_ms
         former = self.browsers.find_session_name(request)
         if not await self.browser_sessions.start(session, user, lifetime_ms=lifetime_ms, former=former):
-            return self._render(form, fields, error="wrong")
+            return self._refuse(request, form, fields, InvalidGrant("user_changed"))
+        response = await self._go_on(request, form, session, user)
         if former is not None:
             await self.browser_sessions.end(former)
-        response = await self._go_on(form, session, user)
         self.browsers.put_session(response, session, lifetime_ms // 1000 if stays else None)
         self.browsers.put_device(request, response, user)
         return response
 
-    async def _go_on(self, form: LoginForm, session: RandomToken, user: User) -> Response:
+    async def _go_on(self, request: Request, form: LoginForm, session: RandomToken, user: User) -> Response:
         if form.request is None:
             return self.pages.go_to("/sessions/")
-        return await self.consent.ask_next(form.request, session, user)
+        return await self.consent.ask_next(request, form.request, session, user)
 
     def _render(
         self,

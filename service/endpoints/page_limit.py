@@ -11,7 +11,6 @@ from typing import Final
 from starlette.requests import Request
 
 from service.endpoints.addresses import find_throttle_address
-from service.endpoints.pages import Refusal
 from service.protocol.errors import TemporarilyUnavailable
 from service.store.attempts import Attempts, Counter, Exhausted
 from service.store.keys import address_key
@@ -24,12 +23,7 @@ class PageLimit:
     attempts: Attempts
 
     async def count(self, request: Request) -> None:
-        """One more page for this address; raises TemporarilyUnavailable past the limit.
-
-        What a browser asks for as an image or a frame is no page: a foreign site could spend its visitors' limit so.
-        """
-        if request.headers.get("sec-fetch-dest", "document") != "document":
-            raise Refusal("forged", "not_asked_for_as_a_page")
+        """One more page for this address; raises TemporarilyUnavailable past the limit."""
         counter = Counter(address_key("page", find_throttle_address(request)), PAGES_PER_MINUTE, 60_000)
         try:
             await self.attempts.count([counter])

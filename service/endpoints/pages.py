@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from service.endpoints.answers import REASON
-from service.protocol.authorization import AuthorizationRefused, ReturnAddress, describe_refusal, make_location
+from service.endpoints.answers import REASON, log_outage
+from service.protocol.authorization import AuthorizationRefused, ReturnAddress, make_location
 from service.protocol.errors import OAuthError, ServerError, TemporarilyUnavailable
 from service.rendering import Renderer
 from service.store.connection import StoreUnavailable
@@ -39,9 +39,7 @@ _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-_POLICY: Final = (
-    "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action 'self'"
-)
+_POLICY: Final = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 log = logging.getLogger("service.pages")
 
@@ -67,13 +65,18 @@ class Pages:
 
     def render(self, template: str, *, status: int = 200, form_targets: str = "", **context: Any) -> Response:
         """`form_targets` is where, besides our own pages, a submitted form may end up: sources of the policy."""
-        policy = f"{_POLICY} {form_targets}".rstrip()
-        headers = _HEADERS | {"Content-Security-Policy": policy}
+        policy = f"{_POLICY}; form-action 'self' {form_targets}"
+        headers = _HEADERS | {"Content-Security-Policy": policy.rstrip()}
         return Response(self._renderer.render(template, **context), status, headers, "text/html")
 
     def go_to(self, path: str) -> Response:
         """On to another page of ours, by an address that does not depend on the Host header."""
         return Response(status_code=303, headers=_HEADERS | {"Location": self.web_path + path})
+
+    def refuse_client(self, request: Request, return_address: ReturnAddress, error: OAuthError) -> Response:
+        """Clauses: RFC 6749 §4.1.2.1, SPEC §7.3"""
+        request.scope[REASON] = error.reason
+        return self.answer_client(return_address, {"error": error.error, "error_description": error.description})
 
     def answer_client(self, return_address: ReturnAddress, answer: Mapping[str, str]) -> Response:
         """Clauses: RFC 6749 §4.1.2, §4.1.2.1, RFC 9207 §2"""
@@ -87,14 +90,13 @@ class Pages:
             try:
                 return await by_method["GET" if request.method == "HEAD" else request.method](request)
             except AuthorizationRefused as refused:
-                request.scope[REASON] = refused.error.reason
-                return self.answer_client(refused.return_address, describe_refusal(refused.error))
+                return self.refuse_client(request, refused.return_address, refused.error)
             except Refusal as refusal:
                 return self._refuse(request, refusal.kind, refusal.reason)
             except OAuthError as error:
                 return self._refuse_request(request, error)
             except StoreUnavailable as outage:
-                log.error("the store is not available: %s", outage)
+                log_outage(outage)
                 return self._refuse_request(request, TemporarilyUnavailable("store_unavailable", retry_after_seconds=1))
             except ClientDisconnect:
                 raise
@@ -126,6 +128,15 @@ class Pages:
         )
 
 
+def check_is_page(request: Request) -> None:
+    """What a browser asks for as an image or a frame is no page: a foreign site could open many so, for its visitors.
+
+    Clauses: RFC 6749 §10.13
+    """
+    if request.headers.get("sec-fetch-dest", "document") != "document":
+        raise Refusal("forged", "not_asked_for_as_a_page")
+
+
 @contextmanager
 def troubles_answering_to(return_address: ReturnAddress) -> Iterator[None]:
     """Where the client is known to be right, an outage travels back to it too.
@@ -135,9 +146,9 @@ def troubles_answering_to(return_address: ReturnAddress) -> Iterator[None]:
     try:
         yield
     except StoreUnavailable as outage:
-        log.error("the store is not available: %s", outage)
+        log_outage(outage)
         raise AuthorizationRefused(return_address, TemporarilyUnavailable("store_unavailable")) from None
-    except (AuthorizationRefused, OAuthError, Refusal):
+    except (AuthorizationRefused, Refusal):
         raise
     except Exception:
         log.exception("an authorization request met an unexpected condition")

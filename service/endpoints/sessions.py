@@ -15,7 +15,7 @@ from starlette.responses import Response
 from service.endpoints.browser import Browsers
 from service.endpoints.forms import read_form
 from service.endpoints.login import LoginEndpoint
-from service.endpoints.pages import Pages, Refusal
+from service.endpoints.pages import Pages, Refusal, check_is_page
 from service.protocol.client import Client
 from service.protocol.parameters import Form
 from service.protocol.scope import parse_scope
@@ -48,7 +48,12 @@ class SessionsEndpoint:
     revocations: Revocations
     login: LoginEndpoint
 
+    async def lead(self, _: Request) -> Response:
+        """People type the address, and leave its last character out."""
+        return self.pages.go_to("/sessions/")
+
     async def get(self, request: Request) -> Response:
+        check_is_page(request)
         session = await self._find_session(request)
         if session is None:
             return await self.login.offer(request, None, None, notice=self._find_notice(request))

@@ -129,13 +129,18 @@ def read_client_id(query: Query) -> str:
     return client_id
 
 
-def verify_return_address(query: Query, client: Client | None) -> ReturnAddress:
-    """What this raises is shown on a page of ours, and nobody is redirected.
+def check_registered(client: Client | None) -> Client:
+    """What this and the next one raise is shown on a page of ours, and nobody is redirected.
 
-    Clauses: RFC 6749 §3.1.2.3, §3.1.2.4, §4.1.2.1, §10.6, §10.15, RFC 6819 §5.2.3.5, SPEC §4.1, §7.4
+    Clauses: RFC 6749 §4.1.2.1, SPEC §4.1
     """
     if client is None:
         raise InvalidRequest("client_unregistered")
+    return client
+
+
+def verify_return_address(query: Query, client: Client) -> ReturnAddress:
+    """Clauses: RFC 6749 §3.1.2.3, §3.1.2.4, §4.1.2.1, §10.6, §10.15, RFC 6819 §5.2.3.5, SPEC §4.1, §7.4"""
     redirect_uri = _read_once(query, "redirect_uri")
     if not is_registered(client, redirect_uri):
         raise InvalidRequest("redirect_uri_unregistered")
@@ -248,8 +253,7 @@ def check_registration_still(request: AuthorizationRequest, scope: str, client: 
 
     Clauses: RFC 6749 §3.1.2.4, §5.2
     """
-    if client is None:
-        raise InvalidRequest("client_unregistered")
+    client = check_registered(client)
     if not is_registered(client, request.return_address.redirect_uri):
         raise InvalidRequest("redirect_uri_unregistered")
     with answering_to(request.return_address):
@@ -268,11 +272,6 @@ def make_location(return_address: ReturnAddress, issuer: str, answer: Mapping[st
     state = {} if return_address.state is None else {"state": return_address.state}
     separator = "&" if "?" in return_address.redirect_uri else "?"
     return return_address.redirect_uri + separator + urlencode({**answer, **state, "iss": issuer})
-
-
-def describe_refusal(error: OAuthError) -> dict[str, str]:
-    """Clauses: RFC 6749 §4.1.2.1, SPEC §7.3"""
-    return {"error": error.error, "error_description": error.description}
 
 
 def _read_once(query: Query, name: str) -> str:

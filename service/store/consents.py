@@ -5,7 +5,7 @@ Clauses: RFC 6749 §4.1.2, §4.1.2.1, §10.12, SPEC §4.1
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple, cast
+from typing import Final, Literal, NamedTuple, cast, get_args
 
 import msgspec
 
@@ -20,7 +20,8 @@ from service.store.scripts import load_script
 
 CONSENT_MS: Final = 1_800_000
 
-Answer = Literal["issued", "repeated", "denied", "answered", "changed", "signed_out", "unknown"]
+AllowAnswer = Literal["issued", "repeated", "answered", "changed", "signed_out", "unknown"]
+DenyAnswer = Literal["denied", "answered", "signed_out", "unknown"]
 
 _HOLD: Final = load_script("hold_consent")
 _ALLOW: Final = load_script("allow_consent")
@@ -55,7 +56,7 @@ class Consents:
 
     async def allow(
         self, name: RandomToken, session: RandomToken, user: User, code_name: RandomToken, code: AuthorizationCode
-    ) -> Answer:
+    ) -> AllowAnswer:
         """The code exists where the answer is "issued" or "repeated".
 
         "changed": the user's record is not the one that the code's scope was judged by.
@@ -77,12 +78,15 @@ class Consents:
             self._lifetimes.code_ms,
             self._connection.clock_offset_ms(),
         ]
-        return cast(Answer, (await self._connection.run(_ALLOW, keys, arguments))[0])
+        answer = (await self._connection.run(_ALLOW, keys, arguments))[0]
+        assert answer in get_args(AllowAnswer), answer
+        return cast(AllowAnswer, answer)
 
-    async def deny(self, name: RandomToken, session: RandomToken) -> Answer:
+    async def deny(self, name: RandomToken, session: RandomToken) -> DenyAnswer:
         keys = [consent_key(name.shard, name.digest), browser_key(session.shard, session.digest)]
-        answer = await self._connection.run(_DENY, keys, [self._connection.clock_offset_ms()])
-        return cast(Answer, answer[0])
+        answer = (await self._connection.run(_DENY, keys, [self._connection.clock_offset_ms()]))[0]
+        assert answer in get_args(DenyAnswer), answer
+        return cast(DenyAnswer, answer)
 
 
 def _parse_consent(record: str) -> Consent:

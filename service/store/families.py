@@ -149,7 +149,7 @@ class Families:
         return await self._connection.read_clock_ms()
 
     async def find_of_user(self, identity: UserIdentity, most: int) -> tuple[list[FamilyView], bool]:
-        """The user's live families, the last used first, and whether there are more than these."""
+        """Of the user's live families the longest-lived, the last used first, and whether there may be more."""
         shard, subject = identity.shard, identity.subject
         families: list[str] = []
         for start in count(0, _MEMBERS_AT_ONCE):

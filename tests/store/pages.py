@@ -10,7 +10,7 @@ import msgspec
 from service.credentials import RandomToken, make_browser_session, make_consent
 from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.user import User, identify_user
-from service.store.consents import Answer
+from service.store.consents import AllowAnswer, DenyAnswer
 from service.store.keys import browser_key, code_key, consent_key, index_key, mark_key
 from tests.cast import ALICE, Person
 from tests.consenting import SESSION_MS, ask_for
@@ -85,12 +85,12 @@ class Pages:
         assert await self.hold(page)
         return page
 
-    async def allow(self, page: Page, *, browser: RandomToken | None = None) -> Answer:
+    async def allow(self, page: Page, *, browser: RandomToken | None = None) -> AllowAnswer:
         return await self.sessions.consents.allow(
             page.consent, browser or page.browser, page.user, page.code_name, page.code
         )
 
-    async def deny(self, page: Page, *, browser: RandomToken | None = None) -> Answer:
+    async def deny(self, page: Page, *, browser: RandomToken | None = None) -> DenyAnswer:
         return await self.sessions.consents.deny(page.consent, browser or page.browser)
 
     def browser_record(self, browser: RandomToken) -> dict[str, str]:

@@ -13,7 +13,7 @@
 --   streak           "generation:count", the last replayed generation and how many in a row were
 --   access           "digest:ms digest:ms …", the access tokens and when each expires
 -- A browser session's record: version, created_ms, expires_ms, subject, realm, username, login (the digest of the
--- first session of this user in this browser).
+-- first session in an unbroken row of this user's in this browser).
 -- A consent's record: version, created_ms, expires_ms, login, subject, answer (empty; "denied"; the digest of
 -- the code), request (JSON, so that it has no line ends).
 -- An access token's record: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope.
