@@ -1,7 +1,7 @@
 """Pages for people: templates, their words and their colours. Everything is read and checked at the start.
 
-The words stand in templates/texts, one file a language. The operator picks one colour; what is drawn in it is moved
-as far towards black or white as it takes to be readable.
+The words stand in templates/texts/en.toml, and nowhere else. The operator picks one colour; what is drawn in it is
+moved as far towards black or white as it takes to be readable.
 
 Clauses: SPEC §4.1
 """

@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from service.store.keys import address_key, registry_key
+from tests.browser import CONSENT, LOGIN, Browser, answer_of, ask
 from tests.cast import (
     ALICE,
     BOB,
@@ -94,6 +95,33 @@ async def test_a_refusal_has_its_reason_in_the_access_log_and_no_secret(
     log = service.log.read_text()
     passwords = (ALICE.password, ALICE.password.replace(" ", "+"), "web-shop-secret")
     for text in (secret, *passwords, tokens["access_token"], tokens["refresh_token"]):
+        assert text not in log
+
+
+async def test_what_a_page_refuses_has_its_reason_too_and_addresses_stay_without_their_query(
+    service: ServiceProcess,
+) -> None:
+    async with httpx2.AsyncClient(base_url=service.url) as http:
+        browser = Browser(http)
+        page = await browser.open(ask(state="tell-nobody"))
+        for _ in range(11):
+            page = await browser.log_in(page, WRONG_ALICE)
+        page = await browser.reach_consent(ask(state="tell-nobody"), BOB)
+        await browser.deny(page)
+        page = await browser.open(ask(state="tell-nobody"))
+        code = answer_of(await browser.allow(page))["code"]
+
+    requests = wait_for_requests(service.log, 14)
+
+    assert [(request["path"], request["status"], request.get("reason")) for request in requests] == [
+        *[(LOGIN, 200, "password_wrong")] * 10,
+        (LOGIN, 429, "login_throttled"),
+        (LOGIN, 303, None),
+        (CONSENT, 303, "user_denied"),
+        (CONSENT, 303, None),
+    ]
+    log = service.log.read_text()
+    for text in ("tell-nobody", code, *browser.cookie_values.values()):
         assert text not in log
 
 

@@ -152,13 +152,13 @@ class LoginEndpoint:
             await self.page_limit.count(request)
             device = await self._find_device(request, realm, username)
             user = await self.logins.log_in(realm, username, fields["password"], address, device)
+            return await self._enter(request, form, fields, user)
         except (InvalidGrant, LoginThrottled, TemporarilyUnavailable) as error:
             return self._refuse(request, form, fields, error)
         except StoreUnavailable as outage:
             log_outage(outage)
             unavailable = TemporarilyUnavailable("store_unavailable", retry_after_seconds=1)
             return self._refuse(request, form, fields, unavailable)
-        return await self._enter(request, form, fields, user)
 
     def _refuse(self, request: Request, form: LoginForm, fields: Form, error: OAuthError) -> Response:
         """The form again, so that nothing is lost but the password."""

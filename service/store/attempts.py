@@ -1,7 +1,8 @@
-"""Counters of failed checks of passwords and secrets: reserved before the check, given back when it was right.
+"""Counters of failed checks of passwords and secrets, reserved before the check and given back when it was right.
 
 Only failed checks exhaust a limit. Checks under way count as well, so that parallel guesses cannot pass it, but they
-make the next caller wait for their outcome instead of refusing it: many right logins at once are no attack.
+make the next caller wait for their outcome instead of refusing it: many right logins at once are no attack. Opened
+pages are counted in the same way, and never given back.
 
 Clauses: RFC 6749 §2.3.1, §4.3.2, §10.10, RFC 6819 §5.1.4.2.3
 """

@@ -81,7 +81,7 @@ async def run_with(
     return list(await asyncio.gather(*requests)), await ending
 
 
-@pytest.mark.clause("decided-i1-one-winner", "6749-10.5-short-lived-single-use")
+@pytest.mark.clause("decided-one-consent-one-code", "decided-i1-one-winner", "6749-10.5-short-lived-single-use")
 @pytest.mark.parametrize(("app", "callback"), [(PHONE_APP, PHONE_CALLBACK), (WEB_SHOP, SHOP_CALLBACK)])
 async def test_many_clicks_on_allow_lead_to_one_code_and_after_its_exchange_to_none(
     arena: Arena, http: httpx2.AsyncClient, app: App, callback: str
@@ -101,7 +101,7 @@ async def test_many_clicks_on_allow_lead_to_one_code_and_after_its_exchange_to_n
         assert await is_live(arena, http, app, tokens)
 
 
-@pytest.mark.clause("decided-i1-one-winner", "6749-4.1.2-second-use-denied")
+@pytest.mark.clause("decided-one-consent-one-code", "decided-i1-one-winner", "6749-4.1.2-second-use-denied")
 async def test_clicks_amid_the_exchange_lead_to_the_same_code_or_to_a_page_and_to_no_second_session(
     arena: Arena, http: httpx2.AsyncClient
 ) -> None:

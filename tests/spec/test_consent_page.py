@@ -175,6 +175,7 @@ async def test_no_parameter_spares_the_user_the_question(browser: Browser) -> No
 # Once
 
 
+@pytest.mark.clause("decided-one-consent-one-code")
 async def test_a_double_click_leads_to_the_same_code_and_never_to_a_second(
     browser: Browser, http: httpx2.AsyncClient
 ) -> None:
@@ -188,6 +189,7 @@ async def test_a_double_click_leads_to_the_same_code_and_never_to_a_second(
     assert_error(await PHONE_APP.exchange(http, code, PHONE_CALLBACK), 400, "invalid_grant")
 
 
+@pytest.mark.clause("decided-one-consent-one-code")
 async def test_a_code_that_was_exchanged_is_not_given_out_again(browser: Browser, http: httpx2.AsyncClient) -> None:
     page = await browser.reach_consent(ask())
     code = answer_of(await browser.allow(page))["code"]

@@ -223,6 +223,7 @@ async def test_a_login_that_redis_cannot_take_in_is_503_and_the_form_is_still_go
         store.config_set("maxmemory", 0)
 
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert page_text("login.error_busy") in answer.text
     assert is_consent_page(await browser.log_in(page))
 
 

@@ -197,6 +197,12 @@ async def test_a_form_without_the_proof_of_this_browser_does_nothing(
     assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
 
 
+async def test_the_address_without_its_last_slash_leads_to_the_page(http: httpx2.AsyncClient) -> None:
+    answer = await http.get("/sessions")
+
+    assert (answer.status_code, answer.headers["location"]) == (303, "/sessions/")
+
+
 @pytest.mark.parametrize("action", [END, END_ALL, SIGN_OUT])
 async def test_a_form_of_a_login_that_is_over_leads_to_a_new_login(
     browser: Browser, http: httpx2.AsyncClient, clock: Clock, action: str
