@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -24,6 +25,11 @@ from service.store.server_binary import find_server_binary
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 PATIENCE_SECONDS = 20
+# Which of how many processes of this run this one is: pytest-xdist says so, where it has a part in it.
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+
+_given_ports: set[int] = set()
 
 
 @dataclass(frozen=True)
@@ -43,11 +49,24 @@ class RedisServer:
 
 
 def free_port() -> int:
-    """A port that was free a moment ago."""
+    """A port that was free a moment ago, and that nobody else in this run of the tests will ask for.
+
+    It lies below the ports that systems give to connections, and each process of the run has ports of its own.
+    """
+    while True:
+        port = 10_000 + WORKERS * secrets.randbelow(20_000 // WORKERS) + WORKER
+        if port not in _given_ports and _is_free(port):
+            _given_ports.add(port)
+            return port
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port
+        try:
+            listening.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def server_binary() -> str:
