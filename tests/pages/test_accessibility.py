@@ -12,6 +12,7 @@ import redis
 from playwright.async_api import Page, expect
 
 from service.app import Parts
+from service.store.keys import registry_key
 from tests.browser import SESSIONS, ask, page_text, register
 from tests.cast import ALICE, PHONE_APP, WEB_SHOP, App, Person
 from tests.pages.accessibility import assert_accessible, assert_fits
@@ -141,6 +142,45 @@ async def refused(scene: Scene) -> None:
     await expect_refusal(scene.page, "unverified")
 
 
+async def refused_forged(scene: Scene) -> None:
+    await scene.page.goto(scene.request_address)
+    await scene.page.context.clear_cookies()
+    await log_in(scene.page)
+    await expect_refusal(scene.page, "forged")
+
+
+async def refused_signed_out(scene: Scene) -> None:
+    await scene.reach_consent()
+    scene.store.delete(*scene.store.scan_iter("browser:*"))
+    await allow(scene.page)
+    await expect_refusal(scene.page, "signed_out")
+
+
+async def busy(scene: Scene) -> None:
+    scene.store.config_set("maxmemory", 1)
+    try:
+        await scene.page.goto(SESSIONS)
+    finally:
+        scene.store.config_set("maxmemory", 0)
+    await expect_refusal(scene.page, "busy")
+
+
+async def login_busy(scene: Scene) -> None:
+    await scene.page.goto(SESSIONS)
+    scene.store.config_set("maxmemory", 1)
+    try:
+        await log_in(scene.page)
+        await expect(scene.page.get_by_role("alert")).to_have_text(page_text("login.error_busy"))
+    finally:
+        scene.store.config_set("maxmemory", 0)
+
+
+async def unforeseen(scene: Scene) -> None:
+    scene.store.set(registry_key("client", "broken"), "no record", ex=60)
+    await scene.page.goto(ask(App("broken"), scene.application.callback))
+    await expect_refusal(scene.page, "unforeseen")
+
+
 async def sessions_none(scene: Scene) -> None:
     await be_signed_in(scene.page, scene.parts)
     await scene.page.goto(SESSIONS)
@@ -175,6 +215,11 @@ STATES: list[Callable[[Scene], Awaitable[None]]] = [
     expired,
     answered,
     refused,
+    refused_forged,
+    refused_signed_out,
+    busy,
+    login_busy,
+    unforeseen,
     sessions_none,
     sessions,
     signed_out,
