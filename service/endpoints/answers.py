@@ -61,13 +61,14 @@ def answer_bearer_missing(request: Request, error: Exception) -> Response:
     return Response(b"", 401, NO_STORE_HEADERS | {"WWW-Authenticate": BearerMissing.challenge}, _JSON)
 
 
-def log_outage(error: Exception) -> None:
+def report_outage(error: Exception) -> TemporarilyUnavailable:
+    """The log hears why; what comes back is what the caller may hear."""
     log.error("the store is not available: %s", error)
+    return TemporarilyUnavailable("store_unavailable", retry_after_seconds=1)
 
 
 def answer_outage(request: Request, error: Exception) -> Response:
-    log_outage(error)
-    return answer_oauth_error(request, TemporarilyUnavailable("store_unavailable", retry_after_seconds=1))
+    return answer_oauth_error(request, report_outage(error))
 
 
 def answer_client_gone(request: Request, error: Exception) -> Response:

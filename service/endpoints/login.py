@@ -21,7 +21,7 @@ from service.credentials import (
     parse_pending_login,
 )
 from service.endpoints.addresses import find_throttle_address
-from service.endpoints.answers import REASON, log_outage
+from service.endpoints.answers import REASON, report_outage
 from service.endpoints.browser import Browsers
 from service.endpoints.consent import ConsentEndpoint
 from service.endpoints.forms import read_form
@@ -156,9 +156,7 @@ class LoginEndpoint:
         except (InvalidGrant, LoginThrottled, TemporarilyUnavailable) as error:
             return self._refuse(request, form, fields, error)
         except StoreUnavailable as outage:
-            log_outage(outage)
-            unavailable = TemporarilyUnavailable("store_unavailable", retry_after_seconds=1)
-            return self._refuse(request, form, fields, unavailable)
+            return self._refuse(request, form, fields, report_outage(outage))
 
     def _refuse(self, request: Request, form: LoginForm, fields: Form, error: OAuthError) -> Response:
         """The form again, so that nothing is lost but the password."""

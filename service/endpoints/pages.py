@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from service.endpoints.answers import REASON, log_outage
+from service.endpoints.answers import REASON, report_outage
 from service.protocol.authorization import AuthorizationRefused, ReturnAddress, make_location
-from service.protocol.errors import OAuthError, ServerError, TemporarilyUnavailable
+from service.protocol.errors import OAuthError, ServerError
 from service.rendering import Renderer
 from service.store.connection import StoreUnavailable
 
@@ -96,8 +96,7 @@ class Pages:
             except OAuthError as error:
                 return self._refuse_request(request, error)
             except StoreUnavailable as outage:
-                log_outage(outage)
-                return self._refuse_request(request, TemporarilyUnavailable("store_unavailable", retry_after_seconds=1))
+                return self._refuse_request(request, report_outage(outage))
             except ClientDisconnect:
                 raise
             except Exception:
@@ -146,8 +145,7 @@ def troubles_answering_to(return_address: ReturnAddress) -> Iterator[None]:
     try:
         yield
     except StoreUnavailable as outage:
-        log_outage(outage)
-        raise AuthorizationRefused(return_address, TemporarilyUnavailable("store_unavailable")) from None
+        raise AuthorizationRefused(return_address, report_outage(outage)) from None
     except (AuthorizationRefused, Refusal):
         raise
     except Exception:
