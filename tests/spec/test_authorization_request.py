@@ -35,11 +35,6 @@ from tests.conftest import Clock, MakeSettings, serving
 OTHER_SHOP_CALLBACK = "https://shop.example:8443/other?keep=this"
 
 
-@pytest.fixture
-def browser(http: httpx2.AsyncClient) -> Browser:
-    return Browser(http)
-
-
 # What is right
 
 
@@ -264,6 +259,14 @@ async def test_a_state_of_more_than_8_kib_is_invalid_request_and_comes_back_all_
     assert answer["state"] == "é" * 4097
 
 
+async def test_a_state_is_measured_as_it_is_kept(browser: Browser, store: redis.Redis) -> None:
+    assert_sent_back(await browser.open(ask(state="\x01" * 1400)), "invalid_request")
+    assert is_login_page(await browser.open(ask(state="\x01" * 1300)))
+    (key,) = store.scan_iter("pending:*")
+
+    assert int(store.memory_usage(key) or 0) < 12_000
+
+
 @pytest.mark.clause("6749-4.1.2.1-error", "6749-3.1.2.3-matched")
 async def test_a_client_without_the_code_grant_is_unauthorized_client(browser: Browser, parts: Parts) -> None:
     app = await register(parts, "password-only", grant_types=("password",))
@@ -474,3 +477,11 @@ async def test_a_client_with_a_secret_does_not_choose_its_port(browser: Browser,
 
     assert is_login_page(await browser.open(ask(app, "http://127.0.0.1:9000/callback")))
     assert_refused(await browser.open(ask(app, "http://127.0.0.1:9001/callback")), 400, "unverified")
+
+
+async def test_a_port_that_no_browser_can_open_is_no_other_port(browser: Browser) -> None:
+    assert is_login_page(await browser.open(ask(PHONE_APP, "http://127.0.0.1:65535/callback")))
+
+    for port in ("65536", "99999"):
+        refused = await browser.open(ask(PHONE_APP, f"http://127.0.0.1:{port}/callback"))
+        assert_refused(refused, 400, "unverified")

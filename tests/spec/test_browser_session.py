@@ -23,17 +23,22 @@ from tests.browser import (
     is_login_page,
     page_text,
 )
-from tests.cast import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, assert_error, revoke_all, tokens_of
+from tests.cast import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    SHOP_CALLBACK,
+    WEB_SHOP,
+    assert_error,
+    revoke_all,
+    tokens_of,
+)
 from tests.conftest import SEED, Clock, MakeSettings, serving
 
 HOUR = 3600
 THIRTY_DAYS = 30 * 24 * HOUR
 YEAR = 365 * 24 * HOUR
-
-
-@pytest.fixture
-def browser(http: httpx2.AsyncClient) -> Browser:
-    return Browser(http)
 
 
 def set_cookies(*responses: httpx2.Response) -> dict[str, Morsel[str]]:
@@ -158,6 +163,34 @@ async def test_a_session_cookie_that_names_nothing_is_none(browser: Browser, val
     response = await browser.http.get(ask(), headers={b"Cookie": f"ts_session={value}".encode("latin-1")})
 
     assert is_login_page(response)
+
+
+async def test_an_https_address_in_capitals_is_https(make_settings: MakeSettings, clock: Clock, registry: None) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_WEB_URL="HTTPS://id.example.com"), clock) as http:
+        cookie = (await http.get(SESSIONS)).headers["set-cookie"]
+
+    assert cookie.startswith("__Host-ts_browser=")
+    assert "Secure" in cookie
+
+
+# Two tabs
+
+
+async def test_a_login_in_one_tab_leaves_the_question_in_the_other_open(browser: Browser) -> None:
+    one, other = await browser.open(ask(state="one")), await browser.open(ask(WEB_SHOP, SHOP_CALLBACK, state="other"))
+    asked_first = await browser.log_in(one)
+    asked_last = await browser.log_in(other, stay="yes")
+
+    assert answer_of(await browser.allow(asked_last), SHOP_CALLBACK)["state"] == "other"
+    assert "code" in answer_of(await browser.allow(asked_first))
+
+
+async def test_a_login_as_somebody_else_closes_the_question_in_the_other_tab(browser: Browser) -> None:
+    one, other = await browser.open(ask()), await browser.open(ask())
+    asked_alice = await browser.log_in(one, ALICE)
+    await browser.log_in(other, BOB)
+
+    assert_refused(await browser.allow(asked_alice), 400, "expired")
 
 
 # What ends it

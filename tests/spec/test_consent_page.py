@@ -33,11 +33,6 @@ from tests.conftest import Clock, MakeSettings, serving
 HALF_AN_HOUR = 1800
 
 
-@pytest.fixture
-def browser(http: httpx2.AsyncClient) -> Browser:
-    return Browser(http)
-
-
 def name_of(page: httpx2.Response) -> str:
     return Page(page).find_form(CONSENT).fields["request"]
 
@@ -81,15 +76,16 @@ async def test_without_refresh_tokens_the_page_tells_the_life_of_an_access_token
         ("http://[::1]/callback", "[::1]", False),
         ("http://localhost:9000/callback", "localhost:9000", False),
         ("com.example.app:/callback", "com.example.app:", False),
+        ("com.example.app://shop.example/callback", "com.example.app://shop.example", False),
     ],
 )
-async def test_the_page_warns_where_the_answer_leaves_the_machine_unencrypted(
+async def test_the_page_says_where_the_answer_goes_and_warns_where_it_leaves_the_machine_unencrypted(
     browser: Browser, parts: Parts, redirect_uri: str, destination: str, is_warned: bool
 ) -> None:
     app = await register(parts, "some-client", redirect_uri)
     page = Page(await browser.reach_consent(ask(app, redirect_uri)))
 
-    assert destination in page.text
+    assert f"{page_text('consent.destination')} {destination}" in page.text
     assert (page_text("consent.insecure_heading") in page.text) == is_warned
 
 
@@ -340,13 +336,14 @@ async def test_who_was_disabled_meanwhile_allows_nothing(browser: Browser, parts
     assert_refused(await browser.deny(page), 403, "signed_out")
 
 
-@pytest.mark.clause("6749-4.1.2.1-error")
+@pytest.mark.clause("6749-4.1.2.1-error", "7636-4.4.1-challenge-missing")
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
         pytest.param({"grant_types": ("refresh_token",)}, "unauthorized_client", id="the grant"),
         pytest.param({"scope": "realm:main role:organisation"}, "invalid_scope", id="a role"),
         pytest.param({"scope": "realm:cep role:enduser"}, "invalid_scope", id="the realm of the login"),
+        pytest.param({"require_pkce": True}, "invalid_request", id="its leave to do without PKCE"),
     ],
 )
 @pytest.mark.parametrize("decision", ["allow", "deny"])

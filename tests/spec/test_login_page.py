@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from service.app import Parts, assemble
+from service.endpoints.page_limit import PAGES_PER_MINUTE
 from service.protocol.errors import InvalidGrant
 from service.protocol.user import User
 from service.realms.logins import AllowedAttempts, Logins, Realm
@@ -50,11 +51,6 @@ WRONG = page_text("login.error_wrong")
 THROTTLED = page_text("login.error_throttled")
 NOBODY = Person("nobody@example.com", "wrong")
 HALF_AN_HOUR = 1800
-
-
-@pytest.fixture
-def browser(http: httpx2.AsyncClient) -> Browser:
-    return Browser(http)
 
 
 def wrong(person: Person) -> Person:
@@ -312,6 +308,18 @@ async def test_an_address_has_its_limit_over_all_users_and_browsers(
         assert_throttled(await browser.log_in(await browser.open(ask()), BOB))
 
 
+async def test_a_login_counts_as_a_page_and_is_no_way_around_their_limit(browser: Browser, store: redis.Redis) -> None:
+    page = await browser.open(ask())
+    for _ in range(PAGES_PER_MINUTE - 1):
+        await browser.open(SESSIONS)
+    kept = len(list(store.scan_iter("browser:*")))
+    refused = await browser.log_in(page)
+
+    assert (refused.status_code, is_login_page(refused)) == (503, True)
+    assert "retry-after" in refused.headers
+    assert kept == len(list(store.scan_iter("browser:*"))) == 0
+
+
 # Browsers that are known
 
 
@@ -411,6 +419,23 @@ async def test_a_browser_that_people_share_remembers_the_last_five_of_them(
 
         assert len(entries) == len(set(entries)) == 2
         assert browser.cookie_values["ts_device"].split(".")[1:] == [entries[0], *([made_up] * 3)]
+
+
+async def test_a_known_browser_is_known_no_more_once_the_password_is_another(
+    make_settings: MakeSettings, clock: Clock, parts: Parts
+) -> None:
+    async with locked_out(make_settings, clock) as (_, browser):
+        page = await fail(browser, 1)
+        await change_user(parts, ALICE, name="Alice, changed")
+
+        assert_throttled(await browser.log_in(page, ALICE), 3600)
+
+
+async def test_what_is_no_entry_of_ours_is_not_carried_along(browser: Browser) -> None:
+    browser.plant("ts_device", "x" * 9000)
+    await browser.sign_in()
+
+    assert len(browser.cookie_values["ts_device"]) == 43 + 1 + 43
 
 
 # Realms

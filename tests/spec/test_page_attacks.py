@@ -55,11 +55,6 @@ OTHER_SHOP_CALLBACK = "https://shop.example:8443/other?keep=this"
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'`&amp;{{7*7}}"
 
 
-@pytest.fixture
-def browser(http: httpx2.AsyncClient) -> Browser:
-    return Browser(http)
-
-
 # Codes in the wrong hands
 
 

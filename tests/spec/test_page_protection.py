@@ -6,6 +6,7 @@ import re
 
 import httpx2
 import pytest
+import redis
 
 from service.app import Parts
 from tests.browser import (
@@ -16,11 +17,12 @@ from tests.browser import (
     Page,
     answer_of,
     ask,
+    assert_refused,
     is_consent_page,
     is_login_page,
     register,
 )
-from tests.cast import SHOP_CALLBACK, WEB_SHOP
+from tests.cast import SHOP_CALLBACK, WEB_SHOP, assert_error
 
 PAGES = {
     "start": "/",
@@ -31,11 +33,6 @@ PAGES = {
     "signed out": f"{CONSENT}?request=x",
 }
 KNOWN_ORIGIN = "https://shop.example"
-
-
-@pytest.fixture
-def browser(http: httpx2.AsyncClient) -> Browser:
-    return Browser(http)
 
 
 def assert_protected(response: httpx2.Response) -> None:
@@ -173,3 +170,32 @@ async def test_the_secret_of_a_browser_stays_the_same_over_its_pages(browser: Br
     assert is_login_page(first)
     assert is_login_page(second)
     assert is_consent_page(await browser.log_in(first))
+
+
+# What is asked for
+
+
+@pytest.mark.parametrize("kind", ["image", "iframe", "empty", "script"])
+async def test_what_is_not_asked_for_as_a_page_is_none_and_counts_nowhere(
+    browser: Browser, store: redis.Redis, kind: str
+) -> None:
+    for address in (ask(), SESSIONS):
+        assert_refused(await browser.open(address, **{"Sec-Fetch-Dest": kind}), 403, "forged")
+
+    assert not list(store.scan_iter("pending:*"))
+    assert not list(store.scan_iter("address:*"))
+    assert is_login_page(await browser.open(ask(), **{"Sec-Fetch-Dest": "document"}))
+
+
+@pytest.mark.parametrize("header", ["Cookie", "X-Anything"])
+async def test_a_head_of_more_than_64_kib_is_refused_before_it_is_read(browser: Browser, header: str) -> None:
+    assert (await browser.http.get("/healthz", headers={header: "a=b; " * 10_000})).status_code == 200
+
+    assert_error(await browser.http.get(SESSIONS, headers={header: "a=b; " * 14_000}), 431, "invalid_request")
+
+
+async def test_an_address_counts_as_a_part_of_the_head(browser: Browser) -> None:
+    address = f"{ask()}&unknown={'x' * 60_000}"
+    assert is_login_page(await browser.open(address))
+
+    assert_error(await browser.http.get(address, headers={"X-Anything": "x" * 6_000}), 431, "invalid_request")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 import httpx2
 import pytest
 import redis
@@ -25,11 +27,6 @@ from tests.conftest import Clock
 END = "/sessions/end"
 END_ALL = "/sessions/end-all"
 SIGN_OUT = "/sessions/sign-out"
-
-
-@pytest.fixture
-def browser(http: httpx2.AsyncClient) -> Browser:
-    return Browser(http)
 
 
 def shown(page: httpx2.Response) -> list[HtmlForm]:
@@ -228,3 +225,46 @@ async def test_nothing_is_ended_by_opening_an_address(browser: Browser, action: 
     await browser.sign_in()
 
     assert (await browser.open(action)).status_code == 405
+
+
+@pytest.mark.parametrize("action", [SIGN_OUT, END_ALL])
+async def test_nobody_is_told_of_a_sign_out_that_ended_nothing(
+    browser: Browser, http: httpx2.AsyncClient, action: str
+) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    page = await browser.sign_in()
+    await browser.submit(page, SIGN_OUT, {})
+    again = await browser.submit(page, action, {})
+
+    assert is_login_page(again)
+    assert "signed_out" not in str(again.url)
+    assert "signed out" not in Page(again).text.lower()
+    assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
+
+
+async def test_a_link_that_claims_a_sign_out_says_nothing(browser: Browser) -> None:
+    page = await browser.sign_in()
+    await browser.submit(page, SIGN_OUT, {})
+    for proof in ("", "A" * 43):
+        claimed = await browser.open(f"{SESSIONS}?" + urlencode({"signed_out": "everywhere", "proof": proof}))
+
+        assert page_text("login.notice_signed_out_everywhere") not in Page(claimed).text
+
+
+async def test_the_proof_of_one_sign_out_does_not_claim_the_other(browser: Browser) -> None:
+    left = await browser.submit(await browser.sign_in(), SIGN_OUT, {})
+    assert page_text("login.notice_signed_out_here") in Page(left).text
+    claimed = await browser.open(str(left.url).replace("signed_out=here", "signed_out=everywhere"))
+
+    assert page_text("login.notice_signed_out_everywhere") not in Page(claimed).text
+
+
+@pytest.mark.clause("6749-10.12-csrf")
+@pytest.mark.parametrize("action", [SIGN_OUT, END_ALL])
+async def test_a_foreign_form_which_brings_no_cookie_takes_none_away(browser: Browser, action: str) -> None:
+    """A browser sends no Lax cookie with it, but would take the cookies of the answer."""
+    await browser.sign_in()
+    answer = await Browser(browser.http).send(action, {"x": "1"})
+
+    assert not any(cookie.startswith("ts_session=") for cookie in answer.headers.get_list("set-cookie"))
+    assert all("ts_session" not in str(past.headers) for past in answer.history)

@@ -103,6 +103,12 @@ class Pages:
     def code_record(self, page: Page) -> dict[str, str]:
         return self._read(page.code_key, _CODE_LINES)
 
+    def change_browser(self, page: Page, **lines: str) -> None:
+        self._change(page.browser_key, self.browser_record(page.browser) | lines)
+
+    def change_consent(self, page: Page, **lines: str) -> None:
+        self._change(page.consent_key, self.consent_record(page) | lines)
+
     def index(self, person: Person = ALICE) -> dict[str, int]:
         """The user's index: each member and when it ends, in milliseconds."""
         members: Any = self.store.zrange(self.index_key(person), 0, -1, withscores=True)
@@ -128,6 +134,9 @@ class Pages:
         if kind == "hash":
             return self.store.hgetall(key)
         return sorted(self.store.smembers(key)) if kind == "set" else self.store.get(key)
+
+    def _change(self, key: str, record: dict[str, str]) -> None:
+        self.store.set(key, "\n".join(record.values()), keepttl=True)
 
     def _read(self, key: str, lines: str) -> dict[str, str]:
         text = self.store.get(key)

@@ -187,8 +187,7 @@ async def test_nobody_allows_in_another_browser_or_after_signing_out(
 async def test_the_record_decides_when_a_browser_session_is_over(pages: Pages, clock: Clock) -> None:
     """Its consents are over by then as well, so one of them is given a longer life here."""
     page = await pages.open(browser=await pages.sign_in(lifetime_ms=90_000))
-    record = pages.consent_record(page)
-    pages.store.set(page.consent_key, "\n".join((record | {"expires_ms": "9999999999999"}).values()), keepttl=True)
+    pages.change_consent(page, expires_ms="9999999999999")
     clock.offset_ms += 90_000
 
     assert await pages.allow(page) == "signed_out"
@@ -203,10 +202,7 @@ async def test_a_mark_covers_what_was_held_up_to_it(
 ) -> None:
     page = await pages.open()
     pages.set_mark(int(pages.consent_record(page)["created_ms"]) + later_ms)
-    record = pages.browser_record(page.browser)
-    pages.store.set(
-        page.browser_key, "\n".join((record | {"created_ms": "9999999999999"}).values()), keepttl=True
-    )  # the session alone would still do
+    pages.change_browser(page, created_ms="9999999999999")  # the session alone would still do
     before = pages.look()
 
     assert await pages.allow(page) == answer
@@ -217,8 +213,7 @@ async def test_a_mark_covers_what_was_held_up_to_it(
 @pytest.mark.clause("decided-i7-revocation-is-final")
 async def test_a_mark_covers_the_browser_session_by_itself(sessions: Sessions, pages: Pages) -> None:
     page = await pages.open()
-    record = pages.consent_record(page)
-    pages.store.set(page.consent_key, "\n".join((record | {"created_ms": "9999999999999"}).values()), keepttl=True)
+    pages.change_consent(page, created_ms="9999999999999")
     pages.set_mark(sessions.now_ms())
 
     assert await pages.allow(page) == "signed_out"

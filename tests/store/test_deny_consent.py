@@ -97,10 +97,7 @@ async def test_the_record_decides_when_a_browser_session_is_over(pages: Pages, c
 async def test_a_mark_covers_what_was_held_up_to_it(pages: Pages, later_ms: int, answer: str) -> None:
     page = await pages.open()
     pages.set_mark(int(pages.consent_record(page)["created_ms"]) + later_ms)
-    record = pages.browser_record(page.browser)
-    pages.store.set(
-        page.browser_key, "\n".join((record | {"created_ms": "9999999999999"}).values()), keepttl=True
-    )  # the session alone would still do
+    pages.change_browser(page, created_ms="9999999999999")  # the session alone would still do
 
     assert await pages.deny(page) == answer
 
