@@ -26,7 +26,6 @@ class Proxy:
     def __init__(self, target_port: int) -> None:
         self.port = free_port()
         self.target_port = target_port
-        self.cuts = 0
         self.heal()
 
     def heal(self) -> None:
@@ -95,7 +94,6 @@ class _Link:
         while data := await redis.read(SLICE):
             await self._proxy.while_held()
             if self._is_doomed:
-                self._proxy.cuts += 1
                 break
             await asyncio.sleep(self._proxy.delay(self._request))
             self._to_client.write(data)
