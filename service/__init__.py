@@ -6,16 +6,18 @@ Python decides the words, Lua decides the race.
 The layers, from the inside out; each may import those above it, none those below it:
 
     protocol/     the rules as plain values and functions: no await, clock, randomness, Redis or HTTP
-    credentials   tokens and keys; hashing: passwords and secrets, in bounded threads
+    tokens        random tokens: their form and digest
+    credentials   what is signed or sealed with the service's keys; hashing: passwords and secrets, in bounded threads
     store/        Redis: one noun a file, one transition a Lua script; every key name in store/keys.py
+    gateway/      what an API imports to judge bearer tokens by itself: lookups from memory or Redis, middleware
     registry/     clients, users and realms: the seed file, how it is applied, each worker's cache
     realms/       how a login is checked and throttled
     rendering     pages: templates, their texts and colours
     endpoints/    HTTP: one file an address
     app           the composition root: puts the parts together; nothing but the start imports it
 
-The import law in short: only `store` imports the Redis client, only `endpoints` and `app` import Starlette, and
-`protocol` imports nothing else of ours. The start stands beside the layers: settings, logs, lifeline, and serving/ with
+The import law in short: only `store` imports the Redis client, only `endpoints`, `app` and the gateway's backend for it
+import Starlette, and `protocol` imports nothing else of ours. The start stands beside the layers: settings, logs, lifeline, and serving/ with
 the supervisor of the processes. The security events have their names in `audit`.
 
 Where the sections of the specification are kept:

@@ -1,21 +1,14 @@
-"""Tokens and keys: made, signed, digested, recognised.
+"""What is computed with the service's keys: refresh tokens, codes, signatures for pages, sealed secrets.
 
-Access tokens are random. A refresh token is computed: family, generation and a MAC by a key that Redis never sees, so
-the next token of a family need not be stored and no dump of Redis holds a usable one. An authorization code is computed
-in the same way, from the random name of the consent that it answers, so that a second click on "allow" leads to the
-same code. All kinds have one canonical spelling of fixed length, made of letters, digits, `_` and `-`, and carry the
-shard of their user, which leads to the right Redis Cluster slot.
+A refresh token is family, generation and a MAC by a key that Redis never sees, so the next token of a family need not
+be stored and no dump of Redis holds a usable one. An authorization code is computed in the same way, from the random
+name of the consent that it answers, so that a second click on "allow" leads to the same code.
 
-    tsat1_ + shard (3 hex digits) + 44 base64url characters (33 random bytes)
-    tsac1_ + shard + 44 base64url characters (33 bytes of a MAC over the name of the consent that it answers)
-    tsrt1_ + shard + 52 base64url characters (key id 3, family id 16, generation 4, MAC 16 bytes)
+    tsrt1_ + shard (3 hex digits) + 52 base64url characters (key id 3, family id 16, generation 4, MAC 16 bytes)
 
-The pages have names of the same make for what a browser holds: `tspl1_` a pending login (its shard is that of nobody),
-`tspc1_` a consent that waits for an answer, `tsbs1_` a browser session.
+Its length is a multiple of three bytes, as that of the random ones in `tokens`: one spelling only.
 
-Every length is a multiple of three bytes, so base64url leaves no spare bits and no second spelling.
-
-Clauses: RFC 6749 §1.4, §1.5, §10.10, RFC 6819 §5.1.4.1.3, §5.1.4.2.2, SPEC §1
+Clauses: RFC 6749 §1.5, §10.10, RFC 6819 §5.1.4.1.3, §5.1.4.2.2, SPEC §1
 """
 
 from __future__ import annotations
@@ -24,7 +17,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64decode
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -33,30 +26,17 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-ACCESS_TOKEN_PREFIX: Final = "tsat1_"
-AUTHORIZATION_CODE_PREFIX: Final = "tsac1_"
-REFRESH_TOKEN_PREFIX: Final = "tsrt1_"
-PENDING_LOGIN_PREFIX: Final = "tspl1_"
-CONSENT_PREFIX: Final = "tspc1_"
-BROWSER_SESSION_PREFIX: Final = "tsbs1_"
+from service.tokens import AUTHORIZATION_CODE_PREFIX, RANDOM_BYTES, RandomToken, encode, make_random_token
 
-_RANDOM_BYTES: Final = 33
+REFRESH_TOKEN_PREFIX: Final = "tsrt1_"
+
 _KEY_ID_BYTES: Final = 3
 _FAMILY_ID_BYTES: Final = 16
 _GENERATION_BYTES: Final = 4
 _MAC_BYTES: Final = 16
 _PAYLOAD_BYTES: Final = _KEY_ID_BYTES + _FAMILY_ID_BYTES + _GENERATION_BYTES
 
-_RANDOM_TOKEN: Final = re.compile(r"(ts[a-z]{2}1_)([0-9a-f]{3})[A-Za-z0-9_-]{44}")
 _REFRESH_TOKEN: Final = re.compile(rf"{REFRESH_TOKEN_PREFIX}([0-9a-f]{{3}})([A-Za-z0-9_-]{{52}})")
-
-
-class RandomToken(NamedTuple):
-    """Whatever is 33 bytes under a prefix and a shard: what is sent, and what Redis knows of it."""
-
-    text: str
-    shard: str
-    digest: str
 
 
 class RefreshToken(NamedTuple):
@@ -69,24 +49,7 @@ class RefreshToken(NamedTuple):
     @property
     def family_digest(self) -> str:
         """The name of the family in Redis: 22 characters of base64url."""
-        return _encode(hashlib.sha256(b"family\n" + self.family_id).digest()[:16])
-
-
-def make_access_token(shard: str) -> RandomToken:
-    return _make_random_token(ACCESS_TOKEN_PREFIX, shard)
-
-
-def make_pending_login() -> RandomToken:
-    """In a shard by chance: nobody knows yet whose login it will be."""
-    return _make_random_token(PENDING_LOGIN_PREFIX, f"{secrets.randbelow(0x1000):03x}")
-
-
-def make_consent(shard: str) -> RandomToken:
-    return _make_random_token(CONSENT_PREFIX, shard)
-
-
-def make_browser_session(shard: str) -> RandomToken:
-    return _make_random_token(BROWSER_SESSION_PREFIX, shard)
+        return encode(hashlib.sha256(b"family\n" + self.family_id).digest()[:16])
 
 
 def make_browser_secret() -> str:
@@ -96,46 +59,6 @@ def make_browser_secret() -> str:
 
 def make_first_refresh_token(shard: str) -> RefreshToken:
     return RefreshToken(shard, secrets.token_bytes(_FAMILY_ID_BYTES), 1)
-
-
-def parse_access_token(text: str) -> RandomToken | None:
-    """None where the text cannot be an access token of ours; Redis need not be asked then."""
-    return _parse_random_token(ACCESS_TOKEN_PREFIX, text)
-
-
-def parse_authorization_code(text: str) -> RandomToken | None:
-    return _parse_random_token(AUTHORIZATION_CODE_PREFIX, text)
-
-
-def parse_pending_login(text: str) -> RandomToken | None:
-    return _parse_random_token(PENDING_LOGIN_PREFIX, text)
-
-
-def parse_consent(text: str) -> RandomToken | None:
-    return _parse_random_token(CONSENT_PREFIX, text)
-
-
-def parse_browser_session(text: str) -> RandomToken | None:
-    return _parse_random_token(BROWSER_SESSION_PREFIX, text)
-
-
-def digest_token(text: str) -> str:
-    """The name of an access token or code in Redis: base64url of its SHA-256, 43 characters."""
-    return _encode(hashlib.sha256(text.encode()).digest())
-
-
-def _make_random_token(prefix: str, shard: str, data: bytes | None = None) -> RandomToken:
-    text = f"{prefix}{shard}{_encode(data or secrets.token_bytes(_RANDOM_BYTES))}"
-    return RandomToken(text, shard, digest_token(text))
-
-
-def _parse_random_token(prefix: str, text: str) -> RandomToken | None:
-    match = _RANDOM_TOKEN.fullmatch(text)
-    return RandomToken(text, match[2], digest_token(text)) if match and match[1] == prefix else None
-
-
-def _encode(data: bytes) -> str:
-    return urlsafe_b64encode(data).decode().rstrip("=")
 
 
 class _Key(NamedTuple):
@@ -163,7 +86,7 @@ class Keyring:
         key = self._keys[0]
         payload = key.key_id + refresh_token.family_id + refresh_token.generation.to_bytes(_GENERATION_BYTES)
         head = REFRESH_TOKEN_PREFIX + refresh_token.shard
-        return head + _encode(payload + _make_mac(key.refresh, head, payload))
+        return head + encode(payload + _make_mac(key.refresh, head, payload))
 
     def parse_refresh_token(self, text: str) -> RefreshToken | None:
         """None unless one of our keys signed exactly this text; Redis need not be asked then."""
@@ -185,8 +108,8 @@ class Keyring:
 
         Clauses: RFC 6749 §10.10
         """
-        mac = hmac.digest(self._keys[0].code, consent.text.encode(), "sha384")[:_RANDOM_BYTES]
-        return _make_random_token(AUTHORIZATION_CODE_PREFIX, consent.shard, mac)
+        mac = hmac.digest(self._keys[0].code, consent.text.encode(), "sha384")[:RANDOM_BYTES]
+        return make_random_token(AUTHORIZATION_CODE_PREFIX, consent.shard, mac)
 
     def sign_for_page(self, purpose: str, *parts: str) -> str:
         """What a browser has to bring back, bound to a purpose; the parts hold no line ends."""
@@ -210,7 +133,7 @@ class Keyring:
         key = self._keys[0]
         nonce = secrets.token_bytes(12)
         sealed = AESGCM(key.encryption).encrypt(nonce, text.encode(), name.encode())
-        return _encode(key.key_id + nonce + sealed)
+        return encode(key.key_id + nonce + sealed)
 
     def decrypt(self, sealed: str, name: str) -> str | None:
         """None where no key of ours opens it: another name, another text, or a key that was dropped."""
@@ -244,7 +167,7 @@ def _make_mac(key: bytes, head: str, payload: bytes) -> bytes:
 
 
 def _sign_for_page(key: _Key, purpose: str, parts: Sequence[str]) -> str:
-    return _encode(hmac.digest(key.page, "\n".join((purpose, *parts)).encode(), "sha256"))
+    return encode(hmac.digest(key.page, "\n".join((purpose, *parts)).encode(), "sha256"))
 
 
 def _read_payload(shard: str, payload: bytes) -> RefreshToken:
@@ -253,4 +176,4 @@ def _read_payload(shard: str, payload: bytes) -> RefreshToken:
 
 
 def _digest_seed(key: _Key, text: bytes) -> str:
-    return _encode(key.key_id + hmac.digest(key.seed, text, "sha256")[:16])
+    return encode(key.key_id + hmac.digest(key.seed, text, "sha256")[:16])

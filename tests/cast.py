@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import httpx2
 import redis
 
-from service.credentials import parse_access_token
 from service.store.keys import access_key
+from service.tokens import parse_access_token
 
 TOKEN = "/oauth2/v1/token"
 REVOKE = "/oauth2/v1/revoke"

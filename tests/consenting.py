@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from service.credentials import Keyring, RandomToken, make_browser_session, make_consent
+from service.credentials import Keyring
 from service.protocol.authorization import AuthorizationRequest, ConsentRequest, ReturnAddress
 from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.user import User
 from service.store.browser_sessions import BrowserSessions
 from service.store.consents import Consents
+from service.tokens import RandomToken, make_browser_session, make_consent
 
 SESSION_MS = 3_600_000
 

@@ -20,13 +20,9 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.credentials import (
-    Keyring,
-    RandomToken,
-    make_browser_secret,
-    parse_browser_session,
-)
+from service.credentials import Keyring, make_browser_secret
 from service.protocol.user import User
+from service.tokens import RandomToken, parse_browser_session
 
 MOST_DEVICE_USERS: Final = 5
 

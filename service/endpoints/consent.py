@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.credentials import Keyring, RandomToken, make_consent, parse_consent
+from service.credentials import Keyring
 from service.endpoints.browser import Browsers
 from service.endpoints.forms import read_form
 from service.endpoints.page_limit import PageLimit
@@ -35,6 +35,7 @@ from service.realms.logins import Logins
 from service.registry.cache import RegistryCache
 from service.store.browser_sessions import BrowserSession, BrowserSessions
 from service.store.consents import AllowAnswer, Consents, DenyAnswer
+from service.tokens import RandomToken, make_consent, parse_consent
 
 CONSENT_PARAMETERS: Final = frozenset({"request", "csrf", "decision"})
 

@@ -12,14 +12,7 @@ from typing import Final, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.credentials import (
-    RandomToken,
-    digest_token,
-    make_browser_secret,
-    make_browser_session,
-    make_pending_login,
-    parse_pending_login,
-)
+from service.credentials import make_browser_secret
 from service.endpoints.addresses import find_throttle_address
 from service.endpoints.answers import REASON, report_outage
 from service.endpoints.browser import Browsers
@@ -43,6 +36,7 @@ from service.registry.cache import RegistryCache
 from service.store.browser_sessions import BrowserSessions
 from service.store.connection import StoreUnavailable
 from service.store.pending_logins import PendingLogin, PendingLogins
+from service.tokens import RandomToken, digest_token, make_browser_session, make_pending_login, parse_pending_login
 
 LOGIN_PARAMETERS: Final = frozenset({"request", "csrf", "realm", "username", "password", "stay"})
 

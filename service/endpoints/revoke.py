@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.credentials import Keyring, parse_access_token
+from service.credentials import Keyring
 from service.endpoints.answers import render_nothing
 from service.endpoints.client_authentication import ClientAuthenticator
 from service.endpoints.forms import read_form
 from service.protocol.parameters import REVOCATION_PARAMETERS, require
 from service.store.access_tokens import AccessTokens
 from service.store.families import Families
+from service.tokens import parse_access_token
 
 
 @dataclass(frozen=True, slots=True)

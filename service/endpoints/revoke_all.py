@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.credentials import parse_access_token
 from service.endpoints.answers import render_nothing
 from service.protocol.bearer import parse_bearer
 from service.protocol.errors import InvalidToken
 from service.store.access_tokens import AccessTokens
 from service.store.revocations import Revocations
+from service.tokens import parse_access_token
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,14 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.audit import Event, record_event
-from service.credentials import (
-    Keyring,
-    RandomToken,
-    RefreshToken,
-    make_access_token,
-    make_first_refresh_token,
-    parse_authorization_code,
-)
+from service.credentials import Keyring, RefreshToken, make_first_refresh_token
 from service.endpoints.addresses import find_address, find_throttle_address
 from service.endpoints.answers import render_tokens
 from service.endpoints.client_authentication import AuthenticatedClient, ClientAuthenticator
@@ -35,6 +28,7 @@ from service.realms.logins import Logins
 from service.registry.cache import RegistryCache
 from service.store.codes import Codes
 from service.store.families import Families, Refused, Spent
+from service.tokens import RandomToken, make_access_token, parse_authorization_code
 
 PATTERN_LENGTH: Final = 3
 """Replays in so many generations in a row look like somebody following along."""

@@ -14,7 +14,11 @@ from service.protocol.grammar import B64TOKEN
 
 
 class AccessGrant(msgspec.Struct, frozen=True, kw_only=True):
-    """What a live access token stands for."""
+    """What a live access token stands for; times in milliseconds since 1970 by Redis's clock.
+
+    `subject` is stable, opaque and unique over realms: what to authorise by. `username` is what people call the user;
+    two users of different realms may share it.
+    """
 
     issued_at_ms: int
     expires_at_ms: int
@@ -23,6 +27,15 @@ class AccessGrant(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     username: str
     scope: str
+
+    @property
+    def realm(self) -> str:
+        """A granted scope always names its one realm."""
+        return next(item[6:] for item in self.scope.split(" ") if item.startswith("realm:"))
+
+    def covers(self, scope: str) -> bool:
+        """Whether the token has every item of this scope; items are separated by spaces."""
+        return set(scope.split()) <= set(self.scope.split(" "))
 
 
 def parse_bearer(authorization: Sequence[str]) -> str:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from service.credentials import RandomToken
 from service.protocol.bearer import AccessGrant
-from service.store.connection import StoreConnection
+from service.store.connection import StoreConnection, StoreUnavailable
 from service.store.keys import access_key
 from service.store.scripts import load_script
+from service.tokens import RandomToken
 
 _REVOKE: Final = load_script("revoke_access_token")
 
@@ -22,7 +22,7 @@ class AccessTokens:
 
     async def find(self, access_token: RandomToken) -> AccessGrant | None:
         record = await self._connection.read("GET", access_key(access_token.shard, access_token.digest))
-        return None if record is None else _parse_grant(record.decode())
+        return None if record is None else parse_grant(record)
 
     async def revoke(self, access_token: RandomToken, *, client_id: str) -> str | None:
         """Whose token it was; None where there was none, or it is another client's."""
@@ -31,9 +31,15 @@ class AccessTokens:
         return str(verdict[1]) if verdict[0] == "revoked" else None
 
 
-def _parse_grant(record: str) -> AccessGrant:
-    """Lines: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope."""
-    _, issued_ms, expires_ms, family_digest, client_id, subject, username, scope = record.split("\n")
+def parse_grant(record: bytes) -> AccessGrant:
+    """Lines: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope.
+
+    Raises StoreUnavailable for a record of a version that this code does not know: what it cannot read it cannot judge.
+    """
+    version, *lines = record.decode().split("\n")
+    if version != "1":
+        raise StoreUnavailable(f"an access token's record has version {version[:20]!r}; this code knows version 1")
+    issued_ms, expires_ms, family_digest, client_id, subject, username, scope = lines
     return AccessGrant(
         issued_at_ms=int(issued_ms),
         expires_at_ms=int(expires_ms),

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from service.credentials import RandomToken
 from service.protocol.user import User, UserIdentity, identify_user
 from service.store.connection import StoreConnection
 from service.store.keys import browser_key, user_key
 from service.store.scripts import load_script
+from service.tokens import RandomToken
 
 _START: Final = load_script("start_browser_session")
 _END: Final = load_script("end_browser_session")

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from service.credentials import RandomToken, RefreshToken
+from service.credentials import RefreshToken
 from service.protocol.authorization_code import AuthorizationCode, RedeemedCode
 from service.protocol.token_response import Lifetimes
 from service.store.connection import StoreConnection
 from service.store.keys import access_key, code_key, family_key, redeemed_key
 from service.store.scripts import load_script
+from service.tokens import RandomToken
 
 REMEMBERED_MS: Final = 600_000
 

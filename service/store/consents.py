@@ -9,7 +9,6 @@ from typing import Final, Literal, NamedTuple, cast, get_args
 
 import msgspec
 
-from service.credentials import RandomToken
 from service.protocol.authorization import ConsentRequest
 from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.token_response import Lifetimes
@@ -17,6 +16,7 @@ from service.protocol.user import User
 from service.store.connection import StoreConnection
 from service.store.keys import browser_key, code_key, consent_key, user_key
 from service.store.scripts import load_script
+from service.tokens import RandomToken
 
 CONSENT_MS: Final = 1_800_000
 

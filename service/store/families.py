@@ -8,12 +8,13 @@ from __future__ import annotations
 from itertools import count
 from typing import Final, Literal, NamedTuple, get_args
 
-from service.credentials import RandomToken, RefreshToken
+from service.credentials import RefreshToken
 from service.protocol.token_response import Lifetimes
 from service.protocol.user import User, UserIdentity
 from service.store.connection import StoreConnection
 from service.store.keys import access_key, family_key, index_key, mark_key, user_key
 from service.store.scripts import load_script
+from service.tokens import RandomToken
 
 Success = Literal["rotated", "repeated", "recovered"]
 Refusal = Literal["replayed", "foreign", "without_secret", "withdrawn", "beyond", "unknown"]

@@ -9,10 +9,10 @@ from typing import Final
 
 import msgspec
 
-from service.credentials import RandomToken
 from service.protocol.authorization import AuthorizationRequest
 from service.store.connection import StoreConnection
 from service.store.keys import pending_key
+from service.tokens import RandomToken
 
 PENDING_MS: Final = 1_800_000
 

@@ -13,11 +13,12 @@ import pytest
 from msgspec.structs import replace
 
 from service.app import Parts
-from service.credentials import Keyring, make_access_token, make_first_refresh_token, parse_access_token
+from service.credentials import Keyring, make_first_refresh_token
 from service.protocol.scope import parse_scope
 from service.protocol.user import User, identify_user
 from service.store.keys import access_key, family_key
 from service.store.sweeps import Session
+from service.tokens import make_access_token, parse_access_token
 from tests.browser import (
     SESSIONS,
     SWITCH,

@@ -13,11 +13,12 @@ import httpx2
 import redis
 
 from service.app import Parts
-from service.credentials import Keyring, make_access_token, make_first_refresh_token, parse_access_token
+from service.credentials import Keyring, make_first_refresh_token
 from service.protocol.user import User
 from service.settings import load_settings
 from service.store.keys import access_key, family_key
 from service.store.scripts import load_script
+from service.tokens import make_access_token, parse_access_token
 from tests.conftest import SECRET_KEY, environment_of
 from tests.faults.proxy import Proxy
 from tests.servers import CHECKOUT, RedisServer, ServiceProcess, start_redis

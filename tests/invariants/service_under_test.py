@@ -8,15 +8,7 @@ from typing import Any, TypeVar
 
 import redis
 
-from service.credentials import (
-    Keyring,
-    RandomToken,
-    RefreshToken,
-    make_access_token,
-    make_browser_session,
-    make_consent,
-    make_first_refresh_token,
-)
+from service.credentials import Keyring, RefreshToken, make_first_refresh_token
 from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.token_response import Lifetimes
 from service.protocol.user import User
@@ -30,6 +22,7 @@ from service.store.keys import access_key, browser_key, code_key, consent_key, f
 from service.store.redis_url import parse_redis_url
 from service.store.registry import RegistryStore
 from service.store.revocations import Revocations
+from service.tokens import RandomToken, make_access_token, make_browser_session, make_consent
 from tests.conftest import SECRET_KEY
 from tests.consenting import allow_code, ask_for
 from tests.invariants import model

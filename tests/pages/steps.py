@@ -6,7 +6,8 @@ import msgspec
 from playwright.async_api import Locator, Page, expect
 
 from service.app import Parts
-from service.credentials import make_browser_secret, make_browser_session
+from service.credentials import make_browser_secret
+from service.tokens import make_browser_session
 from tests.browser import page_text
 from tests.cast import ALICE, Person
 from tests.consenting import SESSION_MS

@@ -8,16 +8,13 @@ from collections.abc import Callable
 
 import pytest
 
-from service.credentials import (
-    Keyring,
+from service.credentials import Keyring, RefreshToken, make_browser_secret, make_first_refresh_token
+from service.tokens import (
     RandomToken,
-    RefreshToken,
     digest_token,
     make_access_token,
-    make_browser_secret,
     make_browser_session,
     make_consent,
-    make_first_refresh_token,
     make_pending_login,
     parse_access_token,
     parse_authorization_code,

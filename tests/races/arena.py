@@ -13,8 +13,9 @@ from pathlib import Path
 import httpx2
 import redis
 
-from service.credentials import Keyring, parse_access_token
+from service.credentials import Keyring
 from service.store.keys import access_key, family_key
+from service.tokens import parse_access_token
 from tests.cast import App
 from tests.conftest import SECRET_KEY, environment_of
 from tests.servers import RedisServer, running_service, start_redis, stop

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from service.credentials import RandomToken, make_browser_session, make_consent
 from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.user import User, identify_user
 from service.store.consents import AllowAnswer, DenyAnswer
 from service.store.keys import browser_key, code_key, consent_key, index_key, mark_key
+from service.tokens import RandomToken, make_browser_session, make_consent
 from tests.cast import ALICE, Person
 from tests.consenting import SESSION_MS, ask_for
 from tests.store.sessions import Sessions, make_code_of

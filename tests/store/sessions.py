@@ -10,7 +10,7 @@ import msgspec
 import redis
 
 from service.app import Parts
-from service.credentials import RandomToken, RefreshToken, make_access_token, make_first_refresh_token
+from service.credentials import RefreshToken, make_first_refresh_token
 from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.token_response import Lifetimes
 from service.protocol.user import User, UserIdentity, identify_user
@@ -18,6 +18,7 @@ from service.store.codes import Codes
 from service.store.consents import Consents
 from service.store.families import Families, Refused, Spent
 from service.store.keys import access_key, code_key, family_key, index_key, mark_key
+from service.tokens import RandomToken, make_access_token
 from tests.cast import ALICE, PHONE_CALLBACK, Person
 from tests.consenting import allow_code
 

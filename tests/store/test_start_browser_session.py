@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from service.credentials import make_browser_session
+from service.tokens import make_browser_session
 from tests.cast import ALICE, BOB
 from tests.conftest import Clock
 from tests.consenting import SESSION_MS

@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from service.app import Parts
-from service.credentials import make_access_token, make_first_refresh_token
+from service.credentials import make_first_refresh_token
 from service.protocol.user import User
+from service.tokens import make_access_token
 from tests.cast import ALICE, BOB
 from tests.conftest import Clock
 from tests.store.sessions import Session, Sessions

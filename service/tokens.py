@@ -1,0 +1,98 @@
+"""Random tokens: made, digested, recognised by their form.
+
+Each is 33 random bytes under a prefix and the shard of its user, which leads to the right Redis Cluster slot. It has
+one canonical spelling of fixed length, made of letters, digits, `_` and `-`; what is spelled otherwise is refused
+without asking Redis. Redis knows only the digest.
+
+    tsat1_ + shard (3 hex digits) + 44 base64url characters: an access token
+    tsac1_ an authorization code (made by `credentials`, not by chance), tspl1_ a pending login (its shard is that of
+    nobody), tspc1_ a consent that waits for an answer, tsbs1_ a browser session
+
+A length that is a multiple of three bytes leaves base64url no spare bits and no second spelling.
+
+Clauses: RFC 6749 §1.4, §10.10, RFC 6819 §5.1.4.2.2, SPEC §1
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from base64 import urlsafe_b64encode
+from typing import Final, NamedTuple
+
+ACCESS_TOKEN_PREFIX: Final = "tsat1_"
+AUTHORIZATION_CODE_PREFIX: Final = "tsac1_"
+PENDING_LOGIN_PREFIX: Final = "tspl1_"
+CONSENT_PREFIX: Final = "tspc1_"
+BROWSER_SESSION_PREFIX: Final = "tsbs1_"
+
+RANDOM_BYTES: Final = 33
+
+_FORM: Final = re.compile(r"(ts[a-z]{2}1_)([0-9a-f]{3})[A-Za-z0-9_-]{44}")
+
+
+class RandomToken(NamedTuple):
+    """Whatever is 33 bytes under a prefix and a shard: what is sent, and what Redis knows of it."""
+
+    text: str
+    shard: str
+    digest: str
+
+
+def make_access_token(shard: str) -> RandomToken:
+    return make_random_token(ACCESS_TOKEN_PREFIX, shard)
+
+
+def make_pending_login() -> RandomToken:
+    """In a shard by chance: nobody knows yet whose login it will be."""
+    return make_random_token(PENDING_LOGIN_PREFIX, f"{secrets.randbelow(0x1000):03x}")
+
+
+def make_consent(shard: str) -> RandomToken:
+    return make_random_token(CONSENT_PREFIX, shard)
+
+
+def make_browser_session(shard: str) -> RandomToken:
+    return make_random_token(BROWSER_SESSION_PREFIX, shard)
+
+
+def parse_access_token(text: str) -> RandomToken | None:
+    """None where the text cannot be an access token of ours; Redis need not be asked then."""
+    return _parse_random_token(ACCESS_TOKEN_PREFIX, text)
+
+
+def parse_authorization_code(text: str) -> RandomToken | None:
+    return _parse_random_token(AUTHORIZATION_CODE_PREFIX, text)
+
+
+def parse_pending_login(text: str) -> RandomToken | None:
+    return _parse_random_token(PENDING_LOGIN_PREFIX, text)
+
+
+def parse_consent(text: str) -> RandomToken | None:
+    return _parse_random_token(CONSENT_PREFIX, text)
+
+
+def parse_browser_session(text: str) -> RandomToken | None:
+    return _parse_random_token(BROWSER_SESSION_PREFIX, text)
+
+
+def digest_token(text: str) -> str:
+    """The name of an access token or code in Redis: base64url of its SHA-256, 43 characters."""
+    return encode(hashlib.sha256(text.encode()).digest())
+
+
+def make_random_token(prefix: str, shard: str, data: bytes | None = None) -> RandomToken:
+    text = f"{prefix}{shard}{encode(data or secrets.token_bytes(RANDOM_BYTES))}"
+    return RandomToken(text, shard, digest_token(text))
+
+
+def _parse_random_token(prefix: str, text: str) -> RandomToken | None:
+    match = _FORM.fullmatch(text)
+    return RandomToken(text, match[2], digest_token(text)) if match and match[1] == prefix else None
+
+
+def encode(data: bytes) -> str:
+    """base64url without padding."""
+    return urlsafe_b64encode(data).decode().rstrip("=")
