@@ -17,8 +17,8 @@ The layers, from the inside out; each may import those above it, none those belo
     app           the composition root: puts the parts together; nothing but the start imports it
 
 The import law in short: only `store` imports the Redis client, only `endpoints`, `app` and the gateway's backend for it
-import Starlette, and `protocol` imports nothing else of ours. The start stands beside the layers: settings, logs, lifeline, and serving/ with
-the supervisor of the processes. The security events have their names in `audit`.
+import Starlette, and `protocol` imports nothing else of ours. The start stands beside the layers: settings, logs,
+lifeline, and serving/ with the supervisor of the processes. The security events have their names in `audit`.
 
 Where the sections of the specification are kept:
 
