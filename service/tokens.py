@@ -28,7 +28,12 @@ CONSENT_PREFIX: Final = "tspc1_"
 BROWSER_SESSION_PREFIX: Final = "tsbs1_"
 
 RANDOM_BYTES: Final = 33
+RANDOM_TOKEN_CHARACTERS: Final = 53
 
+SHARD: Final = slice(6, 9)
+"""Where the shard stands in a random token."""
+
+_ACCESS_TOKEN: Final = re.compile(ACCESS_TOKEN_PREFIX + r"[0-9a-f]{3}[A-Za-z0-9_-]{44}")
 _FORM: Final = re.compile(r"(ts[a-z]{2}1_)([0-9a-f]{3})[A-Za-z0-9_-]{44}")
 
 
@@ -60,6 +65,11 @@ def make_browser_session(shard: str) -> RandomToken:
 def parse_access_token(text: str) -> RandomToken | None:
     """None where the text cannot be an access token of ours; Redis need not be asked then."""
     return _parse_random_token(ACCESS_TOKEN_PREFIX, text)
+
+
+def is_access_token(text: str) -> bool:
+    """Whether the text has the form of one; its shard stands at `SHARD` then."""
+    return _ACCESS_TOKEN.fullmatch(text) is not None
 
 
 def parse_authorization_code(text: str) -> RandomToken | None:

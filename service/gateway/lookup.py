@@ -1,44 +1,134 @@
-"""A bearer token's grant, from memory where Redis vouches for it, else by one GET.
+"""A bearer token's grant: from memory while Redis vouches for it, else by one GET.
+
+What Redis says by itself (this token was revoked, this key expired, everything was emptied) leaves memory in the moment
+that it arrives. Where nothing can arrive, memory is not believed for more than a second (see `store/links`). A token's
+end is also reckoned here, since Redis tells of an expired key only when it comes upon it.
 
 Clauses: RFC 6749 §7, RFC 6750 §3.1, SPEC §4.5
 """
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable
+from base64 import urlsafe_b64decode
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from typing import Any, Final
 
 from service.protocol.bearer import AccessGrant
-from service.store.access_tokens import AccessTokens
-from service.store.connection import StoreConnection
+from service.store.access_tokens import parse_grant
+from service.store.keys import access_key
+from service.store.links import Link
 from service.store.redis_url import RedisUrl, parse_redis_url
-from service.tokens import parse_access_token
+from service.store.tracked_reads import TrackedReads
+from service.tokens import RANDOM_TOKEN_CHARACTERS, SHARD, encode, is_access_token
+
+MOST_LIVE: Final = 100_000
+MOST_UNKNOWN: Final = 10_000
+
+UNKNOWN_SECONDS: Final = 5.0
+"""How long a token is remembered as unknown. It cannot become known; that it takes no room for long is what counts."""
+
+_Live = tuple[float, Link, AccessGrant]
+_Unknown = tuple[float, Link]
 
 
 class BearerLookup:
     """Looks bearer tokens up; make one for each event loop, and share it. It connects by itself at the first lookup.
 
-    `redis_url` takes all forms of the service's REDIS_URL. Without `memory` every lookup asks Redis.
+    `redis_url` takes all forms of the service's REDIS_URL. Without `memory` every lookup asks Redis. `most_live` and
+    `most_unknown` bound what is remembered; the tokens that were not asked for longest go first. Only tests move
+    its clock.
     """
 
     def __init__(
-        self, redis_url: str | RedisUrl, *, memory: bool = True, clock_offset_ms: Callable[[], int] = lambda: 0
+        self,
+        redis_url: str | RedisUrl,
+        *,
+        memory: bool = True,
+        most_live: int = MOST_LIVE,
+        most_unknown: int = MOST_UNKNOWN,
+        clock_offset_ms: Callable[[], int] = lambda: 0,
     ) -> None:
-        url = parse_redis_url(redis_url) if isinstance(redis_url, str) else redis_url
-        self._connection = StoreConnection(url, clock_offset_ms=clock_offset_ms)
-        self._access_tokens = AccessTokens(self._connection)
+        self._url = parse_redis_url(redis_url) if isinstance(redis_url, str) else redis_url
+        self._memory = memory
+        self._most_live = most_live
+        self._most_unknown = most_unknown
+        self._clock_offset_ms = clock_offset_ms
+        self._live: OrderedDict[bytes, _Live] = OrderedDict()
+        self._unknown: OrderedDict[bytes, _Unknown] = OrderedDict()
+        self._reads: TrackedReads | None = None
 
     async def lookup(self, token: str) -> AccessGrant | None:
         """None where the token is unknown, expired, revoked or no access token of ours at all.
 
         Raises StoreUnavailable where that cannot be told: who cannot check must refuse.
         """
-        access_token = parse_access_token(token)
-        return await self._access_tokens.find(access_token) if access_token else None
+        if len(token) != RANDOM_TOKEN_CHARACTERS:
+            return None
+        digest = sha256(token.encode(errors="replace")).digest()
+        live = self._live.get(digest)
+        if live is not None:
+            deadline, link, grant = live
+            now = time.monotonic()
+            if now < deadline and now < link.trusted_until:
+                self._live.move_to_end(digest)
+                return grant
+        return await self._find(token, digest)
 
     def now_ms(self) -> int:
-        """The time by Redis's clock, to hold the times of a grant against."""
-        return int(time.time() * 1000)
+        """The time by Redis's clock, to hold the times of a grant against; in milliseconds since 1970."""
+        return self._get_reads().now_ms() + self._clock_offset_ms()
 
     async def close(self) -> None:
-        await self._connection.close()
+        """Ends the connections; the next lookup would make new ones."""
+        if self._reads is not None:
+            reads, self._reads = self._reads, None
+            await reads.close()
+
+    async def _find(self, token: str, digest: bytes) -> AccessGrant | None:
+        if not is_access_token(token) or self._is_known_unknown(digest):
+            return None
+        reads = self._reads or self._get_reads()
+        return await reads.get(access_key(token[SHARD], encode(digest)), functools.partial(self._keep, digest))
+
+    def _get_reads(self) -> TrackedReads:
+        if self._reads is None:
+            self._reads = TrackedReads(self._url, self._forget, is_tracked=self._memory)
+        return self._reads
+
+    def _is_known_unknown(self, digest: bytes) -> bool:
+        deadline, link = self._unknown.get(digest, (0.0, None))
+        now = time.monotonic()
+        return link is not None and now < deadline and now < link.trusted_until
+
+    def _keep(self, digest: bytes, link: Link | None, record: bytes | None) -> AccessGrant | None:
+        grant = None if record is None else parse_grant(record)
+        if link is None or not self._memory:
+            return grant
+        if grant is None:
+            self._unknown[digest] = (time.monotonic() + UNKNOWN_SECONDS, link)
+            self._unknown.move_to_end(digest)
+            _trim(self._unknown, self._most_unknown)
+        else:
+            self._live[digest] = (link.deadline(grant.expires_at_ms - self._clock_offset_ms()), link, grant)
+            self._live.move_to_end(digest)
+            _trim(self._live, self._most_live)
+        return grant
+
+    def _forget(self, keys: Sequence[bytes] | None) -> None:
+        if keys is None:
+            self._live.clear()
+            self._unknown.clear()
+            return
+        for key in keys:
+            digest = urlsafe_b64decode(key.rpartition(b":")[2] + b"=")
+            self._live.pop(digest, None)
+            self._unknown.pop(digest, None)
+
+
+def _trim(entries: OrderedDict[bytes, Any], most: int) -> None:
+    if len(entries) > most:
+        entries.popitem(last=False)

@@ -75,10 +75,21 @@ def start_budget() -> None:
     _budget.set(Budget())
 
 
-async def within_deadline(work: Awaitable[Result]) -> Result:
-    """Waits for work on Redis as long as the request's budget lasts; raises StoreUnavailable for any outage."""
+def remaining_seconds() -> float:
+    """What the Redis work of this request may still take."""
+    budget = _budget.get()
+    return DEADLINE_SECONDS if budget is None else budget.remaining_seconds
+
+
+async def within_deadline(work: Awaitable[Result], *, started: float | None = None) -> Result:
+    """Waits for work on Redis as long as the request's budget lasts; raises StoreUnavailable for any outage.
+
+    `started`, by the monotonic clock, is when an earlier part of the same work began, if there was one.
+    """
     budget = _budget.get() or Budget()
-    started = time.monotonic()
+    now = time.monotonic()
+    budget.remaining_seconds -= now - (started or now)
+    started = now
     try:
         async with asyncio.timeout(budget.remaining_seconds):
             return await work
@@ -202,8 +213,7 @@ class StoreConnection:
         for client in (self._reading, self._writing):
             await client.aclose()
             if not isinstance(client, RedisCluster) and isinstance(client.connection_pool, SentinelConnectionPool):
-                for sentinel in client.connection_pool.sentinel_manager.sentinels:
-                    await sentinel.aclose()
+                await close_watchers(client.connection_pool.sentinel_manager)
 
     async def _send(self, work: Coroutine[Any, Any, Result]) -> Result:
         return await within_deadline(self._in_turn(work))
@@ -267,8 +277,9 @@ def _make_single(url: RedisUrl, retries: int) -> Redis:
     return Redis.from_pool(BlockingConnectionPool(CONNECTIONS, DEADLINE_SECONDS, **options))
 
 
-def _make_sentinel(url: RedisUrl, retries: int) -> Redis:
-    watchers = Sentinel(  # type: ignore[no-untyped-call]
+def make_watchers(url: RedisUrl, retries: int = 0) -> Sentinel:
+    """The Sentinels of the URL, who know where the master is."""
+    return Sentinel(  # type: ignore[no-untyped-call]
         url.nodes,
         sentinel_kwargs={"socket_connect_timeout": 0.5, "socket_timeout": 0.5, "ssl": url.tls},
         **_common_options(url, retries),
@@ -276,7 +287,15 @@ def _make_sentinel(url: RedisUrl, retries: int) -> Redis:
         db=url.db,
         max_connections=CONNECTIONS,
     )
-    master: Redis = watchers.master_for(url.master_name or "")
+
+
+async def close_watchers(watchers: Sentinel) -> None:
+    for watcher in watchers.sentinels:
+        await watcher.aclose()
+
+
+def _make_sentinel(url: RedisUrl, retries: int) -> Redis:
+    master: Redis = make_watchers(url, retries).master_for(url.master_name or "")
     return master
 
 

@@ -1,0 +1,218 @@
+"""The way to one server: kept up, its clock known, and its word about our memory never older than a second.
+
+A link beats four times a second: it asks for the time on the very connection that invalidations come by. Answers and
+invalidations keep their order, so an answered beat proves that all changes from before it have arrived here. What was
+remembered from the link may be believed for `TRUSTED_SECONDS` after the last beat that was answered was sent; a frozen
+server, a cut network or an event loop that stood still cannot stretch that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final, Generic, TypeVar
+
+from service.store.connection import CONNECT_SECONDS, StoreUnavailable
+from service.store.redis_url import Node, RedisUrl
+from service.store.wire import Command, Wire, as_it_came, open_wire
+
+BEAT_SECONDS: Final = 0.25
+TRUSTED_SECONDS: Final = 1.0
+LONGEST_SILENCE_SECONDS: Final = BEAT_SECONDS + TRUSTED_SECONDS
+"""After it a link whose server says nothing has ended, and so have all calls that waited for an answer."""
+
+PAUSE_SECONDS: Final = 0.1
+
+DRIFT_SECONDS: Final = 0.1
+"""How far Redis's clock and ours may come apart before what was reckoned with the old difference is forgotten."""
+
+log = logging.getLogger("service.store")
+
+Value = TypeVar("Value")
+Forget = Callable[[Sequence[bytes] | None], None]
+"""Told which keys changed; None: any of them may have."""
+
+
+class Current(Generic[Value]):
+    """What a task in the background keeps up: there, on its way, or not to be had, and why."""
+
+    def __init__(self) -> None:
+        self.value: Value | None = None
+        self._trouble: StoreUnavailable | None = None
+        self._changed = asyncio.Event()
+
+    def set(self, value: Value) -> None:
+        self.value, self._trouble = value, None
+        self._changed.set()
+
+    def fail(self, trouble: str) -> bool:
+        """Until the next success whoever asks is told at once; the task goes on trying. False: that was so before."""
+        is_news = self._trouble is None
+        self.value, self._trouble = None, StoreUnavailable(trouble)
+        self._changed.set()
+        return is_news
+
+    def lose(self) -> None:
+        """Whoever asks waits for the next attempt, which is about to begin."""
+        self.value, self._trouble = None, None
+        self._changed.clear()
+
+    async def get(self) -> Value:
+        while self.value is None:
+            if self._trouble is not None:
+                raise self._trouble
+            await self._changed.wait()
+        return self.value
+
+
+class Link:
+    """`find_node` says where the server is, before each attempt; None: the unix socket of the URL.
+
+    `is_tracked`: Redis tells of changes to the keys read here, and `forget` hears of them. `check` is made with each
+    beat, and what it raises ends the connection.
+    """
+
+    def __init__(
+        self,
+        url: RedisUrl,
+        find_node: Callable[[], Awaitable[Node | None]],
+        forget: Forget,
+        *,
+        is_tracked: bool,
+        check: Callable[[Wire], Awaitable[None]] | None = None,
+    ) -> None:
+        self.trusted_until = 0.0
+        self.node: Node | None = None
+        self._clock_lead: float | None = None
+        self._url = url
+        self._find_node = find_node
+        self._forget = forget
+        self._is_tracked = is_tracked
+        self._check = check
+        self._wire: Current[Wire] = Current()
+        self._task = asyncio.create_task(self._keep_up())
+
+    @property
+    def is_up(self) -> bool:
+        return self._wire.value is not None
+
+    def send_now(self, command: Command, take: Callable[[Any], Value]) -> asyncio.Future[Value]:
+        """Only where it is up."""
+        assert self._wire.value is not None
+        return self._wire.value.send(command, take)
+
+    async def send(self, command: Command, take: Callable[[Any], Value]) -> Value:
+        """Raises WireLost where the connection ends meanwhile, StoreUnavailable where there is none to be had."""
+        wire = self._wire.value or await self._wire.get()
+        return await wire.send(command, take)
+
+    async def send_both(self, first: Command, second: Command) -> Any:
+        """With nothing in between; the answer to the second."""
+        wire = self._wire.value or await self._wire.get()
+        leading, following = wire.send(first, as_it_came), wire.send(second, as_it_came)
+        await leading
+        return await following
+
+    def deadline(self, time_ms: float) -> float:
+        """What the monotonic clock shows when Redis's shows this time, or a little earlier; not before the first beat.
+
+        Clauses: I9
+        """
+        assert self._clock_lead is not None
+        return time_ms / 1000 - self._clock_lead
+
+    def now_ms(self) -> int | None:
+        """Redis's clock, as far as it was heard; None before the first beat."""
+        return None if self._clock_lead is None else int((time.monotonic() + self._clock_lead) * 1000)
+
+    def leave(self, why: str) -> None:
+        """Ends the connection, if there is one; the next attempt asks again where the server is."""
+        if self._wire.value is not None:
+            self._wire.value.close(why)
+
+    async def close(self) -> None:
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+        self._wire.fail("the lookups are closed")
+
+    @property
+    def _address(self) -> str:
+        return "the unix socket" if self.node is None else f"{self.node[0]}:{self.node[1]}"
+
+    async def _keep_up(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    wire = await self._connect()
+            except Exception as error:
+                if self._wire.fail(_describe(error)):
+                    log.warning("no connection for lookups to %s: %s", self._address, _describe(error))
+                await asyncio.sleep(PAUSE_SECONDS)
+                continue
+            self._wire.set(wire)
+            log.info("connected for lookups to %s", self._address)
+            try:
+                why = await self._beat_until_lost(wire)
+                log.warning("the connection for lookups to %s ended: %s", self._address, why)
+            finally:
+                wire.close("the lookups are closed")
+
+    async def _connect(self) -> Wire:
+        self.node = await self._find_node()
+        wire = await open_wire(self._url, self.node, self._take_push, self._take_loss)
+        try:
+            if self._is_tracked:
+                await wire.call("CLIENT", "TRACKING", "ON")
+            await self._beat(wire)
+        except BaseException:
+            wire.close("the connection was given up")
+            raise
+        return wire
+
+    async def _beat_until_lost(self, wire: Wire) -> str:
+        while not wire.lost.done():
+            await asyncio.wait({wire.lost}, timeout=BEAT_SECONDS)
+            try:
+                async with asyncio.timeout(TRUSTED_SECONDS):
+                    await self._beat(wire)
+            except Exception as error:
+                wire.close(f"no good answer to a beat: {_describe(error)}")
+        return wire.lost.result()
+
+    async def _beat(self, wire: Wire) -> None:
+        sent = time.monotonic()
+        seconds, microseconds = await wire.call("TIME")
+        self._note_clock(int(seconds) + int(microseconds) / 1e6, sent)
+        if self._check is not None:
+            await self._check(wire)
+        self.trusted_until = sent + TRUSTED_SECONDS
+
+    def _note_clock(self, redis_time: float, sent: float) -> None:
+        """Redis read its clock after `sent` and before now; the greatest possible lead makes deadlines early, not late.
+
+        Clauses: I9
+        """
+        least, most = redis_time - time.monotonic(), redis_time - sent
+        if self._clock_lead is None or least > self._clock_lead + DRIFT_SECONDS:
+            self._forget(None)
+            self._clock_lead = most
+        elif most < self._clock_lead - DRIFT_SECONDS:
+            self._clock_lead = most
+
+    def _take_push(self, push: Sequence[Any]) -> None:
+        if push[0] == b"invalidate":
+            self._forget(push[1])
+
+    def _take_loss(self) -> None:
+        self.trusted_until = 0.0
+        self._forget(None)
+        if self._wire.value is not None:  # else it was lost before it was of any use
+            self._wire.lose()
+
+
+def _describe(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,271 @@
+"""Where the masters are, and the link to each: one server, one that Sentinels name, or the nodes of a cluster.
+
+A link to a server that is no master any more would go on telling old news, so that is checked with each beat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, Protocol
+
+from redis.crc import key_slot
+from redis.exceptions import ReadOnlyError, RedisError, ResponseError
+
+from service.store.connection import StoreUnavailable, close_watchers, make_watchers
+from service.store.keys import access_key
+from service.store.links import Current, Forget, Link
+from service.store.redis_url import Node, RedisUrl
+from service.store.wire import Wire, as_it_came, open_wire
+
+SLOTS: Final = 16384
+SHARDS: Final = 4096
+WATCH_SECONDS: Final = 1.0
+ASK_SECONDS: Final = 0.5
+
+
+class Topology(Protocol):
+    def links(self) -> Collection[Link]: ...
+
+    def find_now(self, key: str) -> Link | None:
+        """The link to the master that serves this key, where it is known and up."""
+
+    async def find(self, key: str) -> Link:
+        """The link to the master that serves this key; raises StoreUnavailable where that is not known."""
+
+    async def follow(self, redirection: str, link: Link) -> Link | None:
+        """What to do about a MOVED or ASK of this link: a link to ask once, or None when the map is right again."""
+
+    async def close(self) -> None: ...
+
+
+class SingleServer:
+    """The one of the URL, be it a master or (its owner's choice, who knows that it lags) a replica."""
+
+    def __init__(self, url: RedisUrl, forget: Forget, is_tracked: bool) -> None:
+        self._node = url.nodes[0] if url.path is None else None
+        self._link = Link(url, self._find_node, forget, is_tracked=is_tracked)
+
+    def links(self) -> Collection[Link]:
+        return (self._link,)
+
+    def find_now(self, key: str) -> Link | None:
+        return self._link if self._link.is_up else None
+
+    async def find(self, key: str) -> Link:
+        return self._link
+
+    async def follow(self, redirection: str, link: Link) -> Link | None:
+        raise StoreUnavailable(f"the server is part of a cluster, and REDIS_URL does not say so: {redirection}")
+
+    async def close(self) -> None:
+        await self._link.close()
+
+    async def _find_node(self) -> Node | None:
+        return self._node
+
+
+class WatchedMaster:
+    """The master that the Sentinels name: asked before each connection, and once a second whether it is still so."""
+
+    def __init__(self, url: RedisUrl, forget: Forget, is_tracked: bool) -> None:
+        self._watchers = make_watchers(url)
+        self._name = url.master_name or ""
+        self._link = Link(url, self._find_node, forget, is_tracked=is_tracked, check=_check_is_master)
+        self._task = asyncio.create_task(self._watch())
+
+    def links(self) -> Collection[Link]:
+        return (self._link,)
+
+    def find_now(self, key: str) -> Link | None:
+        return self._link if self._link.is_up else None
+
+    async def find(self, key: str) -> Link:
+        return self._link
+
+    async def follow(self, redirection: str, link: Link) -> Link | None:
+        raise StoreUnavailable(f"the master is part of a cluster, and REDIS_URL does not say so: {redirection}")
+
+    async def close(self) -> None:
+        await _end(self._task)
+        await self._link.close()
+        await close_watchers(self._watchers)
+
+    async def _find_node(self) -> Node | None:
+        host, port = await self._watchers.discover_master(self._name)
+        return str(host), int(port)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            with suppress(RedisError, OSError):
+                if await self._find_node() != self._link.node:
+                    self._link.leave("the Sentinels name another master")
+
+
+async def _check_is_master(wire: Wire) -> None:
+    server = await wire.call("HELLO")
+    if server[b"role"] != b"master":
+        raise ReadOnlyError("this server is not the master")
+
+
+class _Range(NamedTuple):
+    first: int
+    last: int
+    master: Node
+
+
+class ClusterMap:
+    """Which master serves which slots: asked of one node after the other, once a second and when one sends us away.
+
+    Each link is probed with a key of its node, since a node that lost the others, or its slots, still tells the time.
+    """
+
+    def __init__(self, url: RedisUrl, forget: Forget, is_tracked: bool) -> None:
+        self._url = url
+        self._forget = forget
+        self._is_tracked = is_tracked
+        self._links: dict[Node, Link] = {}
+        self._probes: dict[Node, str] = {}
+        self._ranges: tuple[_Range, ...] = ()
+        self._by_slot: Current[list[Link | None]] = Current()
+        self._turn = 0
+        self._moving = asyncio.Lock()
+        self._task = asyncio.create_task(self._keep_up())
+
+    def links(self) -> Collection[Link]:
+        return self._links.values()
+
+    def find_now(self, key: str) -> Link | None:
+        by_slot = self._by_slot.value
+        link = by_slot[key_slot(key.encode())] if by_slot else None
+        return link if link and link.is_up else None
+
+    async def find(self, key: str) -> Link:
+        by_slot = self._by_slot.value or await self._by_slot.get()
+        link = by_slot[key_slot(key.encode())]
+        if link is None:
+            raise StoreUnavailable("CLUSTERDOWN: no node serves the slot of this key")
+        return link
+
+    async def follow(self, redirection: str, link: Link) -> Link | None:
+        """`MOVED slot host:port` or `ASK slot host:port`; an empty host is that of the node that said so."""
+        word, slot, address = redirection.split(" ")
+        host, _, port = address.rpartition(":")
+        node = (host.strip("[]") or _host_of(link), int(port))
+        if word == "ASK":
+            return self._links.get(node) or self._make_link(node)
+        async with self._moving:
+            by_slot = self._by_slot.value
+            if by_slot is None or by_slot[int(slot)] is not self._links.get(node):
+                await self._refresh((node,))
+        return None
+
+    async def close(self) -> None:
+        await _end(self._task)
+        self._by_slot.fail("the lookups are closed")
+        for link in self._links.values():
+            await link.close()
+
+    async def _keep_up(self) -> None:
+        while True:
+            self._turn += 1
+            nodes = [*self._links, *self._url.nodes]
+            turn = self._turn % len(nodes)
+            try:
+                await self._refresh((*nodes[turn:], *nodes[:turn]))
+            except (RedisError, OSError, TimeoutError) as error:
+                if self._by_slot.value is None:
+                    self._by_slot.fail(f"no node of the cluster answers: {type(error).__name__}: {error}")
+            await asyncio.sleep(WATCH_SECONDS if self._by_slot.value else ASK_SECONDS)
+
+    async def _refresh(self, nodes: Sequence[Node]) -> None:
+        """Takes the first answer; raises the last node's error where none comes."""
+        for last, node in enumerate(nodes, start=1 - len(nodes)):
+            try:
+                async with asyncio.timeout(ASK_SECONDS):
+                    ranges = await self._read_ranges(node)
+                break
+            except (RedisError, OSError, TimeoutError):
+                if last == 0:
+                    raise
+        if ranges != self._ranges:
+            await self._apply(ranges)
+
+    async def _read_ranges(self, node: Node) -> tuple[_Range, ...]:
+        link = self._links.get(node)
+        if link is not None and link.is_up:
+            return _parse_ranges(await link.send(("CLUSTER", "SLOTS"), as_it_came), node)
+        wire = await open_wire(self._url, node, lambda _: None, lambda: None)
+        try:
+            return _parse_ranges(await wire.call("CLUSTER", "SLOTS"), node)
+        finally:
+            wire.close("only asked for the map")
+
+    async def _apply(self, ranges: tuple[_Range, ...]) -> None:
+        """Whatever was remembered may have a new owner by now, who does not know that we remember it."""
+        self._forget(None)
+        self._ranges = ranges
+        by_slot: list[Link | None] = [None] * SLOTS
+        for first, last, node in ranges:
+            by_slot[first : last + 1] = [self._links.get(node) or self._make_link(node)] * (last + 1 - first)
+        self._probes = {
+            link.node: key for key in _PROBE_KEYS if (link := by_slot[key_slot(key.encode())]) and link.node
+        }
+        self._by_slot.set(by_slot)
+        masters = {node for _, _, node in ranges}
+        for node in self._links.keys() - masters:
+            await self._links.pop(node).close()
+
+    def _make_link(self, node: Node) -> Link:
+        async def find_node() -> Node:
+            return node
+
+        async def check(wire: Wire) -> None:
+            await self._probe(node, wire)
+
+        link = Link(self._url, find_node, self._forget, is_tracked=self._is_tracked, check=check)
+        link.node = node
+        self._links[node] = link
+        return link
+
+    async def _probe(self, node: Node, wire: Wire) -> None:
+        """A node that sends us elsewhere serves on, only not all that we think; one that cannot serve is left."""
+        key = self._probes.get(node)
+        if key is None:
+            return
+        try:
+            await wire.call("GET", key)
+        except ResponseError as error:
+            if not str(error).startswith(("MOVED ", "ASK ")):
+                raise
+            self._forget(None)
+
+
+_PROBE_KEYS: Final = tuple(access_key(f"{shard:03x}", "probe") for shard in range(SHARDS))
+
+
+def _parse_ranges(answer: Sequence[Any], asked: Node) -> tuple[_Range, ...]:
+    """Of each range the first and last slot and the master's address; a node may not know its own."""
+    return tuple(
+        _Range(first, last, ((host or b"").decode() or asked[0], port)) for first, last, (host, port, *_), *_ in answer
+    )
+
+
+def _host_of(link: Link) -> str:
+    assert link.node is not None
+    return link.node[0]
+
+
+TOPOLOGIES: Final[dict[str, type[SingleServer] | type[WatchedMaster] | type[ClusterMap]]] = {
+    "single": SingleServer,
+    "sentinel": WatchedMaster,
+    "cluster": ClusterMap,
+}
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

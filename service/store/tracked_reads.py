@@ -1,0 +1,73 @@
+"""GETs at the least price, of keys that Redis watches for us: one server, a master named by Sentinels, or a cluster.
+
+What is read may be remembered until Redis says that it changed: reads and invalidations come by one connection, and
+`keep` is called at the answer's place in that stream, so nothing old is remembered after the news that it is old.
+Nothing is written here, so a read whose connection ended is sent once more.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from redis.exceptions import ResponseError
+
+from service.store.connection import StoreUnavailable, remaining_seconds, within_deadline
+from service.store.links import LONGEST_SILENCE_SECONDS, Forget, Link
+from service.store.redis_url import RedisUrl
+from service.store.topology import TOPOLOGIES, Topology
+from service.store.wire import WireLost
+
+MOST_ATTEMPTS: Final = 5
+
+Value = TypeVar("Value")
+Keep = Callable[[Link | None, bytes | None], Value]
+"""What becomes of the record (None: there is none) that this link told of; without a link it must not be remembered."""
+
+
+class TrackedReads:
+    """Make it in the event loop that uses it. `forget` hears of changes where `is_tracked`."""
+
+    def __init__(self, url: RedisUrl, forget: Forget, *, is_tracked: bool) -> None:
+        self._topology: Topology = TOPOLOGIES[url.kind](url, forget, is_tracked)
+
+    async def get(self, key: str, keep: Keep[Value]) -> Value:
+        """What `keep` makes of it; raises StoreUnavailable where Redis cannot be asked in time, or cannot serve."""
+        started = time.monotonic()
+        link = self._topology.find_now(key)
+        if link is not None and remaining_seconds() > LONGEST_SILENCE_SECONDS:
+            # A time limit for each call would cost more than the call: the link's beat ends what takes too long.
+            try:
+                return await link.send_now(("GET", key), functools.partial(keep, link))
+            except (WireLost, ResponseError):
+                pass
+        return await within_deadline(self._get(key, keep), started=started)
+
+    def now_ms(self) -> int:
+        """The time by Redis's clock; raises StoreUnavailable where it was never heard."""
+        for link in self._topology.links():
+            if (now_ms := link.now_ms()) is not None:
+                return now_ms
+        raise StoreUnavailable("Redis has not told the time yet")
+
+    async def close(self) -> None:
+        await self._topology.close()
+
+    async def _get(self, key: str, keep: Keep[Value]) -> Value:
+        trouble: Exception | None = None
+        for _ in range(MOST_ATTEMPTS):
+            link = await self._topology.find(key)
+            try:
+                return await link.send(("GET", key), functools.partial(keep, link))
+            except WireLost as error:
+                trouble = error
+            except ResponseError as error:
+                if not str(error).startswith(("MOVED ", "ASK ")):
+                    raise
+                trouble = error
+                asked = await self._topology.follow(str(error), link)
+                if asked is not None:
+                    return keep(None, await asked.send_both(("ASKING",), ("GET", key)))
+        raise StoreUnavailable(f"{MOST_ATTEMPTS} attempts, and none found the node of this key: {trouble}")

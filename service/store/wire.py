@@ -1,0 +1,154 @@
+"""One connection to one Redis server, shared by all who ask: many commands under way, answers in their order.
+
+The client library lends a connection to one command at a time. That costs ten times the processor time of a GET, which
+is all that a bearer lookup is; and a local cache needs reads and invalidations in one stream, so that their order tells
+which came first. Reading only: what is lost with the connection may be asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+import hiredis
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
+
+from service.store.redis_url import Node, RedisUrl
+
+CLIENT_NAME: Final = "token-lookup"
+
+_INCOMPLETE: Final = object()
+
+Result = TypeVar("Result")
+Command = tuple[str | int, ...]
+OnPush = Callable[[Sequence[Any]], None]
+
+
+def as_it_came(answer: Any) -> Any:
+    return answer
+
+
+class WireLost(RedisConnectionError):
+    """The connection ended before the answer came. Nobody else will ever read that answer."""
+
+
+class Wire(asyncio.Protocol):
+    """`on_push` gets what the server says unasked, in its place among the answers.
+
+    When the connection ends `on_lost` is called before anybody else can notice, and nothing arrives here any more.
+    """
+
+    def __init__(self, on_push: OnPush, on_lost: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.lost: asyncio.Future[str] = self._loop.create_future()
+        self._on_push = on_push
+        self._on_lost = on_lost
+        self._reader = hiredis.Reader(notEnoughData=_INCOMPLETE, replyError=ResponseError)
+        self._pending: deque[tuple[asyncio.Future[Any], Callable[[Any], Any]]] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._unsent: list[bytes] | None = None
+
+    async def call(self, *command: str | int) -> Any:
+        return await self.send(command, as_it_came)
+
+    def send(self, command: Command, take: Callable[[Any], Result]) -> asyncio.Future[Result]:
+        """The answer, or what `take` makes of it at the very moment at which it stands first in the stream."""
+        future = self._loop.create_future()
+        if self.lost.done() or self._transport is None:
+            future.set_exception(WireLost("the connection is lost already"))
+            return future
+        self._pending.append((future, take))
+        data = hiredis.pack_command(command)  # type: ignore[arg-type] # declared for one part only
+        if self._unsent is None:
+            # The first of this turn of the event loop leaves at once, the others with one system call.
+            self._unsent = []
+            self._transport.write(data)
+            self._loop.call_soon(self._send_rest)
+        else:
+            self._unsent.append(data)
+        return future
+
+    def close(self, why: str) -> None:
+        """At once: who waits for an answer is told, and nothing that still arrives is looked at."""
+        if self.lost.done():
+            return
+        self.lost.set_result(why)
+        self._on_lost()
+        if self._transport is not None:
+            self._transport.abort()
+        while self._pending:
+            future, _ = self._pending.popleft()
+            if not future.done():
+                future.set_exception(WireLost(why))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._reader.feed(data)
+            while not self.lost.done():
+                reply = self._reader.gets()
+                if reply is _INCOMPLETE:
+                    return
+                if isinstance(reply, hiredis.PushNotification):
+                    self._on_push(reply)
+                else:
+                    self._settle(reply)
+        except Exception as error:  # what follows can no longer be told apart
+            self.close(f"{type(error).__name__}: {error}")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.close(str(error or "the server closed the connection"))
+
+    def _settle(self, reply: Any) -> None:
+        future, take = self._pending.popleft()
+        if isinstance(reply, ResponseError):
+            if not future.done():
+                future.set_exception(reply)
+            return
+        try:
+            result = take(reply)
+        except Exception as error:
+            if not future.done():
+                future.set_exception(error)
+            return
+        if not future.done():
+            future.set_result(result)
+
+    def _send_rest(self) -> None:
+        unsent, self._unsent = self._unsent, None
+        if unsent and self._transport is not None:
+            self._transport.write(b"".join(unsent))
+
+
+async def open_wire(url: RedisUrl, node: Node | None, on_push: OnPush, on_lost: Callable[[], None]) -> Wire:
+    """Connected to this node (None: the unix socket of the URL), speaking RESP3, in the URL's database.
+
+    Raises OSError or RedisError; the caller sets the time limit.
+    """
+    loop = asyncio.get_running_loop()
+    if node is None:
+        _, wire = await loop.create_unix_connection(lambda: Wire(on_push, on_lost), url.path)
+    else:
+        context = ssl.create_default_context() if url.tls else None
+        _, wire = await loop.create_connection(lambda: Wire(on_push, on_lost), *node, ssl=context)
+    try:
+        await wire.call("HELLO", 3, *_credentials(url), "SETNAME", CLIENT_NAME)
+        if url.db:
+            await wire.call("SELECT", url.db)
+    except BaseException:
+        wire.close("the connection was given up")
+        raise
+    return wire
+
+
+def _credentials(url: RedisUrl) -> tuple[str, ...]:
+    if url.username is None and url.password is None:
+        return ()
+    return ("AUTH", url.username or "default", url.password or "")
