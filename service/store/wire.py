@@ -103,6 +103,10 @@ class Wire(asyncio.Protocol):
         except Exception as error:  # what follows can no longer be told apart
             self.close(f"{type(error).__name__}: {error}")
 
+    def eof_received(self) -> None:
+        """A turn of the event loop before `connection_lost`."""
+        self.close("the server closed the connection")
+
     def connection_lost(self, error: Exception | None) -> None:
         self.close(str(error or "the server closed the connection"))
 

@@ -1,0 +1,351 @@
+"""Lookups on a real Redis: what comes from memory, what leaves it, and what never gets there."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from service.app import Parts
+from service.gateway import BearerLookup, StoreUnavailable
+from service.protocol.user import identify_user
+from service.store.access_tokens import AccessTokens
+from service.store.keys import access_key
+from service.store.redis_url import parse_redis_url
+from service.tokens import RandomToken, make_access_token, parse_access_token
+from tests.conftest import Clock
+from tests.faults.stage import start_sessions, until
+from tests.servers import RedisServer, start_redis, stop
+
+CAROL = identify_user("main", "carol@example.com")
+
+
+@pytest.fixture
+async def tokens(parts: Parts) -> list[str]:
+    """Live access tokens of one user, each of a session of its own."""
+    return [access_token for access_token, _ in await start_sessions(parts, CAROL.username, 20)]
+
+
+@contextmanager
+def counting_reads(store: redis.Redis) -> Iterator[list[int]]:
+    """How many GETs Redis served inside; known when the block ends."""
+    counted: list[int] = []
+    before = _count_reads(store)
+    yield counted
+    counted.append(_count_reads(store) - before)
+
+
+def _count_reads(store: redis.Redis) -> int:
+    statistics: dict[str, dict[str, int]] = store.info("commandstats")
+    return statistics.get("cmdstat_get", {"calls": 0})["calls"]
+
+
+@asynccontextmanager
+async def lookup_with(url: str, **options: Any) -> AsyncIterator[BearerLookup]:
+    bearer = BearerLookup(url, **options)
+    yield bearer
+    await bearer.close()
+
+
+def name_of(token: str) -> RandomToken:
+    name = parse_access_token(token)
+    assert name is not None
+    return name
+
+
+def key_of(token: str) -> str:
+    return access_key(name_of(token).shard, name_of(token).digest)
+
+
+async def is_live(bearer: BearerLookup, token: str) -> bool:
+    return await bearer.lookup(token) is not None
+
+
+async def turns(bearer: BearerLookup, token: str, *, live: bool) -> bool:
+    """Whether memory comes to say so within a second."""
+    async with asyncio.timeout(1):
+        while await is_live(bearer, token) != live:  # noqa: ASYNC110 - Redis tells the lookup, not us
+            await asyncio.sleep(0)
+    return True
+
+
+@pytest.mark.clause("decided-lookup-one-get", "spec-4.5-bearer-header")
+async def test_a_live_token_is_read_once_and_comes_from_memory_from_then_on(
+    lookup: BearerLookup, tokens: list[str], store: redis.Redis
+) -> None:
+    first = await lookup.lookup(tokens[0])
+
+    with counting_reads(store) as reads:
+        assert [await lookup.lookup(tokens[0]) for _ in range(100)] == [first] * 100
+
+    assert reads == [0]
+    assert first is not None
+    assert (first.subject, first.username, first.realm) == (CAROL.subject, CAROL.username, "main")
+    assert first.scope == "realm:main role:enduser"
+
+
+@pytest.mark.clause("decided-lookup-one-get", "decided-verify-cache")
+async def test_without_memory_every_lookup_is_one_read(
+    redis_server: RedisServer, tokens: list[str], store: redis.Redis
+) -> None:
+    async with lookup_with(redis_server.url, memory=False) as bearer:
+        assert await is_live(bearer, tokens[0])
+
+        with counting_reads(store) as reads:
+            assert all([await is_live(bearer, tokens[0]) for _ in range(10)])
+
+    assert reads == [10]
+
+
+@pytest.mark.clause("decided-garbage-refused-by-form", "decided-lookup-one-get")
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        "",
+        "x",
+        "x" * 53,
+        "x" * 60_000,
+        "tsat1_0A3" + "A" * 44,
+        "tsat1_0a3" + "A" * 43,
+        "tsat1_0a3" + "A" * 43 + "\n",
+        "tsat1_0a3" + "A" * 43 + "=",
+        "tsat1_0a3" + "A" * 43 + "é",
+        "tsat1_0a3" + "A" * 43 + "\ud800",
+        "tsrt1_0a3" + "A" * 44,
+        "tsac1_0a3" + "A" * 44,
+    ],
+)
+async def test_what_has_not_the_form_of_an_access_token_is_refused_without_asking_redis(
+    lookup: BearerLookup, store: redis.Redis, garbage: str
+) -> None:
+    await lookup.lookup(make_access_token("0a3").text)
+
+    with counting_reads(store) as reads:
+        assert await lookup.lookup(garbage) is None
+
+    assert reads == [0]
+
+
+@pytest.mark.clause("decided-unknown-remembered")
+async def test_an_unknown_token_is_asked_for_once(lookup: BearerLookup, store: redis.Redis) -> None:
+    garbage = make_access_token("0a3").text
+
+    with counting_reads(store) as reads:
+        assert [await lookup.lookup(garbage) for _ in range(100)] == [None] * 100
+
+    assert reads == [1]
+
+
+@pytest.mark.clause("decided-unknown-remembered", "decided-lookup-bounded")
+async def test_a_flood_of_unknown_tokens_is_bounded_and_drives_no_live_token_out(
+    redis_server: RedisServer, tokens: list[str], store: redis.Redis
+) -> None:
+    async with lookup_with(redis_server.url, most_unknown=50) as bearer:
+        assert all([await is_live(bearer, token) for token in tokens])
+        flood = [make_access_token(f"{n:03x}").text for n in range(500)]
+        await asyncio.gather(*(bearer.lookup(garbage) for garbage in flood))
+
+        with counting_reads(store) as reads:
+            assert all([await is_live(bearer, token) for token in tokens])
+            assert not any([await is_live(bearer, garbage) for garbage in flood[-50:]])
+        with counting_reads(store) as more_reads:
+            assert not await is_live(bearer, flood[0])
+
+    assert (reads, more_reads) == ([0], [1])
+
+
+@pytest.mark.clause("decided-lookup-bounded")
+async def test_the_tokens_that_were_not_asked_for_longest_leave_a_full_memory(
+    redis_server: RedisServer, tokens: list[str], store: redis.Redis
+) -> None:
+    async with lookup_with(redis_server.url, most_live=3) as bearer:
+        one, two, three, four = tokens[:4]
+        for token in (one, two, three, one, four):
+            assert await is_live(bearer, token)
+
+        with counting_reads(store) as remembered:
+            assert all([await is_live(bearer, token) for token in (one, three, four)])
+        with counting_reads(store) as forgotten:
+            assert await is_live(bearer, two)
+
+    assert (remembered, forgotten) == ([0], [1])
+
+
+@pytest.mark.clause("decided-memory-follows-redis", "decided-i7-revocation-is-final")
+async def test_a_revoked_token_leaves_memory(lookup: BearerLookup, parts: Parts, tokens: list[str]) -> None:
+    assert await is_live(lookup, tokens[0])
+
+    await AccessTokens(parts.connection).revoke(name_of(tokens[0]), client_id="phone-app")
+
+    assert await turns(lookup, tokens[0], live=False)
+    assert await is_live(lookup, tokens[1])
+
+
+@pytest.mark.clause("decided-memory-follows-redis", "decided-i7-revocation-is-final")
+async def test_revoke_all_empties_memory_of_the_users_tokens(
+    lookup: BearerLookup, parts: Parts, tokens: list[str]
+) -> None:
+    (other, _), *_ = await start_sessions(parts, "dave@example.com", 1)
+    assert all([await is_live(lookup, token) for token in (*tokens, other)])
+
+    await parts.revocations.revoke_all(CAROL.shard, CAROL.subject)
+
+    assert all([await turns(lookup, token, live=False) for token in tokens])
+    assert await is_live(lookup, other)
+
+
+@pytest.mark.clause("decided-memory-follows-redis")
+async def test_a_flush_empties_memory(lookup: BearerLookup, tokens: list[str], store: redis.Redis) -> None:
+    assert all([await is_live(lookup, token) for token in tokens])
+
+    store.flushall()
+
+    assert all([await turns(lookup, token, live=False) for token in tokens])
+
+
+@pytest.mark.clause("decided-memory-follows-redis")
+async def test_an_unknown_token_that_comes_to_be_is_live_at_once(
+    lookup: BearerLookup, tokens: list[str], store: redis.Redis
+) -> None:
+    """It cannot happen by chance; it can when a backup is put back."""
+    record = store.getdel(key_of(tokens[0]))
+    assert not await is_live(lookup, tokens[0])
+
+    store.set(key_of(tokens[0]), str(record), px=60_000)
+
+    assert await turns(lookup, tokens[0], live=True)
+
+
+@pytest.mark.clause("decided-i9-one-clock", "decided-memory-follows-redis")
+async def test_past_its_end_memory_is_not_believed_even_where_redis_has_not_told(
+    lookup: BearerLookup, tokens: list[str], store: redis.Redis, clock: Clock
+) -> None:
+    """Redis comes upon an expired key when it does; here it never does, and is asked."""
+    clock.offset_ms = 599_000
+    assert await is_live(lookup, tokens[0])
+
+    with counting_reads(store) as young:
+        assert await is_live(lookup, tokens[0])
+    clock.offset_ms += 2_000
+    with counting_reads(store) as old:
+        assert all([await is_live(lookup, tokens[2]) for _ in range(5)])
+
+    assert young == [0]
+    assert old == [5]
+
+
+@pytest.mark.clause("decided-i9-one-clock")
+async def test_an_expired_token_is_not_live(lookup: BearerLookup, tokens: list[str], clock: Clock) -> None:
+    assert await is_live(lookup, tokens[0])
+
+    clock.advance(601)
+
+    assert await turns(lookup, tokens[0], live=False)
+
+
+@pytest.mark.clause("decided-i9-one-clock")
+async def test_the_lookup_tells_the_time_of_redis(lookup: BearerLookup, store: redis.Redis, clock: Clock) -> None:
+    await lookup.lookup(make_access_token("0a3").text)
+    clock.offset_ms = 7_000_000
+
+    seconds, microseconds = store.time()
+
+    assert abs(lookup.now_ms() - 7_000_000 - (seconds * 1000 + microseconds // 1000)) < 200
+
+
+@pytest.mark.clause("decided-i8-fail-closed", "decided-record-version")
+async def test_a_record_of_a_version_that_is_not_known_is_an_error_and_not_an_answer(
+    lookup: BearerLookup, tokens: list[str], store: redis.Redis
+) -> None:
+    record = store.get(key_of(tokens[0]))
+    store.set(key_of(tokens[0]), f"2{str(record)[1:]}", px=60_000)
+
+    with pytest.raises(StoreUnavailable, match="version '2'; this code knows version 1"):
+        await lookup.lookup(tokens[0])
+
+    assert await is_live(lookup, tokens[1])
+
+
+@pytest.mark.clause("decided-memory-follows-redis")
+async def test_no_old_news_stays_where_reads_and_revocations_race(
+    lookup: BearerLookup, parts: Parts, redis_server: RedisServer
+) -> None:
+    """A stale fill: a read, its invalidation, and only then the old value is put into memory, for good."""
+    revoker = redis.asyncio.Redis(port=redis_server.port)
+    for _ in range(10):
+        tokens = [token for token, _ in await start_sessions(parts, CAROL.username, 100)]
+
+        async def look(token: str) -> None:
+            for _ in range(secrets.randbelow(8)):
+                await lookup.lookup(token)
+
+        async def revoke(token: str) -> None:
+            for _ in range(secrets.randbelow(8)):
+                await asyncio.sleep(0)
+            await revoker.delete(key_of(token))
+
+        await asyncio.gather(*(act(token) for token in tokens for act in (look, revoke, look)))
+        await lookup.lookup(make_access_token("0a3").text)  # its answer stands behind all news in the stream
+
+        assert not any([await is_live(lookup, token) for token in tokens])
+    await revoker.aclose()
+
+
+@pytest.mark.clause("decided-one-connection-many-answers")
+async def test_a_lookup_that_is_given_up_leaves_its_answer_to_nobody(
+    redis_server: RedisServer, parts: Parts, tokens: list[str]
+) -> None:
+    async with lookup_with(redis_server.url, memory=False) as bearer:
+        expected = {token: await bearer.lookup(token) for token in tokens}
+        for _ in range(20):
+            asked = [(token, asyncio.create_task(bearer.lookup(token))) for token in tokens]
+            await asyncio.sleep(0)
+            for _, task in asked[::2]:
+                task.cancel()
+            answers = await asyncio.gather(*(task for _, task in asked), return_exceptions=True)
+
+            for (token, _), answer in zip(asked, answers, strict=True):
+                assert isinstance(answer, asyncio.CancelledError) or answer == expected[token]
+
+
+async def test_a_closed_lookup_connects_again_when_it_is_asked(
+    lookup: BearerLookup, tokens: list[str], store: redis.Redis
+) -> None:
+    assert await is_live(lookup, tokens[0])
+    await lookup.close()
+    await until(lambda: not any(client["name"] == "token-lookup" for client in store.client_list()))
+
+    assert await is_live(lookup, tokens[0])
+
+
+def test_a_bad_address_is_told_when_the_lookup_is_made() -> None:
+    with pytest.raises(ValueError, match="redis://"):
+        BearerLookup("http://127.0.0.1")
+
+
+@pytest.mark.clause("decided-redis-url")
+@pytest.mark.parametrize("memory", [True, False])
+async def test_password_database_and_unix_socket_of_the_address_are_used(tmp_path: Path, memory: bool) -> None:
+    socket = tmp_path / "redis.sock"
+    server = start_redis(tmp_path, "--unixsocket", str(socket))
+    try:
+        token, now_ms = make_access_token("0a3"), 1_795_000_000_000
+        record = f"1\n{now_ms}\n{now_ms + 10**9}\nfamily\nphone-app\nsubject\ncarol\nrealm:main role:enduser"
+        with redis.Redis(port=server.port, db=3) as client:
+            client.set(access_key(token.shard, token.digest), record, px=60_000)
+            client.config_set("requirepass", "p@ss word")
+        for url in (f"redis://:p%40ss%20word@127.0.0.1:{server.port}/3", f"unix://:p%40ss%20word@{socket}?db=3"):
+            assert parse_redis_url(url).db == 3
+            async with lookup_with(url, memory=memory) as bearer:
+                assert await is_live(bearer, token.text)
+        async with lookup_with(f"redis://:wrong@127.0.0.1:{server.port}/3", memory=memory) as bearer:
+            with pytest.raises(StoreUnavailable, match="WRONGPASS"):
+                await bearer.lookup(token.text)
+    finally:
+        stop(server.process)

@@ -1,0 +1,231 @@
+"""Lookups while Redis is killed, frozen, cut off or refuses us: memory is never believed longer than the bound says."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from service.app import Parts
+from service.gateway import BearerLookup, StoreUnavailable
+from service.protocol.user import identify_user
+from service.store.keys import access_key
+from service.store.links import TRUSTED_SECONDS
+from service.tokens import SHARD, digest_token, make_access_token
+from tests.faults.proxy import running_proxy
+from tests.faults.stage import Stage, parts_on, start_sessions, until
+from tests.servers import stop
+
+CAROL = identify_user("main", "carol@example.com")
+LATEST_SECONDS = 2.0
+BACK_SECONDS = 1.0
+OF_A_TURN_SECONDS = 0.2
+"""What a busy machine may take on top of a time limit until the test looks at the clock."""
+
+
+@pytest.fixture(scope="module")
+def built_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    stage = Stage(tmp_path_factory.mktemp("lookups"))
+    with running_proxy(stage.redis.port) as proxy:
+        stage.proxy = proxy
+        yield stage
+    stage.store.close()
+    stop(stage.redis.process)
+
+
+@pytest.fixture
+def stage(built_stage: Stage) -> Stage:
+    built_stage.proxy.heal()
+    built_stage.store.flushall()
+    return built_stage
+
+
+@pytest.fixture
+async def parts(stage: Stage) -> AsyncIterator[Parts]:
+    async with parts_on(stage) as parts:
+        yield parts
+
+
+@pytest.fixture
+async def tokens(parts: Parts) -> list[str]:
+    return [access_token for access_token, _ in await start_sessions(parts, CAROL.username, 5)]
+
+
+@pytest.fixture
+async def direct(stage: Stage) -> AsyncIterator[BearerLookup]:
+    bearer = BearerLookup(stage.redis.url)
+    yield bearer
+    await bearer.close()
+
+
+@pytest.fixture
+async def beyond(stage: Stage) -> AsyncIterator[BearerLookup]:
+    """Through a network that can be cut."""
+    bearer = BearerLookup(stage.proxy.url)
+    yield bearer
+    await bearer.close()
+
+
+async def remember(bearer: BearerLookup, tokens: list[str]) -> None:
+    assert all([await bearer.lookup(token) for token in tokens])
+
+
+async def last_live_answer(bearer: BearerLookup, token: str) -> float:
+    """When memory last said so; from then on it cannot be told, and that is an error within the time limit."""
+    while True:
+        asked = time.monotonic()
+        try:
+            if not await bearer.lookup(token):
+                raise AssertionError("this lookup cannot know that")
+        except StoreUnavailable:
+            assert time.monotonic() - asked < LATEST_SECONDS
+            return asked
+        await asyncio.sleep(0.01)
+
+
+async def comes_back(bearer: BearerLookup, token: str) -> float:
+    """After how many seconds it is live again; meanwhile there are errors only."""
+    started = time.monotonic()
+    while True:
+        try:
+            assert await bearer.lookup(token) is not None
+        except StoreUnavailable:
+            await asyncio.sleep(0.01)
+            assert time.monotonic() - started < 10
+        else:
+            return time.monotonic() - started
+
+
+@pytest.mark.clause("decided-memory-trusted-a-second", "decided-memory-follows-redis")
+async def test_a_lost_stream_empties_memory_and_lookups_go_on(
+    stage: Stage, direct: BearerLookup, tokens: list[str]
+) -> None:
+    await remember(direct, tokens)
+    reads = stage.count_calls("get")
+    (ours,) = [client for client in stage.store.client_list() if client["name"] == "token-lookup"]
+
+    stage.store.client_kill_filter(_id=ours["id"])
+    await until(lambda: ours["id"] not in [client["id"] for client in stage.store.client_list()])
+    for _ in range(3):
+        await asyncio.sleep(0)  # what happened is heard of
+    await remember(direct, tokens)
+
+    assert stage.count_calls("get") == reads + len(tokens)
+
+
+@pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
+async def test_without_redis_lookups_are_errors_at_once_and_work_again_by_themselves(
+    stage: Stage, direct: BearerLookup, tokens: list[str]
+) -> None:
+    await remember(direct, tokens)
+    with stage.killed():
+        await last_live_answer(direct, tokens[0])
+        started = time.monotonic()
+        for _ in range(100):
+            with pytest.raises(StoreUnavailable, match="ConnectionRefusedError"):
+                await direct.lookup(tokens[0])
+
+        assert time.monotonic() - started < LATEST_SECONDS
+
+    assert await comes_back(direct, tokens[0]) < BACK_SECONDS
+    await remember(direct, tokens)
+
+
+@pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
+async def test_a_lookup_may_be_made_before_its_redis(stage: Stage, tokens: list[str]) -> None:
+    bearer = BearerLookup(stage.redis.url)
+    with stage.killed():
+        with pytest.raises(StoreUnavailable):
+            await bearer.lookup(tokens[0])
+        with pytest.raises(StoreUnavailable, match="has not told the time"):
+            bearer.now_ms()
+
+    assert await comes_back(bearer, tokens[0]) < BACK_SECONDS
+    await bearer.close()
+
+
+@pytest.mark.clause("decided-memory-trusted-a-second", "decided-i8-fail-closed", "decided-redis-away")
+async def test_a_frozen_redis_is_believed_for_a_second_and_then_an_error(
+    stage: Stage, direct: BearerLookup, tokens: list[str]
+) -> None:
+    await remember(direct, tokens)
+    with stage.frozen():
+        frozen = time.monotonic()
+        last_live = await last_live_answer(direct, tokens[0])
+
+        assert last_live - frozen < TRUSTED_SECONDS + OF_A_TURN_SECONDS
+        for token in tokens:
+            asked = time.monotonic()
+            with pytest.raises(StoreUnavailable):
+                await direct.lookup(token)
+            assert time.monotonic() - asked < LATEST_SECONDS
+
+    assert await comes_back(direct, tokens[0]) < LATEST_SECONDS
+
+
+@pytest.mark.clause("decided-memory-trusted-a-second", "decided-i8-fail-closed")
+async def test_what_is_revoked_beyond_a_cut_network_is_live_for_a_second_at_most(
+    stage: Stage, beyond: BearerLookup, parts: Parts, tokens: list[str]
+) -> None:
+    await remember(beyond, tokens)
+    with stage.cut_off():
+        await parts.revocations.revoke_all(CAROL.shard, CAROL.subject)
+        revoked = time.monotonic()
+        last_live = await last_live_answer(beyond, tokens[0])
+
+        assert last_live - revoked < TRUSTED_SECONDS + OF_A_TURN_SECONDS
+
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                assert await beyond.lookup(tokens[0]) is None
+            except StoreUnavailable:
+                await asyncio.sleep(0.01)
+            else:
+                break
+
+
+@pytest.mark.clause("decided-memory-trusted-a-second")
+async def test_after_the_event_loop_stood_still_redis_is_asked(
+    stage: Stage, direct: BearerLookup, tokens: list[str]
+) -> None:
+    """News and lost beats lie unread in the socket; what counts is the clock."""
+    await remember(direct, tokens)
+    await asyncio.sleep(0)
+    for token in tokens:
+        stage.store.delete(access_key(token[SHARD], digest_token(token)))
+    time.sleep(TRUSTED_SECONDS)  # noqa: ASYNC251 - that is the point
+
+    assert [await direct.lookup(token) for token in tokens] == [None] * len(tokens)
+
+
+@pytest.mark.clause("decided-memory-trusted-a-second", "decided-i8-fail-closed")
+async def test_who_may_not_track_is_told_so_and_gets_no_answer(stage: Stage, parts: Parts, tokens: list[str]) -> None:
+    stage.store.acl_setuser(
+        "reader", enabled=True, passwords=["+word"], keys=["*"], commands=["+get", "+time"], reset=True
+    )
+    bearer = BearerLookup(stage.redis.url.replace("//", "//reader:word@"))
+
+    with pytest.raises(StoreUnavailable, match="client"):
+        await bearer.lookup(tokens[0])
+
+    await bearer.close()
+    plain = BearerLookup(stage.redis.url.replace("//", "//reader:word@"), memory=False)
+    assert await plain.lookup(tokens[0]) is not None
+    await plain.close()
+
+
+@pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
+async def test_many_lookups_under_way_when_redis_dies_are_errors_and_none_is_lost(
+    stage: Stage, beyond: BearerLookup, tokens: list[str]
+) -> None:
+    await remember(beyond, tokens)
+    with stage.cut_off():
+        under_way = [asyncio.create_task(beyond.lookup(make_access_token("0a3").text)) for _ in range(500)]
+        await asyncio.sleep(0)
+        async with asyncio.timeout(LATEST_SECONDS + OF_A_TURN_SECONDS):
+            answers = await asyncio.gather(*under_way, return_exceptions=True)
+
+    assert {type(answer) for answer in answers} == {StoreUnavailable}

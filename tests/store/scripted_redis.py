@@ -1,0 +1,78 @@
+"""A server that says what a test wants it to say: for words and clocks that no real one can be brought to."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+import hiredis
+
+from service.store.redis_url import RedisUrl
+from tests.servers import free_port
+
+INVALIDATE = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$%d\r\n%b\r\n"
+
+
+class ScriptedRedis:
+    """Answers CLIENT TRACKING and TIME as Redis would, HELLO by `hello`, all else by `answer`; `clock` is its clock.
+
+    `slice_bytes`: how much of an answer goes out in one piece.
+    """
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.url = RedisUrl(kind="single", nodes=(("127.0.0.1", self.port),))
+        self.answer: Callable[[list[bytes]], bytes] = lambda _: b"_\r\n"
+        self.clock: Callable[[], float] = time.time
+        self.hello = b"%1\r\n+role\r\n+master\r\n"
+        self.slice_bytes = 1 << 16
+        self._writers: list[asyncio.StreamWriter] = []
+
+    def say(self, data: bytes) -> None:
+        """To everybody, unasked."""
+        for writer in self._writers:
+            writer.write(data)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        commands = hiredis.Reader()
+        with suppress(OSError):
+            while data := await reader.read(1 << 16):
+                commands.feed(data)
+                while command := commands.gets():
+                    await self._send(writer, self._answer(command))
+        writer.close()
+
+    def _answer(self, command: list[bytes]) -> bytes:
+        match command[0]:
+            case b"HELLO":
+                return self.hello
+            case b"CLIENT":
+                return b"+OK\r\n"
+            case b"TIME":
+                seconds, microseconds = divmod(int(self.clock() * 1e6), 10**6)
+                return b"*2\r\n:%d\r\n:%d\r\n" % (seconds, microseconds)
+            case _:
+                return self.answer(command)
+
+    async def _send(self, writer: asyncio.StreamWriter, answer: bytes) -> None:
+        for start in range(0, len(answer), self.slice_bytes):
+            writer.write(answer[start : start + self.slice_bytes])
+            await writer.drain()
+            await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def scripted_redis() -> AsyncIterator[ScriptedRedis]:
+    scripted = ScriptedRedis()
+    server = await asyncio.start_server(scripted.serve, "127.0.0.1", scripted.port)
+    try:
+        yield scripted
+    finally:
+        server.close()
+
+
+def bulk(text: bytes) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(text), text)

@@ -1,0 +1,143 @@
+"""One connection for all: answers in their order, whole or in pieces, and what nobody can make sense of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from redis.exceptions import ResponseError
+
+from service.store.wire import Wire, WireLost, open_wire
+from tests.faults.stage import until
+from tests.store.scripted_redis import INVALIDATE, ScriptedRedis, bulk, scripted_redis
+
+pytestmark = pytest.mark.clause("decided-one-connection-many-answers")
+
+
+class Heard:
+    """What a wire tells its owner."""
+
+    def __init__(self) -> None:
+        self.pushes: list[Any] = []
+        self.losses = 0
+
+    def lose(self) -> None:
+        self.losses += 1
+
+
+@pytest.fixture
+async def scripted() -> AsyncIterator[ScriptedRedis]:
+    async with scripted_redis() as scripted:
+        scripted.answer = lambda command: bulk(command[-1])
+        yield scripted
+
+
+@asynccontextmanager
+async def wire_to(scripted: ScriptedRedis, heard: Heard) -> AsyncIterator[Wire]:
+    wire = await open_wire(scripted.url, scripted.url.nodes[0], heard.pushes.append, heard.lose)
+    yield wire
+    wire.close("the test is over")
+
+
+@pytest.mark.parametrize("slice_bytes", [1, 7, 1 << 16])
+async def test_every_call_gets_its_own_answer_in_however_many_pieces_it_comes(
+    scripted: ScriptedRedis, slice_bytes: int
+) -> None:
+    scripted.slice_bytes = slice_bytes
+    async with wire_to(scripted, Heard()) as wire:
+        answers = await asyncio.gather(*(wire.call("GET", f"key {n}") for n in range(200)))
+
+    assert answers == [f"key {n}".encode() for n in range(200)]
+
+
+async def test_an_answer_that_nobody_waits_for_any_more_is_not_the_next_ones(scripted: ScriptedRedis) -> None:
+    async with wire_to(scripted, Heard()) as wire:
+        calls = [asyncio.create_task(wire.call("GET", f"key {n}")) for n in range(20)]
+        await asyncio.sleep(0)
+        for call in calls[::2]:
+            call.cancel()
+
+        assert await asyncio.gather(*calls[1::2]) == [f"key {n}".encode() for n in range(1, 20, 2)]
+
+
+async def test_an_error_is_the_answer_to_its_own_call(scripted: ScriptedRedis) -> None:
+    scripted.answer = lambda command: b"-MOVED 1 host:1\r\n" if command[-1] == b"bad" else bulk(command[-1])
+    async with wire_to(scripted, Heard()) as wire:
+        good, bad, last = await asyncio.gather(
+            *(wire.call("GET", key) for key in ("good", "bad", "last")), return_exceptions=True
+        )
+
+    assert (good, last) == (b"good", b"last")
+    assert isinstance(bad, ResponseError)
+    assert str(bad) == "MOVED 1 host:1"
+
+
+async def test_what_is_made_of_an_answer_is_made_in_its_place_in_the_stream(scripted: ScriptedRedis) -> None:
+    """The answer and the news that follows it come in one piece; who waits for the answer runs only after both."""
+    heard = Heard()
+    scripted.answer = lambda command: bulk(b"old") + INVALIDATE % (len(command[-1]), command[-1])
+
+    def take(answer: bytes) -> bytes:
+        heard.pushes.append("taken")
+        return answer
+
+    async with wire_to(scripted, heard) as wire:
+        assert await wire.send(("GET", "key"), take) == b"old"
+        await until(lambda: len(heard.pushes) == 2)
+
+    assert heard.pushes == ["taken", [b"invalidate", [b"key"]]]
+
+
+async def test_what_cannot_be_made_of_an_answer_is_the_error_of_that_call_alone(scripted: ScriptedRedis) -> None:
+    async with wire_to(scripted, Heard()) as wire:
+        bad = wire.send(("GET", "text"), int)
+        good = wire.send(("GET", "12"), int)
+
+        with pytest.raises(ValueError, match="invalid literal"):
+            await bad
+        assert await good == 12
+
+
+@pytest.mark.parametrize("garbage", [b"!?", b"HTTP/1.1 400 Bad Request\r\n\r\n", b":1\r\n:2\r\n", b"*x\r\n"])
+async def test_after_garbage_nothing_is_believed(scripted: ScriptedRedis, garbage: bytes) -> None:
+    """An answer too many, too: whose the next one is could not be told."""
+    heard = Heard()
+    scripted.answer = lambda command: garbage if command[-1] == b"bad" else bulk(command[-1])
+    async with wire_to(scripted, heard) as wire:
+        calls = [asyncio.create_task(wire.call("GET", key)) for key in ("good", "bad")]
+        await asyncio.wait({wire.lost}, timeout=5)
+
+        assert wire.lost.done()
+        assert heard.losses == 1
+        assert await calls[0] == b"good"
+        with pytest.raises(WireLost, match="lost already"):
+            await wire.call("GET", "good")
+    await asyncio.gather(*calls, return_exceptions=True)
+
+
+async def test_when_the_connection_ends_all_who_wait_are_told(scripted: ScriptedRedis) -> None:
+    heard = Heard()
+    scripted.answer = lambda _: b""
+    async with wire_to(scripted, heard) as wire:
+        calls = [asyncio.create_task(wire.call("GET", "key")) for _ in range(50)]
+        await asyncio.sleep(0)
+        wire.close("somebody pulled the plug")
+
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert {str(answer) for answer in answers} == {"somebody pulled the plug"}
+    assert {type(answer) for answer in answers} == {WireLost}
+    assert heard.losses == 1
+
+
+async def test_a_server_that_does_not_know_us_is_left(scripted: ScriptedRedis) -> None:
+    scripted.hello = b"-WRONGPASS invalid username-password pair\r\n"
+    heard = Heard()
+
+    with pytest.raises(ResponseError, match="WRONGPASS"):
+        await open_wire(scripted.url, scripted.url.nodes[0], heard.pushes.append, heard.lose)
+
+    assert heard.losses == 1
