@@ -11,7 +11,7 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import hiredis
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -86,8 +86,7 @@ class Wire(asyncio.Protocol):
                 future.set_exception(WireLost(why))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are of another class
 
     def data_received(self, data: bytes) -> None:
         try:

@@ -41,7 +41,7 @@ def running_cluster(folder: Path, size: int = 3) -> Iterator[Cluster]:
     nodes: list[RedisServer] = []
     try:
         for number in range(size):
-            nodes.append(_start_node(folder / str(number)))
+            nodes.append(start_node(folder / str(number)))
         _join(nodes)
         with redis.RedisCluster(host="127.0.0.1", port=nodes[0].port, decode_responses=True) as client:
             yield Cluster(nodes, client)
@@ -50,7 +50,7 @@ def running_cluster(folder: Path, size: int = 3) -> Iterator[Cluster]:
             stop(node.process)
 
 
-def _start_node(folder: Path) -> RedisServer:
+def start_node(folder: Path) -> RedisServer:
     folder.mkdir()
     bus = ("--cluster-port", str(free_port()))
     options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-require-full-coverage", "no")

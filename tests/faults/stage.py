@@ -36,9 +36,9 @@ Session = tuple[str, str]
 class Stage:
     """`direct` speaks to Redis itself, `beyond` through the proxy."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
         self.folder = folder
-        self.redis: RedisServer = start_redis(folder, *KEEPS_DATA)
+        self.redis: RedisServer = start_redis(folder, *KEEPS_DATA, *options)
         self.store: redis.Redis = self.redis.connect()
         self.proxy: Proxy
         self.direct: ServiceProcess

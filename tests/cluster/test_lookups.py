@@ -1,0 +1,210 @@
+"""Lookups from memory where the masters are many, move, or are replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import redis
+
+from service.app import Parts
+from service.gateway import BearerLookup, StoreUnavailable
+from service.settings import load_settings
+from service.store.access_tokens import AccessTokens
+from service.store.keys import access_key
+from service.tokens import RandomToken, make_access_token, parse_access_token
+from tests.cluster.nodes import MASTER_NAME, Cluster, running_cluster, running_sentinel, start_node
+from tests.conftest import SECRET_KEY
+from tests.faults.stage import start_sessions, until
+from tests.servers import stop, wait_until
+
+LATEST_SECONDS = 2.0
+FAILOVER_SECONDS = 15
+USERS = 12
+
+
+@asynccontextmanager
+async def parts_at(url: str) -> AsyncIterator[Parts]:
+    parts = Parts(load_settings({"REDIS_URL": url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}), lambda: 0)
+    yield parts
+    await parts.close()
+
+
+@asynccontextmanager
+async def lookup_at(url: str) -> AsyncIterator[BearerLookup]:
+    bearer = BearerLookup(url)
+    yield bearer
+    await bearer.close()
+
+
+async def start_many(parts: Parts) -> list[str]:
+    """Access tokens of users all over the shards."""
+    sessions = [await start_sessions(parts, f"user {n}", 2) for n in range(USERS)]
+    return [access_token for of_user in sessions for access_token, _ in of_user]
+
+
+def name_of(token: str) -> RandomToken:
+    name = parse_access_token(token)
+    assert name is not None
+    return name
+
+
+def key_of(token: str) -> str:
+    return access_key(name_of(token).shard, name_of(token).digest)
+
+
+async def revoke(parts: Parts, token: str) -> None:
+    assert await AccessTokens(parts.connection).revoke(name_of(token), client_id="phone-app") is not None
+
+
+async def answers(bearer: BearerLookup, token: str, live: bool, seconds: float = 1.0) -> float:
+    """After how many seconds it says so; errors meanwhile are no answers, but come within the time limit."""
+    started = time.monotonic()
+    while True:
+        asked = time.monotonic()
+        try:
+            if (await bearer.lookup(token) is not None) == live:
+                return time.monotonic() - started
+        except StoreUnavailable:
+            assert time.monotonic() - asked < LATEST_SECONDS
+        assert time.monotonic() - started < seconds, f"still not {'live' if live else 'refused'} after {seconds} s"
+        await asyncio.sleep(0.001)
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
+async def test_memory_follows_every_node_of_a_cluster(cluster: Cluster, cluster_parts: Parts) -> None:
+    tokens = await start_many(cluster_parts)
+    assert {cluster.node_of(key_of(token)) for token in tokens} == {0, 1, 2}
+    async with lookup_at(cluster.url) as bearer:
+        assert all([await bearer.lookup(token) for token in tokens])
+        assert not await bearer.lookup(make_access_token("0a3").text)
+
+        for token in tokens[::2]:
+            await revoke(cluster_parts, token)
+
+        for gone, kept in zip(tokens[::2], tokens[1::2], strict=True):
+            await answers(bearer, gone, live=False)
+            assert await bearer.lookup(kept)
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-memory-trusted-a-second", "decided-i8-fail-closed")
+async def test_without_a_node_its_tokens_are_errors_and_the_others_live(tmp_path: Path) -> None:
+    with running_cluster(tmp_path) as cluster:
+        async with parts_at(cluster.url) as parts, lookup_at(cluster.url) as bearer:
+            tokens = await start_many(parts)
+            assert all([await bearer.lookup(token) for token in tokens])
+            lost = [token for token in tokens if cluster.node_of(key_of(token)) == 1]
+            assert lost
+
+            cluster.nodes[1].process.kill()
+            cluster.nodes[1].process.wait()
+            for _ in range(3):
+                await asyncio.sleep(0)
+
+            for token in tokens:
+                asked = time.monotonic()
+                if token in lost:
+                    with pytest.raises(StoreUnavailable):
+                        await bearer.lookup(token)
+                else:
+                    assert await bearer.lookup(token)
+                assert time.monotonic() - asked < LATEST_SECONDS
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
+async def test_a_token_is_found_while_its_slot_moves_and_where_it_went(tmp_path: Path) -> None:
+    with running_cluster(tmp_path) as cluster:
+        async with parts_at(cluster.url) as parts, lookup_at(cluster.url) as bearer:
+            ((token, _), (other, _)) = await start_sessions(parts, "user", 2)
+            assert await bearer.lookup(token)
+            slot = int(cluster.client.keyslot(key_of(token)))  # type: ignore[no-untyped-call]
+            source, target = cluster.node_of(key_of(token)), (cluster.node_of(key_of(token)) + 1) % 3
+            nodes = [node.connect() for node in cluster.nodes]
+            ids = [str(node.cluster("MYID")) for node in nodes]
+
+            _set_slot(nodes[target], slot, "IMPORTING", ids[source])
+            _set_slot(nodes[source], slot, "MIGRATING", ids[target])
+            for key in nodes[source].execute_command("CLUSTER", "GETKEYSINSLOT", slot, 100):  # type: ignore[no-untyped-call]
+                nodes[source].migrate("127.0.0.1", cluster.nodes[target].port, key, 0, 1000)
+            assert nodes[target].dbsize() > 0
+            for _ in range(3):
+                assert await bearer.lookup(token)
+                assert await bearer.lookup(other)
+
+            for node in nodes:
+                _set_slot(node, slot, "NODE", ids[target])
+            assert await bearer.lookup(token)
+            assert await bearer.lookup(token)
+            nodes[target].delete(key_of(token))
+            await answers(bearer, token, live=False)
+            assert await bearer.lookup(other)
+            for node in nodes:
+                node.close()
+
+
+def _set_slot(node: redis.Redis, slot: int, state: str, node_id: str) -> None:
+    node.execute_command("CLUSTER", "SETSLOT", slot, state, node_id)  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
+async def test_memory_follows_a_replica_that_becomes_the_master(tmp_path: Path) -> None:
+    with running_cluster(tmp_path) as cluster:
+        replica = start_node(tmp_path / "replica")
+        with replica.connect() as newcomer, cluster.nodes[0].connect() as first:
+            bus = first.config_get("cluster-port")["cluster-port"]
+            newcomer.execute_command("CLUSTER", "MEET", "127.0.0.1", cluster.nodes[0].port, bus)
+            master_id = str(first.cluster("MYID"))
+            wait_until(lambda: master_id in str(newcomer.cluster("NODES")), "the replica to know its master")
+            wait_until(lambda: _obeys(newcomer, "REPLICATE", master_id), "the replica to follow")
+            wait_until(lambda: newcomer.info("replication")["master_link_status"] == "up", "the replica to be up")
+            async with parts_at(cluster.url) as parts, lookup_at(cluster.url) as bearer:
+                tokens = [token for token in await start_many(parts) if cluster.node_of(key_of(token)) == 0]
+                assert all([await bearer.lookup(token) for token in tokens])
+
+                wait_until(lambda: _obeys(newcomer, "FAILOVER"), "the failover to begin")
+                await until(lambda: newcomer.info("replication")["role"] == "master")
+                newcomer.delete(key_of(tokens[0]))
+
+                await answers(bearer, tokens[0], live=False, seconds=LATEST_SECONDS)
+                for token in tokens[1:]:
+                    await answers(bearer, token, live=True, seconds=LATEST_SECONDS)
+                newcomer.delete(key_of(tokens[1]))
+                assert await answers(bearer, tokens[1], live=False) < 0.5
+        stop(replica.process)
+
+
+def _obeys(node: redis.Redis, *command: str) -> bool:
+    try:
+        node.execute_command("CLUSTER", *command)  # type: ignore[no-untyped-call]
+    except redis.ResponseError:
+        return False
+    return True
+
+
+@pytest.mark.clause("decided-redis-sentinel", "decided-memory-follows-redis", "decided-i8-fail-closed")
+@pytest.mark.parametrize("is_killed", [True, False])
+async def test_memory_follows_the_master_that_the_sentinels_name(tmp_path: Path, is_killed: bool) -> None:
+    """The old one dies, or lives on as a replica: it would still answer us then."""
+    with running_sentinel(tmp_path) as watched, redis.Redis(port=watched.sentinel_port) as sentinel:
+        async with parts_at(watched.url) as parts, lookup_at(watched.url) as bearer:
+            tokens = [token for token, _ in await start_sessions(parts, "user", 3)]
+            assert all([await bearer.lookup(token) for token in tokens])
+            with watched.master.connect() as master, watched.replica.connect() as replica:
+                wait_until(lambda: replica.dbsize() == master.dbsize(), "the replica to have everything")
+                if is_killed:
+                    watched.master.process.kill()
+                    watched.master.process.wait()
+                else:
+                    sentinel.sentinel_failover(MASTER_NAME)
+                await until(lambda: replica.info("replication")["role"] == "master", FAILOVER_SECONDS)
+                replica.delete(key_of(tokens[0]))
+
+                await answers(bearer, tokens[0], live=False, seconds=FAILOVER_SECONDS)
+                await answers(bearer, tokens[1], live=True, seconds=FAILOVER_SECONDS)
+                replica.delete(key_of(tokens[1]))
+                assert await answers(bearer, tokens[1], live=False) < 0.5
+                assert await bearer.lookup(tokens[2])

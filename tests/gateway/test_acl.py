@@ -1,0 +1,105 @@
+"""The Redis user of a gateway: it looks bearer tokens up and keeps its memory true, and can do nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from service.gateway import BearerLookup
+from service.store import keys
+from service.tokens import make_access_token
+from tests.faults.stage import Stage, parts_on, start_sessions
+from tests.servers import CHECKOUT, stop
+
+ACL_FILE = CHECKOUT / "examples" / "redis-gateway.acl"
+ALLOWED = {"get", "time", "client|tracking", "cluster|slots"}
+WITHOUT_RIGHTS = {"auth", "hello", "quit", "reset"}
+"""What every connection may say: who it is, and that it leaves."""
+
+pytestmark = pytest.mark.clause("decided-gateway-user")
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    """On a Redis that was started with the file as it is."""
+    stage = Stage(tmp_path, "--aclfile", str(ACL_FILE))
+    yield stage
+    stage.store.close()
+    stop(stage.redis.process)
+
+
+async def test_the_gateways_user_looks_tokens_up_and_hears_of_their_end(stage: Stage) -> None:
+    bearer = BearerLookup(stage.redis.url.replace("//", "//gateway:change-me@"))
+    async with parts_on(stage) as parts:
+        tokens = [token for token, _ in await start_sessions(parts, "carol@example.com", 3)]
+        reads = stage.count_calls("get")
+        for _ in range(3):
+            assert all([await bearer.lookup(token) for token in tokens])
+        assert stage.count_calls("get") == reads + len(tokens)
+
+        for key in stage.store.scan_iter("access:*"):
+            stage.store.delete(key)
+
+        await bearer.lookup(make_access_token("0a3").text)  # its answer comes behind the news
+        assert not any([await bearer.lookup(token) for token in tokens])
+    await bearer.close()
+
+
+def test_the_gateways_user_may_give_no_other_command(stage: Stage) -> None:
+    commands = stage.store.execute_command("COMMAND", "LIST")  # type: ignore[no-untyped-call]
+    described = stage.store.execute_command("COMMAND", "INFO", *commands)  # type: ignore[no-untyped-call]
+    subcommands = [part["name"] for command in described.values() for part in map(_read, command["subcommands"])]
+    everything = {str(name) for name in (*commands, *subcommands)}
+    assert len(everything) > 300
+
+    allowed = {name for name in everything if _is_allowed(stage.store, *name.split("|"))}
+
+    assert allowed - WITHOUT_RIGHTS <= ALLOWED | {name.partition("|")[0] for name in ALLOWED}
+    assert {name for name in ALLOWED if _is_allowed(stage.store, *name.split("|"))} == ALLOWED
+
+
+def _read(subcommand: list[object]) -> dict[str, object]:
+    return {"name": subcommand[0]}
+
+
+def _is_allowed(store: redis.Redis, *command: str) -> bool:
+    """As far as rights go: whatever the arguments are, and with a key that may be read where there must be one."""
+    arguments = (keys.access_key("0a3", "digest"),) * 4
+    for count in range(4):
+        try:
+            answer = store.execute_command("ACL", "DRYRUN", "gateway", *command, *arguments[:count])  # type: ignore[no-untyped-call]
+        except redis.ResponseError:  # this many arguments make no command
+            continue
+        return bool(answer == "OK")
+    return False
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        keys.family_key("0a3", "digest"),
+        keys.code_key("0a3", "digest"),
+        keys.index_key("0a3", "subject"),
+        keys.mark_key("0a3", "subject"),
+        keys.browser_key("0a3", "digest"),
+        keys.registry_key("client", "shop"),
+        keys.registry_key("realm", "cep"),
+    ],
+)
+def test_the_gateways_user_may_read_no_other_key(stage: Stage, key: str) -> None:
+    with redis.Redis(port=stage.redis.port, username="gateway", password="change-me") as gateway:
+        assert gateway.get(keys.access_key("0a3", "digest")) is None
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            gateway.get(key)
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            gateway.set(keys.access_key("0a3", "digest"), "forged")
+
+
+def test_the_file_holds_the_gateways_user_alone() -> None:
+    """It can be taken as it is into an ACL file or a configuration that has users of its own."""
+    (line,) = ACL_FILE.read_text().splitlines()
+
+    assert line.startswith("user gateway on ")
