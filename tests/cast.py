@@ -16,6 +16,8 @@ from service.tokens import parse_access_token
 TOKEN = "/oauth2/v1/token"
 REVOKE = "/oauth2/v1/revoke"
 REVOKE_ALL = "/oauth2/v1/revokeAll"
+INTROSPECT = "/oauth2/v1/introspect"
+VERIFY = "/oauth2/v1/verify"
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,11 @@ def bearer(access_token: str) -> dict[str, str]:
 
 async def revoke_all(http: httpx2.AsyncClient, access_token: str) -> httpx2.Response:
     return await http.post(REVOKE_ALL, headers=bearer(access_token))
+
+
+async def verify(http: httpx2.AsyncClient, access_token: str, scope: str = "") -> httpx2.Response:
+    params = {"scope": scope} if scope else {}
+    return await http.get(VERIFY, params=params, headers=bearer(access_token))
 
 
 def tokens_of(response: httpx2.Response) -> Mapping[str, str]:

@@ -90,6 +90,8 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     # The bearer
     "bearer_repeated": "The request carries more than one Authorization header.",
     "access_token_unknown": _DEAD_ACCESS_TOKEN,
+    "needed_scope_malformed": "The scope that is asked for is malformed; separate its items by single spaces.",
+    "needed_scope_missing": "The access token does not have all of the scope that is needed.",
     # The service
     "store_unavailable": "The service cannot reach its store at the moment; try again in a moment.",
     "hashing_queue_full": _TOO_MANY_CHECKS,
@@ -216,7 +218,7 @@ class BearerError(OAuthError):
     """An error whose code and description stand in the Bearer challenge too."""
 
     @property
-    def challenge(self) -> str | None:
+    def challenge(self) -> str:
         return f'Bearer realm="{AUTHENTICATION_REALM}", error="{self.error}", error_description="{self.description}"'
 
 
@@ -227,3 +229,21 @@ class MalformedBearer(BearerError):
 class InvalidToken(BearerError):
     error = "invalid_token"
     status = 401
+
+
+class InsufficientScope(BearerError):
+    """`scope` is what was needed, told to the caller; empty where it cannot be told.
+
+    Clauses: RFC 6750 §3, §3.1
+    """
+
+    error = "insufficient_scope"
+    status = 403
+
+    def __init__(self, reason: str, *, scope: str = "") -> None:
+        super().__init__(reason)
+        self.scope = scope
+
+    @property
+    def challenge(self) -> str:
+        return super().challenge + (f', scope="{self.scope}"' if self.scope else "")
