@@ -33,6 +33,7 @@ from service.endpoints.consent import ConsentEndpoint
 from service.endpoints.cross_origin import CrossOrigin
 from service.endpoints.head_limit import HeadLimit
 from service.endpoints.health import HealthEndpoint
+from service.endpoints.introspect import IntrospectionEndpoint
 from service.endpoints.login import LoginEndpoint
 from service.endpoints.metadata import MetadataEndpoint
 from service.endpoints.page_limit import PageLimit
@@ -207,8 +208,12 @@ def _make_routes(parts: Parts, prefix: str) -> list[BaseRoute]:
     token = TokenEndpoint(parts.authenticator, parts.clients, parts.logins, parts.codes, parts.families, parts.keyring)
     revoke = RevocationEndpoint(parts.authenticator, parts.access_tokens, parts.families, parts.keyring)
     revoke_all = RevokeAllEndpoint(parts.access_tokens, parts.revocations)
+    introspect = IntrospectionEndpoint(
+        parts.authenticator, parts.bearer, parts.families, parts.keyring, issuer=parts.settings.base_url
+    )
     return [
         Route(f"{prefix}/oauth2/v1/verify", VerifyEndpoint(parts.bearer)),
+        Route(f"{prefix}/oauth2/v1/introspect", introspect.post, methods=["POST"]),
         Route(f"{prefix}/oauth2/v1/token", token.post, methods=["POST"]),
         Route(f"{prefix}/oauth2/v1/revoke", revoke.post, methods=["POST"]),
         Route(f"{prefix}/oauth2/v1/revokeAll", revoke_all.post, methods=["POST"]),

@@ -67,12 +67,16 @@ class App:
     async def revoke(self, http: httpx2.AsyncClient, token: str, **extra: str) -> httpx2.Response:
         return await http.post(REVOKE, data=self.credentials | {"token": token} | extra)
 
+    async def introspect(self, http: httpx2.AsyncClient, token: str, **extra: str) -> httpx2.Response:
+        return await http.post(INTROSPECT, data=self.credentials | {"token": token} | extra)
+
 
 PHONE_APP = App("phone-app")
 WEB_SHOP = App("web-shop", "web-shop-secret")
 MADE_SECRET = App("made-secret", "m" * 43)
 READER = App("reader", "a secret: with 100% + signs")
 GATEWAY = App("gateway", "gateway-secret")
+AUDITOR = App("auditor", "auditor-secret")
 
 PHONE_CALLBACK = "http://127.0.0.1:9000/callback"
 SHOP_CALLBACK = "https://shop.example/callback"

@@ -17,6 +17,8 @@ from tests.browser import CONSENT, LOGIN, Browser, answer_of, ask
 from tests.cast import (
     ALICE,
     BOB,
+    GATEWAY,
+    INTROSPECT,
     PHONE_APP,
     REVOKE,
     REVOKE_ALL,
@@ -108,8 +110,11 @@ async def test_lookups_stand_there_only_where_they_are_refused(service: ServiceP
         await http.post(VERIFY, headers=bearer("tell-nobody"))
         await http.post(f"{VERIFY}?scope=tell:nobody", headers=bearer(access_token))
         await http.post(f"/elsewhere{VERIFY}", headers=bearer(access_token))
+        await GATEWAY.introspect(http, access_token)
+        await GATEWAY.introspect(http, "tell-nobody")
+        await WEB_SHOP.introspect(http, access_token)
 
-    requests = wait_for_requests(service.log, 5)
+    requests = wait_for_requests(service.log, 6)
 
     assert [(request["path"], request["status"], request.get("reason")) for request in requests] == [
         (TOKEN, 200, None),
@@ -117,6 +122,7 @@ async def test_lookups_stand_there_only_where_they_are_refused(service: ServiceP
         (VERIFY, 401, "access_token_unknown"),
         (VERIFY, 403, "needed_scope_missing"),
         (f"/elsewhere{VERIFY}", 404, "unknown_path"),
+        (INTROSPECT, 403, "introspection_not_registered"),
     ]
     assert "tell" not in service.log.read_text()
 

@@ -42,6 +42,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "basic_malformed": "The Authorization header is not a valid HTTP Basic credential.",
     "client_throttled": "Too many failed client authentications from this address; try again later.",
     "grant_type_not_registered": "This client is not registered for this grant type.",
+    "introspection_not_registered": "This client is not registered for introspection.",
     "grant_type_unknown": "The grant type is not supported; use authorization_code, password or refresh_token.",
     # The authorization request
     "client_unregistered": "No application is registered under this client_id.",
@@ -173,6 +174,13 @@ class LoginThrottled(OAuthError):
 
 class UnauthorizedClient(OAuthError):
     error = "unauthorized_client"
+
+
+class IntrospectionRefused(OAuthError):
+    """Clauses: RFC 7662 §2.1 (callers are authorized)"""
+
+    error = "unauthorized_client"
+    status = 403
 
 
 class UnsupportedResponseType(OAuthError):

@@ -52,6 +52,7 @@ def test_every_code_is_one_of_the_standards() -> None:
         ("InvalidGrant", 400, "invalid_grant"),
         ("LoginThrottled", 429, "invalid_grant"),
         ("UnauthorizedClient", 400, "unauthorized_client"),
+        ("IntrospectionRefused", 403, "unauthorized_client"),
         ("UnsupportedGrantType", 400, "unsupported_grant_type"),
         ("InvalidScope", 400, "invalid_scope"),
         ("InvalidToken", 401, "invalid_token"),
