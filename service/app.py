@@ -33,6 +33,7 @@ from service.endpoints.consent import ConsentEndpoint
 from service.endpoints.cross_origin import CrossOrigin
 from service.endpoints.head_limit import HeadLimit
 from service.endpoints.health import HealthEndpoint
+from service.endpoints.introspect import IntrospectionEndpoint
 from service.endpoints.login import LoginEndpoint
 from service.endpoints.metadata import MetadataEndpoint
 from service.endpoints.page_limit import PageLimit
@@ -42,6 +43,8 @@ from service.endpoints.revoke_all import RevokeAllEndpoint
 from service.endpoints.sessions import SessionsEndpoint
 from service.endpoints.start import StartEndpoint
 from service.endpoints.token import TokenEndpoint
+from service.endpoints.verify import VerifyEndpoint
+from service.gateway.lookup import BearerLookup
 from service.hashing import HashingPool, verify_nobody
 from service.lifeline import die_with_supervisor
 from service.logs import configure_logging
@@ -89,6 +92,7 @@ class Parts:
     def __init__(self, settings: Settings, clock_offset_ms: Callable[[], int] = lambda: 0) -> None:
         self.settings = settings
         self.connection = StoreConnection(_find_store(settings), clock_offset_ms=clock_offset_ms)
+        self.bearer = BearerLookup(_find_store(settings), memory=settings.verify_cache, clock_offset_ms=clock_offset_ms)
         self.lifetimes = lifetimes = _make_lifetimes(settings)
         self.keyring = Keyring(settings.secret_keys)
         self.access_tokens = AccessTokens(self.connection)
@@ -159,6 +163,7 @@ class Parts:
     async def close(self) -> None:
         self.passwords.close()
         self.secrets.close()
+        await self.bearer.close()
         await self.connection.close()
 
 
@@ -195,14 +200,20 @@ def assemble(parts: Parts) -> ASGIApp:
     # Around the application, not inside as its middleware: a 500 is made outside of all that.
     methods = {f"{prefix}/oauth2/v1/{name}": "POST" for prefix in prefixes for name in ("token", "revoke")}
     cross_origin = CrossOrigin(app, parts.origins, methods | dict.fromkeys(metadata_paths(base_path), "GET"))
-    return _within_one_deadline(TrustedProxies(AccessLog(HeadLimit(cross_origin)), parts.settings.trusted_proxies))
+    limited = HeadLimit(cross_origin, {f"{prefix}/oauth2/v1/verify" for prefix in prefixes})
+    return _within_one_deadline(TrustedProxies(AccessLog(limited), parts.settings.trusted_proxies))
 
 
 def _make_routes(parts: Parts, prefix: str) -> list[BaseRoute]:
     token = TokenEndpoint(parts.authenticator, parts.clients, parts.logins, parts.codes, parts.families, parts.keyring)
     revoke = RevocationEndpoint(parts.authenticator, parts.access_tokens, parts.families, parts.keyring)
     revoke_all = RevokeAllEndpoint(parts.access_tokens, parts.revocations)
+    introspect = IntrospectionEndpoint(
+        parts.authenticator, parts.bearer, parts.families, parts.keyring, issuer=parts.settings.base_url
+    )
     return [
+        Route(f"{prefix}/oauth2/v1/verify", VerifyEndpoint(parts.bearer)),
+        Route(f"{prefix}/oauth2/v1/introspect", introspect.post, methods=["POST"]),
         Route(f"{prefix}/oauth2/v1/token", token.post, methods=["POST"]),
         Route(f"{prefix}/oauth2/v1/revoke", revoke.post, methods=["POST"]),
         Route(f"{prefix}/oauth2/v1/revokeAll", revoke_all.post, methods=["POST"]),

@@ -35,6 +35,7 @@ EXAMPLE_SEED = CHECKOUT / "examples" / "seed.yaml"
 SECRET_KEY_BYTES = 32
 LONGEST_SECONDS = 100 * 365 * 24 * 3600
 WINDOWS_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
+SWITCHES = {"on": True, "off": False}
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 LOG_FORMATS = ("console", "json")
 LONGEST_PAGE_NAME = 60
@@ -77,6 +78,7 @@ class Settings:
     login_attempts_per_address: Limit
     client_attempts: Limit
     trusted_proxies: tuple[Network, ...]
+    verify_cache: bool
     page_name: str
     page_logo: Path | None
     page_accent: str  # as #rrggbb, lower case
@@ -133,6 +135,7 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
         login_attempts_per_address=read.required("TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS", parse_limit, "100/minute"),
         client_attempts=read.required("TOKEN_SERVICE_CLIENT_ATTEMPTS", parse_limit, "30/minute"),
         trusted_proxies=read.required("TOKEN_SERVICE_TRUSTED_PROXIES", parse_networks, ""),
+        verify_cache=read.required("TOKEN_SERVICE_VERIFY_CACHE", parse_switch, "off"),
         page_name=read.required("TOKEN_SERVICE_PAGE_NAME", parse_page_name, "Token Service"),
         page_logo=read.optional("TOKEN_SERVICE_PAGE_LOGO", parse_logo),
         page_accent=read.required("TOKEN_SERVICE_PAGE_ACCENT", parse_colour, CALM_BLUE),
@@ -185,6 +188,7 @@ VARIABLES = (
     "TOKEN_SERVICE_SESSION_MAX_AGE",
     "TOKEN_SERVICE_STAY_SIGNED_IN_TTL",
     "TOKEN_SERVICE_TRUSTED_PROXIES",
+    "TOKEN_SERVICE_VERIFY_CACHE",
     "TOKEN_SERVICE_WEB_URL",
 )
 
@@ -277,6 +281,12 @@ def parse_networks(text: str) -> tuple[Network, ...]:
         return tuple(ip_network(network.strip()) for network in text.split(",") if network.strip())
     except ValueError:
         raise ValueError("comma-separated addresses and networks, such as 10.0.0.0/8,::1") from None
+
+
+def parse_switch(text: str) -> bool:
+    if text.lower() not in SWITCHES:
+        raise ValueError("on or off")
+    return SWITCHES[text.lower()]
 
 
 def parse_page_name(text: str) -> str:

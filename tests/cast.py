@@ -16,6 +16,8 @@ from service.tokens import parse_access_token
 TOKEN = "/oauth2/v1/token"
 REVOKE = "/oauth2/v1/revoke"
 REVOKE_ALL = "/oauth2/v1/revokeAll"
+INTROSPECT = "/oauth2/v1/introspect"
+VERIFY = "/oauth2/v1/verify"
 
 
 @dataclass(frozen=True)
@@ -65,12 +67,16 @@ class App:
     async def revoke(self, http: httpx2.AsyncClient, token: str, **extra: str) -> httpx2.Response:
         return await http.post(REVOKE, data=self.credentials | {"token": token} | extra)
 
+    async def introspect(self, http: httpx2.AsyncClient, token: str, **extra: str) -> httpx2.Response:
+        return await http.post(INTROSPECT, data=self.credentials | {"token": token} | extra)
+
 
 PHONE_APP = App("phone-app")
 WEB_SHOP = App("web-shop", "web-shop-secret")
 MADE_SECRET = App("made-secret", "m" * 43)
 READER = App("reader", "a secret: with 100% + signs")
 GATEWAY = App("gateway", "gateway-secret")
+AUDITOR = App("auditor", "auditor-secret")
 
 PHONE_CALLBACK = "http://127.0.0.1:9000/callback"
 SHOP_CALLBACK = "https://shop.example/callback"
@@ -91,6 +97,11 @@ def bearer(access_token: str) -> dict[str, str]:
 
 async def revoke_all(http: httpx2.AsyncClient, access_token: str) -> httpx2.Response:
     return await http.post(REVOKE_ALL, headers=bearer(access_token))
+
+
+async def verify(http: httpx2.AsyncClient, access_token: str, scope: str = "") -> httpx2.Response:
+    params = {"scope": scope} if scope else {}
+    return await http.get(VERIFY, params=params, headers=bearer(access_token))
 
 
 def tokens_of(response: httpx2.Response) -> Mapping[str, str]:

@@ -17,10 +17,13 @@ from tests.browser import CONSENT, LOGIN, Browser, answer_of, ask
 from tests.cast import (
     ALICE,
     BOB,
+    GATEWAY,
+    INTROSPECT,
     PHONE_APP,
     REVOKE,
     REVOKE_ALL,
     TOKEN,
+    VERIFY,
     WEB_SHOP,
     App,
     Person,
@@ -96,6 +99,32 @@ async def test_a_refusal_has_its_reason_in_the_access_log_and_no_secret(
     passwords = (ALICE.password, ALICE.password.replace(" ", "+"), "web-shop-secret")
     for text in (secret, *passwords, tokens["access_token"], tokens["refresh_token"]):
         assert text not in log
+
+
+@pytest.mark.clause("decided-lookups-in-the-log")
+async def test_lookups_stand_there_only_where_they_are_refused(service: ServiceProcess) -> None:
+    async with httpx2.AsyncClient(base_url=service.url) as http:
+        access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+        await http.post(VERIFY, headers=bearer(access_token))
+        await http.post(VERIFY)
+        await http.post(VERIFY, headers=bearer("tell-nobody"))
+        await http.post(f"{VERIFY}?scope=tell:nobody", headers=bearer(access_token))
+        await http.post(f"/elsewhere{VERIFY}", headers=bearer(access_token))
+        await GATEWAY.introspect(http, access_token)
+        await GATEWAY.introspect(http, "tell-nobody")
+        await WEB_SHOP.introspect(http, access_token)
+
+    requests = wait_for_requests(service.log, 6)
+
+    assert [(request["path"], request["status"], request.get("reason")) for request in requests] == [
+        (TOKEN, 200, None),
+        (VERIFY, 401, "bearer_missing"),
+        (VERIFY, 401, "access_token_unknown"),
+        (VERIFY, 403, "needed_scope_missing"),
+        (f"/elsewhere{VERIFY}", 404, "unknown_path"),
+        (INTROSPECT, 403, "introspection_not_registered"),
+    ]
+    assert "tell" not in service.log.read_text()
 
 
 async def test_what_a_page_refuses_has_its_reason_too_and_addresses_stay_without_their_query(

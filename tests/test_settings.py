@@ -44,6 +44,7 @@ def test_the_defaults_are_those_of_the_manual() -> None:
     assert settings.login_attempts_per_address == Limit(100, 60_000)
     assert settings.client_attempts == Limit(30, 60_000)
     assert settings.trusted_proxies == ()
+    assert settings.verify_cache is False
     assert settings.web_url == "http://127.0.0.1:8000"
     assert settings.login_session_ttl_ms == 3_600_000
     assert settings.stay_signed_in_ttl_ms == 2_592_000_000
@@ -177,6 +178,11 @@ def test_trusted_proxies_are_addresses_and_networks() -> None:
     assert proxies == (ip_network("10.0.0.0/8"), ip_network("::1"), ip_network("192.0.2.7"))
 
 
+@pytest.mark.parametrize(("text", "on"), [("on", True), ("ON", True), ("off", False), ("", False)])
+def test_the_cache_of_verify_is_on_or_off(text: str, on: bool) -> None:
+    assert load(TOKEN_SERVICE_VERIFY_CACHE=text).verify_cache is on
+
+
 def test_keys_may_be_rotated() -> None:
     keys = load(TOKEN_SERVICE_SECRET_KEY=f"{KEY}, {OTHER_KEY}").secret_keys
     assert keys == (KEY.encode(), OTHER_KEY.encode())
@@ -222,6 +228,7 @@ WRONG = {
     "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": ["many"],
     "TOKEN_SERVICE_CLIENT_ATTEMPTS": ["many"],
     "TOKEN_SERVICE_TRUSTED_PROXIES": ["proxy.example", "10.0.0.0/33", "10.0.0.1/8"],
+    "TOKEN_SERVICE_VERIFY_CACHE": ["yes", "1", "true"],
     "LOG_LEVEL": ["loud"],
     "LOG_FORMAT": ["xml"],
 }

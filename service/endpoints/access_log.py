@@ -17,6 +17,9 @@ from service.endpoints.answers import REASON
 _PROBES = ("/healthz", "/readyz")
 """Asked every few seconds, so logged at level debug; a change of what they answer has a line of its own."""
 
+_LOOKUPS = ("/oauth2/v1/verify", "/oauth2/v1/introspect")
+"""Asked at every call of every API, where the gateway has a log of its own: likewise, but for what is refused."""
+
 _log = structlog.get_logger("service.access")
 
 
@@ -43,10 +46,10 @@ class AccessLog:
             self._write(scope, status, time.perf_counter() - started)
 
     def _write(self, scope: Scope, status: int, seconds: float) -> None:
-        is_probe = scope["path"].endswith(_PROBES)
+        is_quiet = scope["path"].endswith(_PROBES) or (status == 200 and scope["path"].endswith(_LOOKUPS))
         reason = {"reason": scope[REASON]} if REASON in scope else {}
         _log.log(
-            logging.DEBUG if is_probe else logging.INFO,
+            logging.DEBUG if is_quiet else logging.INFO,
             "request",
             method=scope["method"],
             path=scope["path"],

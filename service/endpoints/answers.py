@@ -1,6 +1,6 @@
-"""How answers look: the token answer, the empty answer, and every error, from one place.
+"""How answers look: the token answer, the introspection, the empty answer, and every error, from one place.
 
-Clauses: RFC 6749 §5.1, §5.2, RFC 6750 §3, RFC 7009 §2.2, SPEC §2.1, §2.4, §7
+Clauses: RFC 6749 §5.1, §5.2, RFC 6750 §3, RFC 7009 §2.2, RFC 7662 §2.2, SPEC §2.1, §2.4, §7
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from service.protocol.errors import (
     TemporarilyUnavailable,
     UnknownPath,
 )
+from service.protocol.introspection import Introspection
 from service.protocol.token_response import NO_STORE_HEADERS, TokenResponse
 
 _JSON = "application/json"
@@ -32,6 +33,10 @@ log = logging.getLogger("service.store")
 
 def render_tokens(tokens: TokenResponse) -> Response:
     return Response(msgspec.json.encode(tokens), headers=NO_STORE_HEADERS, media_type=_JSON)
+
+
+def render_introspection(introspection: Introspection) -> Response:
+    return Response(msgspec.json.encode(introspection), headers=NO_STORE_HEADERS, media_type=_JSON)
 
 
 def render_nothing() -> Response:

@@ -5,29 +5,37 @@ Clauses: none of the standards; SPEC is silent.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.endpoints.answers import answer_oauth_error
-from service.protocol.errors import HeadTooLarge
+from service.protocol.errors import HeadTooLarge, InvalidToken, OAuthError
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 
 
 class HeadLimit:
-    """Refuses before anything is parsed: twenty megabytes of cookies would stop a worker for seconds."""
+    """Refuses before anything is parsed: twenty megabytes of cookies would stop a worker for seconds.
 
-    def __init__(self, app: ASGIApp) -> None:
+    At `verify_paths` it does so by 401, since a proxy that asks there understands no 431.
+    """
+
+    def __init__(self, app: ASGIApp, verify_paths: Collection[str]) -> None:
         self._app = app
+        self._verify_paths = verify_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and _measure(scope) > MAX_HEAD_BYTES:
-            response = answer_oauth_error(Request(scope), HeadTooLarge("head_too_large"))
+            response = answer_oauth_error(Request(scope), self._refuse(scope["path"]))
             await response(scope, receive, send)
             return
         await self._app(scope, receive, send)
+
+    def _refuse(self, path: str) -> OAuthError:
+        return InvalidToken("head_too_large") if path in self._verify_paths else HeadTooLarge("head_too_large")
 
 
 def _measure(scope: Scope) -> int:

@@ -1,16 +1,22 @@
-"""A bearer access token in the Authorization header.
+"""A bearer access token in the Authorization header, and whether it has the scope that is needed.
 
-Clauses: RFC 6750 §2.1, §3, §3.1, SPEC §4.4, §4.5
+Clauses: RFC 6749 §3.3, RFC 6750 §2.1, §3, §3.1, SPEC §4.4, §4.5
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
-from service.protocol.errors import BearerMissing, InvalidToken, MalformedBearer
-from service.protocol.grammar import B64TOKEN
+from service.protocol.errors import BearerMissing, InsufficientScope, InvalidRequest, InvalidToken, MalformedBearer
+from service.protocol.grammar import B64TOKEN, SCOPE_TOKEN
+from service.protocol.parameters import parse_form
+from service.protocol.scope import find_realm
+
+MAX_NEEDED_SCOPE_CHARACTERS: Final = 1024
+"""A challenge repeats what was needed, and proxies refuse long headers."""
 
 
 class AccessGrant(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,8 +36,7 @@ class AccessGrant(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def realm(self) -> str:
-        """A granted scope always names its one realm."""
-        return next(item[6:] for item in self.scope.split(" ") if item.startswith("realm:"))
+        return find_realm(self.scope)
 
     def covers(self, scope: str) -> bool:
         """Whether the token has every item of this scope; items are separated by spaces."""
@@ -52,3 +57,32 @@ def parse_bearer(authorization: Sequence[str]) -> str:
     if not B64TOKEN.fullmatch(access_token):
         raise InvalidToken("access_token_unknown")
     return access_token
+
+
+def parse_needed_scope(query: bytes) -> str:
+    """The parameter `scope` of a query string; empty where nothing is needed.
+
+    A query that cannot be read as a whole is refused, whatever was meant by it.
+
+    Clauses: RFC 6749 §3.1, Appendix B
+    """
+    try:
+        return parse_form(query, {"scope"}).get("scope", "")
+    except InvalidRequest:
+        raise InsufficientScope("needed_scope_malformed") from None
+
+
+def check_scope(grant: AccessGrant, scope: str) -> None:
+    """Every item of `scope`, which are separated by single spaces, is one that the token has; empty: nothing is needed.
+
+    An item that nobody knows is one that no token has.
+
+    Clauses: RFC 6749 §3.3, RFC 6750 §3, §3.1 (insufficient_scope)
+    """
+    if not scope:
+        return
+    well_formed = all(SCOPE_TOKEN.fullmatch(item) for item in scope.split(" "))
+    if not well_formed or len(scope) > MAX_NEEDED_SCOPE_CHARACTERS:
+        raise InsufficientScope("needed_scope_malformed")
+    if not grant.covers(scope):
+        raise InsufficientScope("needed_scope_missing", scope=scope)

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from service.protocol.errors import InvalidScope, UnauthorizedClient
+from service.protocol.errors import IntrospectionRefused, InvalidScope, UnauthorizedClient
 from service.protocol.scope import Scope, parse_scope
 
 AUTHORIZATION_CODE: Final = "authorization_code"
@@ -54,6 +54,15 @@ def check_scope(client: Client, scope: Scope) -> None:
     """Clauses: RFC 6749 §3.3, §5.2 (invalid_scope)"""
     if not client.allowed_scope.covers(scope):
         raise InvalidScope("scope_beyond_client")
+
+
+def check_introspection(client: Client) -> None:
+    """To introspect, a client needs the right and a secret: what it is told is about users.
+
+    Clauses: RFC 7662 §2.1, §4
+    """
+    if client.is_public or not client.introspect:
+        raise IntrospectionRefused("introspection_not_registered")
 
 
 def find_loss(old: Client, new: Client) -> Loss | None:

@@ -42,6 +42,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "basic_malformed": "The Authorization header is not a valid HTTP Basic credential.",
     "client_throttled": "Too many failed client authentications from this address; try again later.",
     "grant_type_not_registered": "This client is not registered for this grant type.",
+    "introspection_not_registered": "This client is not registered for introspection.",
     "grant_type_unknown": "The grant type is not supported; use authorization_code, password or refresh_token.",
     # The authorization request
     "client_unregistered": "No application is registered under this client_id.",
@@ -90,6 +91,8 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     # The bearer
     "bearer_repeated": "The request carries more than one Authorization header.",
     "access_token_unknown": _DEAD_ACCESS_TOKEN,
+    "needed_scope_malformed": "The scope that is asked for is malformed; separate its items by single spaces.",
+    "needed_scope_missing": "The access token does not have all of the scope that is needed.",
     # The service
     "store_unavailable": "The service cannot reach its store at the moment; try again in a moment.",
     "hashing_queue_full": _TOO_MANY_CHECKS,
@@ -173,6 +176,13 @@ class UnauthorizedClient(OAuthError):
     error = "unauthorized_client"
 
 
+class IntrospectionRefused(OAuthError):
+    """Clauses: RFC 7662 §2.1 (callers are authorized)"""
+
+    error = "unauthorized_client"
+    status = 403
+
+
 class UnsupportedResponseType(OAuthError):
     """Clauses: RFC 6749 §4.1.2.1"""
 
@@ -216,7 +226,7 @@ class BearerError(OAuthError):
     """An error whose code and description stand in the Bearer challenge too."""
 
     @property
-    def challenge(self) -> str | None:
+    def challenge(self) -> str:
         return f'Bearer realm="{AUTHENTICATION_REALM}", error="{self.error}", error_description="{self.description}"'
 
 
@@ -227,3 +237,21 @@ class MalformedBearer(BearerError):
 class InvalidToken(BearerError):
     error = "invalid_token"
     status = 401
+
+
+class InsufficientScope(BearerError):
+    """`scope` is what was needed, told to the caller; empty where it cannot be told.
+
+    Clauses: RFC 6750 §3, §3.1
+    """
+
+    error = "insufficient_scope"
+    status = 403
+
+    def __init__(self, reason: str, *, scope: str = "") -> None:
+        super().__init__(reason)
+        self.scope = scope
+
+    @property
+    def challenge(self) -> str:
+        return super().challenge + (f', scope="{self.scope}"' if self.scope else "")

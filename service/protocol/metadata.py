@@ -15,7 +15,8 @@ from service.protocol.scope import REALMS, ROLES
 
 WELL_KNOWN_PATH: Final = "/.well-known/oauth-authorization-server"
 
-_AUTHENTICATION_METHODS: Final = ("client_secret_basic", "client_secret_post", "none")
+_SECRET_METHODS: Final = ("client_secret_basic", "client_secret_post")
+_AUTHENTICATION_METHODS: Final = (*_SECRET_METHODS, "none")
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,12 +26,14 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     authorization_endpoint: str
     token_endpoint: str
     revocation_endpoint: str
+    introspection_endpoint: str
     scopes_supported: tuple[str, ...]
     response_types_supported: tuple[str, ...] = ("code",)
     response_modes_supported: tuple[str, ...] = ("query",)
     grant_types_supported: tuple[str, ...] = GRANT_TYPES
     token_endpoint_auth_methods_supported: tuple[str, ...] = _AUTHENTICATION_METHODS
     revocation_endpoint_auth_methods_supported: tuple[str, ...] = _AUTHENTICATION_METHODS
+    introspection_endpoint_auth_methods_supported: tuple[str, ...] = _SECRET_METHODS
     code_challenge_methods_supported: tuple[str, ...] = ("S256",)
     authorization_response_iss_parameter_supported: bool = True
     ui_locales_supported: tuple[str, ...] = ("en",)
@@ -48,6 +51,7 @@ def make_metadata(base_url: str, web_url: str, realm_names: Collection[str]) -> 
         authorization_endpoint=f"{web_url}/authorization/",
         token_endpoint=f"{base_url}/oauth2/v1/token",
         revocation_endpoint=f"{base_url}/oauth2/v1/revoke",
+        introspection_endpoint=f"{base_url}/oauth2/v1/introspect",
         scopes_supported=(*realms, *roles),
     )
 

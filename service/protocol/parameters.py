@@ -1,6 +1,7 @@
 """The form body of a request: each known parameter at most once, strict about its encoding.
 
-Clauses: RFC 6749 §3.1, §3.2, §4.1.3, §4.3.2, §6, Appendix B, RFC 7009 §2.1, SPEC §1, §4.2, §4.3
+Clauses: RFC 6749 §3.1, §3.2, §4.1.3, §4.3.2, §6, Appendix B, RFC 7009 §2.1, RFC 7662 §2.1, SPEC §1, §4.2,
+§4.3
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ TOKEN_PARAMETERS: Final = CLIENT_PARAMETERS | {
     "scope",
 }
 REVOCATION_PARAMETERS: Final = CLIENT_PARAMETERS | {"token", "token_type_hint"}
+INTROSPECTION_PARAMETERS: Final = REVOCATION_PARAMETERS
 
 _BROKEN_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 

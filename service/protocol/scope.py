@@ -59,6 +59,11 @@ def parse_scope(text: str) -> Scope:
     return Scope(frozenset(items))
 
 
+def find_realm(granted: str) -> str:
+    """The one realm that every granted scope names; raises StopIteration for any other text."""
+    return next(item[6:] for item in granted.split(" ") if item.startswith("realm:"))
+
+
 def check_one_realm_one_role(scope: Scope) -> None:
     """Clauses: SPEC §4.2 (password), §5.4, §8"""
     if len(scope.realms) != 1 or len(scope.roles) != 1:

@@ -48,13 +48,19 @@ class Refused(NamedTuple):
 
 
 class FamilyView(NamedTuple):
-    """A family as its user sees it: whose it is, what it may do, since when, and when it was last refreshed."""
+    """A family as its user sees it: whose it is, what it may do, since when, and when it was last refreshed.
+
+    Its record may be there for longer than `expires_at_ms`, as long as its access tokens live.
+    """
 
     digest: str
+    head: int
     client_id: str
     subject: str
+    username: str
     scope: str
     created_at_ms: int
+    expires_at_ms: int
     last_used_at_ms: int
 
 
@@ -143,7 +149,22 @@ class Families:
 
     async def find(self, shard: str, family_digest: str) -> FamilyView | None:
         record = await self._connection.read("GET", family_key(shard, family_digest))
-        return None if record is None else _parse_view(family_digest, record.decode())
+        return None if record is None else self._parse_view(family_digest, record)
+
+    async def find_live(self, refresh_token: RefreshToken) -> FamilyView | None:
+        """The family whose one live refresh token this is.
+
+        None for spent generations too: that they may come again within the grace is for retries.
+
+        Clauses: RFC 7662 §2.2, §4 (expiry and revocation are looked at)
+        """
+        family = await self.find(refresh_token.shard, refresh_token.family_digest)
+        if family is None or family.head != refresh_token.generation:
+            return None
+        mark = await self._connection.read("GET", mark_key(refresh_token.shard, family.subject))
+        is_revoked = family.created_at_ms <= int(mark or 0)
+        is_over = await self.read_clock_ms() >= family.expires_at_ms
+        return None if is_revoked or is_over else family
 
     async def read_clock_ms(self) -> int:
         """The time that those of a view are to be seen from."""
@@ -164,24 +185,28 @@ class Families:
             [("GET", mark_key(shard, subject)), *(("GET", family_key(shard, digest)) for digest in families[:most])]
         )
         found = [
-            _parse_view(digest, record.decode())
+            self._parse_view(digest, record)
             for digest, record in zip(families, records, strict=False)
             if record is not None
         ]
         live = [family for family in found if family.created_at_ms > int(mark or 0)]
         return sorted(live, key=lambda family: family.last_used_at_ms, reverse=True), len(families) > most
 
-
-def _parse_view(family_digest: str, record: str) -> FamilyView:
-    """See `lua/records.lua` for the lines of the record."""
-    line = record.split("\n")
-    last_spent_ms = line[11].rpartition(":")[2]
-    created_at_ms = int(line[2])
-    return FamilyView(
-        digest=family_digest,
-        client_id=line[7],
-        subject=line[6],
-        scope=line[9],
-        created_at_ms=created_at_ms,
-        last_used_at_ms=int(last_spent_ms or created_at_ms),
-    )
+    def _parse_view(self, family_digest: str, record: bytes) -> FamilyView:
+        """See `lua/records.lua` for the lines of the record; a greatest age counts for families that exist, too."""
+        line = record.decode().split("\n")
+        last_spent_ms = line[11].rpartition(":")[2]
+        created_at_ms, expires_at_ms = int(line[2]), int(line[3])
+        if self._lifetimes.session_max_age_ms:
+            expires_at_ms = min(expires_at_ms, created_at_ms + self._lifetimes.session_max_age_ms)
+        return FamilyView(
+            digest=family_digest,
+            head=int(line[1]),
+            client_id=line[7],
+            subject=line[6],
+            username=line[8],
+            scope=line[9],
+            created_at_ms=created_at_ms,
+            expires_at_ms=expires_at_ms,
+            last_used_at_ms=int(last_spent_ms or created_at_ms),
+        )

@@ -11,6 +11,7 @@ import pytest
 from service.app import Parts
 from tests.cast import (
     ALICE,
+    AUDITOR,
     BOB,
     MADE_SECRET,
     PHONE_APP,
@@ -20,6 +21,7 @@ from tests.cast import (
     assert_error,
     revoke_all,
     tokens_of,
+    verify,
 )
 from tests.conftest import make_code
 from tests.faults.stage import Stage, client_of, measure, wait_for_answer
@@ -63,6 +65,9 @@ async def test_without_redis_everything_is_503_within_two_seconds_and_works_agai
                     measure(WEB_SHOP.revoke(http, bob["refresh_token"])),
                     measure(WEB_SHOP.revoke(http, bob["access_token"])),
                     measure(revoke_all(http, bob["access_token"])),
+                    measure(verify(http, bob["access_token"])),
+                    measure(AUDITOR.introspect(http, bob["access_token"])),
+                    measure(AUDITOR.introspect(http, bob["refresh_token"])),
                 )
                 alive, ready = await asyncio.gather(measure(http.get("/healthz")), measure(http.get("/readyz")))
                 for response, _ in answers:
@@ -74,6 +79,8 @@ async def test_without_redis_everything_is_503_within_two_seconds_and_works_agai
                 assert time.monotonic() < began + PATIENCE_SECONDS
 
         await wait_for_answer(lambda: PHONE_APP.refresh(http, alice["refresh_token"]), 200, BACK_SECONDS)
+        await wait_for_answer(lambda: verify(http, alice["access_token"]), 200, BACK_SECONDS)
+        assert (await AUDITOR.introspect(http, alice["access_token"])).json()["active"]
         assert (await http.get("/readyz")).status_code == 200
         many = await asyncio.gather(*(PHONE_APP.refresh(http, alice["refresh_token"]) for _ in range(100)))
         assert len({tokens_of(answer)["refresh_token"] for answer in many}) == 1

@@ -86,8 +86,8 @@ def test_no_error_has_a_code_of_our_own(name: str) -> None:
 def test_every_error_has_the_status_of_its_kind() -> None:
     own = {
         "RequestTooLarge": 413, "HeadTooLarge": 431, "UnknownPath": 404, "MethodNotAllowed": 405, "InvalidClient": 401,
-        "ClientThrottled": 429, "LoginThrottled": 429, "InvalidToken": 401, "TemporarilyUnavailable": 503,
-        "ServerError": 500,
+        "ClientThrottled": 429, "LoginThrottled": 429, "InvalidToken": 401, "InsufficientScope": 403,
+        "IntrospectionRefused": 403, "TemporarilyUnavailable": 503, "ServerError": 500,
     }  # fmt: skip
 
     assert {name: own.get(name, 400) for name in ERRORS} == {name: error.status for name, error in ERRORS.items()}

@@ -1,11 +1,27 @@
-"""A bearer in the Authorization header, as text."""
+"""A bearer in the Authorization header, as text, and the scope that is needed of it."""
 
 from __future__ import annotations
 
 import pytest
 
-from service.protocol.bearer import parse_bearer
-from service.protocol.errors import BearerMissing, InvalidToken, MalformedBearer
+from service.protocol.bearer import (
+    MAX_NEEDED_SCOPE_CHARACTERS,
+    AccessGrant,
+    check_scope,
+    parse_bearer,
+    parse_needed_scope,
+)
+from service.protocol.errors import BearerMissing, InsufficientScope, InvalidToken, MalformedBearer
+
+GRANT = AccessGrant(
+    issued_at_ms=0,
+    expires_at_ms=600_000,
+    family_digest="f" * 22,
+    client_id="phone-app",
+    subject="s" * 22,
+    username="alice@example.com",
+    scope="realm:main role:enduser role:partner",
+)
 
 
 @pytest.mark.clause("6750-2.1-authorization-header", "decided-client-scheme-any-case")
@@ -44,3 +60,60 @@ def test_the_challenge_carries_the_error_and_its_description_once() -> None:
         'error_description="The access token is unknown, expired or revoked."'
     )
     assert BearerMissing.challenge == 'Bearer realm="token-service"'
+
+
+@pytest.mark.clause("decided-verify-scope")
+@pytest.mark.parametrize(
+    ("query", "scope"),
+    [(b"", ""), (b"x=1", ""), (b"scope=", ""), (b"scope", ""), (b"scope=a+b%20c%3Ad&x=1", "a b c:d"), (b"SCOPE=a", "")],
+)
+def test_the_needed_scope_stands_in_the_query(query: bytes, scope: str) -> None:
+    assert parse_needed_scope(query) == scope
+
+
+@pytest.mark.clause("decided-verify-scope")
+@pytest.mark.parametrize("query", [b"scope=a&scope=a", b"scope=&scope=", b"scope=%", b"x=%zz", b"scope=%ff", b"\xe9"])
+def test_a_query_that_cannot_be_read_is_insufficient_scope(query: bytes) -> None:
+    with pytest.raises(InsufficientScope) as caught:
+        parse_needed_scope(query)
+
+    assert (caught.value.reason, caught.value.scope) == ("needed_scope_malformed", "")
+
+
+@pytest.mark.clause("decided-verify-scope", "6750-3.1-insufficient-scope-403")
+@pytest.mark.parametrize("scope", ["", "realm:main", "role:partner realm:main", "role:enduser role:enduser"])
+def test_a_token_passes_where_it_has_every_item(scope: str) -> None:
+    check_scope(GRANT, scope)
+
+
+@pytest.mark.clause("decided-verify-scope", "6750-3.1-insufficient-scope-403", "6750-3-scope-attribute")
+@pytest.mark.parametrize("scope", ["role:admin", "realm:main role:admin", "role", "openid", "ROLE:ENDUSER"])
+def test_what_the_token_lacks_is_named_in_the_challenge(scope: str) -> None:
+    with pytest.raises(InsufficientScope) as caught:
+        check_scope(GRANT, scope)
+
+    assert (caught.value.reason, caught.value.status) == ("needed_scope_missing", 403)
+    assert caught.value.challenge.endswith(f', scope="{scope}"')
+
+
+@pytest.mark.clause("decided-verify-scope", "6750-3-characters")
+@pytest.mark.parametrize(
+    "scope",
+    [" ", " role:enduser", "role:enduser ", "role:enduser  realm:main", 'a"', "a\\", "a\tb", "é", "a\r\nb", "a\n"],
+    ids=ascii,
+)
+def test_a_malformed_scope_is_refused_and_not_repeated(scope: str) -> None:
+    with pytest.raises(InsufficientScope) as caught:
+        check_scope(GRANT, scope)
+
+    assert caught.value.reason == "needed_scope_malformed"
+    assert "scope=" not in caught.value.challenge
+
+
+@pytest.mark.clause("decided-verify-scope")
+def test_a_scope_that_no_header_should_carry_is_malformed() -> None:
+    for length, reason in ((0, "needed_scope_missing"), (1, "needed_scope_malformed")):
+        with pytest.raises(InsufficientScope) as caught:
+            check_scope(GRANT, "x" * (MAX_NEEDED_SCOPE_CHARACTERS + length))
+
+        assert caught.value.reason == reason

@@ -20,6 +20,7 @@ STANDARD_CODES = {
     "unsupported_grant_type",
     "invalid_scope",
     "invalid_token",
+    "insufficient_scope",
     "access_denied",
     "unsupported_response_type",
     "server_error",
@@ -51,9 +52,11 @@ def test_every_code_is_one_of_the_standards() -> None:
         ("InvalidGrant", 400, "invalid_grant"),
         ("LoginThrottled", 429, "invalid_grant"),
         ("UnauthorizedClient", 400, "unauthorized_client"),
+        ("IntrospectionRefused", 403, "unauthorized_client"),
         ("UnsupportedGrantType", 400, "unsupported_grant_type"),
         ("InvalidScope", 400, "invalid_scope"),
         ("InvalidToken", 401, "invalid_token"),
+        ("InsufficientScope", 403, "insufficient_scope"),
         ("AccessDenied", 400, "access_denied"),
         ("UnsupportedResponseType", 400, "unsupported_response_type"),
         ("TemporarilyUnavailable", 503, "temporarily_unavailable"),
@@ -96,4 +99,4 @@ def test_an_error_without_a_sentence_cannot_be_raised() -> None:
 def test_only_a_failed_client_and_a_failed_bearer_are_challenged() -> None:
     challenged = {each.__name__ for each in find_exceptions() if each("unforeseen").challenge is not None}
 
-    assert challenged == {"InvalidClient", "InvalidToken", "MalformedBearer"}
+    assert challenged == {"InvalidClient", "InvalidToken", "InsufficientScope", "MalformedBearer"}

@@ -108,7 +108,7 @@ async def test_an_access_token_in_body_or_query_authenticates_nobody(http: httpx
     assert (await revoke_all(http, access_token)).status_code == 200
 
 
-@pytest.mark.clause("6750-3-challenge")
+@pytest.mark.clause("6750-3-challenge", "6750-3.1-invalid-request-400")
 async def test_two_bearers_are_invalid_request(http: httpx2.AsyncClient) -> None:
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
 

@@ -11,7 +11,18 @@ import pytest
 
 from service.endpoints import forms
 from service.protocol.parameters import TOKEN_PARAMETERS
-from tests.cast import ALICE, PHONE_APP, REVOKE, REVOKE_ALL, TOKEN, assert_error, bearer, login_form, tokens_of
+from tests.cast import (
+    ALICE,
+    INTROSPECT,
+    PHONE_APP,
+    REVOKE,
+    REVOKE_ALL,
+    TOKEN,
+    assert_error,
+    bearer,
+    login_form,
+    tokens_of,
+)
 
 FORM = "application/x-www-form-urlencoded"
 LIMIT = 64 * 1024
@@ -46,7 +57,7 @@ async def test_a_form_may_name_its_charset(http: httpx2.AsyncClient, content_typ
 
 @pytest.mark.clause("decided-wrong-content-type", "spec-1-form-encoded", "spec-4.2-form-body", "spec-4.3-form-body")
 @pytest.mark.clause("decided-invalid-request-400")
-@pytest.mark.parametrize("address", [TOKEN, REVOKE])
+@pytest.mark.parametrize("address", [TOKEN, REVOKE, INTROSPECT])
 @pytest.mark.parametrize(
     "content_type",
     [
@@ -204,7 +215,7 @@ async def test_a_body_that_lies_about_its_length_has_the_same_limit(http: httpx2
 
 
 @pytest.mark.clause("decided-body-limit", "decided-invalid-request-400")
-@pytest.mark.parametrize("address", [TOKEN, REVOKE])
+@pytest.mark.parametrize("address", [TOKEN, REVOKE, INTROSPECT])
 @pytest.mark.clause("decided-slow-body")
 async def test_a_body_that_does_not_arrive_in_time_is_invalid_request(
     http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, address: str

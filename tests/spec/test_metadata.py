@@ -45,6 +45,7 @@ async def test_the_document_says_what_the_service_can_do(http: httpx2.AsyncClien
         "authorization_endpoint": "http://127.0.0.1:8000/authorization/",
         "token_endpoint": "http://127.0.0.1:8000/oauth2/v1/token",
         "revocation_endpoint": "http://127.0.0.1:8000/oauth2/v1/revoke",
+        "introspection_endpoint": "http://127.0.0.1:8000/oauth2/v1/introspect",
         "scopes_supported": [
             "realm:main",
             "role:enduser",
@@ -59,6 +60,7 @@ async def test_the_document_says_what_the_service_can_do(http: httpx2.AsyncClien
         "grant_types_supported": ["authorization_code", "password", "refresh_token"],
         "token_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post", "none"],
         "revocation_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post", "none"],
+        "introspection_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post"],
         "code_challenge_methods_supported": ["S256"],
         "authorization_response_iss_parameter_supported": True,
         "ui_locales_supported": ["en"],

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 import redis
 
-from tests.cast import ALICE, PHONE_APP, WEB_SHOP, assert_error, revoke_all, tokens_of
+from tests.cast import ALICE, AUDITOR, PHONE_APP, WEB_SHOP, assert_error, revoke_all, tokens_of, verify
 from tests.conftest import Clock, MakeSettings, serving
 from tests.servers import RedisServer, start_redis, stop
 
@@ -51,6 +51,9 @@ async def test_every_answer_that_needs_redis_is_503(frail: httpx2.AsyncClient, o
     assert_unavailable(await PHONE_APP.revoke(frail, tokens["access_token"]))
     assert_unavailable(await PHONE_APP.revoke(frail, tokens["refresh_token"]))
     assert_unavailable(await revoke_all(frail, tokens["access_token"]))
+    assert_unavailable(await verify(frail, tokens["access_token"]))
+    for token in (tokens["access_token"], tokens["refresh_token"], "x"):
+        assert_unavailable(await AUDITOR.introspect(frail, token))
 
 
 @pytest.mark.clause("decided-healthz", "decided-readyz")

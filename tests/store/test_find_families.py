@@ -28,10 +28,13 @@ async def test_a_family_is_shown_with_its_client_its_scope_and_its_times(session
     created_ms = int(sessions.record(session)["created_ms"])
     expected = FamilyView(
         digest=session.first.family_digest,
+        head=1,
         client_id="web-shop",
         subject=user.identity.subject,
+        username=ALICE.username,
         scope=ENDUSER,
         created_at_ms=created_ms,
+        expires_at_ms=created_ms + sessions.lifetimes.refresh_token_ms,
         last_used_at_ms=created_ms,
     )
 

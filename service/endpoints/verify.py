@@ -1,0 +1,80 @@
+"""/oauth2/v1/verify: a proxy asks whether the request that it holds may pass (forward authentication).
+
+Proxies know 200, 401 and 403 and make a failure of their own of all else, so that this address has no other answers
+but 503: whoever cannot check lets nobody pass.
+
+Clauses: RFC 6750 §2.1, §3, §3.1, SPEC §4.5
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from service.gateway.lookup import BearerLookup
+from service.protocol.bearer import AccessGrant, check_scope, parse_bearer, parse_needed_scope
+from service.protocol.errors import BearerMissing, InvalidToken, MalformedBearer, OAuthError, TemporarilyUnavailable
+from service.store.connection import StoreUnavailable
+
+_UNPRINTABLE: Final = re.compile(r"[^\x20-\x24\x26-\x7E]+|^ +| +$")
+"""What is not printable ASCII, the sign of the encoding itself, and spaces that a header would lose."""
+
+log = logging.getLogger("service")
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyEndpoint:
+    bearer: BearerLookup
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers every method, as proxies ask with that of the request they hold; its body is not read.
+
+        What is unforeseen is an outage to the proxy; the other refusals have their answers in the application's table.
+        """
+        try:
+            response = await self._verify(scope)
+        except (OAuthError, BearerMissing, StoreUnavailable):
+            raise
+        except Exception:
+            log.exception("a bearer could not be verified")
+            raise TemporarilyUnavailable("unforeseen", retry_after_seconds=1) from None
+        await response(scope, receive, send)
+
+    async def _verify(self, scope: Scope) -> Response:
+        grant = await self.bearer.lookup(_parse_bearer(scope))
+        if grant is None:
+            raise InvalidToken("access_token_unknown")
+        check_scope(grant, parse_needed_scope(scope["query_string"]))
+        return Response(headers=_describe(grant, self.bearer.now_ms()))
+
+
+def _parse_bearer(scope: Scope) -> str:
+    """Two credentials are none that enables access; the 400 of other addresses would be a failure to a proxy."""
+    authorization = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
+    try:
+        return parse_bearer(authorization)
+    except MalformedBearer:
+        raise InvalidToken("bearer_repeated") from None
+
+
+def _describe(grant: AccessGrant, now_ms: int) -> dict[str, str]:
+    return {
+        "Cache-Control": "no-store",
+        "X-Auth-Subject": grant.subject,
+        "X-Auth-Realm": grant.realm,
+        "X-Auth-User": _encode(grant.username),
+        "X-Auth-Client": _encode(grant.client_id),
+        "X-Auth-Scope": grant.scope,
+        "X-Auth-Expires-In": str(max(0, grant.expires_at_ms - now_ms) // 1000),
+    }
+
+
+def _encode(text: str) -> str:
+    """Printable ASCII as it is, the rest percent-encoded; two different texts stay different."""
+    return _UNPRINTABLE.sub(lambda part: quote(part[0], safe=""), text)

@@ -1,0 +1,457 @@
+"""POST /oauth2/v1/introspect over HTTP: what a token stands for, told to who has the right to know."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from typing import Any
+
+import httpx2
+import pytest
+import redis
+
+from service.app import Parts
+from service.protocol.client import Client
+from service.protocol.user import identify_user
+from service.store.keys import mark_key
+from tests.cast import (
+    ALICE,
+    AUDITOR,
+    GATEWAY,
+    INTROSPECT,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    WEB_SHOP,
+    App,
+    Person,
+    assert_error,
+    basic,
+    bearer,
+    revoke_all,
+    tokens_of,
+)
+from tests.conftest import Clock, MakeSettings, make_code, serving
+from tests.watching import watching
+
+INACTIVE = b'{"active":false}'
+SUBJECT = identify_user("main", ALICE.username).subject
+WRONG_GATEWAY = replace(GATEWAY, client_secret="wrong")
+STATE = ("access:*", "family:*", "index:*", "mark:*", "revoked:*", "code:*", "redeemed:*", "user:*")
+
+
+def assert_inactive(response: httpx2.Response) -> None:
+    assert (response.status_code, response.content) == (200, INACTIVE)
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["cache-control"] == "no-store, no-cache"
+
+
+async def describe(http: httpx2.AsyncClient, token: str, app: App = AUDITOR) -> dict[str, Any]:
+    """The members of the answer about a live token, none of which may stand twice."""
+    response = await app.introspect(http, token)
+    pairs: list[tuple[str, Any]] = json.loads(response.content, object_pairs_hook=list)
+
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["cache-control"] == "no-store, no-cache"
+    assert response.headers["pragma"] == "no-cache"
+    assert len({name for name, _ in pairs}) == len(pairs)
+    assert dict(pairs)["active"] is True
+    return dict(pairs)
+
+
+def take_times(description: dict[str, Any]) -> tuple[int, int]:
+    issued, expires = description.pop("iat"), description.pop("exp")
+    assert (type(issued), type(expires)) == (int, int)
+    return issued, expires
+
+
+def dump_state(store: redis.Redis) -> tuple[dict[str, Any], list[int]]:
+    """All that belongs to users and their tokens, and how long each of it lives."""
+    keys = sorted(key for pattern in STATE for key in store.scan_iter(pattern))
+    return {key: store.dump(key) for key in keys}, [store.pttl(key) for key in keys]
+
+
+@pytest.mark.clause("7662-2.2-members", "7662-2.2-json", "7662-2.2-active", "decided-introspection-members")
+async def test_a_live_access_token_is_described(http: httpx2.AsyncClient) -> None:
+    before = time.time()
+    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+
+    for app in (GATEWAY, AUDITOR):
+        description = await describe(http, access_token, app)
+        issued, expires = take_times(description)
+
+        assert description == {
+            "active": True,
+            "scope": "realm:main role:enduser",
+            "client_id": "phone-app",
+            "username": ALICE.username,
+            "realm": "main",
+            "token_type": "Bearer",
+            "token_use": "access_token",
+            "sub": SUBJECT,
+            "iss": "http://127.0.0.1:8000",
+        }
+        assert int(before) <= issued <= time.time()
+        assert expires - issued in (600, 601)
+
+
+@pytest.mark.clause("7662-2.2-members", "7662-2.2-active", "decided-introspection-members")
+async def test_a_live_refresh_token_is_described_without_a_type(http: httpx2.AsyncClient) -> None:
+    refresh_token = tokens_of(await WEB_SHOP.log_in(http, ALICE))["refresh_token"]
+
+    description = await describe(http, refresh_token)
+    issued, expires = take_times(description)
+
+    assert description == {
+        "active": True,
+        "scope": "realm:main role:enduser",
+        "client_id": "web-shop",
+        "username": ALICE.username,
+        "realm": "main",
+        "token_use": "refresh_token",
+        "sub": SUBJECT,
+        "iss": "http://127.0.0.1:8000",
+    }
+    assert expires - issued in (2_592_000, 2_592_001)
+
+
+@pytest.mark.clause("decided-introspection-members")
+async def test_a_refresh_token_counts_from_when_it_was_made(http: httpx2.AsyncClient, clock: Clock) -> None:
+    first = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
+    old_issued, old_expires = take_times(await describe(http, first))
+    clock.advance(200)
+    second = tokens_of(await PHONE_APP.refresh(http, first))["refresh_token"]
+    clock.advance(50)
+    assert tokens_of(await PHONE_APP.refresh(http, first))["refresh_token"] == second
+
+    issued, expires = take_times(await describe(http, second))
+
+    assert 199 <= issued - old_issued <= 210
+    assert 199 <= expires - old_expires <= 210
+
+
+@pytest.mark.clause("decided-introspection-members")
+async def test_users_of_one_name_in_two_realms_have_two_subjects(http: httpx2.AsyncClient, parts: Parts) -> None:
+    stranger = Person(ALICE.username, "", realm="cep")
+    code = await make_code(parts, stranger, scope="realm:cep role:enduser")
+    foreign = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
+    own = [tokens_of(await app.log_in(http, ALICE)) for app in (PHONE_APP, WEB_SHOP)]
+
+    described = [await describe(http, tokens[kind]) for tokens in (*own, foreign) for kind in tokens_kinds()]
+
+    assert [each["realm"] for each in described] == ["main"] * 4 + ["cep"] * 2
+    assert {each["sub"] for each in described[:4]} == {SUBJECT}
+    assert {each["sub"] for each in described[4:]} == {identify_user("cep", ALICE.username).subject}
+    assert {each["username"] for each in described} == {ALICE.username}
+
+
+def tokens_kinds() -> tuple[str, str]:
+    return "access_token", "refresh_token"
+
+
+async def test_a_name_beyond_ascii_is_told_as_it_is(http: httpx2.AsyncClient, parts: Parts) -> None:
+    code = await make_code(parts, Person('zoë "%20" 李', "", realm="cep"), scope="realm:cep role:enduser")
+    access_token = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["access_token"]
+
+    assert (await describe(http, access_token))["username"] == 'zoë "%20" 李'
+
+
+async def test_a_narrowed_access_token_has_its_own_scope_and_the_session_the_whole(
+    http: httpx2.AsyncClient, parts: Parts
+) -> None:
+    code = await make_code(parts, scope="realm:main role:enduser role:organisation")
+    tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
+    narrowed = tokens_of(await PHONE_APP.refresh(http, tokens["refresh_token"], scope="realm:main role:enduser"))
+
+    assert (await describe(http, narrowed["access_token"]))["scope"] == "realm:main role:enduser"
+    assert (await describe(http, narrowed["refresh_token"]))["scope"] == "realm:main role:enduser role:organisation"
+
+
+@pytest.mark.clause("decided-introspection-issuer")
+async def test_the_issuer_is_the_base_url(make_settings: MakeSettings, clock: Clock, registry: None) -> None:
+    settings = make_settings(TOKEN_SERVICE_BASE_URL="https://example.org/tokens/")
+    async with serving(settings, clock) as http:
+        access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+        response = await http.post(f"/tokens{INTROSPECT}", data=GATEWAY.credentials | {"token": access_token})
+
+    assert response.json()["iss"] == "https://example.org/tokens"
+
+
+@pytest.mark.clause("7662-2.2-inactive", "7662-2.3-no-error", "decided-introspection-inactive")
+@pytest.mark.parametrize("app", [GATEWAY, AUDITOR], ids=["gateway", "auditor"])
+@pytest.mark.parametrize(
+    "token",
+    [
+        pytest.param("x", id="nonsense"),
+        pytest.param("tsat1_" + "0" * 47, id="an unknown access token"),
+        pytest.param("tsrt1_" + "0" * 55, id="a forged refresh token"),
+        pytest.param("é\x00\n", id="strange characters"),
+        pytest.param(" ", id="a space"),
+        pytest.param("x" * 60_000, id="a very long one"),
+    ],
+)
+async def test_what_is_no_token_of_ours_is_not_active(http: httpx2.AsyncClient, app: App, token: str) -> None:
+    assert_inactive(await app.introspect(http, token))
+
+
+@pytest.mark.clause("7662-2.2-inactive", "7662-4-all-checks", "decided-introspection-inactive")
+async def test_a_token_that_has_expired_is_not_active(http: httpx2.AsyncClient, clock: Clock) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    clock.advance(600)
+
+    assert_inactive(await AUDITOR.introspect(http, tokens["access_token"]))
+    assert (await describe(http, tokens["refresh_token"]))["active"]
+    clock.advance(2_592_000 - 600)
+    assert_inactive(await AUDITOR.introspect(http, tokens["refresh_token"]))
+
+
+@pytest.mark.clause("7662-4-all-checks", "decided-introspection-inactive")
+@pytest.mark.parametrize(
+    "shorter", [{"TOKEN_SERVICE_SESSION_MAX_AGE": "500"}, {"TOKEN_SERVICE_REFRESH_TOKEN_TTL": "20"}]
+)
+async def test_a_session_that_is_over_is_not_active_though_its_access_tokens_live(
+    make_settings: MakeSettings, clock: Clock, registry: None, shorter: dict[str, str]
+) -> None:
+    """The record of the family stays for as long as they do."""
+    async with serving(make_settings(), clock) as http:
+        first = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    clock.advance(480)
+    async with serving(make_settings(**shorter), clock) as http:
+        head = tokens_of(await PHONE_APP.refresh(http, first["refresh_token"]))["refresh_token"]
+        _, expires = take_times(await describe(http, head))
+        clock.advance(30)
+
+        assert_inactive(await AUDITOR.introspect(http, head))
+        assert (await describe(http, first["access_token"]))["active"]
+        assert expires <= time.time() + 480 + 21
+        assert_error(await PHONE_APP.refresh(http, head), 400, "invalid_grant")
+
+
+@pytest.mark.clause("7662-4-all-checks", "decided-session-max-age")
+async def test_a_greatest_age_set_later_ends_a_session_here_at_once(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    async with serving(make_settings(), clock) as http:
+        refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
+        issued, _ = take_times(await describe(http, refresh_token))
+    clock.advance(400)
+    async with serving(make_settings(TOKEN_SERVICE_SESSION_MAX_AGE="500"), clock) as http:
+        _, expires = take_times(await describe(http, refresh_token))
+        clock.advance(101)
+
+        assert expires - issued in (500, 501)
+        assert_inactive(await AUDITOR.introspect(http, refresh_token))
+
+
+@pytest.mark.clause("7662-2.2-inactive", "7662-4-all-checks", "decided-introspection-inactive")
+async def test_a_revoked_token_is_not_active(http: httpx2.AsyncClient) -> None:
+    first, second, third = [tokens_of(await PHONE_APP.log_in(http, ALICE)) for _ in range(3)]
+    await PHONE_APP.revoke(http, first["access_token"])
+    await PHONE_APP.revoke(http, second["refresh_token"])
+
+    assert_inactive(await AUDITOR.introspect(http, first["access_token"]))
+    assert (await describe(http, first["refresh_token"]))["active"]
+    for kind in tokens_kinds():
+        assert_inactive(await AUDITOR.introspect(http, second[kind]))
+        assert (await describe(http, third[kind]))["active"]
+    await revoke_all(http, third["access_token"])
+    for kind in tokens_kinds():
+        assert_inactive(await AUDITOR.introspect(http, third[kind]))
+
+
+@pytest.mark.clause("7662-4-all-checks", "decided-i7-revocation-is-final")
+async def test_what_a_mark_covers_is_not_active_though_it_is_not_deleted_yet(
+    http: httpx2.AsyncClient, store: redis.Redis
+) -> None:
+    """A revokeAll that was cut short leaves it so."""
+    refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
+    shard = identify_user("main", ALICE.username).shard
+    store.set(mark_key(shard, SUBJECT), int(time.time() * 1000) + 1, px=60_000)
+
+    assert_inactive(await AUDITOR.introspect(http, refresh_token))
+    assert_error(await PHONE_APP.refresh(http, refresh_token), 400, "invalid_grant")
+
+
+@pytest.mark.clause("decided-only-the-head-is-active")
+async def test_of_a_family_only_the_head_is_active(http: httpx2.AsyncClient, clock: Clock) -> None:
+    tokens = [tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]]
+    for _ in range(3):
+        clock.advance(10)
+        tokens.append(tokens_of(await PHONE_APP.refresh(http, tokens[-1]))["refresh_token"])
+
+    for spent in tokens[:-1]:
+        assert_inactive(await AUDITOR.introspect(http, spent))
+    assert (await describe(http, tokens[-1]))["active"]
+    # Within the grace a spent one still buys an access token, and the head stays the head.
+    assert (await PHONE_APP.refresh(http, tokens[-2])).status_code == 200
+    assert_inactive(await AUDITOR.introspect(http, tokens[-2]))
+    assert (await describe(http, tokens[-1]))["active"]
+
+
+@pytest.mark.clause("decided-introspection-right", "7662-2.2-inactive")
+async def test_refresh_tokens_are_not_active_for_who_may_only_see_access_tokens(
+    http: httpx2.AsyncClient, store: redis.Redis
+) -> None:
+    refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
+
+    with watching(store) as commands:
+        assert_inactive(await GATEWAY.introspect(http, refresh_token))
+    assert not [command for command in commands if "family:" in command]
+    assert (await describe(http, refresh_token, AUDITOR))["active"]
+
+
+async def test_a_code_is_no_token_and_stays_as_it_was(http: httpx2.AsyncClient, parts: Parts) -> None:
+    code = await make_code(parts)
+
+    assert_inactive(await AUDITOR.introspect(http, code))
+    assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK)).status_code == 200
+
+
+@pytest.mark.clause("decided-introspection-changes-nothing")
+async def test_introspection_changes_nothing(http: httpx2.AsyncClient, store: redis.Redis, clock: Clock) -> None:
+    first = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    second = tokens_of(await PHONE_APP.refresh(http, first["refresh_token"]))
+    clock.advance(400)  # past the grace: spending the first one would end the session
+    state, lives_ms = dump_state(store)
+
+    for tokens in (first, second):
+        for kind in tokens_kinds():
+            await AUDITOR.introspect(http, tokens[kind])
+            await GATEWAY.introspect(http, tokens[kind])
+
+    state_then, lives_ms_then = dump_state(store)
+    assert state_then == state
+    assert all(then <= before for then, before in zip(lives_ms_then, lives_ms, strict=True))
+    assert (await PHONE_APP.refresh(http, second["refresh_token"])).status_code == 200
+
+
+@pytest.mark.clause("7662-2.1-hint")
+@pytest.mark.parametrize("hint", ["", "access_token", "refresh_token", "id_token", "é", "x" * 1000], ids=ascii)
+async def test_a_hint_changes_nothing(http: httpx2.AsyncClient, hint: str) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+
+    for kind in tokens_kinds():
+        assert (await AUDITOR.introspect(http, tokens[kind], token_type_hint=hint)).json()["token_use"] == kind
+    assert_inactive(await AUDITOR.introspect(http, "x", token_type_hint=hint))
+
+
+@pytest.mark.clause("7662-2.1-token-required", "decided-empty-parameter-omitted")
+@pytest.mark.parametrize("form", [{}, {"token": ""}, {"token_type_hint": "access_token"}])
+async def test_without_a_token_it_is_invalid_request(http: httpx2.AsyncClient, form: dict[str, str]) -> None:
+    assert_error(await http.post(INTROSPECT, data=GATEWAY.credentials | form), 400, "invalid_request")
+
+
+@pytest.mark.clause("7662-2.1-authorized", "7662-2.3-invalid-client", "7662-4-callers-authenticated")
+@pytest.mark.parametrize(
+    "app", [WRONG_GATEWAY, App("gateway"), App("nobody"), App("nobody", "x"), App(""), App("phone-app", "x")], ids=str
+)
+async def test_without_client_authentication_nothing_is_told(http: httpx2.AsyncClient, app: App) -> None:
+    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+
+    response = await app.introspect(http, access_token)
+
+    assert_error(response, 401, "invalid_client")
+    assert response.headers["www-authenticate"].startswith("Basic realm=")
+
+
+@pytest.mark.clause("7662-2.1-authorized", "7662-2.3-invalid-client")
+async def test_a_bearer_does_not_authenticate_a_client(http: httpx2.AsyncClient) -> None:
+    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+
+    response = await http.post(INTROSPECT, data={"token": access_token}, headers=bearer(access_token))
+
+    assert_error(response, 401, "invalid_client")
+
+
+@pytest.mark.clause("7662-2.1-authorized", "8414-2-endpoints")
+async def test_a_client_authenticates_by_basic_or_in_the_body(http: httpx2.AsyncClient) -> None:
+    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+
+    by_basic = await http.post(INTROSPECT, data={"token": access_token}, headers=GATEWAY.basic)
+    both = await http.post(INTROSPECT, data=GATEWAY.credentials | {"token": "x"}, headers=GATEWAY.basic)
+
+    assert by_basic.json() == (await GATEWAY.introspect(http, access_token)).json()
+    assert_error(both, 400, "invalid_request")
+
+
+@pytest.mark.clause("decided-introspection-right", "7662-4-callers-authorized")
+@pytest.mark.parametrize("app", [WEB_SHOP, PHONE_APP], ids=["with a secret", "public"])
+async def test_a_client_without_the_right_is_403_about_its_own_tokens_too(http: httpx2.AsyncClient, app: App) -> None:
+    tokens = tokens_of(await app.log_in(http, ALICE))
+
+    for token in (tokens["access_token"], tokens["refresh_token"], "x"):
+        assert_error(await app.introspect(http, token), 403, "unauthorized_client")
+
+
+@pytest.mark.clause("decided-introspection-right")
+async def test_the_right_is_worth_nothing_without_a_secret(http: httpx2.AsyncClient, parts: Parts) -> None:
+    await parts.registry.put_client(
+        Client(client_id="careless", introspect="all"), old_origins=(), new_origins=(), loss=None
+    )
+
+    assert_error(await App("careless").introspect(http, "x"), 403, "unauthorized_client")
+
+
+@pytest.mark.clause("decided-introspection-order")
+async def test_the_checks_are_form_client_token_right(http: httpx2.AsyncClient) -> None:
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    wrong = WRONG_GATEWAY.credentials
+
+    assert_error(await http.post(INTROSPECT, content=b"x=%zz", headers=headers), 400, "invalid_request")
+    assert_error(await http.post(INTROSPECT, json=wrong), 400, "invalid_request")
+    assert_error(await http.post(INTROSPECT, data={**wrong, "token": ["x", "x"]}), 400, "invalid_request")
+    assert_error(await http.post(f"{INTROSPECT}?token=x", data=wrong), 400, "invalid_request")
+    assert_error(await http.post(INTROSPECT, data=wrong), 401, "invalid_client")
+    assert_error(await http.post(INTROSPECT, data=WEB_SHOP.credentials), 400, "invalid_request")
+    assert_error(await http.post(INTROSPECT, data=WEB_SHOP.credentials | {"token": "x"}), 403, "unauthorized_client")
+
+
+@pytest.mark.clause("7662-4-guessing-throttled", "decided-client-limit")
+async def test_guessing_a_secret_here_is_throttled(make_settings: MakeSettings, clock: Clock, registry: None) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="3/minute"), clock) as http:
+        for _ in range(3):
+            assert_error(await WRONG_GATEWAY.introspect(http, "x"), 401, "invalid_client")
+        throttled = await http.post(INTROSPECT, data={"token": "x"}, headers=basic("gateway", "gateway-secret"))
+
+    assert_error(throttled, 429, "invalid_client")
+    assert int(throttled.headers["retry-after"]) >= 1
+
+
+@pytest.mark.clause("7662-4-post-only", "7662-2.1-post")
+@pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS", "X"])
+async def test_another_method_than_post_is_405_with_allow(http: httpx2.AsyncClient, method: str) -> None:
+    response = await http.request(method, INTROSPECT, headers=GATEWAY.basic)
+
+    assert_error(response, 405, "invalid_request")
+    assert response.headers["allow"] == "POST"
+
+
+@pytest.mark.clause("decided-verify-asks-redis-once", "6750-2.1-syntax")
+async def test_an_access_token_is_looked_up_once_and_garbage_never(
+    http: httpx2.AsyncClient, store: redis.Redis
+) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    await AUDITOR.introspect(http, "x")
+
+    with watching(store) as one:
+        await AUDITOR.introspect(http, tokens["access_token"])
+    with watching(store) as none:
+        for text in ("x", "é", "tsat1_" + "g" * 47, tokens["refresh_token"][:-1], "tsrt1_" + "0" * 55):
+            await AUDITOR.introspect(http, text)
+
+    assert [command.split()[0] for command in one if "access:" in command] == ["GET"]
+    assert not [command for command in one if "family:" in command]
+    assert not [command for command in none if "access:" in command or "family:" in command]
+
+
+@pytest.mark.clause("decided-lookups-without-cors")
+async def test_browsers_of_other_origins_are_told_nothing(http: httpx2.AsyncClient) -> None:
+    origin = {"Origin": "https://shop.example"}
+
+    answers = [
+        await http.post(INTROSPECT, data=GATEWAY.credentials | {"token": "x"}, headers=origin),
+        await http.options(INTROSPECT, headers=origin | {"Access-Control-Request-Method": "POST"}),
+    ]
+
+    assert not [name for answer in answers for name in answer.headers if name.startswith("access-control-")]

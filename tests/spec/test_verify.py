@@ -1,0 +1,386 @@
+"""/oauth2/v1/verify over HTTP: a proxy learns whether a request may pass, and whose it is; 200, 401, 403 or 503."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from urllib.parse import quote, unquote
+
+import httpx2
+import pytest
+import redis
+
+from service.app import Parts
+from service.protocol.user import identify_user
+from service.store.keys import access_key
+from service.tokens import parse_access_token
+from tests.cast import (
+    ALICE,
+    GATEWAY,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    VERIFY,
+    WEB_SHOP,
+    Person,
+    assert_error,
+    bearer,
+    revoke_all,
+    tokens_of,
+    verify,
+)
+from tests.conftest import Clock, MakeSettings, make_code, serving
+from tests.watching import watching
+
+METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "get", "X-ANYTHING"]
+NEEDED = "realm:main role:enduser"
+
+
+def identity_of(response: httpx2.Response) -> dict[str, str]:
+    return {name: value for name, value in response.headers.items() if name.startswith("x-auth-")}
+
+
+async def exchange(http: httpx2.AsyncClient, parts: Parts, person: Person, scope: str = NEEDED) -> Mapping[str, str]:
+    code = await make_code(parts, person, scope=scope)
+    return tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
+
+
+def rewrite(store: redis.Redis, access_token: str, line: int, text: str) -> None:
+    """Changes one line of the access token's record."""
+    name = parse_access_token(access_token)
+    assert name is not None
+    key = access_key(name.shard, name.digest)
+    lines = str(store.get(key)).split("\n")
+    store.set(key, "\n".join([*lines[:line], text, *lines[line + 1 :]]), keepttl=True)
+
+
+@pytest.mark.clause("decided-verify-answers", "decided-verify-headers", "6750-2.1-authorization-header-at-lookups")
+async def test_a_live_token_is_200_with_an_empty_body_and_says_whose_it_is(http: httpx2.AsyncClient) -> None:
+    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+
+    response = await verify(http, access_token)
+
+    assert (response.status_code, response.content) == (200, b"")
+    identity = identity_of(response)
+    assert 598 <= int(identity.pop("x-auth-expires-in")) <= 600
+    assert identity == {
+        "x-auth-subject": identify_user("main", ALICE.username).subject,
+        "x-auth-realm": "main",
+        "x-auth-user": ALICE.username,
+        "x-auth-client": "phone-app",
+        "x-auth-scope": NEEDED,
+    }
+    assert response.headers["cache-control"] == "no-store"
+    assert response.headers["content-length"] == "0"
+
+
+@pytest.mark.clause("decided-verify-answers", "decided-verify-any-method")
+@pytest.mark.parametrize("method", METHODS)
+async def test_every_method_is_answered_alike(http: httpx2.AsyncClient, method: str) -> None:
+    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+
+    passed = await http.request(method, VERIFY, headers=bearer(access_token))
+    missing = await http.request(method, VERIFY)
+    wrong = await http.request(method, VERIFY, headers=bearer("x"))
+    beyond = await http.request(method, f"{VERIFY}?scope=role:admin", headers=bearer(access_token))
+
+    assert [each.status_code for each in (passed, missing, wrong, beyond)] == [200, 401, 401, 403]
+    assert identity_of(passed)["x-auth-user"] == ALICE.username
+
+
+@pytest.mark.clause("decided-verify-any-method")
+@pytest.mark.parametrize("content_type", ["application/x-www-form-urlencoded", "application/json", "nonsense"])
+async def test_the_body_of_the_request_is_ignored(http: httpx2.AsyncClient, content_type: str) -> None:
+    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+    headers = bearer(access_token) | {"Content-Type": content_type}
+
+    response = await http.post(VERIFY, content=b"access_token=%zz&scope=role:admin" * 5_000, headers=headers)
+
+    assert response.status_code == 200
+
+
+@pytest.mark.clause("decided-bearer-missing", "6750-3-challenge", "6750-3.1-no-error-without-credentials")
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer"}, {"Authorization": ""}, WEB_SHOP.basic])
+async def test_without_a_bearer_the_challenge_is_bare_and_the_body_empty(
+    http: httpx2.AsyncClient, headers: dict[str, str]
+) -> None:
+    response = await http.get(f"{VERIFY}?scope=role:admin", headers=headers)
+
+    assert (response.status_code, response.content) == (401, b"")
+    assert response.headers["www-authenticate"] == 'Bearer realm="token-service"'
+
+
+@pytest.mark.clause("decided-bearer-invalid", "6750-3.1-invalid-token-401", "6750-3-error-attribute", "6750-2.1-syntax")
+@pytest.mark.parametrize("text", ["x", "tsat1_" + "0" * 47, '"quoted"', "a b", "tsat1_é", "x" * 8000, "=", "a\tb"])
+async def test_what_is_no_token_of_ours_is_invalid_token(http: httpx2.AsyncClient, text: str) -> None:
+    response = await http.get(VERIFY, headers=[(b"Authorization", b"Bearer " + text.encode())])
+
+    assert_error(response, 401, "invalid_token")
+    assert response.headers["www-authenticate"] == (
+        'Bearer realm="token-service", error="invalid_token", '
+        'error_description="The access token is unknown, expired or revoked."'
+    )
+    assert not identity_of(response)
+
+
+@pytest.mark.clause("decided-bearer-invalid", "6750-3.1-invalid-token-401")
+async def test_a_token_that_was_revoked_or_has_expired_is_invalid_token(http: httpx2.AsyncClient, clock: Clock) -> None:
+    revoked, ended, everything = [tokens_of(await PHONE_APP.log_in(http, ALICE)) for _ in range(3)]
+    await PHONE_APP.revoke(http, revoked["access_token"])
+    await PHONE_APP.revoke(http, ended["refresh_token"])
+
+    assert (await verify(http, everything["access_token"])).status_code == 200
+    for tokens in (revoked, ended):
+        assert_error(await verify(http, tokens["access_token"]), 401, "invalid_token")
+    await revoke_all(http, everything["access_token"])
+    assert_error(await verify(http, everything["access_token"]), 401, "invalid_token")
+    expired = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+    clock.advance(600)
+    assert_error(await verify(http, expired), 401, "invalid_token")
+
+
+@pytest.mark.clause("decided-refresh-token-is-no-bearer", "6750-3.1-invalid-token-401")
+async def test_a_refresh_token_or_a_code_is_no_bearer(http: httpx2.AsyncClient, parts: Parts) -> None:
+    refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
+
+    assert_error(await verify(http, refresh_token), 401, "invalid_token")
+    assert_error(await verify(http, await make_code(parts)), 401, "invalid_token")
+
+
+@pytest.mark.clause("6750-2.2-no-token-in-body", "6750-2.3-no-token-in-query")
+async def test_an_access_token_elsewhere_than_in_the_header_authenticates_nobody(http: httpx2.AsyncClient) -> None:
+    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+
+    in_body = await http.post(VERIFY, data={"access_token": access_token})
+    in_query = await http.get(VERIFY, params={"access_token": access_token})
+    in_cookie = await http.get(VERIFY, headers={"Cookie": f"access_token={access_token}"})
+
+    assert [in_body.status_code, in_query.status_code, in_cookie.status_code] == [401] * 3
+
+
+@pytest.mark.clause("decided-verify-401-for-malformed", "decided-verify-answers")
+async def test_two_authorization_headers_are_invalid_token(http: httpx2.AsyncClient) -> None:
+    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+
+    response = await http.get(VERIFY, headers=[("Authorization", f"Bearer {access_token}")] * 2)
+
+    assert_error(response, 401, "invalid_token")
+    assert 'error="invalid_token"' in response.headers["www-authenticate"]
+
+
+@pytest.mark.clause("decided-verify-401-for-malformed", "decided-verify-answers")
+async def test_a_head_over_64_kib_is_invalid_token(http: httpx2.AsyncClient) -> None:
+    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+
+    by_header = await http.get(VERIFY, headers=bearer(access_token) | {"Cookie": "a=b; " * 14_000})
+    by_query = await http.get(f"{VERIFY}?{'x' * 60_000}", headers=bearer(access_token) | {"Cookie": "x" * 10_000})
+
+    assert_error(by_header, 401, "invalid_token")
+    assert_error(by_query, 401, "invalid_token")
+
+
+@pytest.mark.clause("decided-verify-scope", "6750-3.1-insufficient-scope-403")
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("", 200),
+        ("?scope=", 200),
+        ("?other=role:admin", 200),
+        ("?Scope=role:admin", 200),
+        ("?scope=role:enduser", 200),
+        ("?scope=realm:main", 200),
+        ("?scope=role:enduser+realm:main", 200),
+        ("?scope=realm%3Amain%20role%3Aorganisation%20role%3Aenduser", 200),
+        ("?scope=role:enduser%20role:enduser", 200),
+        ("?scope=role:enduser&other=x", 200),
+        ("?scope=role:admin", 403),
+        ("?scope=role:enduser+role:admin", 403),
+        ("?scope=realm:cep+role:enduser", 403),
+        ("?scope=role", 403),
+        ("?scope=ROLE:ENDUSER", 403),
+        ("?scope=enduser", 403),
+        ("?scope=openid", 403),
+        ("?scope=role:enduser,role:organisation", 403),
+    ],
+)
+async def test_the_token_must_have_all_of_the_scope_that_the_query_asks_for(
+    http: httpx2.AsyncClient, parts: Parts, query: str, status: int
+) -> None:
+    access_token = (await exchange(http, parts, ALICE, "realm:main role:enduser role:organisation"))["access_token"]
+
+    response = await http.get(VERIFY + query, headers=bearer(access_token))
+
+    assert response.status_code == status
+    if status == 403:
+        assert_error(response, 403, "insufficient_scope")
+        assert not identity_of(response)
+
+
+@pytest.mark.clause("6750-3-scope-attribute", "6750-3-attributes-once", "6750-3-scheme-bearer", "decided-verify-scope")
+async def test_the_challenge_of_a_403_names_the_scope_that_is_needed(http: httpx2.AsyncClient) -> None:
+    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+
+    response = await verify(http, access_token, "role:enduser role:admin")
+
+    assert response.headers["www-authenticate"] == (
+        'Bearer realm="token-service", error="insufficient_scope", '
+        'error_description="The access token does not have all of the scope that is needed.", '
+        'scope="role:enduser role:admin"'
+    )
+
+
+@pytest.mark.clause("decided-verify-scope", "6750-3-scope-attribute", "6750-3-characters")
+@pytest.mark.parametrize(
+    "query",
+    [
+        pytest.param("scope=+", id="a space alone"),
+        pytest.param("scope=role:admin+", id="a space at the end"),
+        pytest.param("scope=+role:admin", id="a space at the start"),
+        pytest.param("scope=role:enduser++role:admin", id="two spaces"),
+        pytest.param("scope=role:enduser%09role:admin", id="a tab"),
+        pytest.param("scope=role:admin%22%2C+x%3D%22y", id="quotation marks"),
+        pytest.param("scope=role:admin%5C", id="a backslash"),
+        pytest.param("scope=role:admin%0D%0AX-Evil:1", id="a line end"),
+        pytest.param("scope=role:admin%C3%A9", id="not ASCII"),
+        pytest.param("scope=role:admin%00", id="a zero"),
+        pytest.param("scope=role:enduser&scope=role:enduser", id="twice"),
+        pytest.param("scope=&scope=role:enduser", id="twice, once without a value"),
+        pytest.param("scope=role:admin%", id="broken encoding"),
+        pytest.param("scope=role:admin%zz", id="no hexadecimal digits"),
+        pytest.param("scope=role:admin%FF", id="no UTF-8"),
+        pytest.param("scope=role:enduser&x=%zz", id="broken encoding elsewhere"),
+        pytest.param("scope=" + "+".join(["role:enduser"] * 100), id="very long"),
+    ],
+)
+async def test_a_malformed_scope_is_403_and_never_repeated(http: httpx2.AsyncClient, query: str) -> None:
+    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+
+    response = await http.get(f"{VERIFY}?{query}", headers=bearer(access_token))
+
+    assert_error(response, 403, "insufficient_scope")
+    assert re.fullmatch(
+        r'Bearer realm="token-service", error="insufficient_scope", error_description="The scope [^"\\]+"',
+        response.headers["www-authenticate"],
+    )
+    assert "admin" not in response.text + str(response.headers)
+
+
+@pytest.mark.clause("decided-verify-scope")
+async def test_the_bearer_is_judged_before_the_scope(http: httpx2.AsyncClient) -> None:
+    assert (await http.get(f"{VERIFY}?scope=%zz")).status_code == 401
+    assert_error(await verify(http, "x", "role:admin"), 401, "invalid_token")
+
+
+@pytest.mark.clause("decided-verify-headers")
+@pytest.mark.parametrize(
+    ("username", "header"),
+    [
+        ("zoë@exämple.org", "zo%C3%AB@ex%C3%A4mple.org"),
+        ("李小龙", "%E6%9D%8E%E5%B0%8F%E9%BE%99"),
+        ("😀", "%F0%9F%98%80"),
+        ("zo%C3%AB", "zo%25C3%25AB"),
+        ('two  words, and "marks" ~!\'()*', 'two  words, and "marks" ~!\'()*'),
+        (" padded  ", "%20padded%20%20"),
+        (" ", "%20"),
+        ("a\tb", "a%09b"),
+        ("a\rX-Auth-Realm: cep", "a%0DX-Auth-Realm: cep"),
+        ("a\x00\x7f\x85\u2028", "a%00%7F%C2%85%E2%80%A8"),
+    ],
+)
+async def test_a_user_name_is_percent_encoded_so_that_no_two_look_alike(
+    http: httpx2.AsyncClient, parts: Parts, username: str, header: str
+) -> None:
+    person = Person(username, "", realm="cep")
+    tokens = await exchange(http, parts, person, "realm:cep role:enduser")
+
+    response = await verify(http, tokens["access_token"])
+
+    assert response.status_code == 200
+    assert response.headers.raw.count((b"x-auth-user", header.encode())) == 1
+    assert unquote(header) == username
+    assert identity_of(response)["x-auth-realm"] == "cep"
+    assert identity_of(response)["x-auth-subject"] == identify_user("cep", username).subject
+
+
+@pytest.mark.clause("decided-verify-headers")
+async def test_a_client_id_is_encoded_likewise(http: httpx2.AsyncClient, store: redis.Redis) -> None:
+    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+    rewrite(store, access_token, 4, " 100% é")
+
+    response = await verify(http, access_token)
+
+    assert response.headers["x-auth-client"] == "%20100%25 " + quote("é")
+
+
+@pytest.mark.clause("decided-verify-headers")
+async def test_the_seconds_left_are_whole_and_never_negative(http: httpx2.AsyncClient, store: redis.Redis) -> None:
+    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+    rewrite(store, access_token, 2, "1000")
+
+    response = await verify(http, access_token)
+
+    assert (response.status_code, response.headers["x-auth-expires-in"]) == (200, "0")
+
+
+@pytest.mark.clause("decided-verify-answers", "decided-i8-fail-closed", "decided-server-error")
+async def test_anything_unforeseen_is_503_and_has_its_trace_in_the_log(
+    http: httpx2.AsyncClient, store: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+    for key in store.scan_iter("access:*"):
+        store.set(key, "1\nnot a record of ours", keepttl=True)
+
+    response = await verify(http, access_token)
+
+    assert_error(response, 503, "temporarily_unavailable")
+    assert int(response.headers["retry-after"]) >= 1
+    assert not re.search(r"Traceback|record|line|redis", response.text, re.IGNORECASE)
+    assert [record for record in caplog.records if record.exc_info]
+
+
+@pytest.mark.clause("6750-2.1-syntax", "decided-verify-asks-redis-once")
+async def test_garbage_never_reaches_redis_and_a_token_does_once(http: httpx2.AsyncClient, store: redis.Redis) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    await verify(http, tokens["access_token"])
+
+    with watching(store) as garbage:
+        for text in ("x", "tsat1_" + "g" * 47, tokens["refresh_token"], tokens["access_token"] + "=", "é"):
+            await http.get(VERIFY, headers=[(b"Authorization", b"Bearer " + text.encode())])
+        await http.get(VERIFY)
+        await http.get(VERIFY, headers=[("Authorization", f"Bearer {tokens['access_token']}")] * 2)
+    with watching(store) as one:
+        await verify(http, tokens["access_token"], "role:admin")
+
+    assert not [command for command in garbage if "{" in command and "{registry}" not in command]
+    assert [command.split()[0] for command in one if "access:" in command] == ["GET"]
+    assert not [command for command in one if "family:" in command or "EVAL" in command.upper()]
+
+
+@pytest.mark.clause("decided-verify-answers")
+async def test_verify_is_served_below_the_path_of_the_base_url_too(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    settings = make_settings(TOKEN_SERVICE_BASE_URL="https://login.example.org/tokens")
+    async with serving(settings, clock) as http:
+        access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+        below = await http.get(f"/tokens{VERIFY}", headers=bearer(access_token))
+        long = await http.get(f"/tokens{VERIFY}", headers=bearer(access_token) | {"Cookie": "x" * 70_000})
+
+    assert below.status_code == 200
+    assert_error(long, 401, "invalid_token")
+
+
+@pytest.mark.clause("decided-lookups-without-cors")
+async def test_browsers_of_other_origins_are_told_nothing(http: httpx2.AsyncClient) -> None:
+    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+    origin = {"Origin": "https://shop.example"}
+
+    answers = [
+        await http.get(VERIFY, headers=origin | bearer(access_token)),
+        await http.options(VERIFY, headers=origin | {"Access-Control-Request-Method": "GET"}),
+    ]
+
+    assert not [name for answer in answers for name in answer.headers if name.startswith("access-control-")]
+
+
+async def test_a_client_authenticates_nothing_at_verify(http: httpx2.AsyncClient) -> None:
+    assert (await http.get(VERIFY, headers=GATEWAY.basic)).status_code == 401
