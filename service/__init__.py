@@ -26,7 +26,7 @@ Where the sections of the specification are kept:
     SPEC §2.1  the token response                 protocol/token_response.py, endpoints/answers.py
     SPEC §2.2  scope, realms, roles               protocol/scope.py
     SPEC §2.3  client and user records            protocol/client.py, protocol/user.py, store/registry.py
-    SPEC §2.4  the error body                     protocol/errors.py, endpoints/answers.py
+    SPEC §2.4  the error body                     protocol/{errors,refusal}.py, endpoints/answers.py
     SPEC §3    the life of tokens                 store/lua/spend_refresh_token.lua, store/families.py
     SPEC §4.1  login and consent                  protocol/authorization.py; endpoints/{authorization,login,consent}.py,
                                                   store/consents.py, store/lua/allow_consent.lua
