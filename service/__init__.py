@@ -33,8 +33,8 @@ Where the sections of the specification are kept:
     SPEC §4.2  the token endpoint                 endpoints/token.py; protocol/authorization_code.py, protocol/pkce.py
     SPEC §4.3  revoke                             endpoints/revoke.py, store/lua/end_family.lua
     SPEC §4.4  revokeAll                          endpoints/revoke_all.py, store/revocations.py
-    SPEC §4.5  bearer tokens                      protocol/bearer.py, store/access_tokens.py; gateway/lookup.py,
-                                                  endpoints/{verify,introspect}.py
+    SPEC §4.5  bearer tokens                      protocol/bearer.py, store/access_tokens.py;
+                                                  gateway/{lookup,bearer}.py, endpoints/{verify,introspect}.py
     SPEC §5    who clients and users are          endpoints/{client_authentication,browser}.py, realms/logins.py,
                                                   registry/seed.py, store/browser_sessions.py
     SPEC §6    events                             audit.py
