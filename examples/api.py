@@ -1,8 +1,9 @@
 """An example API: it takes the tokens of the token service, and finds out by itself what they are good for.
 
-    REDIS_URL=redis://127.0.0.1:6379/0 .venv/bin/python -m uvicorn --factory examples.api:make_api --port 9100
+    REDIS_URL=unix://$PWD/.data/store.sock .venv/bin/python -m uvicorn --factory examples.api:make_api --port 9100
 
-REDIS_URL is that of the service. `/` is open, `/me` takes any live token, `/partners` one with the role partner.
+That is the store of ./scripts/serve; elsewhere, REDIS_URL is that of the service. `/` is open, `/me` takes any live
+token, `/partners` one with the role partner.
 """
 
 from __future__ import annotations
