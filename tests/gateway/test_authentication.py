@@ -133,6 +133,7 @@ async def test_two_authorization_headers_are_invalid_request(http: httpx2.AsyncC
     assert_error(response, 400, "invalid_request")
 
 
+@pytest.mark.clause("decided-api-during-outage")
 async def test_while_redis_is_away_a_bearer_is_503_and_the_anonymous_go_on(lookup_without_redis: BearerLookup) -> None:
     response = await get(lookup_without_redis, "/who", bearer("tsat1_" + "0" * 47))
 
@@ -213,6 +214,7 @@ def test_a_handler_without_a_request_cannot_be_guarded() -> None:
         requires_scope("role:admin")(handle)
 
 
+@pytest.mark.clause("decided-api-scope-must-exist")
 def test_a_scope_that_no_token_can_have_is_a_mistake_told_at_once() -> None:
     with pytest.raises(ValueError, match="no token can have the scope 'role:nobody'"):
         requires_scope("role:nobody")

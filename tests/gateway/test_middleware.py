@@ -105,7 +105,7 @@ async def test_without_a_bearer_the_challenge_is_bare_and_the_body_empty(
     assert response.headers["content-length"] == "0"
 
 
-@pytest.mark.clause("6750-3.1-invalid-request-400", "6750-2-one-method")
+@pytest.mark.clause("6750-3.1-invalid-request-400")
 async def test_two_authorization_headers_are_invalid_request(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
     header = ("Authorization", f"Bearer {await log_in(http)}")
 
@@ -144,7 +144,7 @@ async def test_a_refresh_token_opens_nothing(http: httpx2.AsyncClient, lookup: B
     assert_error(await get(BearerMiddleware(show_grant, lookup), bearer(refresh_token)), 401, "invalid_token")
 
 
-@pytest.mark.clause("6750-2.2-no-token-in-body", "6750-2.3-no-token-in-query")
+@pytest.mark.clause("6750-2-one-method", "6750-2.2-no-token-in-body", "6750-2.3-no-token-in-query")
 async def test_a_token_anywhere_but_in_the_header_is_none(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
     access_token = await log_in(http)
 
@@ -181,6 +181,7 @@ async def test_a_token_needs_every_item_of_the_scope(http: httpx2.AsyncClient, l
     assert (await get(app, bearer(organisation))).status_code == 200
 
 
+@pytest.mark.clause("decided-api-during-outage")
 async def test_while_redis_is_away_nobody_gets_in_and_the_log_hears_why(
     lookup_without_redis: BearerLookup, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -222,6 +223,7 @@ async def test_the_lifespan_passes_untouched(lookup: BearerLookup) -> None:
     assert lifespan == {"type": "lifespan", "state": {}}
 
 
+@pytest.mark.clause("decided-api-scope-must-exist")
 @pytest.mark.parametrize(
     ("scope", "word"),
     [
@@ -249,6 +251,7 @@ async def refuse(app: ASGIApp, scope: ASGIScope) -> httpx2.Response:
     return httpx2.Response(start["status"], headers=start["headers"], content=body["body"])
 
 
+@pytest.mark.clause("decided-api-websocket")
 @pytest.mark.clause("6750-3-challenge", "6750-3.1-no-error-without-credentials", "6750-3.1-invalid-token-401")
 async def test_a_websocket_is_denied_by_a_real_answer_where_the_server_can(
     http: httpx2.AsyncClient, lookup: BearerLookup
@@ -263,6 +266,7 @@ async def test_a_websocket_is_denied_by_a_real_answer_where_the_server_can(
     assert_error(await refuse(app, websocket(await log_in(http), denial)), 403, "insufficient_scope")
 
 
+@pytest.mark.clause("decided-api-websocket")
 @pytest.mark.parametrize("access_token", [None, "x"])
 async def test_a_websocket_is_closed_before_it_is_accepted_where_the_server_cannot(
     lookup: BearerLookup, registry: None, access_token: str | None
