@@ -26,15 +26,15 @@ Where the sections of the specification are kept:
     SPEC §2.1  the token response                 protocol/token_response.py, endpoints/answers.py
     SPEC §2.2  scope, realms, roles               protocol/scope.py
     SPEC §2.3  client and user records            protocol/client.py, protocol/user.py, store/registry.py
-    SPEC §2.4  the error body                     protocol/errors.py, endpoints/answers.py
+    SPEC §2.4  the error body                     protocol/{errors,refusal}.py, endpoints/answers.py
     SPEC §3    the life of tokens                 store/lua/spend_refresh_token.lua, store/families.py
     SPEC §4.1  login and consent                  protocol/authorization.py; endpoints/{authorization,login,consent}.py,
                                                   store/consents.py, store/lua/allow_consent.lua
     SPEC §4.2  the token endpoint                 endpoints/token.py; protocol/authorization_code.py, protocol/pkce.py
     SPEC §4.3  revoke                             endpoints/revoke.py, store/lua/end_family.lua
     SPEC §4.4  revokeAll                          endpoints/revoke_all.py, store/revocations.py
-    SPEC §4.5  bearer tokens                      protocol/bearer.py, store/access_tokens.py; gateway/lookup.py,
-                                                  endpoints/{verify,introspect}.py
+    SPEC §4.5  bearer tokens                      protocol/bearer.py, store/access_tokens.py;
+                                                  gateway/{lookup,bearer}.py, endpoints/{verify,introspect}.py
     SPEC §5    who clients and users are          endpoints/{client_authentication,browser}.py, realms/logins.py,
                                                   registry/seed.py, store/browser_sessions.py
     SPEC §6    events                             audit.py

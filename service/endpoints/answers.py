@@ -21,6 +21,7 @@ from service.protocol.errors import (
     UnknownPath,
 )
 from service.protocol.introspection import Introspection
+from service.protocol.refusal import render_refusal
 from service.protocol.token_response import NO_STORE_HEADERS, TokenResponse
 
 _JSON = "application/json"
@@ -44,14 +45,9 @@ def render_nothing() -> Response:
     return Response(b"", headers=NO_STORE_HEADERS, media_type=_JSON)
 
 
-def render_error(error: OAuthError) -> Response:
-    headers = dict(NO_STORE_HEADERS)
-    if error.challenge is not None:
-        headers["WWW-Authenticate"] = error.challenge
-    if error.retry_after_seconds is not None:
-        headers["Retry-After"] = str(error.retry_after_seconds)
-    body = msgspec.json.encode({"error": error.error, "error_description": error.description})
-    return Response(body, error.status, headers, _JSON)
+def render_error(error: OAuthError | BearerMissing) -> Response:
+    refusal = render_refusal(error)
+    return Response(refusal.body, refusal.status, refusal.headers)
 
 
 def answer_oauth_error(request: Request, error: Exception) -> Response:
@@ -63,7 +59,7 @@ def answer_oauth_error(request: Request, error: Exception) -> Response:
 def answer_bearer_missing(request: Request, error: Exception) -> Response:
     """Clauses: RFC 6750 §3.1 (no error code where no credential was sent)"""
     request.scope[REASON] = "bearer_missing"
-    return Response(b"", 401, NO_STORE_HEADERS | {"WWW-Authenticate": BearerMissing.challenge}, _JSON)
+    return render_error(BearerMissing())
 
 
 def report_outage(error: Exception) -> TemporarilyUnavailable:

@@ -1,0 +1,48 @@
+"""The bearer of a request to an API: its grant, or an error that says why there is none.
+
+Clauses: RFC 6750 §2.1, §3.1, SPEC §4.5
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from service.gateway.lookup import BearerLookup
+from service.protocol.bearer import AccessGrant, check_scope, parse_bearer
+from service.protocol.errors import InvalidScope, InvalidToken, TemporarilyUnavailable
+from service.protocol.scope import Scope, parse_scope
+from service.store.connection import StoreUnavailable
+
+log = logging.getLogger("service.gateway")
+
+
+def parse_required_scope(text: str) -> str:
+    """Items that one token can have; none where the text is empty.
+
+    Raises ValueError for anything else: whatever requires it would refuse everybody.
+    """
+    try:
+        scope = parse_scope(text) if text else Scope()
+        if len(scope.realms) > 1:
+            raise InvalidScope("scope_of_two_realms")
+    except InvalidScope as error:
+        raise ValueError(f"no token can have the scope {text!r}: {error.description}") from None
+    return str(scope)
+
+
+async def require_grant(lookup: BearerLookup, authorization: Sequence[str], scope: str) -> AccessGrant:
+    """The grant of the one bearer among the Authorization headers, with every item of the scope.
+
+    Raises BearerMissing or OAuthError; an outage of the store is TemporarilyUnavailable here, and the log hears why.
+    """
+    token = parse_bearer(authorization)
+    try:
+        grant = await lookup.lookup(token)
+    except StoreUnavailable as outage:
+        log.error("the store is not available: %s", outage)
+        raise TemporarilyUnavailable("store_unavailable", retry_after_seconds=1) from outage
+    if grant is None:
+        raise InvalidToken("access_token_unknown")
+    check_scope(grant, scope)
+    return grant

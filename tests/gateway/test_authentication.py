@@ -1,0 +1,220 @@
+"""The backend for Starlette's AuthenticationMiddleware, and the guard of single handlers."""
+
+from __future__ import annotations
+
+import inspect
+
+import httpx2
+import pytest
+from starlette.applications import Starlette
+from starlette.authentication import SimpleUser
+from starlette.endpoints import HTTPEndpoint
+from starlette.middleware import Middleware
+from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from service.gateway import BearerLookup
+from service.gateway.authentication import BearerBackend, BearerUser, answer_refusal, requires_scope
+from tests.cast import ALICE, PHONE_APP, WEB_SHOP, assert_error, bearer, tokens_of
+from tests.conftest import Clock, client_of
+
+BARE_CHALLENGE = 'Bearer realm="token-service"'
+
+
+async def who(request: Request) -> Response:
+    user = request.user
+    if not isinstance(user, BearerUser):
+        return JSONResponse({"authenticated": user.is_authenticated, "scopes": request.auth.scopes})
+    return JSONResponse(
+        {
+            "authenticated": user.is_authenticated,
+            "scopes": request.auth.scopes,
+            "display_name": user.display_name,
+            "identity": user.identity,
+            "client_id": user.grant.client_id,
+        }
+    )
+
+
+@requires_scope()
+async def for_any_token(request: Request) -> Response:
+    return PlainTextResponse(request.user.display_name)
+
+
+@requires_scope("role:organisation")
+async def for_organisations(request: Request) -> Response:
+    return PlainTextResponse(request.user.display_name)
+
+
+@requires_scope("role:organisation")
+def for_organisations_in_a_thread(request: Request) -> Response:
+    return PlainTextResponse(request.user.display_name)
+
+
+class Organisations(HTTPEndpoint):
+    @requires_scope("role:organisation")
+    async def get(self, request: Request) -> Response:
+        return PlainTextResponse(request.user.display_name)
+
+    @requires_scope("role:organisation")
+    def post(self, request: Request) -> Response:
+        return PlainTextResponse(request.user.display_name)
+
+
+def make_api(lookup: BearerLookup) -> Starlette:
+    return Starlette(
+        routes=[
+            Route("/who", who),
+            Route("/any", for_any_token),
+            Route("/function", for_organisations),
+            Route("/thread", for_organisations_in_a_thread),
+            Route("/endpoint", Organisations),
+        ],
+        middleware=[Middleware(AuthenticationMiddleware, backend=BearerBackend(lookup), on_error=answer_refusal)],
+    )
+
+
+async def get(lookup: BearerLookup, path: str, headers: dict[str, str] | None = None) -> httpx2.Response:
+    async with client_of(make_api(lookup)) as client:
+        return await client.get(path, headers=headers)
+
+
+async def log_in(http: httpx2.AsyncClient, scope: str = "realm:main role:enduser") -> str:
+    return tokens_of(await PHONE_APP.log_in(http, ALICE, scope))["access_token"]
+
+
+@pytest.mark.clause("6750-2.1-authorization-header", "spec-4.5-bearer-header")
+async def test_a_live_token_makes_a_user_and_its_scope_the_credentials(
+    http: httpx2.AsyncClient, lookup: BearerLookup
+) -> None:
+    body = (await get(lookup, "/who", bearer(await log_in(http)))).json()
+
+    assert body.pop("identity") != ALICE.username
+    assert body == {
+        "authenticated": True,
+        "scopes": ["authenticated", "realm:main", "role:enduser"],
+        "display_name": ALICE.username,
+        "client_id": PHONE_APP.client_id,
+    }
+
+
+@pytest.mark.parametrize("headers", [{}, WEB_SHOP.basic, {"Authorization": "Bearer"}])
+async def test_without_a_bearer_a_request_is_anonymous_and_goes_on(
+    lookup: BearerLookup, headers: dict[str, str]
+) -> None:
+    response = await get(lookup, "/who", headers)
+
+    assert response.json() == {"authenticated": False, "scopes": []}
+
+
+@pytest.mark.clause("6750-3.1-invalid-token-401", "6750-3-challenge")
+async def test_a_bad_bearer_is_refused_even_where_the_anonymous_are_welcome(
+    http: httpx2.AsyncClient, lookup: BearerLookup, clock: Clock
+) -> None:
+    expired = await log_in(http)
+    clock.advance(600)
+
+    for access_token in (expired, "x", "a b"):
+        response = await get(lookup, "/who", bearer(access_token))
+
+        assert_error(response, 401, "invalid_token")
+        assert response.headers["www-authenticate"].startswith(f'{BARE_CHALLENGE}, error="invalid_token"')
+
+
+@pytest.mark.clause("6750-3.1-invalid-request-400")
+async def test_two_authorization_headers_are_invalid_request(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
+    header = ("Authorization", f"Bearer {await log_in(http)}")
+
+    async with client_of(make_api(lookup)) as client:
+        response = await client.get("/who", headers=[header, header])
+
+    assert_error(response, 400, "invalid_request")
+
+
+@pytest.mark.clause("decided-api-during-outage")
+async def test_while_redis_is_away_a_bearer_is_503_and_the_anonymous_go_on(lookup_without_redis: BearerLookup) -> None:
+    response = await get(lookup_without_redis, "/who", bearer("tsat1_" + "0" * 47))
+
+    assert_error(response, 503, "temporarily_unavailable")
+    assert response.headers["retry-after"] == "1"
+    assert (await get(lookup_without_redis, "/who")).status_code == 200
+
+
+@pytest.mark.clause("6750-3-challenge", "6750-3.1-no-error-without-credentials")
+@pytest.mark.parametrize("path", ["/any", "/function", "/thread", "/endpoint"])
+async def test_a_guarded_handler_challenges_the_anonymous_without_an_error_code(
+    lookup: BearerLookup, path: str
+) -> None:
+    response = await get(lookup, path)
+
+    assert (response.status_code, response.content) == (401, b"")
+    assert response.headers["www-authenticate"] == BARE_CHALLENGE
+
+
+@pytest.mark.clause("6750-3.1-insufficient-scope-403", "6750-3-scope-attribute")
+@pytest.mark.parametrize("path", ["/function", "/thread", "/endpoint"])
+async def test_a_guarded_handler_refuses_a_token_without_the_scope_by_a_challenge_that_names_it(
+    http: httpx2.AsyncClient, lookup: BearerLookup, path: str
+) -> None:
+    response = await get(lookup, path, bearer(await log_in(http)))
+
+    assert_error(response, 403, "insufficient_scope")
+    assert 'error="insufficient_scope"' in response.headers["www-authenticate"]
+    assert 'scope="role:organisation"' in response.headers["www-authenticate"]
+
+
+@pytest.mark.clause("6750-5.2-scope-restricted")
+@pytest.mark.parametrize("path", ["/any", "/function", "/thread", "/endpoint"])
+async def test_a_guarded_handler_answers_a_token_with_the_scope(
+    http: httpx2.AsyncClient, lookup: BearerLookup, path: str
+) -> None:
+    headers = bearer(await log_in(http, "realm:main role:organisation"))
+
+    assert (await get(lookup, path, headers)).text == ALICE.username
+
+
+async def test_a_synchronous_method_is_guarded_too(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
+    async with client_of(make_api(lookup)) as client:
+        response = await client.post("/endpoint", headers=bearer(await log_in(http)))
+
+    assert_error(response, 403, "insufficient_scope")
+
+
+async def test_a_user_of_another_backend_has_no_bearer() -> None:
+    """An application may know other users, by a cookie for example; a handler for tokens does not."""
+    request = Request({"type": "http", "headers": [], "user": SimpleUser("carol")})
+
+    response = await for_any_token(request)
+
+    assert response.status_code == 401
+
+
+async def test_the_request_is_found_by_its_name_wherever_it_stands() -> None:
+    """Frameworks that fill parameters in by name pass them so."""
+
+    @requires_scope("role:admin")
+    async def read_report(number: int, request: Request) -> Response:
+        return PlainTextResponse(f"report {number}")
+
+    anonymous = Request({"type": "http", "headers": [], "user": SimpleUser("carol")})
+
+    assert list(inspect.signature(read_report).parameters) == ["number", "request"]
+    assert read_report.__name__ == "read_report"
+    assert (await read_report(request=anonymous, number=1)).status_code == 401
+    assert (await read_report(1, anonymous)).status_code == 401
+
+
+def test_a_handler_without_a_request_cannot_be_guarded() -> None:
+    def handle(number: int) -> Response:
+        return PlainTextResponse(str(number))
+
+    with pytest.raises(TypeError, match="has no parameter `request`"):
+        requires_scope("role:admin")(handle)
+
+
+@pytest.mark.clause("decided-api-scope-must-exist")
+def test_a_scope_that_no_token_can_have_is_a_mistake_told_at_once() -> None:
+    with pytest.raises(ValueError, match="no token can have the scope 'role:nobody'"):
+        requires_scope("role:nobody")

@@ -1,0 +1,84 @@
+"""The guide to the gateway in Python: what it shows runs, and does what it says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import Any
+
+import httpx2
+import pytest
+
+from service.gateway import BearerLookup
+from tests.cast import ALICE, PHONE_APP, bearer, tokens_of
+from tests.conftest import client_of
+from tests.servers import CHECKOUT, RedisServer
+
+GUIDE = (CHECKOUT / "docs" / "gateway-python.md").read_text()
+EXAMPLES = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+
+
+def test_every_example_runs_as_it_stands(redis_server: RedisServer) -> None:
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-W", "error", "-c", example],
+            cwd=CHECKOUT,
+            env={"REDIS_URL": redis_server.url},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for example in EXAMPLES
+    ]
+
+    assert outputs == ["no live access token\n", "", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("number", "anonymous", "enduser"),
+    [
+        (1, {"/me": 401}, {"/me": 200}),
+        (
+            2,
+            {"/": 200, "/me": 401, "/prices": 401, "/reports/daily": 401},
+            {"/": 200, "/me": 200, "/prices": 403, "/reports/daily": 403},
+        ),
+        (3, {"/": 200, "/me": 401, "/prices": 401}, {"/": 200, "/me": 200, "/prices": 403}),
+    ],
+)
+async def test_the_applications_of_the_guide_are_guarded(
+    number: int,
+    anonymous: dict[str, int],
+    enduser: dict[str, int],
+    http: httpx2.AsyncClient,
+    redis_server: RedisServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    headers = bearer(tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"])
+    monkeypatch.setenv("REDIS_URL", redis_server.url)
+    example: dict[str, Any] = {}
+    exec(EXAMPLES[number], example)
+    lookup: BearerLookup = example["lookup"]
+
+    async with client_of(example["app"]) as client:
+        assert {path: (await client.get(path)).status_code for path in anonymous} == anonymous
+        assert {path: (await client.get(path, headers=headers)).status_code for path in enduser} == enduser
+    await lookup.close()
+
+
+async def test_the_refusal_in_the_guide_is_the_one_that_is_sent(
+    http: httpx2.AsyncClient, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = re.findall(r"^```\nHTTP/1.1 403 Forbidden\n(.*?)\n\n(.*?)\n```$", GUIDE, re.MULTILINE | re.DOTALL)
+    headers = bearer(tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"])
+    monkeypatch.setenv("REDIS_URL", redis_server.url)
+    example: dict[str, Any] = {}
+    exec(EXAMPLES[2], example)
+
+    async with client_of(example["app"]) as client:
+        response = await client.get("/prices", headers=headers)
+    await example["lookup"].close()
+
+    sent = [f"{name}: {value}" for name, value in response.headers.items() if name != "content-length"]
+    assert shown == [("\n".join(sent), response.text)]

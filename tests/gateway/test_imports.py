@@ -1,0 +1,36 @@
+"""What an API loads along with the gateway: what it uses, and not the service."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.servers import CHECKOUT
+
+# The client of Redis looks whether cryptography is there, which loads its empty outermost package only.
+HEAVY = ("uvicorn", "jinja2", "passlib", "argon2", "cryptography.hazmat", "structlog", "yaml", "click")
+
+
+def loaded_with(module: str) -> set[str]:
+    """All modules of a fresh interpreter that imports this one."""
+    command = [sys.executable, "-c", f"import sys, {module}; print(*sys.modules)"]
+    return set(subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("module", "forbidden"),
+    [
+        ("service.gateway", (*HEAVY, "starlette")),
+        ("service.gateway.middleware", (*HEAVY, "starlette")),
+        ("service.gateway.authentication", HEAVY),
+    ],
+)
+def test_the_gateway_loads_neither_the_service_nor_what_only_the_service_needs(
+    module: str, forbidden: tuple[str, ...]
+) -> None:
+    loaded = loaded_with(module)
+
+    assert module in loaded
+    assert not loaded & {*forbidden, "service.app", "service.settings", "service.endpoints", "service.credentials"}

@@ -1,0 +1,329 @@
+"""The ASGI middleware in front of an API, with tokens of the real service."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from service.gateway import AccessGrant, BearerLookup
+from service.gateway.middleware import ASGIApp, ASGIScope, BearerMiddleware, Message, Receive, Send
+from tests.cast import ALICE, PHONE_APP, WEB_SHOP, assert_error, bearer, tokens_of
+from tests.conftest import Clock, client_of, lifespan_of
+
+AUTHORIZATION = b"authorization"
+
+
+async def show_grant(scope: ASGIScope, receive: Receive, send: Send) -> None:
+    """An API in plain ASGI: it says whom the request comes from."""
+    grant: AccessGrant = scope["state"]["grant"]
+    body = json.dumps({"subject": grant.subject, "username": grant.username, "scope": grant.scope})
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
+    await send({"type": "http.response.body", "body": body.encode()})
+
+
+async def get(app: ASGIApp, headers: Any = (), path: str = "/") -> httpx2.Response:
+    async with client_of(app) as client:
+        return await client.get(path, headers=headers)
+
+
+async def log_in(http: httpx2.AsyncClient, scope: str = "realm:main role:enduser") -> str:
+    return tokens_of(await PHONE_APP.log_in(http, ALICE, scope))["access_token"]
+
+
+async def call(app: ASGIApp, scope: ASGIScope) -> list[Message]:
+    """What the app sends to a connection that says nothing more than that it is there."""
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": f"{scope['type']}.connect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    return sent
+
+
+def websocket(access_token: str | None, extensions: Sequence[str] = ()) -> ASGIScope:
+    headers = [] if access_token is None else [(AUTHORIZATION, f"Bearer {access_token}".encode())]
+    return {
+        "type": "websocket",
+        "path": "/",
+        "headers": headers,
+        "subprotocols": [],
+        "extensions": {name: {} for name in extensions},
+    }
+
+
+def attributes_of(response: httpx2.Response) -> list[tuple[str, str]]:
+    """The attributes of the Bearer challenge, which holds nothing else and each of them once."""
+    scheme, _, rest = response.headers["www-authenticate"].partition(" ")
+    attributes = re.findall(r'(\w+)="([\x20-\x21\x23-\x5B\x5D-\x7E]*)"', rest)
+
+    assert scheme == "Bearer"
+    assert rest == ", ".join(f'{name}="{value}"' for name, value in attributes)
+    assert len(dict(attributes)) == len(attributes)
+    return attributes
+
+
+@pytest.mark.clause("6750-2.1-authorization-header", "spec-4.5-bearer-header")
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer"])
+async def test_a_live_token_brings_its_grant_to_the_app(
+    http: httpx2.AsyncClient, lookup: BearerLookup, scheme: str
+) -> None:
+    access_token = await log_in(http)
+
+    response = await get(BearerMiddleware(show_grant, lookup), {"Authorization": f"{scheme} {access_token}"})
+
+    body = response.json()
+    assert (response.status_code, body["username"]) == (200, ALICE.username)
+    assert body["scope"] == "realm:main role:enduser"
+    assert body["subject"]
+
+
+@pytest.mark.clause("6750-3-challenge", "6750-3-scheme-bearer", "6750-3.1-no-error-without-credentials")
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer"}, {"Authorization": ""}, WEB_SHOP.basic])
+async def test_without_a_bearer_the_challenge_is_bare_and_the_body_empty(
+    lookup: BearerLookup, headers: dict[str, str]
+) -> None:
+    response = await get(BearerMiddleware(show_grant, lookup), headers)
+
+    assert (response.status_code, response.content) == (401, b"")
+    assert attributes_of(response) == [("realm", "token-service")]
+    assert response.headers["cache-control"] == "no-store, no-cache"
+    assert response.headers["content-length"] == "0"
+
+
+@pytest.mark.clause("6750-3.1-invalid-request-400")
+async def test_two_authorization_headers_are_invalid_request(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
+    header = ("Authorization", f"Bearer {await log_in(http)}")
+
+    response = await get(BearerMiddleware(show_grant, lookup), [header, header])
+
+    assert_error(response, 400, "invalid_request")
+    assert [name for name, _ in attributes_of(response)] == ["realm", "error", "error_description"]
+
+
+@pytest.mark.clause("6750-3.1-invalid-token-401", "6750-3-error-attribute", "6750-3-characters", "6750-2.1-syntax")
+@pytest.mark.parametrize("token", ["x", "tsat1_" + "0" * 47, '"quoted"', "a b", "é", "x" * 8000], ids=lambda t: t[:9])
+async def test_what_is_no_access_token_is_invalid_token(lookup: BearerLookup, registry: None, token: str) -> None:
+    response = await get(BearerMiddleware(show_grant, lookup), [(AUTHORIZATION, f"Bearer {token}".encode())])
+
+    assert_error(response, 401, "invalid_token")
+    assert dict(attributes_of(response)) == {"realm": "token-service"} | response.json()
+
+
+@pytest.mark.clause("6750-3.1-invalid-token-401", "6750-5.2-lifetime-limited")
+async def test_an_expired_or_revoked_token_is_invalid_token(
+    http: httpx2.AsyncClient, lookup: BearerLookup, clock: Clock
+) -> None:
+    app = BearerMiddleware(show_grant, lookup)
+    expired = await log_in(http)
+    clock.advance(600)
+    revoked = await log_in(http)
+    await PHONE_APP.revoke(http, revoked)
+
+    for access_token in (expired, revoked):
+        assert_error(await get(app, bearer(access_token)), 401, "invalid_token")
+
+
+async def test_a_refresh_token_opens_nothing(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
+    refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
+
+    assert_error(await get(BearerMiddleware(show_grant, lookup), bearer(refresh_token)), 401, "invalid_token")
+
+
+@pytest.mark.clause("6750-2-one-method", "6750-2.2-no-token-in-body", "6750-2.3-no-token-in-query")
+async def test_a_token_anywhere_but_in_the_header_is_none(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
+    access_token = await log_in(http)
+
+    async with client_of(BearerMiddleware(show_grant, lookup)) as client:
+        in_query = await client.get(f"/?access_token={access_token}")
+        in_body = await client.post("/", data={"access_token": access_token})
+        in_cookie = await client.get("/", headers={"Cookie": f"access_token={access_token}"})
+
+    for response in (in_query, in_body, in_cookie):
+        assert (response.status_code, response.content) == (401, b"")
+
+
+@pytest.mark.clause("6750-3.1-insufficient-scope-403", "6750-3-scope-attribute", "6750-5.2-scope-restricted")
+async def test_a_token_without_the_scope_is_insufficient_scope_and_hears_what_is_required(
+    http: httpx2.AsyncClient, lookup: BearerLookup
+) -> None:
+    app = BearerMiddleware(show_grant, lookup, scope="role:partner realm:main")
+
+    response = await get(app, bearer(await log_in(http)))
+
+    assert_error(response, 403, "insufficient_scope")
+    assert dict(attributes_of(response)) == response.json() | {
+        "realm": "token-service",
+        "scope": "realm:main role:partner",
+    }
+
+
+@pytest.mark.clause("6750-5.2-scope-restricted")
+async def test_a_token_needs_every_item_of_the_scope(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
+    enduser, organisation = await log_in(http), await log_in(http, "realm:main role:organisation")
+    app = BearerMiddleware(show_grant, lookup, scope="realm:main role:organisation")
+
+    assert (await get(app, bearer(enduser))).status_code == 403
+    assert (await get(app, bearer(organisation))).status_code == 200
+
+
+@pytest.mark.clause("decided-api-during-outage")
+async def test_while_redis_is_away_nobody_gets_in_and_the_log_hears_why(
+    lookup_without_redis: BearerLookup, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = BearerMiddleware(show_grant, lookup_without_redis)
+
+    response = await get(app, bearer("tsat1_" + "0" * 47))
+
+    assert_error(response, 503, "temporarily_unavailable")
+    assert response.headers["retry-after"] == "1"
+    assert "www-authenticate" not in response.headers
+    assert ("service.gateway", "ERROR") in [(record.name, record.levelname) for record in caplog.records]
+
+
+async def test_the_outer_scope_and_its_state_stay_as_they_were(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
+    seen: list[ASGIScope] = []
+
+    async def look(scope: ASGIScope, receive: Receive, send: Send) -> None:
+        seen.append(scope)
+
+    outer_state = {"pool": "of the lifespan"}
+    headers = [(AUTHORIZATION, f"Bearer {await log_in(http)}".encode())]
+    outer = {"type": "http", "headers": headers, "state": outer_state}
+    await call(BearerMiddleware(look, lookup), outer)
+
+    assert outer == {"type": "http", "headers": headers, "state": {"pool": "of the lifespan"}}
+    assert seen[0]["state"] == {"pool": "of the lifespan", "grant": seen[0]["state"]["grant"]}
+
+
+async def test_the_lifespan_passes_untouched(lookup: BearerLookup) -> None:
+    seen: list[ASGIScope] = []
+
+    async def look(scope: ASGIScope, receive: Receive, send: Send) -> None:
+        seen.append(scope)
+
+    lifespan: ASGIScope = {"type": "lifespan", "state": {}}
+    await call(BearerMiddleware(look, lookup, scope="role:admin"), lifespan)
+
+    assert seen[0] is lifespan
+    assert lifespan == {"type": "lifespan", "state": {}}
+
+
+@pytest.mark.clause("decided-api-scope-must-exist")
+@pytest.mark.parametrize(
+    ("scope", "word"),
+    [
+        ("role:nobody", "not a known"),
+        ("admin", "not a known"),
+        ("role:admin,role:partner", "not a known"),
+        ("role:admin  role:partner", "malformed"),
+        (" ", "malformed"),
+        ("role:admin role:admin", "twice"),
+        ("realm:main realm:cep", "one realm"),
+    ],
+)
+def test_a_scope_that_no_token_can_have_is_a_mistake_told_at_once(scope: str, word: str) -> None:
+    lookup = BearerLookup("redis://127.0.0.1:1/0")
+
+    with pytest.raises(ValueError, match=f"no token can have the scope '{scope}': .*{word}"):
+        BearerMiddleware(show_grant, lookup, scope=scope)
+
+
+async def refuse(app: ASGIApp, scope: ASGIScope) -> httpx2.Response:
+    """The answer that a websocket is denied with."""
+    start, body = await call(app, scope)
+
+    assert (start["type"], body["type"]) == ("websocket.http.response.start", "websocket.http.response.body")
+    return httpx2.Response(start["status"], headers=start["headers"], content=body["body"])
+
+
+@pytest.mark.clause("decided-api-websocket")
+@pytest.mark.clause("6750-3-challenge", "6750-3.1-no-error-without-credentials", "6750-3.1-invalid-token-401")
+async def test_a_websocket_is_denied_by_a_real_answer_where_the_server_can(
+    http: httpx2.AsyncClient, lookup: BearerLookup
+) -> None:
+    app = BearerMiddleware(show_grant, lookup, scope="role:partner")
+    denial = ["websocket.http.response"]
+
+    anonymous = await refuse(app, websocket(None, denial))
+    assert (anonymous.status_code, anonymous.content) == (401, b"")
+    assert attributes_of(anonymous) == [("realm", "token-service")]
+    assert_error(await refuse(app, websocket("x", denial)), 401, "invalid_token")
+    assert_error(await refuse(app, websocket(await log_in(http), denial)), 403, "insufficient_scope")
+
+
+@pytest.mark.clause("decided-api-websocket")
+@pytest.mark.parametrize("access_token", [None, "x"])
+async def test_a_websocket_is_closed_before_it_is_accepted_where_the_server_cannot(
+    lookup: BearerLookup, registry: None, access_token: str | None
+) -> None:
+    sent = await call(BearerMiddleware(show_grant, lookup), websocket(access_token))
+
+    assert sent == [{"type": "websocket.close", "code": 1008}]
+
+
+async def test_a_websocket_with_a_live_token_is_accepted_and_knows_its_grant(
+    http: httpx2.AsyncClient, lookup: BearerLookup
+) -> None:
+    async def greet(websocket: WebSocket) -> None:
+        await websocket.accept()
+        await websocket.send_text(websocket.state.grant.username)
+
+    app = Starlette(
+        routes=[WebSocketRoute("/", greet)], middleware=[Middleware(BearerMiddleware, lookup, scope="role:enduser")]
+    )
+
+    accepted, greeting = await call(app, websocket(await log_in(http)))
+
+    assert accepted["type"] == "websocket.accept"
+    assert greeting["text"] == ALICE.username
+
+
+async def say_name(request: Request) -> Response:
+    return PlainTextResponse(request.state.grant.username)
+
+
+async def test_each_route_and_mount_of_starlette_can_require_its_own_scope(
+    http: httpx2.AsyncClient, lookup: BearerLookup
+) -> None:
+    def require(scope: str) -> list[Middleware]:
+        return [Middleware(BearerMiddleware, lookup, scope=scope)]
+
+    inner = [Route("/any", say_name), Route("/admin", say_name, middleware=require("role:admin"))]
+    app = Starlette(
+        routes=[
+            Route("/open", lambda request: PlainTextResponse("open")),
+            Route("/organisation", say_name, middleware=require("role:organisation")),
+            Mount("/inner", routes=inner, middleware=require("")),
+            Mount("/wrapped", BearerMiddleware(Starlette(routes=[Route("/", say_name)]), lookup)),
+        ]
+    )
+    headers = bearer(await log_in(http))
+
+    assert {
+        path: (await get(app, headers, path)).status_code
+        for path in ("/open", "/organisation", "/inner/any", "/inner/admin", "/wrapped/")
+    } == {"/open": 200, "/organisation": 403, "/inner/any": 200, "/inner/admin": 403, "/wrapped/": 200}
+    assert (await get(app, (), "/inner/any")).status_code == 401
+    assert (await get(app, headers, "/inner/any")).text == ALICE.username
+
+
+async def test_around_a_whole_application_its_lifespan_still_runs(lookup: BearerLookup) -> None:
+    app = BearerMiddleware(Starlette(routes=[Route("/", say_name)]), lookup)
+
+    async with lifespan_of(app):
+        assert (await get(app)).status_code == 401
