@@ -91,7 +91,7 @@ async def test_memory_follows_every_node_of_a_cluster(cluster: Cluster, cluster_
             assert await bearer.lookup(kept)
 
 
-@pytest.mark.clause("decided-redis-cluster", "decided-memory-trusted-a-second", "decided-i8-fail-closed")
+@pytest.mark.clause("decided-redis-cluster", "decided-gateway-stops-trusting", "decided-i8-fail-closed")
 async def test_without_a_node_its_tokens_are_errors_and_the_others_live(tmp_path: Path) -> None:
     with running_cluster(tmp_path) as cluster:
         async with parts_at(cluster.url) as parts, lookup_at(cluster.url) as bearer:

@@ -49,20 +49,16 @@ async def test_the_gateways_user_looks_tokens_up_and_hears_of_their_end(stage: S
 
 
 def test_the_gateways_user_may_give_no_other_command(stage: Stage) -> None:
-    commands = stage.store.execute_command("COMMAND", "LIST")  # type: ignore[no-untyped-call]
-    described = stage.store.execute_command("COMMAND", "INFO", *commands)  # type: ignore[no-untyped-call]
-    subcommands = [part["name"] for command in described.values() for part in map(_read, command["subcommands"])]
-    everything = {str(name) for name in (*commands, *subcommands)}
+    # As one word each: the client would take the answers for those of COMMAND alone.
+    commands = stage.store.execute_command("COMMAND LIST")  # type: ignore[no-untyped-call]
+    described = stage.store.execute_command("COMMAND INFO", *commands)  # type: ignore[no-untyped-call]
+    everything = {str(name) for name, *_, subcommands in described for name in (name, *(one[0] for one in subcommands))}
     assert len(everything) > 300
 
     allowed = {name for name in everything if _is_allowed(stage.store, *name.split("|"))}
 
     assert allowed - WITHOUT_RIGHTS <= ALLOWED | {name.partition("|")[0] for name in ALLOWED}
     assert {name for name in ALLOWED if _is_allowed(stage.store, *name.split("|"))} == ALLOWED
-
-
-def _read(subcommand: list[object]) -> dict[str, object]:
-    return {"name": subcommand[0]}
 
 
 def _is_allowed(store: redis.Redis, *command: str) -> bool:

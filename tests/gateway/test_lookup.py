@@ -75,7 +75,7 @@ async def turns(bearer: BearerLookup, token: str, *, live: bool) -> bool:
     return True
 
 
-@pytest.mark.clause("decided-lookup-one-get", "spec-4.5-bearer-header")
+@pytest.mark.clause("decided-verify-asks-redis-once", "spec-4.5-bearer-header")
 async def test_a_live_token_is_read_once_and_comes_from_memory_from_then_on(
     lookup: BearerLookup, tokens: list[str], store: redis.Redis
 ) -> None:
@@ -90,7 +90,7 @@ async def test_a_live_token_is_read_once_and_comes_from_memory_from_then_on(
     assert first.scope == "realm:main role:enduser"
 
 
-@pytest.mark.clause("decided-lookup-one-get", "decided-verify-cache")
+@pytest.mark.clause("decided-verify-asks-redis-once", "decided-verify-cache")
 async def test_without_memory_every_lookup_is_one_read(
     redis_server: RedisServer, tokens: list[str], store: redis.Redis
 ) -> None:
@@ -103,7 +103,7 @@ async def test_without_memory_every_lookup_is_one_read(
     assert reads == [10]
 
 
-@pytest.mark.clause("decided-garbage-refused-by-form", "decided-lookup-one-get")
+@pytest.mark.clause("decided-verify-asks-redis-once")
 @pytest.mark.parametrize(
     "garbage",
     [
@@ -329,7 +329,6 @@ def test_a_bad_address_is_told_when_the_lookup_is_made() -> None:
         BearerLookup("http://127.0.0.1")
 
 
-@pytest.mark.clause("decided-redis-url")
 @pytest.mark.parametrize("memory", [True, False])
 async def test_password_database_and_unix_socket_of_the_address_are_used(tmp_path: Path, memory: bool) -> None:
     socket = tmp_path / "redis.sock"

@@ -98,7 +98,7 @@ async def comes_back(bearer: BearerLookup, token: str) -> float:
             return time.monotonic() - started
 
 
-@pytest.mark.clause("decided-memory-trusted-a-second", "decided-memory-follows-redis")
+@pytest.mark.clause("decided-gateway-stops-trusting", "decided-memory-follows-redis")
 async def test_a_lost_stream_empties_memory_and_lookups_go_on(
     stage: Stage, direct: BearerLookup, tokens: list[str]
 ) -> None:
@@ -146,7 +146,7 @@ async def test_a_lookup_may_be_made_before_its_redis(stage: Stage, tokens: list[
     await bearer.close()
 
 
-@pytest.mark.clause("decided-memory-trusted-a-second", "decided-i8-fail-closed", "decided-redis-away")
+@pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed", "decided-redis-away")
 async def test_a_frozen_redis_is_believed_for_a_second_and_then_an_error(
     stage: Stage, direct: BearerLookup, tokens: list[str]
 ) -> None:
@@ -165,7 +165,7 @@ async def test_a_frozen_redis_is_believed_for_a_second_and_then_an_error(
     assert await comes_back(direct, tokens[0]) < LATEST_SECONDS
 
 
-@pytest.mark.clause("decided-memory-trusted-a-second", "decided-i8-fail-closed")
+@pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed")
 async def test_what_is_revoked_beyond_a_cut_network_is_live_for_a_second_at_most(
     stage: Stage, beyond: BearerLookup, parts: Parts, tokens: list[str]
 ) -> None:
@@ -187,7 +187,7 @@ async def test_what_is_revoked_beyond_a_cut_network_is_live_for_a_second_at_most
                 break
 
 
-@pytest.mark.clause("decided-memory-trusted-a-second")
+@pytest.mark.clause("decided-gateway-stops-trusting")
 async def test_after_the_event_loop_stood_still_redis_is_asked(
     stage: Stage, direct: BearerLookup, tokens: list[str]
 ) -> None:
@@ -201,7 +201,7 @@ async def test_after_the_event_loop_stood_still_redis_is_asked(
     assert [await direct.lookup(token) for token in tokens] == [None] * len(tokens)
 
 
-@pytest.mark.clause("decided-memory-trusted-a-second", "decided-i8-fail-closed")
+@pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed")
 async def test_who_may_not_track_is_told_so_and_gets_no_answer(stage: Stage, parts: Parts, tokens: list[str]) -> None:
     stage.store.acl_setuser(
         "reader", enabled=True, passwords=["+word"], keys=["*"], commands=["+get", "+time"], reset=True
