@@ -21,6 +21,7 @@ from tests.browser import (
 )
 from tests.cast import (
     ALICE,
+    AUDITOR,
     BOB,
     MADE_SECRET,
     PHONE_APP,
@@ -30,6 +31,7 @@ from tests.cast import (
     assert_error,
     revoke_all,
     tokens_of,
+    verify,
 )
 from tests.conftest import make_code
 from tests.faults.stage import Stage, client_of
@@ -92,6 +94,17 @@ async def test_a_full_redis_takes_the_revocation_of_a_token(stage: Stage, direct
         assert not stage.knows_access_token(other["access_token"])
 
     assert stage.find_family(tokens["refresh_token"]) is not None
+
+
+@pytest.mark.clause("decided-redis-away", "decided-introspection-changes-nothing")
+async def test_a_full_redis_goes_on_telling_whose_a_token_is(stage: Stage, direct: httpx2.AsyncClient) -> None:
+    """Gateways need no room for it, and let nobody wait for a Redis that only cannot grow."""
+    tokens = tokens_of(await PHONE_APP.log_in(direct, ALICE))
+
+    with stage.full():
+        assert (await verify(direct, tokens["access_token"])).status_code == 200
+        for token in tokens["access_token"], tokens["refresh_token"]:
+            assert (await AUDITOR.introspect(direct, token)).json()["active"]
 
 
 @pytest.mark.clause("7009-2.1-immediate", "decided-i7-revocation-is-final", "7009-2.1-client-authenticated-first")

@@ -29,6 +29,7 @@ def test_a_good_file_is_read_as_it_stands() -> None:
         "made-secret",
         "reader",
         "gateway",
+        "auditor",
     ]
     assert seed.clients[1].redirect_uris == (
         "https://shop.example/callback",

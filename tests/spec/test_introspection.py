@@ -34,6 +34,7 @@ from tests.cast import (
 from tests.conftest import Clock, MakeSettings, make_code, serving
 from tests.watching import watching
 
+KINDS = ("access_token", "refresh_token")
 INACTIVE = b'{"active":false}'
 SUBJECT = identify_user("main", ALICE.username).subject
 WRONG_GATEWAY = replace(GATEWAY, client_secret="wrong")
@@ -138,16 +139,12 @@ async def test_users_of_one_name_in_two_realms_have_two_subjects(http: httpx2.As
     foreign = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
     own = [tokens_of(await app.log_in(http, ALICE)) for app in (PHONE_APP, WEB_SHOP)]
 
-    described = [await describe(http, tokens[kind]) for tokens in (*own, foreign) for kind in tokens_kinds()]
+    described = [await describe(http, tokens[kind]) for tokens in (*own, foreign) for kind in KINDS]
 
     assert [each["realm"] for each in described] == ["main"] * 4 + ["cep"] * 2
     assert {each["sub"] for each in described[:4]} == {SUBJECT}
     assert {each["sub"] for each in described[4:]} == {identify_user("cep", ALICE.username).subject}
     assert {each["username"] for each in described} == {ALICE.username}
-
-
-def tokens_kinds() -> tuple[str, str]:
-    return "access_token", "refresh_token"
 
 
 async def test_a_name_beyond_ascii_is_told_as_it_is(http: httpx2.AsyncClient, parts: Parts) -> None:
@@ -252,11 +249,11 @@ async def test_a_revoked_token_is_not_active(http: httpx2.AsyncClient) -> None:
 
     assert_inactive(await AUDITOR.introspect(http, first["access_token"]))
     assert (await describe(http, first["refresh_token"]))["active"]
-    for kind in tokens_kinds():
+    for kind in KINDS:
         assert_inactive(await AUDITOR.introspect(http, second[kind]))
         assert (await describe(http, third[kind]))["active"]
     await revoke_all(http, third["access_token"])
-    for kind in tokens_kinds():
+    for kind in KINDS:
         assert_inactive(await AUDITOR.introspect(http, third[kind]))
 
 
@@ -316,7 +313,7 @@ async def test_introspection_changes_nothing(http: httpx2.AsyncClient, store: re
     state, lives_ms = dump_state(store)
 
     for tokens in (first, second):
-        for kind in tokens_kinds():
+        for kind in KINDS:
             await AUDITOR.introspect(http, tokens[kind])
             await GATEWAY.introspect(http, tokens[kind])
 
@@ -331,7 +328,7 @@ async def test_introspection_changes_nothing(http: httpx2.AsyncClient, store: re
 async def test_a_hint_changes_nothing(http: httpx2.AsyncClient, hint: str) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
 
-    for kind in tokens_kinds():
+    for kind in KINDS:
         assert (await AUDITOR.introspect(http, tokens[kind], token_type_hint=hint)).json()["token_use"] == kind
     assert_inactive(await AUDITOR.introspect(http, "x", token_type_hint=hint))
 

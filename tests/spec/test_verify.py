@@ -29,6 +29,7 @@ from tests.cast import (
     verify,
 )
 from tests.conftest import Clock, MakeSettings, make_code, serving
+from tests.faults.stage import wait_for_answer
 from tests.watching import watching
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "get", "X-ANYTHING"]
@@ -353,6 +354,25 @@ async def test_garbage_never_reaches_redis_and_a_token_does_once(http: httpx2.As
     assert not [command for command in garbage if "{" in command and "{registry}" not in command]
     assert [command.split()[0] for command in one if "access:" in command] == ["GET"]
     assert not [command for command in one if "family:" in command or "EVAL" in command.upper()]
+
+
+@pytest.mark.clause("decided-verify-cache", "decided-memory-follows-redis")
+async def test_with_its_cache_redis_is_not_asked_again_and_a_revocation_is_seen_at_once(
+    make_settings: MakeSettings, clock: Clock, registry: None, store: redis.Redis
+) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_VERIFY_CACHE="on"), clock) as http:
+        access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+        first = await verify(http, access_token)
+        with watching(store) as commands:
+            again = await verify(http, access_token)
+            introspected = await GATEWAY.introspect(http, access_token)
+        await PHONE_APP.revoke(http, access_token)
+
+        assert identity_of(again).keys() == identity_of(first).keys()
+        assert introspected.json()["active"]
+        assert not [command for command in commands if "access:" in command]
+        await wait_for_answer(lambda: verify(http, access_token), 401, 1.0)
+        assert (await GATEWAY.introspect(http, access_token)).json() == {"active": False}
 
 
 @pytest.mark.clause("decided-verify-answers")
