@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import redis
 
@@ -86,7 +87,7 @@ def start_redis(folder: Path, *options: str, port: int | None = None) -> RedisSe
     return server
 
 
-def stop(process: subprocess.Popen[bytes], number: int = signal.SIGTERM) -> int:
+def stop(process: subprocess.Popen[Any], number: int = signal.SIGTERM) -> int:
     if process.poll() is None:
         process.send_signal(number)
     try:

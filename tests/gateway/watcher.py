@@ -1,10 +1,11 @@
-"""A gateway as a process of its own: it looks tokens up all the time, and says when each was refused first.
+"""A gateway as a process of its own: it looks tokens up all the time, and says until when each was live.
 
     python -m tests.gateway.watcher REDIS_URL
 
-Standard input: a line of tokens to watch, in the order in which they will end. Standard output: "ready" once all of
-them are live and in memory; then for each token the monotonic time of its first refusal; "done" after the last. Then
-it takes the next line.
+Standard input: a line with a number and tokens, in the order in which they will end; so many of those that have not
+ended are looked up in each turn. Standard output: "ready" once all of them are live and in memory; then for each token
+its number and two monotonic times, of the last live answer and of the first refusal; "done" after the last. Then it
+takes the next line.
 """
 
 from __future__ import annotations
@@ -16,26 +17,27 @@ import time
 
 from service.gateway import BearerLookup
 
-WINDOW = 500
-CALLS_OF_OTHERS = 200
+CALLS_OF_OTHERS = 50
 PAUSE_SECONDS = 0.0005
 
 
-async def watch(bearer: BearerLookup, tokens: list[str]) -> None:
+async def watch(bearer: BearerLookup, window: int, tokens: list[str]) -> None:
     for token in tokens:
         assert await bearer.lookup(token) is not None
     _say("ready")
-    waiting = list(tokens)
-    refused: set[str] = set()
-    while waiting:
-        for token in waiting[:WINDOW]:
-            if await bearer.lookup(token) is None:
-                _say(f"{tokens.index(token)} {time.monotonic()}")
-                refused.add(token)
-        waiting = [token for token in waiting if token not in refused]
-        for token in random.choices(tokens, k=CALLS_OF_OTHERS):
-            is_live = await bearer.lookup(token) is not None
-            assert not (is_live and token in refused), "live again"
+    last_live = [time.monotonic()] * len(tokens)
+    ended = 0
+    while ended < len(tokens):
+        for number in range(ended, min(ended + window, len(tokens))):
+            asked = time.monotonic()
+            if await bearer.lookup(tokens[number]) is not None:
+                last_live[number] = asked
+            elif number == ended:
+                ended += 1
+                _say(f"{number} {last_live[number]} {time.monotonic()}")
+        for number in random.choices(range(len(tokens)), k=CALLS_OF_OTHERS):
+            is_live = await bearer.lookup(tokens[number]) is not None
+            assert not (is_live and number < ended), "live again"
         await asyncio.sleep(PAUSE_SECONDS)
     _say("done")
 
@@ -48,7 +50,8 @@ def _say(text: str) -> None:
 async def main() -> None:
     bearer = BearerLookup(sys.argv[1])
     while line := await asyncio.to_thread(sys.stdin.readline):
-        await watch(bearer, line.split())
+        window, *tokens = line.split()
+        await watch(bearer, int(window), tokens)
     await bearer.close()
 
 
