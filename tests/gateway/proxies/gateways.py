@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,9 +65,9 @@ class Gateway:
             lines += [f"Content-Length: {len(body)}"]
         with socket.create_connection(("127.0.0.1", self.port), PATIENCE_SECONDS) as connection:
             connection.sendall("\r\n".join([*lines, "", ""]).encode() + body)
-            response = http.client.HTTPResponse(connection, method=method)
-            response.begin()
-            return Answer(response.status, response.headers, response.read())
+            with closing(http.client.HTTPResponse(connection, method=method)) as response:
+                response.begin()
+                return Answer(response.status, response.headers, response.read())
 
     def get(self, target: str, token: str | None = None, headers: Headers = ()) -> Answer:
         return self.ask("GET", target, [*bearer(token), *headers])

@@ -83,8 +83,8 @@ class Recorder:
 
     def _stop(self) -> None:
         self._server.shutdown()
-        self._server.server_close()
         self._server.end_connections()
+        self._server.server_close()
 
     @contextmanager
     def answering(self, answer: Answerer) -> Iterator[None]:
@@ -96,7 +96,9 @@ class Recorder:
 
 
 class _Server(ThreadingHTTPServer):
-    daemon_threads = True
+    """Closing it waits for the threads of its connections."""
+
+    daemon_threads = False
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self._connections: set[socket.socket] = set()
