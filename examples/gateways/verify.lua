@@ -1,5 +1,7 @@
 -- The action `lua.verify` of HAProxy: asks the token service about the caller's access token.
--- Only a 200 lets the request go on, with the identity headers of the answer. All else ends it here.
+-- After a 200 the request has the identity headers of the answer, and the variable txn.verified. What else the service
+-- has to say goes to the caller. In every other case, an error in this file included, nothing happens here: haproxy.cfg
+-- lets no request pass that lacks the variable.
 
 -- Of haproxy.cfg, which has less patience than this.
 local ADDRESS = "http://127.0.0.1:8001/oauth2/v1/verify"
@@ -9,7 +11,6 @@ local IDENTITY = {
 }
 local HANDED_ON = { "www-authenticate", "content-type", "cache-control", "retry-after" }
 local REFUSALS = { [401] = true, [403] = true, [503] = true }
-local UNAVAILABLE = { status = 503, headers = { ["retry-after"] = { "1" } } }
 
 local function encode(text)
   return (text:gsub("[^%w]", function(character) return string.format("%%%02X", character:byte()) end))
@@ -41,7 +42,7 @@ local function ask(txn, scope)
   return core.httpclient():get({ url = address, headers = headers, timeout = TIMEOUT_MS })
 end
 
-local function let_pass(txn, answer)
+local function tell_who_calls(txn, answer)
   for _, name in ipairs(IDENTITY) do
     local values = values_of(answer.headers, name)
     if #values == 1 then
@@ -63,13 +64,11 @@ local function refuse(txn, answer)
 end
 
 core.register_action("verify", { "http-req" }, function(txn, scope)
-  -- An error in Lua would only be logged, and the request would go on.
-  local is_asked, answer = pcall(ask, txn, scope)
-  if is_asked and answer.status == 200 then
-    let_pass(txn, answer)
-  elseif is_asked and REFUSALS[answer.status] then
+  local answer = ask(txn, scope)
+  if answer.status == 200 then
+    tell_who_calls(txn, answer)
+    txn:set_var("txn.verified", true)
+  elseif REFUSALS[answer.status] then
     refuse(txn, answer)
-  else
-    txn:done(txn:reply(UNAVAILABLE))
   end
 end, 1)

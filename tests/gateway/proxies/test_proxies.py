@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from concurrent.futures import Executor
+from contextlib import closing
+from http.client import HTTPConnection
 from threading import Event
 
 import pytest
 
 from tests.gateway.proxies.conftest import ALICE, NAMES, Stage
-from tests.gateway.proxies.gateways import Answer, Gateway, Headers, bearer
+from tests.gateway.proxies.gateways import PATIENCE_SECONDS, Answer, Gateway, Headers, bearer
 from tests.gateway.proxies.recorder import CUT_OFF, Arrived, Reply
 
 IDENTITY = ("X-Auth-Subject", "X-Auth-Realm", "X-Auth-User", "X-Auth-Client", "X-Auth-Scope", "X-Auth-Expires-In")
@@ -139,6 +141,19 @@ def test_what_is_no_live_token_is_401(gateway: Gateway, stage: Stage, headers: H
     assert answer.status == 401
     assert answer.headers["WWW-Authenticate"].startswith("Bearer ")
     assert not stage.api.arrived
+
+
+def test_a_kept_connection_vouches_for_nothing(gateway: Gateway, stage: Stage, enduser: str) -> None:
+    with closing(HTTPConnection("127.0.0.1", gateway.port, timeout=PATIENCE_SECONDS)) as connection:
+        told = []
+        for headers in (dict(bearer(enduser)), {}, dict(bearer(enduser)), {}):
+            connection.request("GET", "/things", headers=headers)
+            response = connection.getresponse()
+            response.read()
+            told.append(response.status)
+
+    assert told == [200, 401, 200, 401]
+    assert len(stage.api.arrived) == 2
 
 
 def test_two_tokens_are_not_let_through_as_one(gateway: Gateway, stage: Stage, enduser: str, partner: str) -> None:
@@ -374,6 +389,16 @@ def test_nothing_but_the_known_answers_lets_a_request_pass(before_stand_in: Gate
         before_stand_in.get("/things", "t")
 
     assert not stage.api.arrived
+
+
+def test_no_identity_arrives_with_a_2xx_that_the_service_never_says(before_stand_in: Gateway, stage: Stage) -> None:
+    """HAProxy and Envoy refuse it; behind the others an API sees that nobody calls."""
+    with stage.stand_in.answering(lambda _: Reply(204)):
+        before_stand_in.get("/things", "t", FORGERIES)
+
+    for arrived in stage.api.arrived:
+        assert not any(identity_of(arrived).values())
+    assert not stage.api.arrived or before_stand_in.name in ("nginx", "caddy", "traefik")
 
 
 def test_an_answer_that_is_cut_off_lets_nobody_pass(before_stand_in: Gateway, stage: Stage) -> None:
