@@ -1,0 +1,135 @@
+"""Each gateway of examples/gateways twice: before the real service, and before one that answers as a test says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.cast import PHONE_APP, REVOKE, TOKEN, Person, login_form
+from tests.conftest import environment_of
+from tests.gateway.proxies.gateways import COMMANDS, Gateway, running_gateway
+from tests.gateway.proxies.recorder import Arrived, Recorder, Reply
+from tests.servers import RedisServer, ServiceProcess, running_service, start_redis, stop, wait_until
+
+SEED = Path(__file__).parent / "seed.yaml"
+KEEPS_DATA = ("--appendonly", "yes")
+NAMES = tuple(COMMANDS)
+
+
+def answer_as_api(_: Arrived) -> Reply:
+    return Reply(body=b"from the API", headers={"X-From": "api"})
+
+
+def answer_as_live(_: Arrived) -> Reply:
+    """What the stand-in says where a test says nothing else."""
+    return Reply(headers={"X-Auth-Subject": "s", "X-Auth-Realm": "main", "X-Auth-User": "stand-in"})
+
+
+@dataclass
+class Stage:
+    """`api` is behind all gateways; `stand_in` is asked by those in `before_stand_in`, the service by the others."""
+
+    redis: RedisServer
+    service: ServiceProcess
+    api: Recorder
+    stand_in: Recorder
+    before_service: Mapping[str, Gateway]
+    before_stand_in: Mapping[str, Gateway]
+
+    def log_in(self, person: Person, scope: str) -> str:
+        """An access token."""
+        answer = httpx2.post(self.service.url + TOKEN, data=PHONE_APP.credentials | login_form(person, scope))
+        assert answer.status_code == 200, answer.text
+        token: str = json.loads(answer.content)["access_token"]
+        return token
+
+    def revoke(self, token: str) -> None:
+        form = PHONE_APP.credentials | {"token": token}
+        assert httpx2.post(self.service.url + REVOKE, data=form).status_code == 200
+
+    @contextmanager
+    def without_redis(self) -> Iterator[None]:
+        """It comes back with the data that it had."""
+        stop(self.redis.process)
+        yield
+        self.redis = start_redis(self.redis.folder, *KEEPS_DATA, port=self.redis.port)
+        wait_until(lambda: self.service.status("/readyz") == 200, "the service after Redis came back")
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    with ExitStack() as running:
+        redis = start_redis(tmp_path_factory.mktemp("redis"), *KEEPS_DATA)
+        running.callback(stop, redis.process)
+        environment = environment_of(redis, TOKEN_SERVICE_SEED_FILE=str(SEED))
+        api = running.enter_context(Recorder(answer_as_api).running())
+        stand_in = running.enter_context(Recorder(answer_as_live).running())
+        service = running.enter_context(running_service(tmp_path_factory.mktemp("service"), environment))
+
+        def start(name: str, port: int) -> Gateway:
+            return running.enter_context(running_gateway(name, tmp_path_factory.mktemp(name), port, api.port))
+
+        before_service = {name: start(name, service.port) for name in NAMES}
+        before_stand_in = {name: start(name, stand_in.port) for name in NAMES}
+        stage = Stage(redis, service, api, stand_in, before_service, before_stand_in)
+        yield stage
+        # Possibly another one than at first.
+        stop(stage.redis.process)
+
+
+@pytest.fixture(autouse=True)
+def nothing_arrived(stage: Stage) -> None:
+    stage.api.arrived.clear()
+    stage.stand_in.arrived.clear()
+
+
+@pytest.fixture(params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    value: str = request.param
+    return value
+
+
+@pytest.fixture
+def gateway(stage: Stage, name: str) -> Gateway:
+    """Before the real service."""
+    return stage.before_service[name]
+
+
+@pytest.fixture
+def before_stand_in(stage: Stage, name: str) -> Gateway:
+    return stage.before_stand_in[name]
+
+
+@pytest.fixture
+def all_at_once() -> Iterator[ThreadPoolExecutor]:
+    """For what takes as long as a gateway's patience."""
+    with ThreadPoolExecutor(len(NAMES)) as threads:
+        yield threads
+
+
+ALICE = Person("alice@example.com", "correct horse battery staple")
+ZOE = Person("zoë+1@example.com", "correct horse battery staple")
+
+
+@pytest.fixture(scope="module")
+def enduser(stage: Stage) -> str:
+    """Alice's token without the role of partners."""
+    return stage.log_in(ALICE, "realm:main role:enduser")
+
+
+@pytest.fixture(scope="module")
+def partner(stage: Stage) -> str:
+    """Alice's token with it."""
+    return stage.log_in(ALICE, "realm:main role:partner")
+
+
+@pytest.fixture(scope="module")
+def zoe(stage: Stage) -> str:
+    return stage.log_in(ZOE, "realm:main role:enduser")

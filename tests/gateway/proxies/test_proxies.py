@@ -1,0 +1,466 @@
+"""Every gateway of examples/gateways keeps the same promises to the API behind it, whatever a caller sends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from contextlib import closing
+from http.client import HTTPConnection
+from threading import Event
+
+import pytest
+
+from tests.gateway.proxies.conftest import ALICE, NAMES, Stage
+from tests.gateway.proxies.gateways import PATIENCE_SECONDS, Answer, Gateway, Headers, bearer
+from tests.gateway.proxies.recorder import CUT_OFF, Arrived, Reply
+
+IDENTITY = ("X-Auth-Subject", "X-Auth-Realm", "X-Auth-User", "X-Auth-Client", "X-Auth-Scope", "X-Auth-Expires-In")
+FORGED = "forged"
+# What a caller reads where the service is down: the status, and when to come back.
+AWAY = {
+    "nginx": (503, "1"),
+    "haproxy": (503, "1"),
+    "caddy": (502, "1"),
+    "traefik": (500, None),
+    "envoy": (503, "1"),
+}
+LONGER_THAN_ANY_PATIENCE_SECONDS = 60
+
+
+def spellings(name: str) -> list[str]:
+    """Names that Go, CGI, WSGI or PHP take for this one."""
+    return [
+        name,
+        name.lower(),
+        name.upper(),
+        name.replace("-", "_"),
+        name.replace("-", "_").upper(),
+        name.replace("-", "_", 1),
+        "_".join(name.rsplit("-", 1)),
+        name.replace("-", "."),
+        name.replace("-", ".", 1),
+    ]
+
+
+FORGERIES: Headers = [(spelling, FORGED) for name in IDENTITY for spelling in spellings(name)]
+
+
+def identity_of(arrived: Arrived) -> dict[str, str]:
+    """What an API may take for the caller's identity, by names as CGI folds them; none may stand twice."""
+    folded = [(re.sub("[^a-z0-9]", "-", name.lower()), value) for name, value in arrived.headers]
+    found = [(name, value) for name, value in folded if name.startswith("x-auth")]
+    assert len(dict(found)) == len(found), found
+    return dict(found)
+
+
+# Who gets through, and what the API then knows.
+
+
+def test_a_live_token_gets_through_with_the_identity_and_without_the_token(
+    gateway: Gateway, stage: Stage, enduser: str
+) -> None:
+    answer = gateway.get("/things?a=1", enduser)
+
+    assert (answer.status, answer.body, answer.headers["X-From"]) == (200, b"from the API", "api")
+    (arrived,) = stage.api.arrived
+    assert arrived.target == "/things?a=1"
+    identity = identity_of(arrived)
+    assert identity.pop("x-auth-subject")
+    assert 0 < int(identity.pop("x-auth-expires-in")) <= 600
+    assert identity == {
+        "x-auth-realm": "main",
+        "x-auth-user": "alice@example.com",
+        "x-auth-client": "phone-app",
+        "x-auth-scope": "realm:main role:enduser",
+    }
+    assert arrived.header("authorization") is None
+
+
+def test_a_name_that_is_not_ascii_arrives_percent_encoded(gateway: Gateway, stage: Stage, zoe: str) -> None:
+    assert gateway.get("/", zoe).status == 200
+    assert stage.api.arrived[-1].header("x-auth-user") == "zo%C3%AB+1@example.com"
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_method_and_body_reach_the_api_as_they_are(gateway: Gateway, stage: Stage, enduser: str, method: str) -> None:
+    body = b"\x00\xff" * 40_000
+    headers = [*bearer(enduser), ("Content-Type", "application/x-own"), ("Cookie", "a=b")]
+
+    assert gateway.ask(method, "/things", headers, body).status == 200
+
+    (arrived,) = stage.api.arrived
+    assert (arrived.method, arrived.body == body) == (method, True)
+    assert (arrived.header("content-type"), arrived.header("cookie")) == ("application/x-own", "a=b")
+
+
+def test_head_is_answered_without_a_body(gateway: Gateway, stage: Stage, enduser: str) -> None:
+    answer = gateway.ask("HEAD", "/things", bearer(enduser))
+
+    assert (answer.status, answer.body) == (200, b"")
+    assert stage.api.arrived[-1].method == "HEAD"
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 500, 503])
+def test_errors_of_the_api_itself_pass_as_they_are(gateway: Gateway, stage: Stage, enduser: str, status: int) -> None:
+    with stage.api.answering(lambda _: Reply(status, {"X-From": "api"}, b"the API's own")):
+        answer = gateway.get("/things", enduser)
+
+    assert (answer.status, answer.body, answer.headers["X-From"]) == (status, b"the API's own", "api")
+    assert answer.headers["Retry-After"] is None
+    assert answer.headers["WWW-Authenticate"] is None
+
+
+# Who does not.
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "OPTIONS"])
+def test_no_token_is_401_with_a_challenge(gateway: Gateway, stage: Stage, method: str) -> None:
+    answer = gateway.ask(method, "/things", body=b"body" if method == "POST" else b"")
+
+    assert answer.status == 401
+    assert answer.headers["WWW-Authenticate"].startswith("Bearer ")
+    assert "error=" not in answer.headers["WWW-Authenticate"]
+    assert not stage.api.arrived
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("Authorization", "Bearer nonsense")],
+        [("Authorization", "Basic YTpi")],
+        [("Authorization", "Bearer ")],
+        [("Authorization", "")],
+        [("X-Auth-User", "alice@example.com")],
+    ],
+    ids=["unknown", "basic", "no token", "empty", "forged"],
+)
+def test_what_is_no_live_token_is_401(gateway: Gateway, stage: Stage, headers: Headers) -> None:
+    answer = gateway.ask("GET", "/things", headers)
+
+    assert answer.status == 401
+    assert answer.headers["WWW-Authenticate"].startswith("Bearer ")
+    assert not stage.api.arrived
+
+
+def test_a_kept_connection_vouches_for_nothing(gateway: Gateway, stage: Stage, enduser: str) -> None:
+    with closing(HTTPConnection("127.0.0.1", gateway.port, timeout=PATIENCE_SECONDS)) as connection:
+        told = []
+        for headers in (dict(bearer(enduser)), {}, dict(bearer(enduser)), {}):
+            connection.request("GET", "/things", headers=headers)
+            response = connection.getresponse()
+            response.read()
+            told.append(response.status)
+
+    assert told == [200, 401, 200, 401]
+    assert len(stage.api.arrived) == 2
+
+
+def test_two_tokens_are_not_let_through_as_one(gateway: Gateway, stage: Stage, enduser: str, partner: str) -> None:
+    answer = gateway.ask("GET", "/reports/x", [*bearer(enduser), *bearer(partner)])
+
+    assert answer.status in (400, 401, 403)
+    assert not stage.api.arrived
+
+
+def test_a_revoked_token_is_401_at_the_very_next_request(gateway: Gateway, stage: Stage) -> None:
+    token = stage.log_in(ALICE, "realm:main role:enduser")
+    assert gateway.get("/things", token).status == 200
+
+    stage.revoke(token)
+
+    answer = gateway.get("/things", token)
+    assert answer.status == 401
+    assert 'error="invalid_token"' in answer.headers["WWW-Authenticate"]
+
+
+def test_a_token_without_the_scope_is_403_with_a_challenge(
+    gateway: Gateway, stage: Stage, enduser: str, partner: str
+) -> None:
+    answer = gateway.get("/reports/2026", enduser)
+
+    assert answer.status == 403
+    assert 'error="insufficient_scope"' in answer.headers["WWW-Authenticate"]
+    assert "role:partner" in answer.headers["WWW-Authenticate"]
+    assert not stage.api.arrived
+    assert gateway.get("/reports/2026", partner).status == 200
+
+
+def test_the_caller_cannot_choose_the_scope_that_is_asked_for(gateway: Gateway, stage: Stage, enduser: str) -> None:
+    assert gateway.get("/things?scope=role:partner", enduser).status == 200
+    assert gateway.get("/reports/2026?scope=role:enduser", enduser).status == 403
+
+
+ROUNDABOUT = [
+    "//reports/x",
+    "/./reports/x",
+    "/x/../reports/x",
+    "/x/%2e%2e/reports/x",
+    "/x/..%2freports/x",
+    "/x%2f..%2freports/x",
+    "/reports%2fx",
+    "/%72eports/x",
+    "/repor%74s/x",
+    "/reports%5cx",
+    "/public/../reports/x",
+    "/public/%2e%2e/reports/x",
+    "/public%2f../reports/x",
+    "/public/..%5creports/x",
+    "/public/..\\reports/x",
+]
+
+
+@pytest.mark.parametrize("target", ROUNDABOUT)
+def test_no_other_spelling_of_a_path_asks_for_less(gateway: Gateway, stage: Stage, enduser: str, target: str) -> None:
+    """Refused, redirected, or asked for the scope: but an API that cleans paths up must not get it."""
+    answer = gateway.get(target, enduser)
+
+    assert answer.status in (301, 307, 308, 400, 403, 404)
+    assert not stage.api.arrived
+
+
+# What the API must not be told.
+
+
+def test_no_forged_identity_arrives_beside_a_token(gateway: Gateway, stage: Stage, enduser: str) -> None:
+    assert gateway.get("/things", enduser, FORGERIES).status == 200
+
+    identity = identity_of(stage.api.arrived[-1])
+    assert len(identity) == len(IDENTITY)
+    assert FORGED not in identity.values()
+
+
+def test_no_forged_identity_arrives_on_a_path_that_needs_no_token(gateway: Gateway, stage: Stage, enduser: str) -> None:
+    assert gateway.get("/public/x", headers=FORGERIES).status == 200
+    assert gateway.get("/public/x", enduser, FORGERIES).status == 200
+
+    for arrived in stage.api.arrived:
+        assert identity_of(arrived) == {}
+        assert arrived.header("authorization") is None
+
+
+def test_no_forged_identity_arrives_where_the_answer_leaves_a_header_out(
+    before_stand_in: Gateway, stage: Stage
+) -> None:
+    assert before_stand_in.get("/things", "x", FORGERIES).status == 200
+
+    told = {name: value for name, value in identity_of(stage.api.arrived[-1]).items() if value}
+    assert told == {"x-auth-subject": "s", "x-auth-realm": "main", "x-auth-user": "stand-in"}
+
+
+@pytest.mark.parametrize("value", ["{}", "close, {}", "keep-alive, {}", "{}, upgrade"])
+def test_connection_takes_no_identity_away(gateway: Gateway, stage: Stage, enduser: str, value: str) -> None:
+    connection = value.format(", ".join((*IDENTITY, "X-Forwarded-For")))
+
+    assert gateway.get("/things", enduser, [("Connection", connection)]).status in (200, 400)
+
+    for arrived in stage.api.arrived:
+        assert len(identity_of(arrived)) == len(IDENTITY)
+        assert "x-auth" not in (arrived.header("connection") or "").lower()
+
+
+def test_no_forged_identity_arrives_behind_the_body(gateway: Gateway, stage: Stage, enduser: str) -> None:
+    trailers = [(name, FORGED) for name in IDENTITY]
+
+    gateway.ask("POST", "/things", bearer(enduser), b"body", trailers=trailers)
+
+    for arrived in stage.api.arrived:
+        assert arrived.body == b"body"
+        assert FORGED not in identity_of(arrived).values()
+        # HAProxy 2.6 cannot drop them; docs/gateways.md says what that asks of an API.
+        assert not arrived.trailers or gateway.name == "haproxy"
+
+
+def test_no_forged_identity_arrives_by_a_name_with_a_space(gateway: Gateway, stage: Stage, enduser: str) -> None:
+    gateway.get("/things", enduser, [("X-Auth-User ", FORGED), ("X-Auth-User\t", FORGED)])
+
+    for arrived in stage.api.arrived:
+        assert FORGED not in identity_of(arrived).values()
+
+
+def test_where_the_caller_comes_from_is_not_the_callers_word(gateway: Gateway, stage: Stage, enduser: str) -> None:
+    headers = [("X-Forwarded-For", "192.0.2.1"), ("X_Forwarded_For", "192.0.2.1")]
+
+    assert gateway.get("/things", enduser, headers).status == 200
+
+    told = [
+        value for name, value in stage.api.arrived[-1].headers if name.lower().replace("_", "-") == "x-forwarded-for"
+    ]
+    assert "192.0.2.1" not in ",".join(told).split(",")
+
+
+# WebSocket.
+
+
+def test_a_websocket_is_opened_with_a_token_only(gateway: Gateway, stage: Stage, enduser: str) -> None:
+    handshake = [
+        ("Connection", "Upgrade, X-Auth-User"),
+        ("Upgrade", "websocket"),
+        ("Sec-WebSocket-Version", "13"),
+        ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+    ]
+    opened = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Accept": "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=",  # belongs to that key
+    }
+
+    with stage.api.answering(lambda _: Reply(101, opened)):
+        assert gateway.get("/things", headers=handshake).status == 401
+        assert not stage.api.arrived
+        assert gateway.get("/things", enduser, handshake).status == 101
+
+    (arrived,) = stage.api.arrived
+    assert (arrived.header("upgrade") or "").lower() == "websocket"
+    assert (arrived.header("connection") or "").lower() == "upgrade"
+    assert len(identity_of(arrived)) == len(IDENTITY)
+
+
+def test_no_other_protocol_is_switched_to(gateway: Gateway, stage: Stage, enduser: str) -> None:
+    headers = [("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", "h2c"), ("HTTP2-Settings", "AAMAAABkAAQAAP__")]
+
+    gateway.get("/things", enduser, headers)
+
+    assert not [arrived.header("upgrade") for arrived in stage.api.arrived if arrived.header("upgrade")]
+
+
+# What the service is asked.
+
+
+def test_the_service_gets_the_token_and_nothing_else_of_the_request(before_stand_in: Gateway, stage: Stage) -> None:
+    headers = [("Cookie", "c=" + "x" * 3000), ("X-Own", "own"), ("Content-Type", "text/own")]
+
+    before_stand_in.ask("POST", "/things/secret?scope=role:partner&x=secret", [*bearer("t"), *headers], b"secret")
+
+    (asked,) = stage.stand_in.arrived
+    assert asked.target == "/oauth2/v1/verify"
+    assert asked.header("authorization") == "Bearer t"
+    assert asked.body == b""
+    assert asked.header("content-length") in (None, "0")
+    assert not {"cookie", "x-own", "content-type"} & {name.lower() for name, _ in asked.headers}
+    assert stage.api.arrived[-1].body == b"secret"
+
+
+def test_the_scope_of_a_path_is_in_the_address(before_stand_in: Gateway, stage: Stage) -> None:
+    before_stand_in.get("/reports/x?scope=a", "t")
+
+    (asked,) = stage.stand_in.arrived
+    assert asked.target.replace("%3A", ":") == "/oauth2/v1/verify?scope=role:partner"
+
+
+def test_a_path_that_needs_no_token_asks_nobody(before_stand_in: Gateway, stage: Stage) -> None:
+    assert before_stand_in.get("/public/x").status == 200
+    assert not stage.stand_in.arrived
+
+
+def test_connections_to_the_service_are_kept(before_stand_in: Gateway, stage: Stage) -> None:
+    for _ in range(5):
+        assert before_stand_in.get("/things", "t").status == 200
+
+    connections = {asked.connection for asked in stage.stand_in.arrived}
+    assert (len(stage.stand_in.arrived), len(connections)) == (5, 1)
+
+
+def test_each_request_is_asked_about(before_stand_in: Gateway, stage: Stage) -> None:
+    with stage.stand_in.answering(
+        lambda asked: Reply(headers={"X-Auth-User": asked.header("authorization") or "", "Cache-Control": "max-age=60"})
+    ):
+        for token in ("a", "b", "a"):
+            before_stand_in.get("/things", token)
+
+    assert [asked.header("x-auth-user") for asked in stage.api.arrived] == ["Bearer a", "Bearer b", "Bearer a"]
+
+
+# When the service is in trouble.
+
+
+def test_a_503_of_the_service_says_when_to_come_back(before_stand_in: Gateway, stage: Stage) -> None:
+    with stage.stand_in.answering(lambda _: Reply(503, {"Retry-After": "7"})):
+        answer = before_stand_in.get("/things", "t")
+
+    assert answer.status == 503
+    assert answer.headers["Retry-After"] in ("1", "7")
+    assert not stage.api.arrived
+
+
+@pytest.mark.parametrize("status", [301, 302, 400, 404, 418, 431, 500, 502])
+def test_nothing_but_the_known_answers_lets_a_request_pass(before_stand_in: Gateway, stage: Stage, status: int) -> None:
+    with stage.stand_in.answering(lambda _: Reply(status, {"X-Auth-User": FORGED, "Location": "http://127.0.0.1:1/"})):
+        before_stand_in.get("/things", "t")
+
+    assert not stage.api.arrived
+
+
+def test_no_identity_arrives_with_a_2xx_that_the_service_never_says(before_stand_in: Gateway, stage: Stage) -> None:
+    """HAProxy and Envoy refuse it; behind the others an API sees that nobody calls."""
+    with stage.stand_in.answering(lambda _: Reply(204)):
+        before_stand_in.get("/things", "t", FORGERIES)
+
+    for arrived in stage.api.arrived:
+        assert not any(identity_of(arrived).values())
+    assert not stage.api.arrived or before_stand_in.name in ("nginx", "caddy", "traefik")
+
+
+def test_an_answer_that_is_cut_off_lets_nobody_pass(before_stand_in: Gateway, stage: Stage) -> None:
+    with stage.stand_in.answering(lambda _: CUT_OFF):
+        answer = before_stand_in.get("/things", "t")
+
+    assert answer.status in (500, 502, 503)
+    assert not stage.api.arrived
+
+
+def ask_all(all_at_once: Executor, gateways: Mapping[str, Gateway], token: str) -> dict[str, Answer]:
+    answers = all_at_once.map(lambda gateway: gateway.get("/things", token), gateways.values())
+    return dict(zip(gateways, answers, strict=True))
+
+
+def test_without_redis_it_is_503(stage: Stage, enduser: str, all_at_once: Executor) -> None:
+    with stage.without_redis():
+        answers = ask_all(all_at_once, stage.before_service, enduser)
+
+    assert {name: answer.status for name, answer in answers.items()} == dict.fromkeys(NAMES, 503)
+    assert all(int(answer.headers["Retry-After"]) > 0 for answer in answers.values())
+    assert not stage.api.arrived
+
+
+def test_a_service_that_is_down_lets_nobody_pass(before_stand_in: Gateway, stage: Stage) -> None:
+    before_stand_in.get("/things", "t")
+    stage.api.arrived.clear()
+
+    with stage.stand_in.away():
+        answer = before_stand_in.get("/things", "t")
+
+    assert (answer.status, answer.headers["Retry-After"]) == AWAY[before_stand_in.name]
+    assert not stage.api.arrived
+    assert before_stand_in.get("/things", "t").status == 200
+
+
+def test_a_service_that_does_not_answer_lets_nobody_pass(stage: Stage, all_at_once: Executor) -> None:
+    impatient = {name: gateway for name, gateway in stage.before_stand_in.items() if name != "traefik"}
+
+    answers = ask_while_it_hangs(stage, all_at_once, impatient)
+
+    told = {name: (answer.status, answer.headers["Retry-After"]) for name, answer in answers.items()}
+    assert told == {"nginx": (503, "1"), "haproxy": (503, "1"), "caddy": (504, "1"), "envoy": (503, "1")}
+
+
+@pytest.mark.long
+def test_traefik_waits_half_a_minute_for_a_service_that_does_not_answer(stage: Stage, all_at_once: Executor) -> None:
+    answers = ask_while_it_hangs(stage, all_at_once, {"traefik": stage.before_stand_in["traefik"]})
+
+    assert answers["traefik"].status == 500
+
+
+def ask_while_it_hangs(stage: Stage, all_at_once: Executor, gateways: Mapping[str, Gateway]) -> dict[str, Answer]:
+    """None of them may have let the request pass when the service answers at last."""
+    is_over = Event()
+
+    def hang(_: Arrived) -> Reply:
+        is_over.wait(LONGER_THAN_ANY_PATIENCE_SECONDS)
+        return Reply()
+
+    with stage.stand_in.answering(hang):
+        answers = ask_all(all_at_once, gateways, "t")
+        is_over.set()
+    assert not stage.api.arrived
+    return answers
