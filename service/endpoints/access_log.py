@@ -47,6 +47,8 @@ class AccessLog:
 
     def _write(self, scope: Scope, status: int, seconds: float) -> None:
         is_quiet = scope["path"].endswith(_PROBES) or (status == 200 and scope["path"].endswith(_LOOKUPS))
+        if is_quiet and not _log.isEnabledFor(logging.DEBUG):
+            return
         reason = {"reason": scope[REASON]} if REASON in scope else {}
         _log.log(
             logging.DEBUG if is_quiet else logging.INFO,

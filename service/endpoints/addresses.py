@@ -6,6 +6,7 @@ Clauses: RFC 6749 §2.3.1 (throttles count by address)
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from starlette.datastructures import Headers
@@ -59,7 +60,11 @@ def find_address(request: Request) -> str:
 
 def find_throttle_address(request: Request) -> str:
     """The address to count by: of IPv6 the /64, which one caller has whole."""
-    text = _peer(request.scope)
+    return _name_for_throttle(_peer(request.scope))
+
+
+@lru_cache(10_000)
+def _name_for_throttle(text: str) -> str:
     address = _parse_hop(text)
     if isinstance(address, IPv6Address):
         return str(ip_network((address, 64), strict=False))

@@ -12,6 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import lru_cache
 from typing import Final, NamedTuple, NoReturn, TypeVar
 from weakref import WeakValueDictionary
 
@@ -84,7 +85,7 @@ class ClientAuthenticator:
 
     async def _check(self, client: Client | None, reading: ClientCredentials, address: str) -> Client:
         """Past the limit everybody is refused before anything is looked at, so that the refusal tells nothing."""
-        counters = self._make_counters(reading.client_id, address)
+        counters = _make_counters(self._allowed, reading.client_id, address)
         self._check_block(counters)
         # Equal credentials that arrive together are checked once; the others find the answer remembered.
         if client is None or not self._is_known_right(client, reading):
@@ -94,13 +95,6 @@ class ClientAuthenticator:
                     return await self._check_slowly(client, reading, counters)
         await self._admit(counters)
         return client
-
-    def _make_counters(self, client_id: str, address: str) -> Counters:
-        most, window_ms = self._allowed
-        return (
-            Counter(address_key("client", address, client_id), most, window_ms),
-            Counter(address_key("client", address), ADDRESS_FACTOR * most, window_ms),
-        )
 
     def _is_known_right(self, client: Client, reading: ClientCredentials) -> bool:
         """By one SHA-256 for a secret that the service made, or from memory for one that was right before."""
@@ -165,6 +159,15 @@ class ClientAuthenticator:
         if right:
             self._memory.remember(client.client_id, client_secret, stored)
         return right
+
+
+@lru_cache(_MOST_ENTRIES)
+def _make_counters(allowed: tuple[int, int], client_id: str, address: str) -> Counters:
+    most, window_ms = allowed
+    return (
+        Counter(address_key("client", address, client_id), most, window_ms),
+        Counter(address_key("client", address), ADDRESS_FACTOR * most, window_ms),
+    )
 
 
 @asynccontextmanager
