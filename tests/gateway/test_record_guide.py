@@ -1,0 +1,67 @@
+"""What docs/gateway-redis.md tells gateways in other languages is what Redis holds."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import httpx2
+import pytest
+import redis
+
+from service.protocol.user import identify_user
+from service.store.access_tokens import parse_grant
+from service.store.keys import access_key
+from service.tokens import digest_token, is_access_token
+from tests.cast import ALICE, PHONE_APP, tokens_of
+from tests.gateway.test_acl import ACL_FILE
+from tests.servers import CHECKOUT
+
+GUIDE = (CHECKOUT / "docs" / "gateway-redis.md").read_text()
+TOKEN = re.findall(r"^TOKEN=(\S+)$", GUIDE, re.MULTILINE)[0]
+
+pytestmark = pytest.mark.clause("decided-record-version")
+
+
+def block_after(heading: str, number: int = 0) -> str:
+    """The text of the so manieth block of code below a heading."""
+    section = GUIDE.partition(f"\n## {heading}\n")[2]
+    blocks: list[str] = re.findall(r"^```\w*\n(.*?)\n```$", section, re.MULTILINE | re.DOTALL)
+    return blocks[number]
+
+
+def test_the_key_of_the_example_is_that_of_its_token() -> None:
+    assert is_access_token(TOKEN)
+    assert re.fullmatch(block_after("The token"), TOKEN)
+    assert block_after("The key", 2) == access_key("519", digest_token(TOKEN))
+
+
+def test_the_commands_of_the_example_print_its_key() -> None:
+    done = subprocess.run(["bash", "-c", block_after("The key", 1)], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == block_after("The key", 2)
+
+
+def test_the_value_of_the_example_means_what_the_guide_says() -> None:
+    grant = parse_grant(block_after("The value").encode())
+
+    assert grant.expires_at_ms - grant.issued_at_ms == 600_000
+    assert (grant.client_id, grant.username, grant.realm) == ("phone-app", "alice@example.com", "main")
+    assert grant.subject == identify_user("main", "alice@example.com").subject
+    assert grant.covers("realm:main role:enduser")
+
+
+async def test_what_redis_holds_has_the_form_of_the_example(http: httpx2.AsyncClient, store: redis.Redis) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    example = block_after("The value").split("\n")
+
+    lines = str(store.get(access_key(tokens["access_token"][6:9], digest_token(tokens["access_token"])))).split("\n")
+
+    assert len(lines) == len(example)
+    assert lines[0] == example[0]
+    assert [len(line) for line in lines[:4]] == [len(line) for line in example[:4]]
+    assert lines[4:] == example[4:]
+
+
+def test_the_user_of_the_guide_is_that_of_the_file() -> None:
+    assert block_after("The Redis user") == ACL_FILE.read_text().strip()
