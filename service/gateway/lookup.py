@@ -9,8 +9,8 @@ Clauses: RFC 6749 §7, RFC 6750 §3.1, SPEC §4.5
 
 from __future__ import annotations
 
+import asyncio
 import functools
-import time
 from base64 import urlsafe_b64decode
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -19,8 +19,9 @@ from typing import Any, Final
 
 from service.protocol.bearer import AccessGrant
 from service.store.access_tokens import parse_grant
+from service.store.connection import StoreUnavailable
 from service.store.keys import access_key
-from service.store.links import Link
+from service.store.links import Link, read_clock
 from service.store.redis_url import RedisUrl, parse_redis_url
 from service.store.tracked_reads import TrackedReads
 from service.tokens import RANDOM_TOKEN_CHARACTERS, SHARD, encode, is_access_token
@@ -60,6 +61,7 @@ class BearerLookup:
         self._live: OrderedDict[bytes, _Live] = OrderedDict()
         self._unknown: OrderedDict[bytes, _Unknown] = OrderedDict()
         self._reads: TrackedReads | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def lookup(self, token: str) -> AccessGrant | None:
         """None where the token is unknown, expired, revoked or no access token of ours at all.
@@ -72,36 +74,45 @@ class BearerLookup:
         live = self._live.get(digest)
         if live is not None:
             deadline, link, grant = live
-            now = time.monotonic()
+            now = read_clock()
             if now < deadline and now < link.trusted_until:
                 self._live.move_to_end(digest)
                 return grant
         return await self._find(token, digest)
 
     def now_ms(self) -> int:
-        """The time by Redis's clock, to hold the times of a grant against; in milliseconds since 1970."""
-        return self._get_reads().now_ms() + self._clock_offset_ms()
+        """The time by Redis's clock, to hold the times of a grant against; in milliseconds since 1970.
+
+        Raises StoreUnavailable before the first lookup.
+        """
+        if self._reads is None:
+            raise StoreUnavailable("Redis has not been asked yet")
+        return self._reads.now_ms() + self._clock_offset_ms()
 
     async def close(self) -> None:
         """Ends the connections; the next lookup would make new ones."""
-        if self._reads is not None:
-            reads, self._reads = self._reads, None
+        reads, self._reads = self._reads, None
+        if reads is not None and self._loop is asyncio.get_running_loop():
             await reads.close()
 
     async def _find(self, token: str, digest: bytes) -> AccessGrant | None:
         if not is_access_token(token) or self._is_known_unknown(digest):
             return None
-        reads = self._reads or self._get_reads()
-        return await reads.get(access_key(token[SHARD], encode(digest)), functools.partial(self._keep, digest))
+        return await self._get_reads().get(
+            access_key(token[SHARD], encode(digest)), functools.partial(self._keep, digest)
+        )
 
     def _get_reads(self) -> TrackedReads:
-        if self._reads is None:
-            self._reads = TrackedReads(self._url, self._forget, is_tracked=self._memory)
+        """Of this event loop; those of one that has ended ended with it."""
+        loop = asyncio.get_running_loop()
+        if self._reads is None or self._loop is not loop:
+            self._forget(None)
+            self._reads, self._loop = TrackedReads(self._url, self._forget, is_tracked=self._memory), loop
         return self._reads
 
     def _is_known_unknown(self, digest: bytes) -> bool:
         deadline, link = self._unknown.get(digest, (0.0, None))
-        now = time.monotonic()
+        now = read_clock()
         return link is not None and now < deadline and now < link.trusted_until
 
     def _keep(self, digest: bytes, link: Link | None, record: bytes | None) -> AccessGrant | None:
@@ -109,7 +120,7 @@ class BearerLookup:
         if link is None or not self._memory:
             return grant
         if grant is None:
-            self._unknown[digest] = (time.monotonic() + UNKNOWN_SECONDS, link)
+            self._unknown[digest] = (read_clock() + UNKNOWN_SECONDS, link)
             self._unknown.move_to_end(digest)
             _trim(self._unknown, self._most_unknown)
         else:

@@ -9,6 +9,7 @@ server, a cut network or an event loop that stood still cannot stretch that.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -31,6 +32,11 @@ DRIFT_SECONDS: Final = 0.1
 
 log = logging.getLogger("service.store")
 
+read_clock: Final[Callable[[], float]] = (
+    functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
+)
+"""Seconds by a clock that nobody sets; where the system has one, by one that goes on while the machine sleeps."""
+
 Value = TypeVar("Value")
 Forget = Callable[[Sequence[bytes] | None], None]
 """Told which keys changed; None: any of them may have."""
@@ -41,7 +47,7 @@ class Current(Generic[Value]):
 
     def __init__(self) -> None:
         self.value: Value | None = None
-        self._trouble: StoreUnavailable | None = None
+        self._trouble: str | None = None
         self._changed = asyncio.Event()
 
     def set(self, value: Value) -> None:
@@ -51,7 +57,7 @@ class Current(Generic[Value]):
     def fail(self, trouble: str) -> bool:
         """Until the next success whoever asks is told at once; the task goes on trying. False: that was so before."""
         is_news = self._trouble is None
-        self.value, self._trouble = None, StoreUnavailable(trouble)
+        self.value, self._trouble = None, trouble
         self._changed.set()
         return is_news
 
@@ -63,7 +69,7 @@ class Current(Generic[Value]):
     async def get(self) -> Value:
         while self.value is None:
             if self._trouble is not None:
-                raise self._trouble
+                raise StoreUnavailable(self._trouble)
             await self._changed.wait()
         return self.value
 
@@ -117,7 +123,7 @@ class Link:
         return await following
 
     def deadline(self, time_ms: float) -> float:
-        """What the monotonic clock shows when Redis's shows this time, or a little earlier; not before the first beat.
+        """What `read_clock` shows when Redis's shows this time, or a little earlier; not before the first beat.
 
         Clauses: I9
         """
@@ -126,7 +132,7 @@ class Link:
 
     def now_ms(self) -> int | None:
         """Redis's clock, as far as it was heard; None before the first beat."""
-        return None if self._clock_lead is None else int((time.monotonic() + self._clock_lead) * 1000)
+        return None if self._clock_lead is None else int((read_clock() + self._clock_lead) * 1000)
 
     def leave(self, why: str) -> None:
         """Ends the connection, if there is one; the next attempt asks again where the server is."""
@@ -184,7 +190,7 @@ class Link:
         return wire.lost.result()
 
     async def _beat(self, wire: Wire) -> None:
-        sent = time.monotonic()
+        sent = read_clock()
         seconds, microseconds = await wire.call("TIME")
         self._note_clock(int(seconds) + int(microseconds) / 1e6, sent)
         if self._check is not None:
@@ -196,7 +202,7 @@ class Link:
 
         Clauses: I9
         """
-        least, most = redis_time - time.monotonic(), redis_time - sent
+        least, most = redis_time - read_clock(), redis_time - sent
         if self._clock_lead is None or least > self._clock_lead + DRIFT_SECONDS:
             self._forget(None)
             self._clock_lead = most

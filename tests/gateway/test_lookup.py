@@ -348,3 +348,20 @@ async def test_password_database_and_unix_socket_of_the_address_are_used(tmp_pat
                 await bearer.lookup(token.text)
     finally:
         stop(server.process)
+
+
+def test_a_lookup_outlives_the_event_loop_that_it_was_used_in(redis_server: RedisServer, store: redis.Redis) -> None:
+    """As where each test, or each call of a program without an event loop of its own, has another."""
+    bearer = BearerLookup(redis_server.url)
+    name, now_ms = make_access_token("0a3"), 1_795_000_000_000
+    record = f"1\n{now_ms}\n{now_ms + 10**12}\nfamily\nphone-app\nsubject\ncarol\nrealm:main role:enduser"
+    store.set(access_key(name.shard, name.digest), record, px=60_000)
+
+    async def look() -> bool:
+        return await is_live(bearer, name.text)
+
+    assert asyncio.run(look())
+    store.delete(access_key(name.shard, name.digest))
+    assert not asyncio.run(look())
+
+    asyncio.run(bearer.close())

@@ -136,6 +136,8 @@ async def test_without_redis_lookups_are_errors_at_once_and_work_again_by_themse
 @pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
 async def test_a_lookup_may_be_made_before_its_redis(stage: Stage, tokens: list[str]) -> None:
     bearer = BearerLookup(stage.redis.url)
+    with pytest.raises(StoreUnavailable, match="not been asked"):
+        bearer.now_ms()
     with stage.killed():
         with pytest.raises(StoreUnavailable):
             await bearer.lookup(tokens[0])
