@@ -22,7 +22,7 @@ from service.store.access_tokens import parse_grant
 from service.store.connection import StoreUnavailable
 from service.store.keys import access_key
 from service.store.links import Link, read_clock
-from service.store.redis_url import RedisUrl, parse_redis_url
+from service.store.redis_url import RedisUrl, parse_redis_url, without_password
 from service.store.tracked_reads import TrackedReads
 from service.tokens import RANDOM_TOKEN_CHARACTERS, SHARD, encode, is_access_token
 
@@ -53,7 +53,7 @@ class BearerLookup:
         most_unknown: int = MOST_UNKNOWN,
         clock_offset_ms: Callable[[], int] = lambda: 0,
     ) -> None:
-        self._url = parse_redis_url(redis_url) if isinstance(redis_url, str) else redis_url
+        self._url = _parse_url(redis_url) if isinstance(redis_url, str) else redis_url
         self._memory = memory
         self._most_live = most_live
         self._most_unknown = most_unknown
@@ -138,6 +138,13 @@ class BearerLookup:
             digest = urlsafe_b64decode(key.rpartition(b":")[2] + b"=")
             self._live.pop(digest, None)
             self._unknown.pop(digest, None)
+
+
+def _parse_url(text: str) -> RedisUrl:
+    try:
+        return parse_redis_url(text)
+    except ValueError as expected:
+        raise ValueError(f"redis_url: {without_password(text)!r}: expected {expected}") from None
 
 
 def _trim(entries: OrderedDict[bytes, Any], most: int) -> None:

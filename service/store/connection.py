@@ -28,7 +28,7 @@ from redis.asyncio.cluster import ClusterNode
 from redis.asyncio.connection import Connection as PlainConnection
 from redis.asyncio.lock import Lock
 from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import SentinelConnectionPool
+from redis.asyncio.sentinel import MasterNotFoundError, SentinelConnectionPool
 from redis.backoff import NoBackoff
 from redis.exceptions import DataError, NoScriptError, RedisClusterException, RedisError, SlotNotCoveredError
 from redis.maint_notifications import MaintNotificationsConfig
@@ -94,12 +94,12 @@ async def within_deadline(work: Awaitable[Result], *, started: float | None = No
         async with asyncio.timeout(budget.remaining_seconds):
             return await work
     except (TimeoutError, OSError, RedisError, RedisClusterException, SlotNotCoveredError) as error:
-        raise _translate(error) from error
+        raise translate(error) from error
     finally:
         budget.remaining_seconds -= time.monotonic() - started
 
 
-def _translate(error: Exception) -> Exception:
+def translate(error: Exception) -> Exception:
     """A fault in one of our own scripts or commands is no outage; everything else that Redis can do to us is."""
     # The library cuts off the first word of the errors that it knows, and keeps it beside the message.
     text = f"{getattr(error, 'status_code', None) or ''} {error}".strip()
@@ -107,6 +107,8 @@ def _translate(error: Exception) -> Exception:
         return error
     if isinstance(error, TimeoutError) and not text:
         text = f"no answer within the {DEADLINE_SECONDS} s that the Redis work of a request may take"
+    if isinstance(error, MasterNotFoundError):  # the library shows its own objects instead
+        text = "none of the Sentinels answers and knows a master of this name"
     return StoreUnavailable(f"{type(error).__name__}: {text}")
 
 
@@ -281,7 +283,12 @@ def make_watchers(url: RedisUrl, retries: int = 0) -> Sentinel:
     """The Sentinels of the URL, who know where the master is."""
     return Sentinel(  # type: ignore[no-untyped-call]
         url.nodes,
-        sentinel_kwargs={"socket_connect_timeout": 0.5, "socket_timeout": 0.5, "ssl": url.tls},
+        sentinel_kwargs={
+            "socket_connect_timeout": 0.5,
+            "socket_timeout": 0.5,
+            "retry": Retry(NoBackoff(), 0),
+            "ssl": url.tls,
+        },
         **_common_options(url, retries),
         ssl=url.tls,
         db=url.db,

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
 
-from service.store.connection import CONNECT_SECONDS, StoreUnavailable
+from service.store.connection import CONNECT_SECONDS, StoreUnavailable, translate
 from service.store.redis_url import Node, RedisUrl
 from service.store.wire import Command, Wire, as_it_came, open_wire
 
@@ -147,22 +147,32 @@ class Link:
 
     @property
     def _address(self) -> str:
-        return "the unix socket" if self.node is None else f"{self.node[0]}:{self.node[1]}"
+        if self.node is not None:
+            return f"{self.node[0]}:{self.node[1]}"
+        return f"the master {self._url.master_name}" if self._url.master_name else "the unix socket"
 
     async def _keep_up(self) -> None:
+        """The log hears of each change once, and of the end of an outage as loudly as of its beginning."""
+        lost_at: float | None = None
         while True:
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
                     wire = await self._connect()
             except Exception as error:
-                if self._wire.fail(_describe(error)):
-                    log.warning("no connection for lookups to %s: %s", self._address, _describe(error))
+                lost_at = lost_at or read_clock()
+                trouble = _describe(error, CONNECT_SECONDS)
+                if self._wire.fail(trouble):
+                    log.warning("no connection for lookups to %s: %s", self._address, trouble)
                 await asyncio.sleep(PAUSE_SECONDS)
                 continue
             self._wire.set(wire)
-            log.info("connected for lookups to %s", self._address)
+            if lost_at is None:
+                log.info("connected for lookups to %s", self._address)
+            else:
+                log.warning("connected for lookups to %s again, after %.1f s", self._address, read_clock() - lost_at)
             try:
                 why = await self._beat_until_lost(wire)
+                lost_at = read_clock()
                 log.warning("the connection for lookups to %s ended: %s", self._address, why)
             finally:
                 wire.close("the lookups are closed")
@@ -186,7 +196,7 @@ class Link:
                 async with asyncio.timeout(TRUSTED_SECONDS):
                     await self._beat(wire)
             except Exception as error:
-                wire.close(f"no good answer to a beat: {_describe(error)}")
+                wire.close(_describe(error, TRUSTED_SECONDS))
         return wire.lost.result()
 
     async def _beat(self, wire: Wire) -> None:
@@ -220,5 +230,7 @@ class Link:
             self._wire.lose()
 
 
-def _describe(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+def _describe(error: Exception, limit_seconds: float) -> str:
+    if isinstance(error, TimeoutError) and not str(error):
+        return f"no answer within {limit_seconds:g} s"
+    return str(translate(error))

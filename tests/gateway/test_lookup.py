@@ -325,8 +325,10 @@ async def test_a_closed_lookup_connects_again_when_it_is_asked(
 
 
 def test_a_bad_address_is_told_when_the_lookup_is_made() -> None:
-    with pytest.raises(ValueError, match="redis://"):
+    with pytest.raises(ValueError, match=r"^redis_url: 'http://127.0.0.1': expected an address .* redis://"):
         BearerLookup("http://127.0.0.1")
+    with pytest.raises(ValueError, match=r"^redis_url: 'redis://…@h:70000'"):
+        BearerLookup("redis://:secret@h:70000")
 
 
 @pytest.mark.parametrize("memory", [True, False])
