@@ -13,7 +13,7 @@ import msgspec
 from service.protocol.errors import BearerMissing, InsufficientScope, InvalidRequest, InvalidToken, MalformedBearer
 from service.protocol.grammar import B64TOKEN, SCOPE_TOKEN
 from service.protocol.parameters import parse_form
-from service.protocol.scope import find_realm
+from service.protocol.scope import parse_realm
 
 MAX_NEEDED_SCOPE_CHARACTERS: Final = 1024
 """A challenge repeats what was needed, and proxies refuse long headers."""
@@ -36,7 +36,7 @@ class AccessGrant(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def realm(self) -> str:
-        return find_realm(self.scope)
+        return parse_realm(self.scope)
 
     def covers(self, scope: str) -> bool:
         """Whether the token has every item of this scope; items are separated by spaces."""

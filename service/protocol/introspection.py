@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from service.protocol.scope import find_realm
+from service.protocol.scope import parse_realm
 
 TokenUse = Literal["access_token", "refresh_token"]
 
@@ -56,7 +56,7 @@ def describe_token(
         scope=scope,
         client_id=client_id,
         username=username,
-        realm=find_realm(scope),
+        realm=parse_realm(scope),
         token_type="Bearer" if token_use == "access_token" else "",
         token_use=token_use,
         exp=expires_at_ms // 1000,

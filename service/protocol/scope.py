@@ -59,9 +59,10 @@ def parse_scope(text: str) -> Scope:
     return Scope(frozenset(items))
 
 
-def find_realm(granted: str) -> str:
-    """The one realm that every granted scope names; raises StopIteration for any other text."""
-    return next(item[6:] for item in granted.split(" ") if item.startswith("realm:"))
+def parse_realm(granted: str) -> str:
+    """The one realm that every granted scope names; raises ValueError for any other text."""
+    (realm,) = [item[6:] for item in granted.split(" ") if item.startswith("realm:")]
+    return realm
 
 
 def check_one_realm_one_role(scope: Scope) -> None:

@@ -34,18 +34,22 @@ class AccessTokens:
 def parse_grant(record: bytes) -> AccessGrant:
     """Lines: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope.
 
-    Raises StoreUnavailable for a record of a version that this code does not know: what it cannot read it cannot judge.
+    Raises StoreUnavailable for a record of another version or of another form: what this code cannot read it cannot
+    judge.
     """
-    version, *lines = record.decode().split("\n")
-    if version != "1":
-        raise StoreUnavailable(f"an access token's record has version {version[:20]!r}; this code knows version 1")
-    issued_ms, expires_ms, family_digest, client_id, subject, username, scope = lines
-    return AccessGrant(
-        issued_at_ms=int(issued_ms),
-        expires_at_ms=int(expires_ms),
-        family_digest=family_digest,
-        client_id=client_id,
-        subject=subject,
-        username=username,
-        scope=scope,
-    )
+    try:
+        version, *lines = record.decode().split("\n")
+        if version != "1":
+            raise StoreUnavailable(f"an access token's record has version {version[:20]!r}; this code knows version 1")
+        issued_ms, expires_ms, family_digest, client_id, subject, username, scope = lines
+        return AccessGrant(
+            issued_at_ms=int(issued_ms),
+            expires_at_ms=int(expires_ms),
+            family_digest=family_digest,
+            client_id=client_id,
+            subject=subject,
+            username=username,
+            scope=scope,
+        )
+    except ValueError:
+        raise StoreUnavailable("an access token's record does not have the form of version 1") from None

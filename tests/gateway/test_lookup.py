@@ -272,6 +272,23 @@ async def test_a_record_of_a_version_that_is_not_known_is_an_error_and_not_an_an
     assert await is_live(lookup, tokens[1])
 
 
+@pytest.mark.clause("decided-i8-fail-closed", "decided-record-version")
+@pytest.mark.parametrize(
+    "record",
+    [b"", b"1", b"1\nnot a record of ours", b"1\n1\n2\nf\nc\ns\n\xff\nrealm:main", b"1\nx\n2\nf\nc\ns\nu\nrealm:main"],
+    ids=["empty", "the version alone", "too few lines", "no UTF-8", "no number"],
+)
+async def test_a_record_that_nobody_can_read_is_an_error_and_not_an_answer(
+    lookup: BearerLookup, tokens: list[str], store: redis.Redis, record: bytes
+) -> None:
+    store.set(key_of(tokens[0]), record, px=60_000)
+
+    with pytest.raises(StoreUnavailable, match="an access token's record"):
+        await lookup.lookup(tokens[0])
+
+    assert await is_live(lookup, tokens[1])
+
+
 @pytest.mark.clause("decided-memory-follows-redis")
 async def test_no_old_news_stays_where_reads_and_revocations_race(
     lookup: BearerLookup, parts: Parts, redis_server: RedisServer
