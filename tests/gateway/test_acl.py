@@ -1,17 +1,20 @@
-"""The Redis user of a gateway: it looks bearer tokens up and keeps its memory true, and can do nothing else."""
+"""The Redis user of a gateway: it looks bearer tokens up and hears which keys change, and can do nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 
 from service.gateway import BearerLookup
 from service.store import keys
+from service.store.redis_url import parse_redis_url
+from service.store.wire import open_wire
 from service.tokens import make_access_token
-from tests.faults.stage import Stage, parts_on, start_sessions
+from tests.faults.stage import Stage, parts_on, start_sessions, until
 from tests.servers import CHECKOUT, stop
 
 ACL_FILE = CHECKOUT / "examples" / "redis-gateway.acl"
@@ -92,6 +95,20 @@ def test_the_gateways_user_may_read_no_other_key(stage: Stage, key: str) -> None
             gateway.get(key)
         with pytest.raises(redis.exceptions.NoPermissionError):
             gateway.set(keys.access_key("0a3", "digest"), "forged")
+
+
+async def test_the_gateways_user_can_hear_the_names_of_other_keys_but_not_what_they_hold(stage: Stage) -> None:
+    """No right of Redis bounds what is tracked; the guide says so."""
+    url = parse_redis_url(stage.redis.url.replace("//", "//gateway:change-me@"))
+    heard: list[Sequence[Any]] = []
+    wire = await open_wire(url, url.nodes[0], heard.append, lambda: None)
+    await wire.call("CLIENT", "TRACKING", "ON", "BCAST")
+
+    stage.store.set(keys.registry_key("client", "shop"), "its record")
+    await until(lambda: bool(heard))
+    wire.close("the test is over")
+
+    assert heard == [[b"invalidate", [keys.registry_key("client", "shop").encode()]]]
 
 
 def test_the_file_holds_the_gateways_user_alone() -> None:
