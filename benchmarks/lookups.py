@@ -23,9 +23,9 @@ from pathlib import Path
 import httpx2
 
 from service.gateway import BearerLookup
-from service.store.keys import access_key
+from service.store.redis_url import parse_redis_url
 from service.store.wire import open_wire
-from service.tokens import parse_access_token
+from tests.cast import access_key_of
 from tests.faults.stage import Stage, parts_on, start_sessions
 from tests.servers import CHECKOUT, free_port, running_service, stop, wait_until
 
@@ -108,14 +108,12 @@ def measure_memory(token: str, stage: Stage, rounds: int) -> None:
 
 def measure_reads(token: str, stage: Stage, rounds: int) -> None:
     """One at a time, and many under way; both over the same kind of connection."""
-    name = parse_access_token(token)
-    assert name is not None
-    key = access_key(name.shard, name.digest)
+    key = access_key_of(token)
 
     async def run() -> None:
         bearer = BearerLookup(stage.redis.url, memory=False)
-        node = ("127.0.0.1", stage.redis.port)
-        wire = await open_wire(bearer._url, node, lambda _: None, lambda: None)
+        url = parse_redis_url(stage.redis.url)
+        wire = await open_wire(url, url.nodes[0], lambda _: None, lambda: None)
         assert await bearer.lookup(token)
         for many in (1, CONNECTIONS):
             bare, ours = [], []
@@ -145,11 +143,9 @@ async def _time(call: Callable[[], Awaitable[object]], many: int) -> float:
 
 
 def measure_requests(token: str, stage: Stage, folder: Path, rounds: int, seconds: int) -> None:
-    name = parse_access_token(token)
-    assert name is not None
     with ExitStack() as running:
         with _on_core(SERVER_CORE):
-            floor = running.enter_context(_running_floor(stage, access_key(name.shard, name.digest)))
+            floor = running.enter_context(_running_floor(stage, access_key_of(token)))
             asking = running.enter_context(running_service(folder, stage.environment()))
             remembering = running.enter_context(
                 running_service(folder, stage.environment(TOKEN_SERVICE_VERIFY_CACHE="on"))

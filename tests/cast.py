@@ -11,7 +11,7 @@ import httpx2
 import redis
 
 from service.store.keys import access_key
-from service.tokens import parse_access_token
+from service.tokens import RandomToken, parse_access_token
 
 TOKEN = "/oauth2/v1/token"
 REVOKE = "/oauth2/v1/revoke"
@@ -109,6 +109,18 @@ def tokens_of(response: httpx2.Response) -> Mapping[str, str]:
     assert response.status_code == 200, response.text
     body: Mapping[str, str] = json.loads(response.content)
     return body
+
+
+def access_name_of(access_token: str) -> RandomToken:
+    """What Redis knows of an access token."""
+    name = parse_access_token(access_token)
+    assert name is not None, access_token
+    return name
+
+
+def access_key_of(access_token: str) -> str:
+    name = access_name_of(access_token)
+    return access_key(name.shard, name.digest)
 
 
 def is_live(store: redis.Redis, access_token: str) -> bool:

@@ -15,8 +15,8 @@ from service.app import Parts
 from service.gateway import BearerLookup, StoreUnavailable
 from service.settings import load_settings
 from service.store.access_tokens import AccessTokens
-from service.store.keys import access_key
-from service.tokens import RandomToken, make_access_token, parse_access_token
+from service.tokens import make_access_token
+from tests.cast import access_key_of, access_name_of
 from tests.cluster.nodes import MASTER_NAME, Cluster, running_cluster, running_sentinel, start_node
 from tests.conftest import SECRET_KEY
 from tests.faults.stage import start_sessions, until
@@ -47,18 +47,8 @@ async def start_many(parts: Parts) -> list[str]:
     return [access_token for of_user in sessions for access_token, _ in of_user]
 
 
-def name_of(token: str) -> RandomToken:
-    name = parse_access_token(token)
-    assert name is not None
-    return name
-
-
-def key_of(token: str) -> str:
-    return access_key(name_of(token).shard, name_of(token).digest)
-
-
 async def revoke(parts: Parts, token: str) -> None:
-    assert await AccessTokens(parts.connection).revoke(name_of(token), client_id="phone-app") is not None
+    assert await AccessTokens(parts.connection).revoke(access_name_of(token), client_id="phone-app") is not None
 
 
 async def answers(bearer: BearerLookup, token: str, live: bool, seconds: float = 1.0) -> float:
@@ -78,7 +68,7 @@ async def answers(bearer: BearerLookup, token: str, live: bool, seconds: float =
 @pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
 async def test_memory_follows_every_node_of_a_cluster(cluster: Cluster, cluster_parts: Parts) -> None:
     tokens = await start_many(cluster_parts)
-    assert {cluster.node_of(key_of(token)) for token in tokens} == {0, 1, 2}
+    assert {cluster.node_of(access_key_of(token)) for token in tokens} == {0, 1, 2}
     async with lookup_at(cluster.url) as bearer:
         assert all([await bearer.lookup(token) for token in tokens])
         assert not await bearer.lookup(make_access_token("0a3").text)
@@ -97,7 +87,7 @@ async def test_without_a_node_its_tokens_are_errors_and_the_others_live(tmp_path
         async with parts_at(cluster.url) as parts, lookup_at(cluster.url) as bearer:
             tokens = await start_many(parts)
             assert all([await bearer.lookup(token) for token in tokens])
-            lost = [token for token in tokens if cluster.node_of(key_of(token)) == 1]
+            lost = [token for token in tokens if cluster.node_of(access_key_of(token)) == 1]
             assert lost
 
             cluster.nodes[1].process.kill()
@@ -121,8 +111,8 @@ async def test_a_token_is_found_while_its_slot_moves_and_where_it_went(tmp_path:
         async with parts_at(cluster.url) as parts, lookup_at(cluster.url) as bearer:
             ((token, _), (other, _)) = await start_sessions(parts, "user", 2)
             assert await bearer.lookup(token)
-            slot = int(cluster.client.keyslot(key_of(token)))  # type: ignore[no-untyped-call]
-            source, target = cluster.node_of(key_of(token)), (cluster.node_of(key_of(token)) + 1) % 3
+            slot = int(cluster.client.keyslot(access_key_of(token)))  # type: ignore[no-untyped-call]
+            source, target = cluster.node_of(access_key_of(token)), (cluster.node_of(access_key_of(token)) + 1) % 3
             nodes = [node.connect() for node in cluster.nodes]
             ids = [str(node.cluster("MYID")) for node in nodes]
 
@@ -139,7 +129,7 @@ async def test_a_token_is_found_while_its_slot_moves_and_where_it_went(tmp_path:
                 _set_slot(node, slot, "NODE", ids[target])
             assert await bearer.lookup(token)
             assert await bearer.lookup(token)
-            nodes[target].delete(key_of(token))
+            nodes[target].delete(access_key_of(token))
             await answers(bearer, token, live=False)
             assert await bearer.lookup(other)
             for node in nodes:
@@ -162,17 +152,17 @@ async def test_memory_follows_a_replica_that_becomes_the_master(tmp_path: Path) 
             wait_until(lambda: _obeys(newcomer, "REPLICATE", master_id), "the replica to follow")
             wait_until(lambda: newcomer.info("replication")["master_link_status"] == "up", "the replica to be up")
             async with parts_at(cluster.url) as parts, lookup_at(cluster.url) as bearer:
-                tokens = [token for token in await start_many(parts) if cluster.node_of(key_of(token)) == 0]
+                tokens = [token for token in await start_many(parts) if cluster.node_of(access_key_of(token)) == 0]
                 assert all([await bearer.lookup(token) for token in tokens])
 
                 wait_until(lambda: _obeys(newcomer, "FAILOVER"), "the failover to begin")
                 await until(lambda: newcomer.info("replication")["role"] == "master")
-                newcomer.delete(key_of(tokens[0]))
+                newcomer.delete(access_key_of(tokens[0]))
 
                 await answers(bearer, tokens[0], live=False, seconds=LATEST_SECONDS)
                 for token in tokens[1:]:
                     await answers(bearer, token, live=True, seconds=LATEST_SECONDS)
-                newcomer.delete(key_of(tokens[1]))
+                newcomer.delete(access_key_of(tokens[1]))
                 assert await answers(bearer, tokens[1], live=False) < 0.5
         stop(replica.process)
 
@@ -201,10 +191,10 @@ async def test_memory_follows_the_master_that_the_sentinels_name(tmp_path: Path,
                 else:
                     sentinel.sentinel_failover(MASTER_NAME)
                 await until(lambda: replica.info("replication")["role"] == "master", FAILOVER_SECONDS)
-                replica.delete(key_of(tokens[0]))
+                replica.delete(access_key_of(tokens[0]))
 
                 await answers(bearer, tokens[0], live=False, seconds=FAILOVER_SECONDS)
                 await answers(bearer, tokens[1], live=True, seconds=FAILOVER_SECONDS)
-                replica.delete(key_of(tokens[1]))
+                replica.delete(access_key_of(tokens[1]))
                 assert await answers(bearer, tokens[1], live=False) < 0.5
                 assert await bearer.lookup(tokens[2])

@@ -16,9 +16,10 @@ from service.app import Parts
 from service.credentials import Keyring, make_first_refresh_token
 from service.protocol.user import User
 from service.settings import load_settings
-from service.store.keys import access_key, family_key
+from service.store.keys import family_key
 from service.store.scripts import load_script
-from service.tokens import make_access_token, parse_access_token
+from service.tokens import make_access_token
+from tests.cast import access_key_of
 from tests.conftest import SECRET_KEY, environment_of
 from tests.faults.proxy import Proxy
 from tests.servers import CHECKOUT, RedisServer, ServiceProcess, start_redis
@@ -100,9 +101,7 @@ class Stage:
 
     def find_access_token(self, access_token: str) -> list[str] | None:
         """The lines of the record: version, issued, expires, family, client_id, subject, username, scope."""
-        name = parse_access_token(access_token)
-        assert name is not None
-        record = self.store.get(access_key(name.shard, name.digest))
+        record = self.store.get(access_key_of(access_token))
         return None if record is None else str(record).split("\n")
 
     def find_family(self, refresh_token: str) -> list[str] | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import httpx2
 import pytest
-import redis
 
 from service.gateway import BearerLookup
+from tests.cast import ALICE, PHONE_APP, tokens_of
 from tests.conftest import Clock
 from tests.servers import RedisServer, free_port
 
@@ -20,8 +21,13 @@ async def lookup(redis_server: RedisServer, clock: Clock) -> AsyncIterator[Beare
 
 
 @pytest.fixture
-async def lookup_without_redis(store: redis.Redis) -> AsyncIterator[BearerLookup]:
+async def lookup_without_redis() -> AsyncIterator[BearerLookup]:
     """Nobody listens where this one asks."""
     lookup = BearerLookup(f"redis://127.0.0.1:{free_port()}/0")
     yield lookup
     await lookup.close()
+
+
+async def log_in(http: httpx2.AsyncClient, scope: str = "realm:main role:enduser") -> str:
+    """An access token of Alice."""
+    return tokens_of(await PHONE_APP.log_in(http, ALICE, scope))["access_token"]

@@ -17,8 +17,9 @@ from starlette.routing import Route
 
 from service.gateway import BearerLookup
 from service.gateway.authentication import BearerBackend, BearerUser, answer_refusal, requires_scope
-from tests.cast import ALICE, PHONE_APP, WEB_SHOP, assert_error, bearer, tokens_of
+from tests.cast import ALICE, PHONE_APP, WEB_SHOP, assert_error, bearer
 from tests.conftest import Clock, client_of
+from tests.gateway.conftest import log_in
 
 BARE_CHALLENGE = 'Bearer realm="token-service"'
 
@@ -79,10 +80,6 @@ def make_api(lookup: BearerLookup) -> Starlette:
 async def get(lookup: BearerLookup, path: str, headers: dict[str, str] | None = None) -> httpx2.Response:
     async with client_of(make_api(lookup)) as client:
         return await client.get(path, headers=headers)
-
-
-async def log_in(http: httpx2.AsyncClient, scope: str = "realm:main role:enduser") -> str:
-    return tokens_of(await PHONE_APP.log_in(http, ALICE, scope))["access_token"]
 
 
 @pytest.mark.clause("6750-2.1-authorization-header", "spec-4.5-bearer-header")

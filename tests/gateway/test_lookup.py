@@ -18,7 +18,8 @@ from service.protocol.user import identify_user
 from service.store.access_tokens import AccessTokens
 from service.store.keys import access_key
 from service.store.redis_url import parse_redis_url
-from service.tokens import RandomToken, make_access_token, parse_access_token
+from service.tokens import make_access_token
+from tests.cast import access_key_of, access_name_of
 from tests.conftest import Clock
 from tests.faults.stage import start_sessions, until
 from tests.servers import RedisServer, start_redis, stop
@@ -51,16 +52,6 @@ async def lookup_with(url: str, **options: Any) -> AsyncIterator[BearerLookup]:
     bearer = BearerLookup(url, **options)
     yield bearer
     await bearer.close()
-
-
-def name_of(token: str) -> RandomToken:
-    name = parse_access_token(token)
-    assert name is not None
-    return name
-
-
-def key_of(token: str) -> str:
-    return access_key(name_of(token).shard, name_of(token).digest)
 
 
 async def is_live(bearer: BearerLookup, token: str) -> bool:
@@ -181,7 +172,7 @@ async def test_the_tokens_that_were_not_asked_for_longest_leave_a_full_memory(
 async def test_a_revoked_token_leaves_memory(lookup: BearerLookup, parts: Parts, tokens: list[str]) -> None:
     assert await is_live(lookup, tokens[0])
 
-    await AccessTokens(parts.connection).revoke(name_of(tokens[0]), client_id="phone-app")
+    await AccessTokens(parts.connection).revoke(access_name_of(tokens[0]), client_id="phone-app")
 
     assert await turns(lookup, tokens[0], live=False)
     assert await is_live(lookup, tokens[1])
@@ -214,10 +205,10 @@ async def test_an_unknown_token_that_comes_to_be_is_live_at_once(
     lookup: BearerLookup, tokens: list[str], store: redis.Redis
 ) -> None:
     """It cannot happen by chance; it can when a backup is put back."""
-    record = store.getdel(key_of(tokens[0]))
+    record = store.getdel(access_key_of(tokens[0]))
     assert not await is_live(lookup, tokens[0])
 
-    store.set(key_of(tokens[0]), str(record), px=60_000)
+    store.set(access_key_of(tokens[0]), str(record), px=60_000)
 
     assert await turns(lookup, tokens[0], live=True)
 
@@ -263,8 +254,8 @@ async def test_the_lookup_tells_the_time_of_redis(lookup: BearerLookup, store: r
 async def test_a_record_of_a_version_that_is_not_known_is_an_error_and_not_an_answer(
     lookup: BearerLookup, tokens: list[str], store: redis.Redis
 ) -> None:
-    record = store.get(key_of(tokens[0]))
-    store.set(key_of(tokens[0]), f"2{str(record)[1:]}", px=60_000)
+    record = store.get(access_key_of(tokens[0]))
+    store.set(access_key_of(tokens[0]), f"2{str(record)[1:]}", px=60_000)
 
     with pytest.raises(StoreUnavailable, match="version '2'; this code knows version 1"):
         await lookup.lookup(tokens[0])
@@ -281,7 +272,7 @@ async def test_a_record_of_a_version_that_is_not_known_is_an_error_and_not_an_an
 async def test_a_record_that_nobody_can_read_is_an_error_and_not_an_answer(
     lookup: BearerLookup, tokens: list[str], store: redis.Redis, record: bytes
 ) -> None:
-    store.set(key_of(tokens[0]), record, px=60_000)
+    store.set(access_key_of(tokens[0]), record, px=60_000)
 
     with pytest.raises(StoreUnavailable, match="an access token's record"):
         await lookup.lookup(tokens[0])
@@ -305,7 +296,7 @@ async def test_no_old_news_stays_where_reads_and_revocations_race(
         async def revoke(token: str) -> None:
             for _ in range(secrets.randbelow(8)):
                 await asyncio.sleep(0)
-            await revoker.delete(key_of(token))
+            await revoker.delete(access_key_of(token))
 
         await asyncio.gather(*(act(token) for token in tokens for act in (look, revoke, look)))
         await lookup.lookup(make_access_token("0a3").text)  # its answer stands behind all news in the stream

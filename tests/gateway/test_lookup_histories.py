@@ -23,7 +23,8 @@ from service.gateway import BearerLookup, StoreUnavailable
 from service.protocol.user import User
 from service.settings import load_settings
 from service.store.links import TRUSTED_SECONDS
-from service.tokens import RandomToken, make_access_token, parse_access_token
+from service.tokens import RandomToken, make_access_token
+from tests.cast import access_name_of
 from tests.conftest import SECRET_KEY
 from tests.faults.proxy import running_proxy
 from tests.faults.stage import Stage, start_sessions
@@ -81,9 +82,7 @@ class World:
         asked = time.monotonic()
         sessions = await start_sessions(self.passing if is_passing else self.lasting, username, 3)
         for text, _ in sessions:
-            name = parse_access_token(text)
-            assert name is not None
-            token = Token(name, username)
+            token = Token(access_name_of(text), username)
             if is_passing:
                 # A little before, as the clock of Redis and ours tick apart by less than a millisecond here.
                 token.doubtful_at, token.dead_at = asked + SHORT_SECONDS - 0.01, time.monotonic() + SHORT_SECONDS

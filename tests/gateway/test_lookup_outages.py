@@ -11,9 +11,9 @@ import pytest
 from service.app import Parts
 from service.gateway import BearerLookup, StoreUnavailable
 from service.protocol.user import identify_user
-from service.store.keys import access_key
 from service.store.links import TRUSTED_SECONDS
-from service.tokens import SHARD, digest_token, make_access_token
+from service.tokens import make_access_token
+from tests.cast import access_key_of
 from tests.faults.proxy import running_proxy
 from tests.faults.stage import Stage, parts_on, start_sessions, until
 from tests.servers import stop
@@ -197,7 +197,7 @@ async def test_after_the_event_loop_stood_still_redis_is_asked(
     await remember(direct, tokens)
     await asyncio.sleep(0)
     for token in tokens:
-        stage.store.delete(access_key(token[SHARD], digest_token(token)))
+        stage.store.delete(access_key_of(token))
     time.sleep(TRUSTED_SECONDS)  # noqa: ASYNC251 - that is the point
 
     assert [await direct.lookup(token) for token in tokens] == [None] * len(tokens)

@@ -20,6 +20,7 @@ from service.gateway import AccessGrant, BearerLookup
 from service.gateway.middleware import ASGIApp, ASGIScope, BearerMiddleware, Message, Receive, Send
 from tests.cast import ALICE, PHONE_APP, WEB_SHOP, assert_error, bearer, tokens_of
 from tests.conftest import Clock, client_of, lifespan_of
+from tests.gateway.conftest import log_in
 
 AUTHORIZATION = b"authorization"
 
@@ -35,10 +36,6 @@ async def show_grant(scope: ASGIScope, receive: Receive, send: Send) -> None:
 async def get(app: ASGIApp, headers: Any = (), path: str = "/") -> httpx2.Response:
     async with client_of(app) as client:
         return await client.get(path, headers=headers)
-
-
-async def log_in(http: httpx2.AsyncClient, scope: str = "realm:main role:enduser") -> str:
-    return tokens_of(await PHONE_APP.log_in(http, ALICE, scope))["access_token"]
 
 
 async def call(app: ASGIApp, scope: ASGIScope) -> list[Message]:

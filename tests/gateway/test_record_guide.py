@@ -13,7 +13,7 @@ from service.protocol.user import identify_user
 from service.store.access_tokens import parse_grant
 from service.store.keys import access_key
 from service.tokens import digest_token, is_access_token
-from tests.cast import ALICE, PHONE_APP, tokens_of
+from tests.cast import ALICE, PHONE_APP, access_key_of, tokens_of
 from tests.gateway.test_acl import ACL_FILE
 from tests.servers import CHECKOUT
 
@@ -55,7 +55,7 @@ async def test_what_redis_holds_has_the_form_of_the_example(http: httpx2.AsyncCl
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
     example = block_after("The value").split("\n")
 
-    lines = str(store.get(access_key(tokens["access_token"][6:9], digest_token(tokens["access_token"])))).split("\n")
+    lines = str(store.get(access_key_of(tokens["access_token"]))).split("\n")
 
     assert len(lines) == len(example)
     assert lines[0] == example[0]

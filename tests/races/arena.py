@@ -14,9 +14,8 @@ import httpx2
 import redis
 
 from service.credentials import Keyring
-from service.store.keys import access_key, family_key
-from service.tokens import parse_access_token
-from tests.cast import App
+from service.store.keys import family_key
+from tests.cast import App, access_key_of
 from tests.conftest import SECRET_KEY, environment_of
 from tests.servers import RedisServer, running_service, start_redis, stop
 
@@ -65,9 +64,7 @@ class Arena:
                 self.store.delete(key)
 
     def knows_access_token(self, access_token: str) -> bool:
-        name = parse_access_token(access_token)
-        assert name is not None
-        return self.store.exists(access_key(name.shard, name.digest)) == 1
+        return self.store.exists(access_key_of(access_token)) == 1
 
     def find_family(self, refresh_token: str) -> FamilyRecord | None:
         name = KEYRING.parse_refresh_token(refresh_token)

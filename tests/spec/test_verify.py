@@ -12,8 +12,6 @@ import redis
 
 from service.app import Parts
 from service.protocol.user import identify_user
-from service.store.keys import access_key
-from service.tokens import parse_access_token
 from tests.cast import (
     ALICE,
     GATEWAY,
@@ -22,6 +20,7 @@ from tests.cast import (
     VERIFY,
     WEB_SHOP,
     Person,
+    access_key_of,
     assert_error,
     bearer,
     revoke_all,
@@ -47,9 +46,7 @@ async def exchange(http: httpx2.AsyncClient, parts: Parts, person: Person, scope
 
 def rewrite(store: redis.Redis, access_token: str, line: int, text: str) -> None:
     """Changes one line of the access token's record."""
-    name = parse_access_token(access_token)
-    assert name is not None
-    key = access_key(name.shard, name.digest)
+    key = access_key_of(access_token)
     lines = str(store.get(key)).split("\n")
     store.set(key, "\n".join([*lines[:line], text, *lines[line + 1 :]]), keepttl=True)
 
