@@ -73,15 +73,16 @@ async def remember(bearer: BearerLookup, tokens: list[str]) -> None:
 
 
 async def last_live_answer(bearer: BearerLookup, token: str) -> float:
-    """When memory last said so; from then on it cannot be told, and that is an error within the time limit."""
+    """When the last question was asked that memory answered; the next is an error, within the time limit."""
+    last_live = 0.0
     while True:
         asked = time.monotonic()
         try:
-            if not await bearer.lookup(token):
-                raise AssertionError("this lookup cannot know that")
+            assert await bearer.lookup(token) is not None, "this lookup cannot know that"
         except StoreUnavailable:
             assert time.monotonic() - asked < LATEST_SECONDS
-            return asked
+            return last_live
+        last_live = asked
         await asyncio.sleep(0.01)
 
 
@@ -157,7 +158,7 @@ async def test_a_frozen_redis_is_believed_for_a_second_and_then_an_error(
         frozen = time.monotonic()
         last_live = await last_live_answer(direct, tokens[0])
 
-        assert last_live - frozen < TRUSTED_SECONDS + OF_A_TURN_SECONDS
+        assert 0 < last_live - frozen < TRUSTED_SECONDS
         for token in tokens:
             asked = time.monotonic()
             with pytest.raises(StoreUnavailable):
@@ -177,7 +178,7 @@ async def test_what_is_revoked_beyond_a_cut_network_is_live_for_a_second_at_most
         revoked = time.monotonic()
         last_live = await last_live_answer(beyond, tokens[0])
 
-        assert last_live - revoked < TRUSTED_SECONDS + OF_A_TURN_SECONDS
+        assert last_live - revoked < TRUSTED_SECONDS
 
     async with asyncio.timeout(10):
         while True:
