@@ -81,9 +81,9 @@ def test_the_protocol_has_no_clock_no_randomness_and_does_no_input_or_output(mod
     assert not offences(files_under("protocol"), [module])
 
 
-def test_only_the_store_and_the_gateway_speak_to_redis() -> None:
+def test_only_the_store_speaks_to_redis() -> None:
     assert offences(files_under("store"), ["redis"])
-    assert not offences(files_outside("store", "gateway"), ["redis"])
+    assert not offences(files_outside("store"), ["redis"])
 
 
 def test_only_the_endpoints_the_root_and_the_backend_of_the_gateway_know_the_web_framework() -> None:
