@@ -5,19 +5,17 @@ Clauses: RFC 6749 §5.1, §5.2, RFC 6750 §3, RFC 7009 §2.2, RFC 7662 §2.2, SP
 
 from __future__ import annotations
 
-import logging
-
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.outage import report_outage
 from service.protocol.errors import (
     BearerMissing,
     MethodNotAllowed,
     OAuthError,
     ServerError,
-    TemporarilyUnavailable,
     UnknownPath,
 )
 from service.protocol.introspection import Introspection
@@ -28,8 +26,6 @@ _JSON = "application/json"
 
 REASON = "token_service.reason"
 """Where the scope of a request keeps the fixed word of its refusal, for the access log."""
-
-log = logging.getLogger("service.store")
 
 
 def render_tokens(tokens: TokenResponse) -> Response:
@@ -60,12 +56,6 @@ def answer_bearer_missing(request: Request, error: Exception) -> Response:
     """Clauses: RFC 6750 §3.1 (no error code where no credential was sent)"""
     request.scope[REASON] = "bearer_missing"
     return render_error(BearerMissing())
-
-
-def report_outage(error: Exception) -> TemporarilyUnavailable:
-    """The log hears why; what comes back is what the caller may hear."""
-    log.error("the store is not available: %s", error)
-    return TemporarilyUnavailable("store_unavailable", retry_after_seconds=1)
 
 
 def answer_outage(request: Request, error: Exception) -> Response:

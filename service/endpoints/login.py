@@ -14,12 +14,13 @@ from starlette.responses import Response
 
 from service.credentials import make_browser_secret
 from service.endpoints.addresses import find_throttle_address
-from service.endpoints.answers import REASON, report_outage
+from service.endpoints.answers import REASON
 from service.endpoints.browser import Browsers
 from service.endpoints.consent import ConsentEndpoint
 from service.endpoints.forms import read_form
 from service.endpoints.page_limit import PageLimit
 from service.endpoints.pages import Pages, Refusal, find_form_targets
+from service.outage import report_outage
 from service.protocol.authorization import (
     AuthorizationRequest,
     answering_to,

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from service.endpoints.answers import REASON, report_outage
+from service.endpoints.answers import REASON
+from service.outage import report_outage
 from service.protocol.authorization import AuthorizationRefused, ReturnAddress, make_location
 from service.protocol.errors import OAuthError, ServerError
 from service.rendering import Renderer

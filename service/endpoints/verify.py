@@ -17,8 +17,9 @@ from urllib.parse import quote
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from service.gateway.bearer import require_grant
 from service.gateway.lookup import BearerLookup
-from service.protocol.bearer import AccessGrant, check_scope, parse_bearer, parse_needed_scope
+from service.protocol.bearer import AccessGrant, check_scope, parse_needed_scope
 from service.protocol.errors import BearerMissing, InvalidToken, MalformedBearer, OAuthError, TemporarilyUnavailable
 from service.store.connection import StoreUnavailable
 
@@ -47,20 +48,14 @@ class VerifyEndpoint:
         await response(scope, receive, send)
 
     async def _verify(self, scope: Scope) -> Response:
-        grant = await self.bearer.lookup(_parse_bearer(scope))
-        if grant is None:
-            raise InvalidToken("access_token_unknown")
+        """Two credentials are none that enables access; the 400 of other addresses would be a failure to a proxy."""
+        authorization = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
+        try:
+            grant = await require_grant(self.bearer, authorization)
+        except MalformedBearer:
+            raise InvalidToken("bearer_repeated") from None
         check_scope(grant, parse_needed_scope(scope["query_string"]))
         return Response(headers=_describe(grant, self.bearer.now_ms()))
-
-
-def _parse_bearer(scope: Scope) -> str:
-    """Two credentials are none that enables access; the 400 of other addresses would be a failure to a proxy."""
-    authorization = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
-    try:
-        return parse_bearer(authorization)
-    except MalformedBearer:
-        raise InvalidToken("bearer_repeated") from None
 
 
 def _describe(grant: AccessGrant, now_ms: int) -> dict[str, str]:

@@ -58,7 +58,7 @@ class BearerBackend(AuthenticationBackend):
 
     async def authenticate(self, conn: HTTPConnection) -> tuple[AuthCredentials, BaseUser] | None:
         try:
-            grant = await require_grant(self.lookup, conn.headers.getlist("authorization"), "")
+            grant = await require_grant(self.lookup, conn.headers.getlist("authorization"))
         except BearerMissing:
             return None
         except OAuthError as error:

@@ -5,16 +5,14 @@ Clauses: RFC 6750 §2.1, §3.1, SPEC §4.5
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from service.gateway.lookup import BearerLookup
+from service.outage import report_outage
 from service.protocol.bearer import AccessGrant, check_scope, parse_bearer
-from service.protocol.errors import InvalidScope, InvalidToken, TemporarilyUnavailable
+from service.protocol.errors import InvalidScope, InvalidToken
 from service.protocol.scope import Scope, parse_scope
 from service.store.connection import StoreUnavailable
-
-log = logging.getLogger("service.gateway")
 
 
 def parse_required_scope(text: str) -> str:
@@ -31,7 +29,7 @@ def parse_required_scope(text: str) -> str:
     return str(scope)
 
 
-async def require_grant(lookup: BearerLookup, authorization: Sequence[str], scope: str) -> AccessGrant:
+async def require_grant(lookup: BearerLookup, authorization: Sequence[str], scope: str = "") -> AccessGrant:
     """The grant of the one bearer among the Authorization headers, with every item of the scope.
 
     Raises BearerMissing or OAuthError; an outage of the store is TemporarilyUnavailable here, and the log hears why.
@@ -40,8 +38,7 @@ async def require_grant(lookup: BearerLookup, authorization: Sequence[str], scop
     try:
         grant = await lookup.lookup(token)
     except StoreUnavailable as outage:
-        log.error("the store is not available: %s", outage)
-        raise TemporarilyUnavailable("store_unavailable", retry_after_seconds=1) from outage
+        raise report_outage(outage) from outage
     if grant is None:
         raise InvalidToken("access_token_unknown")
     check_scope(grant, scope)

@@ -189,7 +189,7 @@ async def test_while_redis_is_away_nobody_gets_in_and_the_log_hears_why(
     assert_error(response, 503, "temporarily_unavailable")
     assert response.headers["retry-after"] == "1"
     assert "www-authenticate" not in response.headers
-    assert ("service.gateway", "ERROR") in [(record.name, record.levelname) for record in caplog.records]
+    assert ("service.store", "ERROR") in [(record.name, record.levelname) for record in caplog.records]
 
 
 async def test_the_outer_scope_and_its_state_stay_as_they_were(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
