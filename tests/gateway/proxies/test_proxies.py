@@ -252,8 +252,10 @@ def test_no_forged_identity_arrives_where_the_answer_leaves_a_header_out(
 def test_connection_takes_no_identity_away(gateway: Gateway, stage: Stage, enduser: str, value: str) -> None:
     connection = value.format(", ".join((*IDENTITY, "X-Forwarded-For")))
 
-    assert gateway.get("/things", enduser, [("Connection", connection)]).status in (200, 400)
+    status = gateway.get("/things", enduser, [("Connection", connection)]).status
 
+    assert status == (400 if gateway.name == "envoy" else 200)
+    assert len(stage.api.arrived) == (status == 200)
     for arrived in stage.api.arrived:
         assert len(identity_of(arrived)) == len(IDENTITY)
         assert "x-auth" not in (arrived.header("connection") or "").lower()
@@ -262,20 +264,19 @@ def test_connection_takes_no_identity_away(gateway: Gateway, stage: Stage, endus
 def test_no_forged_identity_arrives_behind_the_body(gateway: Gateway, stage: Stage, enduser: str) -> None:
     trailers = [(name, FORGED) for name in IDENTITY]
 
-    gateway.ask("POST", "/things", bearer(enduser), b"body", trailers=trailers)
+    assert gateway.ask("POST", "/things", bearer(enduser), b"body", trailers=trailers).status == 200
 
-    for arrived in stage.api.arrived:
-        assert arrived.body == b"body"
-        assert FORGED not in identity_of(arrived).values()
-        # HAProxy 2.6 cannot drop them; docs/gateways.md says what that asks of an API.
-        assert not arrived.trailers or gateway.name == "haproxy"
+    (arrived,) = stage.api.arrived
+    assert arrived.body == b"body"
+    assert FORGED not in identity_of(arrived).values()
+    # HAProxy 2.6 cannot drop them; docs/gateways.md says what that asks of an API.
+    assert not arrived.trailers or gateway.name == "haproxy"
 
 
-def test_no_forged_identity_arrives_by_a_name_with_a_space(gateway: Gateway, stage: Stage, enduser: str) -> None:
-    gateway.get("/things", enduser, [("X-Auth-User ", FORGED), ("X-Auth-User\t", FORGED)])
-
-    for arrived in stage.api.arrived:
-        assert FORGED not in identity_of(arrived).values()
+@pytest.mark.parametrize("spelled", ["X-Auth-User ", "X-Auth-User\t"], ids=["space", "tab"])
+def test_a_name_with_a_space_is_refused(gateway: Gateway, stage: Stage, enduser: str, spelled: str) -> None:
+    assert gateway.get("/things", enduser, [(spelled, FORGED)]).status == 400
+    assert not stage.api.arrived
 
 
 def test_where_the_caller_comes_from_is_not_the_callers_word(gateway: Gateway, stage: Stage, enduser: str) -> None:
@@ -319,9 +320,10 @@ def test_a_websocket_is_opened_with_a_token_only(gateway: Gateway, stage: Stage,
 def test_no_other_protocol_is_switched_to(gateway: Gateway, stage: Stage, enduser: str) -> None:
     headers = [("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", "h2c"), ("HTTP2-Settings", "AAMAAABkAAQAAP__")]
 
-    gateway.get("/things", enduser, headers)
+    assert gateway.get("/things", enduser, headers).status == 200
 
-    assert not [arrived.header("upgrade") for arrived in stage.api.arrived if arrived.header("upgrade")]
+    (arrived,) = stage.api.arrived
+    assert not arrived.header("upgrade")
 
 
 # What the service is asked.
