@@ -1,7 +1,7 @@
 """What a bearer lookup costs: in a gateway's own memory, from Redis, and by a request to the service.
 
-All of a table is measured in turns within one run, and the ratios are what counts: machines differ, and this one does
-so from minute to minute. Servers run on the first core, Redis and the load on the second.
+All of a table is measured in turns within one run, and the ratios are what counts: machines differ, and one that others
+share does so from minute to minute. Servers run on the first core, Redis and the load on the second.
 """
 
 from __future__ import annotations

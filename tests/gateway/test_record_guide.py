@@ -24,7 +24,7 @@ pytestmark = pytest.mark.clause("decided-record-version")
 
 
 def block_after(heading: str, number: int = 0) -> str:
-    """The text of the so manieth block of code below a heading."""
+    """The text of a block of code below a heading, counted from 0."""
     section = GUIDE.partition(f"\n## {heading}\n")[2]
     blocks: list[str] = re.findall(r"^```\w*\n(.*?)\n```$", section, re.MULTILINE | re.DOTALL)
     return blocks[number]
