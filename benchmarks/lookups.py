@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx2
+import redis.asyncio as redis
 
 from service.gateway import BearerLookup
 from service.store.redis_url import parse_redis_url
@@ -107,23 +108,30 @@ def measure_memory(token: str, stage: Stage, rounds: int) -> None:
 
 
 def measure_reads(token: str, stage: Stage, rounds: int) -> None:
-    """One at a time, and many under way; both over the same kind of connection."""
+    """One at a time, and many under way; a GET over the same kind of connection, and by the client library."""
     key = access_key_of(token)
 
     async def run() -> None:
         bearer = BearerLookup(stage.redis.url, memory=False)
         url = parse_redis_url(stage.redis.url)
         wire = await open_wire(url, url.nodes[0], lambda _: None, lambda: None)
+        library = redis.Redis.from_url(stage.redis.url)
         assert await bearer.lookup(token)
         for many in (1, CONNECTIONS):
-            bare, ours = [], []
+            calls: dict[str, Callable[[], Awaitable[object]]] = {
+                "GET": lambda: wire.call("GET", key),
+                "lookup": lambda: bearer.lookup(token),
+                "redis-py GET": lambda: library.get(key),
+            }
+            seconds: dict[str, list[float]] = {name: [] for name in calls}
             for _ in range(rounds):
-                bare.append(await _time(lambda: wire.call("GET", key), many))
-                ours.append(await _time(lambda: bearer.lookup(token), many))
-            _tell(f"from Redis, {many} at once: GET", 1 / statistics.median(bare), 1.0)
-            ratio = statistics.median(bare) / statistics.median(ours)
-            _tell(f"from Redis, {many} at once: lookup", 1 / statistics.median(ours), ratio)
+                for name, call in calls.items():
+                    seconds[name].append(await _time(call, many))
+            middle = {name: statistics.median(values) for name, values in seconds.items()}
+            for name, each in middle.items():
+                _tell(f"from Redis, {many} at once: {name}", 1 / each, middle["GET"] / each)
         wire.close("measured")
+        await library.aclose()
         await bearer.close()
 
     asyncio.run(run())
