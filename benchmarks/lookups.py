@@ -215,13 +215,14 @@ def _answers(url: str) -> bool:
 
 
 def _tell(name: str, rate: float, ratio: float, cost: float | None = None, cost_ratio: float | None = None) -> None:
-    more = "" if cost is None else f"   {cost:7.1f} us of a server   x{cost_ratio:.2f}"
-    sys.stdout.write(f"{name:36}  {rate:12,.0f}/s   x{ratio:.2f}{more}\n")
+    more = "" if cost is None else f"{cost:11.1f} us   x{cost_ratio:.2f}"
+    sys.stdout.write(f"{name:36}  {rate:12,.0f}   x{ratio:<13.2f}{more}\n")
     sys.stdout.flush()
 
 
 def main(quick: bool) -> None:
     rounds, seconds = (3, 1) if quick else (9, 3)
+    sys.stdout.write(f"{'':36}  {'a second':>12}   {'to the first':14}{'of a server':>14}   to the first\n")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with _on_core(LOAD_CORE):
@@ -238,4 +239,6 @@ def main(quick: bool) -> None:
 
 
 if __name__ == "__main__":
+    if not set(sys.argv[1:]) <= {"--quick"}:
+        sys.exit("usage: scripts/bench [--quick]")
     main("--quick" in sys.argv[1:])

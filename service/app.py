@@ -121,7 +121,7 @@ class Parts:
             Sweeps(self.connection, self.families),
             hashing_threads=os.cpu_count() or 1,
         )
-        self.health = HealthEndpoint(self.connection, self.is_seed_in_force)
+        self.health = HealthEndpoint(self.connection, self.bearer, self.is_seed_in_force)
         self.is_seeded = settings.seed_file is None
         self._seed_trouble = ""
 

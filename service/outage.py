@@ -3,13 +3,37 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
+from typing import Final
 
 from service.protocol.errors import TemporarilyUnavailable
+
+QUIET_SECONDS: Final = 1.0
 
 log = logging.getLogger("service.store")
 
 
+class OutageReport:
+    """Thousands of requests a second may meet one outage: said at once, then once a second with a count."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._quiet_until = 0.0
+        self._kept_back = 0
+
+    def tell(self, error: Exception) -> None:
+        self._kept_back += 1
+        now = self._clock()
+        if now >= self._quiet_until:
+            log.error("the store is not available: %s (requests refused: %d)", error, self._kept_back)
+            self._quiet_until, self._kept_back = now + QUIET_SECONDS, 0
+
+
+_report = OutageReport()
+
+
 def report_outage(error: Exception) -> TemporarilyUnavailable:
     """What comes back is what the caller may hear."""
-    log.error("the store is not available: %s", error)
+    _report.tell(error)
     return TemporarilyUnavailable("store_unavailable", retry_after_seconds=1)

@@ -18,7 +18,8 @@ _PROBES = ("/healthz", "/readyz")
 """Asked every few seconds, so logged at level debug; a change of what they answer has a line of its own."""
 
 _LOOKUPS = ("/oauth2/v1/verify", "/oauth2/v1/introspect")
-"""Asked at every call of every API, where the gateway has a log of its own: likewise, but for what is refused."""
+"""Asked at every call of every API, where the gateway has a log of its own: likewise, but for what is refused.
+An outage refuses all of it, and has lines of its own."""
 
 _log = structlog.get_logger("service.access")
 
@@ -46,7 +47,8 @@ class AccessLog:
             self._write(scope, status, time.perf_counter() - started)
 
     def _write(self, scope: Scope, status: int, seconds: float) -> None:
-        is_quiet = scope["path"].endswith(_PROBES) or (status == 200 and scope["path"].endswith(_LOOKUPS))
+        is_usual = status == 200 or scope.get(REASON) == "store_unavailable"
+        is_quiet = scope["path"].endswith(_PROBES) or (is_usual and scope["path"].endswith(_LOOKUPS))
         if is_quiet and not _log.isEnabledFor(logging.DEBUG):
             return
         reason = {"reason": scope[REASON]} if REASON in scope else {}

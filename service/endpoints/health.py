@@ -7,20 +7,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.gateway.lookup import BearerLookup
 from service.store.connection import StoreConnection, StoreUnavailable
 from service.store.readiness import find_obstacle
+from service.tokens import make_access_token
+
+_NOBODYS_TOKEN: Final = make_access_token("000").text
+"""To see whether lookups work, which have a connection of their own."""
 
 log = logging.getLogger("service.health")
 
 
 class HealthEndpoint:
-    def __init__(self, connection: StoreConnection, is_seed_in_force: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(
+        self, connection: StoreConnection, bearer: BearerLookup, is_seed_in_force: Callable[[], Awaitable[bool]]
+    ) -> None:
         self._connection = connection
+        self._bearer = bearer
         self._is_seed_in_force = is_seed_in_force
         self._last_reason = ""
 
@@ -36,6 +45,7 @@ class HealthEndpoint:
         """In words for everybody, and in Redis's words for the log; empty where there is none."""
         try:
             obstacle = await find_obstacle(self._connection) or ""
+            await self._bearer.lookup(_NOBODYS_TOKEN)
         except StoreUnavailable as error:
             return "the store does not answer or cannot serve", str(error)
         if not obstacle and not await self._is_seed_in_force():

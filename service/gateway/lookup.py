@@ -39,6 +39,8 @@ _Unknown = tuple[float, Link]
 class BearerLookup:
     """Looks bearer tokens up; make one for each event loop, and share it. It connects by itself at the first lookup.
 
+    Close it at the end, or use it in an `async with`.
+
     `redis_url` takes all forms of the service's REDIS_URL. Without `memory` every lookup asks Redis. `most_live` and
     `most_unknown` bound what is remembered; the tokens that were not asked for longest go first. Only tests move
     its clock.
@@ -62,6 +64,12 @@ class BearerLookup:
         self._unknown: OrderedDict[bytes, _Unknown] = OrderedDict()
         self._reads: TrackedReads | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def __aenter__(self) -> BearerLookup:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def lookup(self, token: str) -> AccessGrant | None:
         """None where the token is unknown, expired, revoked or no access token of ours at all.

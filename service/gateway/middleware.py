@@ -6,7 +6,7 @@ Clauses: RFC 6750 §2.1, §3, §3.1, SPEC §4.5
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, Final
 
 from service.gateway.bearer import parse_required_scope, require_grant
 from service.gateway.lookup import BearerLookup
@@ -20,8 +20,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 ASGIApp = Callable[[ASGIScope, Receive, Send], Awaitable[None]]
 
-DENIAL = "websocket.http.response"
-POLICY_VIOLATION = 1008
+DENIAL: Final = "websocket.http.response"
+POLICY_VIOLATION: Final = 1008
 
 
 class BearerMiddleware:

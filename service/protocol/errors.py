@@ -17,6 +17,7 @@ _WRONG_LOGIN: Final = "The user name or the password is wrong."
 _DEAD_REFRESH_TOKEN: Final = "The refresh token is unknown, expired or revoked, or was issued to another client."
 _DEAD_CODE: Final = "The authorization code is unknown, expired or already used, or was issued to another client."
 _TOO_MANY_CHECKS: Final = "The service is checking too many passwords or secrets at the moment; try again in a moment."
+_MISSING_SCOPE: Final = "The access token does not have all of the scope that is needed."
 _DEAD_ACCESS_TOKEN: Final = "The access token is unknown, expired or revoked."
 
 DESCRIPTIONS: Final[dict[str, str]] = {
@@ -34,7 +35,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "method_not_allowed": "This address does not answer this method; use {name}.",
     # The client
     "client_authenticated_twice": "The client authenticates twice, or under two names; use HTTP Basic or the body.",
-    "client_missing": "Client authentication is missing: send HTTP Basic credentials or the parameter client_id.",
+    "client_missing": "Client authentication is missing: send HTTP Basic or client_id (and client_secret) in the body.",
     "client_unknown": _WRONG_CLIENT,
     "client_secret_wrong": _WRONG_CLIENT,
     "client_secret_missing": _WRONG_CLIENT,
@@ -91,8 +92,9 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     # The bearer
     "bearer_repeated": "The request carries more than one Authorization header.",
     "access_token_unknown": _DEAD_ACCESS_TOKEN,
-    "needed_scope_malformed": "The scope that is asked for is malformed; separate its items by single spaces.",
-    "needed_scope_missing": "The access token does not have all of the scope that is needed.",
+    "needed_scope_malformed": "The scope that is needed is malformed: one parameter, items separated by single spaces.",
+    "needed_scope_unknown": _MISSING_SCOPE,
+    "needed_scope_missing": _MISSING_SCOPE,
     # The service
     "store_unavailable": "The service cannot reach its store at the moment; try again in a moment.",
     "hashing_queue_full": _TOO_MANY_CHECKS,

@@ -65,6 +65,11 @@ def parse_realm(granted: str) -> str:
     return realm
 
 
+def has_known_items(text: str) -> bool:
+    """Whether each item is in the vocabulary; no token can have another."""
+    return all(item in _ITEMS for item in text.split(" "))
+
+
 def check_one_realm_one_role(scope: Scope) -> None:
     """Clauses: SPEC §4.2 (password), §5.4, §8"""
     if len(scope.realms) != 1 or len(scope.roles) != 1:

@@ -88,15 +88,15 @@ async def within_deadline(work: Awaitable[Result], *, started: float | None = No
     """
     budget = _budget.get() or Budget()
     now = time.monotonic()
-    budget.remaining_seconds -= now - (started or now)
-    started = now
+    if started is not None:
+        budget.remaining_seconds -= now - started
     try:
         async with asyncio.timeout(budget.remaining_seconds):
             return await work
     except (TimeoutError, OSError, RedisError, RedisClusterException, SlotNotCoveredError) as error:
         raise translate(error) from error
     finally:
-        budget.remaining_seconds -= time.monotonic() - started
+        budget.remaining_seconds -= time.monotonic() - now
 
 
 def translate(error: Exception) -> Exception:

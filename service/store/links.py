@@ -123,10 +123,7 @@ class Link:
         return await following
 
     def deadline(self, time_ms: float) -> float:
-        """What `read_clock` shows when Redis's shows this time, or a little earlier; not before the first beat.
-
-        Clauses: I9
-        """
+        """What `read_clock` shows when Redis's shows this time, or a little earlier; not before the first beat."""
         assert self._clock_lead is not None
         return time_ms / 1000 - self._clock_lead
 
@@ -208,10 +205,7 @@ class Link:
         self.trusted_until = sent + TRUSTED_SECONDS
 
     def _note_clock(self, redis_time: float, sent: float) -> None:
-        """Redis read its clock after `sent` and before now; the greatest possible lead makes deadlines early, not late.
-
-        Clauses: I9
-        """
+        """Redis read its clock after `sent` and before now; the greatest lead makes deadlines early, not late."""
         least, most = redis_time - read_clock(), redis_time - sent
         if self._clock_lead is None or least > self._clock_lead + DRIFT_SECONDS:
             self._forget(None)

@@ -40,12 +40,11 @@ class Topology(Protocol):
     async def close(self) -> None: ...
 
 
-class SingleServer:
-    """The one of the URL, be it a master or (its owner's choice, who knows that it lags) a replica."""
+class _OneLink:
+    """All keys lie on one server."""
 
-    def __init__(self, url: RedisUrl, forget: Forget, is_tracked: bool) -> None:
-        self._node = url.nodes[0] if url.path is None else None
-        self._link = Link(url, self._find_node, forget, is_tracked=is_tracked)
+    def __init__(self, link: Link) -> None:
+        self._link = link
 
     def links(self) -> Collection[Link]:
         return (self._link,)
@@ -62,37 +61,33 @@ class SingleServer:
     async def close(self) -> None:
         await self._link.close()
 
+
+class SingleServer(_OneLink):
+    """The one of the URL, be it a master or (its owner's choice, who knows that it lags) a replica."""
+
+    def __init__(self, url: RedisUrl, forget: Forget, is_tracked: bool) -> None:
+        self._node = url.nodes[0] if url.path is None else None
+        super().__init__(Link(url, self._find_node, forget, is_tracked=is_tracked))
+
     async def _find_node(self) -> Node | None:
         return self._node
 
 
-class WatchedMaster:
+class WatchedMaster(_OneLink):
     """The master that the Sentinels name: asked before each connection, and once a second whether it is still so."""
 
     def __init__(self, url: RedisUrl, forget: Forget, is_tracked: bool) -> None:
         self._watchers = make_watchers(url)
         self._name = url.master_name or ""
-        self._link = Link(url, self._find_node, forget, is_tracked=is_tracked, check=_check_is_master)
+        super().__init__(Link(url, self._find_node, forget, is_tracked=is_tracked, check=_check_is_master))
         self._task = asyncio.create_task(self._watch())
-
-    def links(self) -> Collection[Link]:
-        return (self._link,)
-
-    def find_now(self, key: str) -> Link | None:
-        return self._link if self._link.is_up else None
-
-    async def find(self, key: str) -> Link:
-        return self._link
-
-    async def follow(self, redirection: str, link: Link) -> Link | None:
-        raise StoreUnavailable(f"the master is part of a cluster, and REDIS_URL does not say so: {redirection}")
 
     async def close(self) -> None:
         await _end(self._task)
-        await self._link.close()
+        await super().close()
         await close_watchers(self._watchers)
 
-    async def _find_node(self) -> Node | None:
+    async def _find_node(self) -> Node:
         host, port = await self._watchers.discover_master(self._name)
         return str(host), int(port)
 
@@ -165,7 +160,7 @@ class ClusterMap:
     async def close(self) -> None:
         await _end(self._task)
         self._by_slot.fail("the lookups are closed")
-        for link in self._links.values():
+        for link in tuple(self._links.values()):
             await link.close()
 
     async def _keep_up(self) -> None:
@@ -175,23 +170,26 @@ class ClusterMap:
             turn = self._turn % len(nodes)
             try:
                 await self._refresh((*nodes[turn:], *nodes[:turn]))
-            except (RedisError, OSError, TimeoutError) as error:
+            except (RedisError, OSError) as error:
                 if self._by_slot.value is None:
                     self._by_slot.fail(f"no node of the cluster answers: {type(error).__name__}: {error}")
             await asyncio.sleep(WATCH_SECONDS if self._by_slot.value else ASK_SECONDS)
 
     async def _refresh(self, nodes: Sequence[Node]) -> None:
         """Takes the first answer; raises the last node's error where none comes."""
-        for last, node in enumerate(nodes, start=1 - len(nodes)):
+        trouble: Exception | None = None
+        for node in nodes:
             try:
                 async with asyncio.timeout(ASK_SECONDS):
                     ranges = await self._read_ranges(node)
-                break
-            except (RedisError, OSError, TimeoutError):
-                if last == 0:
-                    raise
-        if ranges != self._ranges:
-            await self._apply(ranges)
+            except (RedisError, OSError) as error:
+                trouble = error
+            else:
+                if ranges != self._ranges:
+                    await self._apply(ranges)
+                return
+        assert trouble is not None
+        raise trouble
 
     async def _read_ranges(self, node: Node) -> tuple[_Range, ...]:
         link = self._links.get(node)

@@ -1,8 +1,8 @@
 """One connection to one Redis server, shared by all who ask: many commands under way, answers in their order.
 
-The client library lends a connection to one command at a time. That costs ten times the processor time of a GET, which
-is all that a bearer lookup is; and a local cache needs reads and invalidations in one stream, so that their order tells
-which came first. Reading only: what is lost with the connection may be asked again.
+The client library lends a connection to one command at a time. That costs a multiple of the processor time of a GET,
+which is all that a bearer lookup is; and a local cache needs reads and invalidations in one stream, so that their order
+tells which came first. Reading only: what is lost with the connection may be asked again.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar, cast
 
 import hiredis
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import InvalidResponse as RedisProtocolError
 from redis.exceptions import ResponseError
 
 from service.store.redis_url import Node, RedisUrl
@@ -110,6 +111,8 @@ class Wire(asyncio.Protocol):
         self.close(str(error or "the server closed the connection"))
 
     def _settle(self, reply: Any) -> None:
+        if not self._pending:
+            raise RedisProtocolError("an answer that nobody asked for")
         future, take = self._pending.popleft()
         if isinstance(reply, ResponseError):
             if not future.done():

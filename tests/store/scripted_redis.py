@@ -35,6 +35,11 @@ class ScriptedRedis:
         for writer in self._writers:
             writer.write(data)
 
+    def hang_up(self) -> None:
+        """On everybody."""
+        for writer in self._writers:
+            writer.close()
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.append(writer)
         commands = hiredis.Reader()

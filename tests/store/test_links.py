@@ -103,3 +103,35 @@ async def test_news_of_keys_and_of_everything_is_passed_on() -> None:
             await asyncio.sleep(0)
 
             assert memory.told == [[b"one", b"two"], None]
+
+
+async def test_the_log_hears_once_that_the_connection_ended_that_none_is_to_be_had_and_that_it_is_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scripted = ScriptedRedis()
+    server = await asyncio.start_server(scripted.serve, "127.0.0.1", scripted.port)
+    caplog.set_level("INFO", "service.store")
+    async with link_to(scripted, Memory()) as link:
+        server.close()
+        scripted.hang_up()
+        await until(lambda: "no connection" in caplog.text)
+        told = len(caplog.records)
+        await until(lambda: not link.is_up)
+        server = await asyncio.start_server(scripted.serve, "127.0.0.1", scripted.port)
+        await until(lambda: link.is_up)
+
+        to = f"for lookups to 127.0.0.1:{scripted.port}"
+        assert told == 3
+        for record, (level, message) in zip(
+            caplog.records,
+            [
+                ("INFO", f"connected {to}"),
+                ("WARNING", f"the connection {to} ended: the server closed the connection"),
+                ("WARNING", f"no connection {to}: ConnectionRefusedError"),
+                ("WARNING", f"connected {to} again, after 0."),
+            ],
+            strict=True,
+        ):
+            assert record.levelname == level
+            assert record.getMessage().startswith(message)
+    server.close()

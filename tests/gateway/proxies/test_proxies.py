@@ -15,6 +15,8 @@ from tests.gateway.proxies.conftest import ALICE, NAMES, Stage
 from tests.gateway.proxies.gateways import PATIENCE_SECONDS, Answer, Gateway, Headers, bearer
 from tests.gateway.proxies.recorder import CUT_OFF, Arrived, Reply
 
+pytestmark = pytest.mark.clause("decided-gateway-examples")
+
 IDENTITY = ("X-Auth-Subject", "X-Auth-Realm", "X-Auth-User", "X-Auth-Client", "X-Auth-Scope", "X-Auth-Expires-In")
 FORGED = "forged"
 # What a caller reads where the service is down: the status, and when to come back.
