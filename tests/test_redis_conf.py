@@ -104,6 +104,11 @@ def test_nothing_is_evicted_and_everything_is_written_down(store: redis.Redis) -
     assert settings["save"] == ""
 
 
+def test_who_asks_and_never_reads_is_cut_off(store: redis.Redis) -> None:
+    """At 64 MB at once, at 16 MB after half a minute."""
+    assert f"normal {64 << 20} {16 << 20} 30" in str(_settings(store)["client-output-buffer-limit"])
+
+
 def test_the_embedded_server_listens_on_its_socket_alone(store: redis.Redis) -> None:
     settings = _settings(store)
     assert settings["port"] == "0"

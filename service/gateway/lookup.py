@@ -14,8 +14,9 @@ import functools
 from base64 import urlsafe_b64decode
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from service.protocol.bearer import AccessGrant
 from service.store.access_tokens import parse_grant
@@ -26,14 +27,18 @@ from service.store.redis_url import RedisUrl, parse_redis_url, without_password
 from service.store.tracked_reads import TrackedReads
 from service.tokens import RANDOM_TOKEN_CHARACTERS, SHARD, encode, is_access_token
 
+Entry = TypeVar("Entry")
+
 MOST_LIVE: Final = 100_000
 MOST_UNKNOWN: Final = 10_000
 
-UNKNOWN_SECONDS: Final = 5.0
-"""How long a token is remembered as unknown. It cannot become known; that it takes no room for long is what counts."""
+UNKNOWN_SECONDS: Final = 1.0
+"""How long a token is remembered as unknown: long enough for a flood. (None is ever asked for before it is made.)"""
+
+NEVER: Final = 0.0
 
 _Live = tuple[float, Link, AccessGrant]
-_Unknown = tuple[float, Link]
+"""Until when, by `read_clock`; the link that must vouch for it; the grant. NEVER: it was met, and not tracked yet."""
 
 
 class BearerLookup:
@@ -61,7 +66,7 @@ class BearerLookup:
         self._most_unknown = most_unknown
         self._clock_offset_ms = clock_offset_ms
         self._live: OrderedDict[bytes, _Live] = OrderedDict()
-        self._unknown: OrderedDict[bytes, _Unknown] = OrderedDict()
+        self._unknown: OrderedDict[bytes, float] = OrderedDict()
         self._reads: TrackedReads | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -86,7 +91,7 @@ class BearerLookup:
             if now < deadline and now < link.trusted_until:
                 self._live.move_to_end(digest)
                 return grant
-        return await self._find(token, digest)
+        return await self._find(token, digest, is_met=live is not None)
 
     def now_ms(self) -> int:
         """The time by Redis's clock, to hold the times of a grant against; in milliseconds since 1970.
@@ -103,11 +108,14 @@ class BearerLookup:
         if reads is not None and self._loop is asyncio.get_running_loop():
             await reads.close()
 
-    async def _find(self, token: str, digest: bytes) -> AccessGrant | None:
-        if not is_access_token(token) or self._is_known_unknown(digest):
+    async def _find(self, token: str, digest: bytes, *, is_met: bool) -> AccessGrant | None:
+        """A token is remembered from its second use on: those of one use, and garbage, cost Redis no memory."""
+        if not is_access_token(token) or self._unknown.get(digest, NEVER) > read_clock():
             return None
+        is_tracked = is_met and self._memory
+        key = access_key(token[SHARD], encode(digest))
         return await self._get_reads().get(
-            access_key(token[SHARD], encode(digest)), functools.partial(self._keep, digest)
+            key, functools.partial(self._keep, digest, is_tracked), is_tracked=is_tracked
         )
 
     def _get_reads(self) -> TrackedReads:
@@ -118,23 +126,16 @@ class BearerLookup:
             self._reads, self._loop = TrackedReads(self._url, self._forget, is_tracked=self._memory), loop
         return self._reads
 
-    def _is_known_unknown(self, digest: bytes) -> bool:
-        deadline, link = self._unknown.get(digest, (0.0, None))
-        now = read_clock()
-        return link is not None and now < deadline and now < link.trusted_until
-
-    def _keep(self, digest: bytes, link: Link | None, record: bytes | None) -> AccessGrant | None:
+    def _keep(self, digest: bytes, is_tracked: bool, link: Link | None, record: bytes | None) -> AccessGrant | None:
         grant = None if record is None else parse_grant(record)
         if link is None or not self._memory:
             return grant
         if grant is None:
-            self._unknown[digest] = (read_clock() + UNKNOWN_SECONDS, link)
-            self._unknown.move_to_end(digest)
-            _trim(self._unknown, self._most_unknown)
+            self._live.pop(digest, None)
+            _remember(self._unknown, digest, read_clock() + UNKNOWN_SECONDS, self._most_unknown)
         else:
-            self._live[digest] = (link.deadline(grant.expires_at_ms - self._clock_offset_ms()), link, grant)
-            self._live.move_to_end(digest)
-            _trim(self._live, self._most_live)
+            until = link.deadline(grant.expires_at_ms - self._clock_offset_ms()) if is_tracked else NEVER
+            _remember(self._live, digest, (until, link, grant), self._most_live)
         return grant
 
     def _forget(self, keys: Sequence[bytes] | None) -> None:
@@ -143,9 +144,8 @@ class BearerLookup:
             self._unknown.clear()
             return
         for key in keys:
-            digest = urlsafe_b64decode(key.rpartition(b":")[2] + b"=")
-            self._live.pop(digest, None)
-            self._unknown.pop(digest, None)
+            with suppress(ValueError):  # a key that is no access token's
+                self._live.pop(urlsafe_b64decode(key.rpartition(b":")[2] + b"="), None)
 
 
 def _parse_url(text: str) -> RedisUrl:
@@ -155,6 +155,8 @@ def _parse_url(text: str) -> RedisUrl:
         raise ValueError(f"redis_url: {without_password(text)!r}: expected {expected}") from None
 
 
-def _trim(entries: OrderedDict[bytes, Any], most: int) -> None:
+def _remember(entries: OrderedDict[bytes, Entry], digest: bytes, entry: Entry, most: int) -> None:
+    entries[digest] = entry
+    entries.move_to_end(digest)
     if len(entries) > most:
         entries.popitem(last=False)

@@ -36,9 +36,11 @@ class BearerMiddleware:
         self.required_scope = parse_required_scope(scope)
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
-        if scope["type"] not in ("http", "websocket"):
+        if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
+        if scope["type"] not in ("http", "websocket"):
+            raise NotImplementedError(f"what may pass is not known for connections of the type {scope['type']!r}")
         authorization = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
         try:
             grant = await require_grant(self.lookup, authorization, self.required_scope)

@@ -50,8 +50,8 @@ def parse_bearer(authorization: Sequence[str]) -> str:
     """
     if len(authorization) > 1:
         raise MalformedBearer("bearer_repeated")
-    scheme, _, access_token = "".join(authorization).strip().partition(" ")
-    access_token = access_token.strip()
+    scheme, _, access_token = "".join(authorization).strip(" \t").partition(" ")
+    access_token = access_token.strip(" \t")
     if scheme.lower() != "bearer" or not access_token:
         raise BearerMissing
     if not B64TOKEN.fullmatch(access_token):

@@ -13,12 +13,12 @@ import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextvars import Context
 from typing import Any, Final, Generic, TypeVar
 
 from service.store.connection import CONNECT_SECONDS, StoreUnavailable, translate
 from service.store.redis_url import Node, RedisUrl
-from service.store.wire import Command, Wire, as_it_came, open_wire
+from service.store.wire import Wire, WireLost, as_it_came, open_wire
 
 BEAT_SECONDS: Final = 0.25
 TRUSTED_SECONDS: Final = 1.0
@@ -26,6 +26,10 @@ LONGEST_SILENCE_SECONDS: Final = BEAT_SECONDS + TRUSTED_SECONDS
 """After it a link whose server says nothing has ended, and so have all calls that waited for an answer."""
 
 PAUSE_SECONDS: Final = 0.1
+LONGEST_PAUSE_SECONDS: Final = 0.5
+"""Between attempts; the pause doubles while no connection lasts for `STABLE_SECONDS`."""
+
+STABLE_SECONDS: Final = 1.0
 
 DRIFT_SECONDS: Final = 0.1
 """How far Redis's clock and ours may come apart before what was reckoned with the old difference is forgotten."""
@@ -48,6 +52,7 @@ class Current(Generic[Value]):
     def __init__(self) -> None:
         self.value: Value | None = None
         self._trouble: str | None = None
+        self._end: str | None = None
         self._changed = asyncio.Event()
 
     def set(self, value: Value) -> None:
@@ -66,8 +71,15 @@ class Current(Generic[Value]):
         self.value, self._trouble = None, None
         self._changed.clear()
 
+    def end(self, why: str) -> None:
+        """For good: whoever asks or waits may have better luck elsewhere."""
+        self.value, self._end = None, why
+        self._changed.set()
+
     async def get(self) -> Value:
         while self.value is None:
+            if self._end is not None:
+                raise WireLost(self._end)
             if self._trouble is not None:
                 raise StoreUnavailable(self._trouble)
             await self._changed.wait()
@@ -99,28 +111,33 @@ class Link:
         self._is_tracked = is_tracked
         self._check = check
         self._wire: Current[Wire] = Current()
-        self._task = asyncio.create_task(self._keep_up())
+        # In a context of its own: the request that happens to come first is not meant.
+        self._task = asyncio.create_task(self._keep_up(), context=Context())
 
     @property
     def is_up(self) -> bool:
         return self._wire.value is not None
 
-    def send_now(self, command: Command, take: Callable[[Any], Value]) -> asyncio.Future[Value]:
-        """Only where it is up."""
+    def get_now(self, key: str, take: Callable[[Any], Value], *, is_tracked: bool) -> asyncio.Future[Value]:
+        """Only where it is up. With `is_tracked` Redis tells when the key changes."""
         assert self._wire.value is not None
-        return self._wire.value.send(command, take)
+        return _get(self._wire.value, key, take, is_tracked)
 
-    async def send(self, command: Command, take: Callable[[Any], Value]) -> Value:
+    async def get(self, key: str, take: Callable[[Any], Value], *, is_tracked: bool) -> Value:
         """Raises WireLost where the connection ends meanwhile, StoreUnavailable where there is none to be had."""
-        wire = self._wire.value or await self._wire.get()
-        return await wire.send(command, take)
+        return await _get(self._wire.value or await self._wire.get(), key, take, is_tracked)
 
-    async def send_both(self, first: Command, second: Command) -> Any:
-        """With nothing in between; the answer to the second."""
+    async def call(self, *command: str) -> Any:
+        """The same for a command without a key."""
+        return await (self._wire.value or await self._wire.get()).call(*command)
+
+    async def get_asking(self, key: str) -> Any:
+        """Of a key that is on its way to this node."""
         wire = self._wire.value or await self._wire.get()
-        leading, following = wire.send(first, as_it_came), wire.send(second, as_it_came)
-        await leading
-        return await following
+        asking, answer = wire.send(("ASKING",), as_it_came), wire.send(("GET", key), as_it_came)
+        await asyncio.wait((asking, answer))
+        asking.result()
+        return answer.result()
 
     def deadline(self, time_ms: float) -> float:
         """What `read_clock` shows when Redis's shows this time, or a little earlier; not before the first beat."""
@@ -136,11 +153,9 @@ class Link:
         if self._wire.value is not None:
             self._wire.value.close(why)
 
-    async def close(self) -> None:
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
-        self._wire.fail("the lookups are closed")
+    async def close(self, why: str = "the lookups are closed") -> None:
+        await end_task(self._task)
+        self._wire.end(why)
 
     @property
     def _address(self) -> str:
@@ -151,8 +166,10 @@ class Link:
     async def _keep_up(self) -> None:
         """The log hears of each change once, and of the end of an outage as loudly as of its beginning."""
         lost_at: float | None = None
+        pause_seconds = PAUSE_SECONDS
         while True:
             try:
+                self.node = await self._find_node()
                 async with asyncio.timeout(CONNECT_SECONDS):
                     wire = await self._connect()
             except Exception as error:
@@ -160,33 +177,42 @@ class Link:
                 trouble = _describe(error, CONNECT_SECONDS)
                 if self._wire.fail(trouble):
                     log.warning("no connection for lookups to %s: %s", self._address, trouble)
-                await asyncio.sleep(PAUSE_SECONDS)
-                continue
-            self._wire.set(wire)
-            if lost_at is None:
-                log.info("connected for lookups to %s", self._address)
             else:
-                log.warning("connected for lookups to %s again, after %.1f s", self._address, read_clock() - lost_at)
-            try:
-                why = await self._beat_until_lost(wire)
+                self._tell_connected(lost_at)
+                connected_at = read_clock()
+                try:
+                    why = await self._use(wire)
+                finally:
+                    wire.close("the lookups are closed")
                 lost_at = read_clock()
                 log.warning("the connection for lookups to %s ended: %s", self._address, why)
-            finally:
-                wire.close("the lookups are closed")
+                if lost_at - connected_at > STABLE_SECONDS:
+                    pause_seconds = PAUSE_SECONDS
+                    continue
+            await asyncio.sleep(pause_seconds)
+            pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
+
+    def _tell_connected(self, lost_at: float | None) -> None:
+        if lost_at is None:
+            log.info("connected for lookups to %s", self._address)
+        else:
+            log.warning("connected for lookups to %s again, after %.1f s", self._address, read_clock() - lost_at)
 
     async def _connect(self) -> Wire:
-        self.node = await self._find_node()
         wire = await open_wire(self._url, self.node, self._take_push, self._take_loss)
         try:
             if self._is_tracked:
-                await wire.call("CLIENT", "TRACKING", "ON")
+                await wire.call("CLIENT", "TRACKING", "ON", "OPTIN")
             await self._beat(wire)
         except BaseException:
             wire.close("the connection was given up")
             raise
         return wire
 
-    async def _beat_until_lost(self, wire: Wire) -> str:
+    async def _use(self, wire: Wire) -> str:
+        """Until it is lost; returns why."""
+        if not wire.lost.done():
+            self._wire.set(wire)
         while not wire.lost.done():
             await asyncio.wait({wire.lost}, timeout=BEAT_SECONDS)
             try:
@@ -202,7 +228,8 @@ class Link:
         self._note_clock(int(seconds) + int(microseconds) / 1e6, sent)
         if self._check is not None:
             await self._check(wire)
-        self.trusted_until = sent + TRUSTED_SECONDS
+        if not wire.lost.done():
+            self.trusted_until = sent + TRUSTED_SECONDS
 
     def _note_clock(self, redis_time: float, sent: float) -> None:
         """Redis read its clock after `sent` and before now; the greatest lead makes deadlines early, not late."""
@@ -222,6 +249,24 @@ class Link:
         self._forget(None)
         if self._wire.value is not None:  # else it was lost before it was of any use
             self._wire.lose()
+
+
+def _get(wire: Wire, key: str, take: Callable[[Any], Value], is_tracked: bool) -> asyncio.Future[Value]:
+    if is_tracked:
+        # Of the next command alone; its answer says nothing that an error of the other would not.
+        wire.send(("CLIENT", "CACHING", "YES"), as_it_came).add_done_callback(_look_at)
+    return wire.send(("GET", key), take)
+
+
+def _look_at(done: asyncio.Future[Any]) -> None:
+    if not done.cancelled():
+        done.exception()
+
+
+async def end_task(task: asyncio.Task[None]) -> None:
+    """Whatever it died of, and without taking a cancellation of our own for its."""
+    task.cancel()
+    await asyncio.wait({task})
 
 
 def _describe(error: Exception, limit_seconds: float) -> str:

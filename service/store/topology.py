@@ -6,23 +6,27 @@ A link to a server that is no master any more would go on telling old news, so t
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection, Sequence
-from contextlib import suppress
+from contextvars import Context
 from typing import Any, Final, NamedTuple, Protocol
 
 from redis.crc import key_slot
-from redis.exceptions import ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import ReadOnlyError, ResponseError
 
 from service.store.connection import StoreUnavailable, close_watchers, make_watchers
 from service.store.keys import access_key
-from service.store.links import Current, Forget, Link
+from service.store.links import Current, Forget, Link, end_task
 from service.store.redis_url import Node, RedisUrl
-from service.store.wire import Wire, as_it_came, open_wire
+from service.store.wire import Wire, open_wire
 
 SLOTS: Final = 16384
 SHARDS: Final = 4096
 WATCH_SECONDS: Final = 1.0
 ASK_SECONDS: Final = 0.5
+
+
+log = logging.getLogger("service.store")
 
 
 class Topology(Protocol):
@@ -63,11 +67,11 @@ class _OneLink:
 
 
 class SingleServer(_OneLink):
-    """The one of the URL, be it a master or (its owner's choice, who knows that it lags) a replica."""
+    """The one of the URL, as long as it is a master: what a replica says may be old news."""
 
     def __init__(self, url: RedisUrl, forget: Forget, is_tracked: bool) -> None:
         self._node = url.nodes[0] if url.path is None else None
-        super().__init__(Link(url, self._find_node, forget, is_tracked=is_tracked))
+        super().__init__(Link(url, self._find_node, forget, is_tracked=is_tracked, check=_check_is_master))
 
     async def _find_node(self) -> Node | None:
         return self._node
@@ -80,10 +84,10 @@ class WatchedMaster(_OneLink):
         self._watchers = make_watchers(url)
         self._name = url.master_name or ""
         super().__init__(Link(url, self._find_node, forget, is_tracked=is_tracked, check=_check_is_master))
-        self._task = asyncio.create_task(self._watch())
+        self._task = asyncio.create_task(self._watch(), context=Context())
 
     async def close(self) -> None:
-        await _end(self._task)
+        await end_task(self._task)
         await super().close()
         await close_watchers(self._watchers)
 
@@ -94,8 +98,12 @@ class WatchedMaster(_OneLink):
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(WATCH_SECONDS)
-            with suppress(RedisError, OSError):
-                if await self._find_node() != self._link.node:
+            try:
+                node = await self._find_node()
+            except Exception as error:
+                log.debug("the Sentinels were asked in vain: %s", error)
+            else:
+                if node != self._link.node:
                     self._link.leave("the Sentinels name another master")
 
 
@@ -123,11 +131,12 @@ class ClusterMap:
         self._is_tracked = is_tracked
         self._links: dict[Node, Link] = {}
         self._probes: dict[Node, str] = {}
-        self._ranges: tuple[_Range, ...] = ()
+        self._ranges: tuple[_Range, ...] | None = None
         self._by_slot: Current[list[Link | None]] = Current()
         self._turn = 0
-        self._moving = asyncio.Lock()
-        self._task = asyncio.create_task(self._keep_up())
+        self._changing = asyncio.Lock()
+        self._is_closed = False
+        self._task = asyncio.create_task(self._keep_up(), context=Context())
 
     def links(self) -> Collection[Link]:
         return self._links.values()
@@ -151,17 +160,18 @@ class ClusterMap:
         node = (host.strip("[]") or _host_of(link), int(port))
         if word == "ASK":
             return self._links.get(node) or self._make_link(node)
-        async with self._moving:
+        async with self._changing:
             by_slot = self._by_slot.value
             if by_slot is None or by_slot[int(slot)] is not self._links.get(node):
                 await self._refresh((node,))
         return None
 
     async def close(self) -> None:
-        await _end(self._task)
-        self._by_slot.fail("the lookups are closed")
-        for link in tuple(self._links.values()):
-            await link.close()
+        await end_task(self._task)
+        async with self._changing:
+            self._is_closed = True
+            self._by_slot.end("the lookups are closed")
+            await asyncio.gather(*(link.close() for link in self._links.values()))
 
     async def _keep_up(self) -> None:
         while True:
@@ -169,10 +179,12 @@ class ClusterMap:
             nodes = [*self._links, *self._url.nodes]
             turn = self._turn % len(nodes)
             try:
-                await self._refresh((*nodes[turn:], *nodes[:turn]))
-            except (RedisError, OSError) as error:
-                if self._by_slot.value is None:
-                    self._by_slot.fail(f"no node of the cluster answers: {type(error).__name__}: {error}")
+                async with self._changing:
+                    await self._refresh((*nodes[turn:], *nodes[:turn]))
+            except Exception as error:
+                trouble = f"no node of the cluster says who serves which slots: {type(error).__name__}: {error}"
+                if self._by_slot.value is None and self._by_slot.fail(trouble):
+                    log.warning(trouble)
             await asyncio.sleep(WATCH_SECONDS if self._by_slot.value else ASK_SECONDS)
 
     async def _refresh(self, nodes: Sequence[Node]) -> None:
@@ -182,7 +194,7 @@ class ClusterMap:
             try:
                 async with asyncio.timeout(ASK_SECONDS):
                     ranges = await self._read_ranges(node)
-            except (RedisError, OSError) as error:
+            except Exception as error:  # whatever it said: another node may know better
                 trouble = error
             else:
                 if ranges != self._ranges:
@@ -194,7 +206,7 @@ class ClusterMap:
     async def _read_ranges(self, node: Node) -> tuple[_Range, ...]:
         link = self._links.get(node)
         if link is not None and link.is_up:
-            return _parse_ranges(await link.send(("CLUSTER", "SLOTS"), as_it_came), node)
+            return _parse_ranges(await link.call("CLUSTER", "SLOTS"), node)
         wire = await open_wire(self._url, node, lambda _: None, lambda: None)
         try:
             return _parse_ranges(await wire.call("CLUSTER", "SLOTS"), node)
@@ -213,10 +225,13 @@ class ClusterMap:
         }
         self._by_slot.set(by_slot)
         masters = {node for _, _, node in ranges}
-        for node in self._links.keys() - masters:
-            await self._links.pop(node).close()
+        removed = [self._links.pop(node) for node in self._links.keys() - masters]
+        await asyncio.gather(*(link.close("this node serves no slots any more") for link in removed))
 
     def _make_link(self, node: Node) -> Link:
+        if self._is_closed:
+            raise StoreUnavailable("the lookups are closed")
+
         async def find_node() -> Node:
             return node
 
@@ -241,7 +256,8 @@ class ClusterMap:
             self._forget(None)
 
 
-_PROBE_KEYS: Final = tuple(access_key(f"{shard:03x}", "probe") for shard in range(SHARDS))
+_PROBE_KEYS: Final = tuple(access_key(f"{shard:03x}", "probe".ljust(43, "-")) for shard in range(SHARDS))
+"""Of the form of all others, and of no token: no digest is spelled like that."""
 
 
 def _parse_ranges(answer: Sequence[Any], asked: Node) -> tuple[_Range, ...]:
@@ -261,9 +277,3 @@ TOPOLOGIES: Final[dict[str, type[SingleServer] | type[WatchedMaster] | type[Clus
     "sentinel": WatchedMaster,
     "cluster": ClusterMap,
 }
-
-
-async def _end(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task

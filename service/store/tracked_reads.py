@@ -33,17 +33,20 @@ class TrackedReads:
     def __init__(self, url: RedisUrl, forget: Forget, *, is_tracked: bool) -> None:
         self._topology: Topology = TOPOLOGIES[url.kind](url, forget, is_tracked)
 
-    async def get(self, key: str, keep: Keep[Value]) -> Value:
-        """What `keep` makes of it; raises StoreUnavailable where Redis cannot be asked in time, or cannot serve."""
+    async def get(self, key: str, keep: Keep[Value], *, is_tracked: bool) -> Value:
+        """What `keep` makes of it; raises StoreUnavailable where Redis cannot be asked in time, or cannot serve.
+
+        Only what is tracked may be remembered; it costs Redis memory for as long as the key lives.
+        """
         started = time.monotonic()
         link = self._topology.find_now(key)
         if link is not None and remaining_seconds() > LONGEST_SILENCE_SECONDS:
             # A time limit for each call would cost more than the call: the link's beat ends what takes too long.
             try:
-                return await link.send_now(("GET", key), functools.partial(keep, link))
+                return await link.get_now(key, functools.partial(keep, link), is_tracked=is_tracked)
             except (WireLost, ResponseError):
                 pass
-        return await within_deadline(self._get(key, keep), started=started)
+        return await within_deadline(self._get(key, keep, is_tracked), started=started)
 
     def now_ms(self) -> int:
         """The time by Redis's clock; raises StoreUnavailable where it was never heard."""
@@ -55,12 +58,12 @@ class TrackedReads:
     async def close(self) -> None:
         await self._topology.close()
 
-    async def _get(self, key: str, keep: Keep[Value]) -> Value:
+    async def _get(self, key: str, keep: Keep[Value], is_tracked: bool) -> Value:
         trouble: Exception | None = None
         for _ in range(MOST_ATTEMPTS):
             link = await self._topology.find(key)
             try:
-                return await link.send(("GET", key), functools.partial(keep, link))
+                return await link.get(key, functools.partial(keep, link), is_tracked=is_tracked)
             except WireLost as error:
                 trouble = error
             except ResponseError as error:
@@ -69,5 +72,5 @@ class TrackedReads:
                 trouble = error
                 asked = await self._topology.follow(str(error), link)
                 if asked is not None:
-                    return keep(None, await asked.send_both(("ASKING",), ("GET", key)))
+                    return keep(None, await asked.get_asking(key))
         raise StoreUnavailable(f"{MOST_ATTEMPTS} attempts, and none found the node of this key: {trouble}")

@@ -8,6 +8,7 @@ tells which came first. Reading only: what is lost with the connection may be as
 from __future__ import annotations
 
 import asyncio
+import functools
 import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -129,7 +130,7 @@ class Wire(asyncio.Protocol):
 
     def _send_rest(self) -> None:
         unsent, self._unsent = self._unsent, None
-        if unsent and self._transport is not None:
+        if unsent and self._transport is not None and not self.lost.done():
             self._transport.write(b"".join(unsent))
 
 
@@ -142,7 +143,7 @@ async def open_wire(url: RedisUrl, node: Node | None, on_push: OnPush, on_lost: 
     if node is None:
         _, wire = await loop.create_unix_connection(lambda: Wire(on_push, on_lost), url.path)
     else:
-        context = ssl.create_default_context() if url.tls else None
+        context = _make_ssl_context() if url.tls else None
         _, wire = await loop.create_connection(lambda: Wire(on_push, on_lost), *node, ssl=context)
     try:
         await wire.call("HELLO", 3, *_credentials(url), "SETNAME", CLIENT_NAME)
@@ -152,6 +153,12 @@ async def open_wire(url: RedisUrl, node: Node | None, on_push: OnPush, on_lost: 
         wire.close("the connection was given up")
         raise
     return wire
+
+
+@functools.cache
+def _make_ssl_context() -> ssl.SSLContext:
+    """Once: to read the certificate authorities takes 20 ms, in which the event loop would stand still."""
+    return ssl.create_default_context()
 
 
 def _credentials(url: RedisUrl) -> tuple[str, ...]:
