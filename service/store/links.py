@@ -26,10 +26,11 @@ LONGEST_SILENCE_SECONDS: Final = BEAT_SECONDS + TRUSTED_SECONDS
 """After it a link whose server says nothing has ended, and so have all calls that waited for an answer."""
 
 PAUSE_SECONDS: Final = 0.1
-LONGEST_PAUSE_SECONDS: Final = 0.5
-"""Between attempts; the pause doubles while no connection lasts for `STABLE_SECONDS`."""
+"""After an attempt that failed."""
 
 STABLE_SECONDS: Final = 1.0
+LONG_PAUSE_SECONDS: Final = 0.5
+"""After a connection that did not last for `STABLE_SECONDS`; after another one there is no pause."""
 
 DRIFT_SECONDS: Final = 0.1
 """How far Redis's clock and ours may come apart before what was reckoned with the old difference is forgotten."""
@@ -166,7 +167,6 @@ class Link:
     async def _keep_up(self) -> None:
         """The log hears of each change once, and of the end of an outage as loudly as of its beginning."""
         lost_at: float | None = None
-        pause_seconds = PAUSE_SECONDS
         while True:
             try:
                 self.node = await self._find_node()
@@ -177,6 +177,7 @@ class Link:
                 trouble = _describe(error, CONNECT_SECONDS)
                 if self._wire.fail(trouble):
                     log.warning("no connection for lookups to %s: %s", self._address, trouble)
+                await asyncio.sleep(PAUSE_SECONDS)
             else:
                 self._tell_connected(lost_at)
                 connected_at = read_clock()
@@ -186,11 +187,8 @@ class Link:
                     wire.close("the lookups are closed")
                 lost_at = read_clock()
                 log.warning("the connection for lookups to %s ended: %s", self._address, why)
-                if lost_at - connected_at > STABLE_SECONDS:
-                    pause_seconds = PAUSE_SECONDS
-                    continue
-            await asyncio.sleep(pause_seconds)
-            pause_seconds = min(2 * pause_seconds, LONGEST_PAUSE_SECONDS)
+                if lost_at - connected_at < STABLE_SECONDS:
+                    await asyncio.sleep(LONG_PAUSE_SECONDS)
 
     def _tell_connected(self, lost_at: float | None) -> None:
         if lost_at is None:
