@@ -174,10 +174,12 @@ async def lifespan_of(app: ASGIApp) -> AsyncIterator[None]:
     running = asyncio.create_task(run())
     await to_app.put({"type": "lifespan.startup"})
     assert (await from_app.get())["type"] == "lifespan.startup.complete"
-    yield
-    await to_app.put({"type": "lifespan.shutdown"})
-    assert (await from_app.get())["type"] == "lifespan.shutdown.complete"
-    await running
+    try:
+        yield
+    finally:
+        await to_app.put({"type": "lifespan.shutdown"})
+        assert (await from_app.get())["type"] == "lifespan.shutdown.complete"
+        await running
 
 
 async def make_code(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
@@ -37,10 +38,10 @@ DRIFT_SECONDS: Final = 0.1
 
 log = logging.getLogger("service.store")
 
-read_clock: Final[Callable[[], float]] = (
-    functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
-)
-"""Seconds by a clock that nobody sets; where the system has one, by one that goes on while the machine sleeps."""
+read_clock: Callable[[], float] = time.monotonic
+"""Seconds by a clock that nobody sets; on Linux by one that goes on while the machine sleeps."""
+if sys.platform == "linux":
+    read_clock = functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME)
 
 Value = TypeVar("Value")
 Forget = Callable[[Sequence[bytes] | None], None]

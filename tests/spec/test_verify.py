@@ -353,12 +353,13 @@ async def test_garbage_never_reaches_redis_and_a_token_does_once(http: httpx2.As
 
 
 @pytest.mark.clause("decided-verify-cache", "decided-memory-follows-redis")
-async def test_with_its_cache_redis_is_not_asked_again_and_a_revocation_is_seen_at_once(
+async def test_with_its_cache_redis_is_asked_no_third_time_and_a_revocation_is_seen_at_once(
     make_settings: MakeSettings, clock: Clock, registry: None, store: redis.Redis
 ) -> None:
     async with serving(make_settings(TOKEN_SERVICE_VERIFY_CACHE="on"), clock) as http:
         access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
         first = await verify(http, access_token)
+        await verify(http, access_token)  # remembered from the second use on
         with watching(store) as commands:
             again = await verify(http, access_token)
             introspected = await GATEWAY.introspect(http, access_token)
