@@ -37,6 +37,8 @@ def parse_grant(record: bytes) -> AccessGrant:
     Raises StoreUnavailable for a record of another version or of another form: what this code cannot read it cannot
     judge.
     """
+    if not isinstance(record, bytes):  # whatever answered is no Redis
+        raise StoreUnavailable("an access token's record is no text")
     try:
         version, *lines = record.decode().split("\n")
         if version != "1":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Collection, Sequence
 from contextvars import Context
 from typing import Any, Final, NamedTuple, Protocol
@@ -25,6 +26,8 @@ SHARDS: Final = 4096
 WATCH_SECONDS: Final = 1.0
 ASK_SECONDS: Final = 0.5
 
+
+_REDIRECTION: Final = re.compile(r"(?P<word>MOVED|ASK) (?P<slot>[0-9]{1,5}) (?P<host>\S*):(?P<port>[0-9]{1,5})")
 
 log = logging.getLogger("service.store")
 
@@ -155,14 +158,15 @@ class ClusterMap:
 
     async def follow(self, redirection: str, link: Link) -> Link | None:
         """`MOVED slot host:port` or `ASK slot host:port`; an empty host is that of the node that said so."""
-        word, slot, address = redirection.split(" ")
-        host, _, port = address.rpartition(":")
-        node = (host.strip("[]") or _host_of(link), int(port))
-        if word == "ASK":
+        match = _REDIRECTION.fullmatch(redirection)
+        if match is None or int(match["slot"]) >= SLOTS:
+            raise StoreUnavailable(f"a redirection that nobody can read: {redirection}")
+        node = (match["host"] or _host_of(link), int(match["port"]))
+        if match["word"] == "ASK":
             return self._links.get(node) or self._make_link(node)
         async with self._changing:
             by_slot = self._by_slot.value
-            if by_slot is None or by_slot[int(slot)] is not self._links.get(node):
+            if by_slot is None or by_slot[int(match["slot"])] is not self._links.get(node):
                 await self._refresh((node,))
         return None
 
@@ -261,10 +265,19 @@ _PROBE_KEYS: Final = tuple(access_key(f"{shard:03x}", "probe".ljust(43, "-")) fo
 
 
 def _parse_ranges(answer: Sequence[Any], asked: Node) -> tuple[_Range, ...]:
-    """Of each range the first and last slot and the master's address; a node may not know its own."""
-    return tuple(
-        _Range(first, last, ((host or b"").decode() or asked[0], port)) for first, last, (host, port, *_), *_ in answer
-    )
+    """Of each range the first and last slot and the master's address; a node may not know its own.
+
+    Raises ValueError, or another error, for what is no map.
+    """
+    return tuple(_parse_range(first, last, host, port, asked) for first, last, (host, port, *_), *_ in answer)
+
+
+def _parse_range(first: object, last: object, host: object, port: object, asked: Node) -> _Range:
+    match first, last, host, port:
+        case int(), int(), bytes() | None, int() if 0 <= first <= last < SLOTS:
+            return _Range(first, last, ((host or b"").decode() or asked[0], port))
+        case _:
+            raise ValueError(f"no range of slots and its master: {first!r}, {last!r}, {host!r}, {port!r}")
 
 
 def _host_of(link: Link) -> str:

@@ -15,6 +15,7 @@ from service.app import Parts
 from service.gateway import BearerLookup, StoreUnavailable
 from service.settings import load_settings
 from service.store.access_tokens import AccessTokens
+from service.store.links import TRUSTED_SECONDS
 from service.tokens import make_access_token
 from tests.cast import access_key_of, access_name_of
 from tests.cluster.nodes import MASTER_NAME, Cluster, running_cluster, running_sentinel, start_node
@@ -65,6 +66,13 @@ async def answers(bearer: BearerLookup, token: str, live: bool, seconds: float =
         await asyncio.sleep(0.001)
 
 
+async def is_answered(bearer: BearerLookup, token: str) -> bool:
+    try:
+        return await bearer.lookup(token) is not None
+    except StoreUnavailable:
+        return False
+
+
 @pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
 async def test_memory_follows_every_node_of_a_cluster(cluster: Cluster, cluster_parts: Parts) -> None:
     tokens = await start_many(cluster_parts)
@@ -103,6 +111,31 @@ async def test_without_a_node_its_tokens_are_errors_and_the_others_live(tmp_path
                 else:
                     assert await bearer.lookup(token)
                 assert time.monotonic() - asked < LATEST_SECONDS
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-gateway-stops-trusting", "decided-i8-fail-closed")
+async def test_a_node_that_lost_the_majority_is_not_believed(tmp_path: Path) -> None:
+    """It lives, it is a master, and it tells the time; elsewhere its successor may have revoked what it still has."""
+    with running_cluster(tmp_path) as cluster:
+        async with parts_at(cluster.url) as parts, lookup_at(cluster.url) as bearer:
+            tokens = [token for token in await start_many(parts) if cluster.node_of(access_key_of(token)) == 0]
+            assert all([await bearer.lookup(token) for token in tokens * 2])
+
+            for node in cluster.nodes[1:]:
+                node.process.kill()
+                node.process.wait()
+            lost_at = float("inf")
+            with cluster.nodes[0].connect() as left:
+                while await is_answered(bearer, tokens[0]):
+                    asked = time.monotonic()
+                    if left.cluster("INFO")["cluster_state"] == "fail":
+                        lost_at = min(lost_at, asked)
+                    assert asked - lost_at < TRUSTED_SECONDS
+                    await asyncio.sleep(0.005)
+
+            for token in tokens:
+                with pytest.raises(StoreUnavailable, match="CLUSTERDOWN"):
+                    await bearer.lookup(token)
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")

@@ -18,12 +18,15 @@ from service.gateway.lookup import UNKNOWN_SECONDS
 from service.protocol.user import identify_user
 from service.store.access_tokens import AccessTokens
 from service.store.keys import access_key
+from service.store.links import read_clock
 from service.store.redis_url import parse_redis_url
 from service.tokens import make_access_token
 from tests.cast import access_key_of, access_name_of
 from tests.conftest import Clock
 from tests.faults.stage import start_sessions, until
 from tests.servers import RedisServer, start_redis, stop
+from tests.store.scripted_cluster import record
+from tests.store.scripted_redis import INVALIDATE, scripted_redis
 
 CAROL = identify_user("main", "carol@example.com")
 
@@ -156,6 +159,52 @@ async def test_neither_unknown_tokens_nor_those_of_one_use_cost_redis_memory(
 
 
 @pytest.mark.clause("decided-unknown-remembered", "decided-lookup-bounded")
+async def test_an_unknown_token_that_is_met_again_stays_when_others_come(
+    redis_server: RedisServer, registry: None, store: redis.Redis
+) -> None:
+    async with lookup_with(redis_server.url, most_unknown=2) as bearer:
+        one, two, three = (make_access_token("0a3").text for _ in range(3))
+        assert not await is_live(bearer, one)
+        assert not await is_live(bearer, two)
+        await asyncio.sleep(UNKNOWN_SECONDS)  # the time span is the point: both would be asked for again
+        assert not await is_live(bearer, one)
+        assert not await is_live(bearer, three)
+
+        with counting_reads(store) as remembered:
+            assert not await is_live(bearer, one)
+            assert not await is_live(bearer, three)
+
+    assert remembered == [0]
+
+
+@pytest.mark.clause("decided-unknown-remembered", "decided-memory-follows-redis")
+@pytest.mark.parametrize("end", ["closed", "flushed", "lost"])
+async def test_unknown_tokens_are_forgotten_with_everything_else(
+    lookup: BearerLookup, tokens: list[str], store: redis.Redis, end: str
+) -> None:
+    """Who closes the lookup, empties Redis or ends the connection need not wait for a second to be over."""
+    record = str(store.getdel(access_key_of(tokens[0])))
+    assert not await is_live(lookup, tokens[0])
+
+    match end:
+        case "closed":
+            await lookup.close()
+        case "flushed":
+            store.flushall()
+            await lookup.lookup(make_access_token("0a3").text)  # its answer stands behind all news in the stream
+        case "lost":
+            (ours,) = [client for client in store.client_list() if client["name"] == "token-lookup"]
+            store.client_kill_filter(_id=ours["id"])
+            await until(lambda: ours["id"] not in [client["id"] for client in store.client_list()])
+            await lookup.lookup(make_access_token("0a3").text)
+    store.set(access_key_of(tokens[0]), record, px=60_000)
+    started = read_clock()
+
+    assert await is_live(lookup, tokens[0])
+    assert read_clock() - started < UNKNOWN_SECONDS
+
+
+@pytest.mark.clause("decided-unknown-remembered", "decided-lookup-bounded")
 async def test_a_flood_of_unknown_tokens_is_bounded_and_drives_no_live_token_out(
     redis_server: RedisServer, tokens: list[str], store: redis.Redis
 ) -> None:
@@ -211,6 +260,35 @@ async def test_revoke_all_empties_memory_of_the_users_tokens(
 
     assert all([await turns(lookup, token, live=False) for token in tokens])
     assert await is_live(lookup, other)
+
+
+@pytest.mark.clause("decided-memory-follows-redis")
+async def test_news_of_keys_that_are_no_access_tokens_end_nothing() -> None:
+    """A Redis that others use too may tell of any bytes."""
+    token = make_access_token("0a3").text
+    keys = [
+        b"",
+        b":",
+        b"::",
+        b"=",
+        b"\x00",
+        b"\xff\xfe",
+        b"a:\xc3\xa9",
+        b"at:{0a3}:A",
+        b"at:{0a3}:" + b"A" * 42,
+        b"\r\n",
+    ]
+    keys += [secrets.token_bytes(1 + secrets.randbelow(60)) for _ in range(200)]
+    async with scripted_redis() as scripted, lookup_with(f"redis://127.0.0.1:{scripted.port}") as bearer:
+        scripted.answer = lambda _: record()
+        await remember(bearer, [token])
+        for key in keys:
+            scripted.say(INVALIDATE % (len(key), key))
+        await bearer.lookup(make_access_token("0a3").text)  # its answer stands behind all news in the stream
+
+        assert await is_live(bearer, token)
+        assert scripted.count("GET", access_key_of(token)) == 2
+        assert scripted.accepted == 1
 
 
 @pytest.mark.clause("decided-memory-follows-redis")

@@ -11,6 +11,7 @@ import pytest
 from service.app import Parts
 from service.gateway import BearerLookup, StoreUnavailable
 from service.protocol.user import identify_user
+from service.store.connection import DEADLINE_SECONDS, start_budget, within_deadline
 from service.store.links import TRUSTED_SECONDS
 from service.tokens import make_access_token
 from tests.cast import access_key_of
@@ -167,6 +168,25 @@ async def test_a_frozen_redis_is_believed_for_a_second_and_then_an_error(
             assert time.monotonic() - asked < LATEST_SECONDS
 
     assert await comes_back(direct, tokens[0]) < LATEST_SECONDS
+
+
+@pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
+async def test_a_request_that_used_most_of_its_time_does_not_wait_for_a_frozen_redis_to_be_given_up(
+    stage: Stage, direct: BearerLookup, tokens: list[str]
+) -> None:
+    left_seconds = 0.3
+
+    async def request() -> float:
+        start_budget()
+        await within_deadline(asyncio.sleep(0), started=time.monotonic() - DEADLINE_SECONDS + left_seconds)
+        asked = time.monotonic()
+        with pytest.raises(StoreUnavailable):
+            await direct.lookup(make_access_token("0a3").text)
+        return time.monotonic() - asked
+
+    await remember(direct, tokens)
+    with stage.frozen():
+        assert await asyncio.create_task(request()) < left_seconds + 2 * OF_A_TURN_SECONDS
 
 
 @pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed")

@@ -220,6 +220,23 @@ async def test_the_lifespan_passes_untouched(lookup: BearerLookup) -> None:
     assert lifespan == {"type": "lifespan", "state": {}}
 
 
+@pytest.mark.parametrize("kind", ["webtransport", "", "HTTP"])
+async def test_a_connection_of_a_type_that_is_not_known_does_not_pass(
+    http: httpx2.AsyncClient, lookup: BearerLookup, kind: str
+) -> None:
+    """Not even with a live token: where its credentials would stand is not known."""
+    seen: list[ASGIScope] = []
+
+    async def look(scope: ASGIScope, receive: Receive, send: Send) -> None:
+        seen.append(scope)
+
+    headers = [(AUTHORIZATION, f"Bearer {await log_in(http)}".encode())]
+    with pytest.raises(NotImplementedError, match=f"of the type '{kind}'"):
+        await call(BearerMiddleware(look, lookup), {"type": kind, "headers": headers})
+
+    assert seen == []
+
+
 @pytest.mark.clause("decided-api-scope-must-exist")
 @pytest.mark.parametrize(
     ("scope", "word"),

@@ -18,7 +18,8 @@ INVALIDATE = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$%d\r\n%b\r\n"
 class ScriptedRedis:
     """Answers CLIENT TRACKING and TIME as Redis would, HELLO by `hello`, all else by `answer`; `clock` is its clock.
 
-    `slice_bytes`: how much of an answer goes out in one piece.
+    `slice_bytes`: how much of an answer goes out in one piece. `delay`: how many seconds it takes for this command.
+    `last_words`: what it sends in one piece with the time, to hang up after it.
     """
 
     def __init__(self) -> None:
@@ -28,7 +29,22 @@ class ScriptedRedis:
         self.clock: Callable[[], float] = time.time
         self.hello = b"%1\r\n+role\r\n+master\r\n"
         self.slice_bytes = 1 << 16
+        self.delay: Callable[[list[bytes]], float] = lambda _: 0
+        self.last_words: bytes | None = None
+        self.heard: list[list[bytes]] = []
+        self.accepted = 0
+        self._is_over = asyncio.Event()
         self._writers: list[asyncio.StreamWriter] = []
+
+    @property
+    def connected(self) -> int:
+        """How many are there now."""
+        return len(self._writers)
+
+    def count(self, *command: str) -> int:
+        """How often it heard what begins like that."""
+        words = [word.encode() for word in command]
+        return sum(heard[: len(words)] == words for heard in self.heard)
 
     def say(self, data: bytes) -> None:
         """To everybody, unasked."""
@@ -40,15 +56,35 @@ class ScriptedRedis:
         for writer in self._writers:
             writer.close()
 
+    async def end(self) -> None:
+        self._is_over.set()
+        while self._writers:
+            self.hang_up()
+            await asyncio.sleep(0)
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
         self._writers.append(writer)
         commands = hiredis.Reader()
         with suppress(OSError):
             while data := await reader.read(1 << 16):
                 commands.feed(data)
                 while command := commands.gets():
-                    await self._send(writer, self._answer(command))
+                    await self._serve(command, writer)
+        self._writers.remove(writer)
         writer.close()
+
+    async def _serve(self, command: list[bytes], writer: asyncio.StreamWriter) -> None:
+        self.heard.append(command)
+        if seconds := self.delay(command):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_over.wait(), seconds)
+        answer = self._answer(command)
+        if command[0] != b"TIME" or self.last_words is None:
+            await self._send(writer, answer)
+        else:
+            await self._send(writer, answer + self.last_words)
+            writer.close()
 
     def _answer(self, command: list[bytes]) -> bytes:
         match command[0]:
@@ -77,6 +113,7 @@ async def scripted_redis() -> AsyncIterator[ScriptedRedis]:
         yield scripted
     finally:
         server.close()
+        await scripted.end()
 
 
 def bulk(text: bytes) -> bytes:

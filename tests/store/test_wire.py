@@ -141,3 +141,36 @@ async def test_a_server_that_does_not_know_us_is_left(scripted: ScriptedRedis) -
         await open_wire(scripted.url, scripted.url.nodes[0], heard.pushes.append, heard.lose)
 
     assert heard.losses == 1
+
+
+async def test_the_end_is_known_in_the_turn_in_which_the_server_hangs_up(scripted: ScriptedRedis) -> None:
+    """A turn of the event loop later, a lookup could still be answered from memory."""
+    loop, heard = asyncio.get_running_loop(), Heard()
+    transport, wire = await loop.create_connection(
+        lambda: Wire(heard.pushes.append, heard.lose), "127.0.0.1", scripted.port
+    )
+    assert await wire.call("GET", "key") == b"key"
+
+    scripted.hang_up()
+    while not transport.is_closing():  # noqa: ASYNC110 - each turn is looked at
+        await asyncio.sleep(0)
+
+    assert heard.losses == 1
+    assert wire.lost.done()
+
+
+async def test_what_stands_behind_the_end_in_one_piece_of_data_is_not_looked_at(scripted: ScriptedRedis) -> None:
+    pushes: list[Any] = []
+
+    def leave(push: Any) -> None:
+        pushes.append(push)
+        wire.close("enough")
+
+    heard = Heard()
+    wire = await open_wire(scripted.url, scripted.url.nodes[0], leave, heard.lose)
+    scripted.say(INVALIDATE % (3, b"one") + INVALIDATE % (3, b"two"))
+    await asyncio.wait({wire.lost}, timeout=5)
+
+    assert wire.lost.result() == "enough"
+    assert pushes == [[b"invalidate", [b"one"]]]
+    assert heard.losses == 1

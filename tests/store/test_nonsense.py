@@ -1,0 +1,67 @@
+"""Answers that no Redis gives: to a lookup they are an outage, and a node that gives one is passed by."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.gateway import BearerLookup, StoreUnavailable
+from service.tokens import make_access_token
+from tests.store.scripted_cluster import NONE, array, is_probe, number, render_map, scripted_cluster
+from tests.store.scripted_redis import bulk, scripted_redis
+
+
+@pytest.mark.clause("decided-redis-cluster")
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        array(array(bulk(b"x"), NONE, array(bulk(b"127.0.0.1"), number(1), bulk(b"id")))),
+        array(array(number(0), number(16383), array(bulk(b"127.0.0.1"), NONE, bulk(b"id")))),
+        array(array(number(0), number(16383), array(bulk(b"127.0.0.1"), bulk(b"x"), bulk(b"id")))),
+    ],
+    ids=["slots that are no numbers", "no port", "a port that is no number"],
+)
+async def test_a_map_of_the_wrong_kinds_is_passed_by_as_one_of_the_wrong_form_is(garbage: bytes) -> None:
+    async with scripted_cluster(3) as cluster:
+        bearer = BearerLookup(cluster.url)
+        mad = cluster.nodes[:2]
+        token = cluster.make_token(cluster.nodes[2])
+        cluster.say_map = lambda node: garbage if node in mad else render_map(cluster.ranges)
+        try:
+            assert await bearer.lookup(token)
+        finally:
+            await bearer.close()
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-i8-fail-closed")
+@pytest.mark.parametrize(
+    "redirection",
+    [
+        b"MOVED x",
+        b"MOVED 1 nowhere",
+        b"MOVED 99999 127.0.0.1:1",
+        b"ASK 1 127.0.0.1:x",
+        b"MOVED 1 127.0.0.1:1 more",
+    ],
+)
+async def test_a_redirection_that_nobody_can_read_is_an_outage(redirection: bytes) -> None:
+    async with scripted_cluster(1) as cluster:
+        bearer = BearerLookup(cluster.url)
+        cluster.say_record = lambda _, key: NONE if is_probe(key) else b"-%b\r\n" % redirection
+        try:
+            with pytest.raises(StoreUnavailable):
+                await bearer.lookup(make_access_token("0a3").text)
+        finally:
+            await bearer.close()
+
+
+@pytest.mark.clause("decided-i8-fail-closed")
+@pytest.mark.parametrize("answer", [number(5), array(number(1)), b"#t\r\n"])
+async def test_an_answer_to_get_that_is_no_text_is_an_outage(answer: bytes) -> None:
+    async with scripted_redis() as scripted:
+        scripted.answer = lambda _: answer
+        bearer = BearerLookup(f"redis://127.0.0.1:{scripted.port}")
+        try:
+            with pytest.raises(StoreUnavailable):
+                await bearer.lookup(make_access_token("0a3").text)
+        finally:
+            await bearer.close()

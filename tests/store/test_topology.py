@@ -1,0 +1,500 @@
+"""Where the masters are: replicas that pose as one, Sentinels and nodes that say what is old, wrong or no answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from service.gateway import BearerLookup, StoreUnavailable
+from service.store.connection import DEADLINE_SECONDS
+from service.store.links import BEAT_SECONDS, LONG_PAUSE_SECONDS, TRUSTED_SECONDS
+from service.store.topology import WATCH_SECONDS
+from service.tokens import make_access_token
+from tests.faults.stage import until
+from tests.servers import RedisServer, free_port, start_redis, stop
+from tests.store.scripted_cluster import (
+    NONE,
+    array,
+    is_probe,
+    key_of,
+    moved,
+    number,
+    record,
+    render_map,
+    scripted_cluster,
+)
+from tests.store.scripted_redis import ScriptedRedis, bulk, scripted_redis
+
+SLACK_SECONDS = 0.3
+"""What a busy machine may take on top of a time limit until the test looks at the clock."""
+
+AT_ONCE_SECONDS = 0.5
+
+
+@asynccontextmanager
+async def lookup_at(url: str) -> AsyncIterator[BearerLookup]:
+    bearer = BearerLookup(url)
+    yield bearer
+    await bearer.close()
+
+
+async def remember(bearer: BearerLookup, *tokens: str) -> None:
+    """A token is remembered from its second use on."""
+    assert all([await bearer.lookup(token) for token in tokens * 2])
+
+
+async def answer_of(bearer: BearerLookup, token: str) -> bool | None:
+    """Whether it is live; None: an error."""
+    try:
+        return await bearer.lookup(token) is not None
+    except StoreUnavailable:
+        return None
+
+
+async def comes_to(bearer: BearerLookup, token: str, answer: bool | None, seconds: float) -> None:
+    """Asks until the lookup says so; fails where it does not within these seconds."""
+    started = time.monotonic()
+    while await answer_of(bearer, token) is not answer:
+        assert time.monotonic() - started < seconds + SLACK_SECONDS, f"still not {answer} after {seconds} s"
+        await asyncio.sleep(0.005)
+
+
+@pytest.fixture(scope="module")
+def built_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[RedisServer]]:
+    servers = [start_redis(tmp_path_factory.mktemp("server")) for _ in range(2)]
+    yield servers
+    for server in servers:
+        stop(server.process)
+
+
+@pytest.fixture
+def servers(built_servers: list[RedisServer]) -> list[RedisServer]:
+    """Two empty masters that know nothing of each other."""
+    for server in built_servers:
+        with server.connect() as client:
+            client.replicaof("NO", "ONE")
+            client.flushall()
+    return built_servers
+
+
+def put_token(server: RedisServer) -> str:
+    token = make_access_token("0a3").text
+    _, _, value = record().partition(b"\r\n")
+    with server.connect() as client:
+        client.set(key_of(token), value.removesuffix(b"\r\n"), px=600_000)
+    return token
+
+
+def demote(server: RedisServer) -> None:
+    """It goes on to answer; nobody listens where its new master should be."""
+    with server.connect() as client:
+        client.replicaof("127.0.0.1", str(free_port()))
+
+
+def say_master(server: RedisServer, **others: str) -> bytes:
+    """What a Sentinel knows; `others` replace fields, and without a value leave them out."""
+    counts = dict.fromkeys(("num-slaves", "num-other-sentinels", "quorum"), "0")
+    fields = {"name": "tokens", "ip": "127.0.0.1", "port": str(server.port), "flags": "master"} | counts | others
+    words = [bulk(word.encode()) for field in fields.items() if field[1] for word in field]
+    return array(b"%%%d\r\n%b" % (len(words) // 2, b"".join(words)))
+
+
+@asynccontextmanager
+async def sentinel_of(server: RedisServer) -> AsyncIterator[ScriptedRedis]:
+    async with scripted_redis() as sentinel:
+        name(sentinel, say_master(server))
+        yield sentinel
+
+
+def name(sentinel: ScriptedRedis, masters: bytes) -> None:
+    sentinel.answer = lambda command: masters if command[0] == b"SENTINEL" else b"+OK\r\n"
+
+
+def url_of(sentinel: ScriptedRedis) -> str:
+    return f"redis+sentinel://127.0.0.1:{sentinel.port}/tokens"
+
+
+@pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed")
+async def test_a_server_that_becomes_a_replica_is_not_believed_any_more(servers: list[RedisServer]) -> None:
+    """It would go on to answer, and never tell of what is revoked at its master."""
+    token = put_token(servers[0])
+    async with lookup_at(servers[0].url) as bearer:
+        await remember(bearer, token)
+        demote(servers[0])
+
+        await comes_to(bearer, token, None, TRUSTED_SECONDS)
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable, match="this server is not the master"):
+                await bearer.lookup(token)
+
+
+@pytest.mark.clause("decided-i8-fail-closed")
+async def test_the_address_of_a_replica_is_told_to_be_that(servers: list[RedisServer]) -> None:
+    token = put_token(servers[0])
+    demote(servers[0])
+    async with lookup_at(servers[0].url) as bearer:
+        with pytest.raises(StoreUnavailable, match="this server is not the master"):
+            await bearer.lookup(token)
+
+
+@pytest.mark.clause("decided-redis-sentinel", "decided-gateway-stops-trusting", "decided-i8-fail-closed")
+async def test_a_master_that_became_a_replica_is_left_though_the_sentinels_name_it(servers: list[RedisServer]) -> None:
+    token = put_token(servers[0])
+    async with sentinel_of(servers[0]) as sentinel, lookup_at(url_of(sentinel)) as bearer:
+        await remember(bearer, token)
+        demote(servers[0])
+
+        await comes_to(bearer, token, None, TRUSTED_SECONDS)
+        with pytest.raises(StoreUnavailable, match="this server is not the master"):
+            await bearer.lookup(token)
+
+
+@pytest.mark.clause("decided-redis-sentinel", "decided-memory-follows-redis")
+async def test_a_master_that_the_sentinels_do_not_name_any_more_is_left_though_it_says_that_it_is_one(
+    servers: list[RedisServer],
+) -> None:
+    """As one that a cut network keeps from hearing of its successor."""
+    old, new = put_token(servers[0]), put_token(servers[1])
+    async with sentinel_of(servers[0]) as sentinel, lookup_at(url_of(sentinel)) as bearer:
+        await remember(bearer, old)
+        heard = sentinel.count("SENTINEL")
+        name(sentinel, say_master(servers[0], ip="", port=""))  # as good as no answer
+        await until(lambda: sentinel.count("SENTINEL") > heard)
+        assert await bearer.lookup(old)
+
+        name(sentinel, say_master(servers[1]))
+        await comes_to(bearer, old, False, WATCH_SECONDS)
+        await remember(bearer, new)
+        with servers[0].connect() as client:
+            assert not any(each["name"] == "token-lookup" for each in client.client_list())
+    await until(lambda: sentinel.connected == 0)
+
+
+@pytest.mark.clause("decided-redis-sentinel", "decided-i8-fail-closed")
+async def test_a_sentinel_whose_first_answer_lacks_something_is_asked_again(servers: list[RedisServer]) -> None:
+    token = put_token(servers[0])
+    async with sentinel_of(servers[0]) as sentinel, lookup_at(url_of(sentinel)) as bearer:
+        name(sentinel, say_master(servers[0], ip="", port=""))
+        with pytest.raises(StoreUnavailable):
+            await bearer.lookup(token)
+
+        name(sentinel, say_master(servers[0]))
+        await comes_to(bearer, token, True, LONG_PAUSE_SECONDS)
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
+async def test_a_map_that_changes_empties_memory_though_nobody_is_sent_away() -> None:
+    """The old owner of a slot lives on with others, and says nothing; the new one does not know what is remembered."""
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+        first, second = cluster.nodes
+        token = cluster.make_token(first)
+        await remember(bearer, token)
+        cluster.say_record = lambda _, key: cluster.records.get(key, NONE)
+        del cluster.records[key_of(token)]
+        cluster.share(second, first)
+
+        await comes_to(bearer, token, False, WATCH_SECONDS)
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
+@pytest.mark.parametrize("word", [b"MOVED", b"ASK"])
+async def test_memory_is_emptied_when_a_node_sends_our_probe_away(word: bytes) -> None:
+    """The map of the others is as it was, but this node knows better what is its own."""
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+        first, second = cluster.nodes
+        token = cluster.make_token(first)
+        await remember(bearer, token)
+
+        def send_probe_away(node: ScriptedRedis, key: bytes) -> bytes:
+            return moved(key, second, word) if is_probe(key) else cluster.find_record(node, key)
+
+        cluster.say_record = send_probe_away
+        del cluster.records[key_of(token)]
+
+        await comes_to(bearer, token, False, BEAT_SECONDS)
+        assert first.connected == 1
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-i8-fail-closed", "decided-gateway-stops-trusting")
+async def test_a_node_that_cannot_serve_its_probe_is_not_believed_though_it_tells_the_time() -> None:
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+        token, other = (cluster.make_token(node) for node in cluster.nodes)
+        await remember(bearer, token, other)
+
+        def fail(node: ScriptedRedis, key: bytes) -> bytes:
+            is_down = node is cluster.nodes[0] and is_probe(key)
+            return b"-CLUSTERDOWN The cluster is down\r\n" if is_down else cluster.find_record(node, key)
+
+        cluster.say_record = fail
+
+        await comes_to(bearer, token, None, BEAT_SECONDS)
+        with pytest.raises(StoreUnavailable, match="CLUSTERDOWN"):
+            await bearer.lookup(token)
+        assert await bearer.lookup(other)
+
+        cluster.say_record = cluster.find_record
+        await comes_to(bearer, token, True, LONG_PAUSE_SECONDS)
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_many_that_are_sent_away_ask_for_the_map_once() -> None:
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+        first, second = cluster.nodes
+        tokens = [cluster.make_token(first) for _ in range(20)]
+        assert await bearer.lookup(cluster.make_token(first))
+        heard = sum(node.count("CLUSTER", "SLOTS") for node in cluster.nodes)
+        cluster.share(second, first)
+
+        assert all(await asyncio.gather(*(bearer.lookup(token) for token in tokens)))
+
+        assert all(first.count("GET", key_of(token).decode()) for token in tokens)
+        asked = sum(node.count("CLUSTER", "SLOTS") for node in cluster.nodes) - heard
+        assert 1 <= asked <= 2  # the second one is that of each second
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_after_a_change_of_the_map_each_node_is_probed_with_a_key_of_its_own() -> None:
+    """Else memory would be emptied at each beat, or a new node be believed whatever has become of it."""
+    async with scripted_cluster(3) as cluster, lookup_at(cluster.url) as bearer:
+        first, second, third = cluster.nodes
+        cluster.share(first, second)
+        assert await bearer.lookup(cluster.make_token(first))
+        cluster.share(third, second, first)
+        assert await bearer.lookup(cluster.make_token(third))
+        probed: list[tuple[ScriptedRedis, bytes]] = []
+
+        def note(node: ScriptedRedis, key: bytes) -> bytes:
+            answer = cluster.find_record(node, key)
+            probed.append((node, answer))
+            return answer
+
+        cluster.say_record = note
+        await until(lambda: {node for node, _ in probed} == set(cluster.nodes))
+
+        assert {answer for _, answer in probed} == {NONE}
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_a_node_without_slots_is_left() -> None:
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+        first, second = cluster.nodes
+        token = cluster.make_token(second)
+        assert await bearer.lookup(token)
+        assert second.connected == 1
+
+        cluster.share(first)
+        assert await bearer.lookup(token)
+
+        await until(lambda: second.connected == 0, BEAT_SECONDS)
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
+async def test_a_node_that_comes_back_is_connected_again() -> None:
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+        first, second = cluster.nodes
+        here, there, token = (cluster.make_token(second) for _ in range(3))
+        assert await bearer.lookup(here)
+        cluster.share(first)
+        assert await bearer.lookup(there)
+        await until(lambda: second.connected == 0)
+        cluster.share(first, second)
+
+        await remember(bearer, token)
+
+        assert second.connected == 1
+        second.say(b">2\r\n$10\r\ninvalidate\r\n*1\r\n" + bulk(key_of(token)))
+        del cluster.records[key_of(token)]
+        await comes_to(bearer, token, False, BEAT_SECONDS)
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_all_nodes_are_asked_for_the_map_in_turn() -> None:
+    """One that lost the others would tell its old map for ever."""
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+        first, second = cluster.nodes
+        assert await bearer.lookup(cluster.make_token(first))
+        heard = [node.count("CLUSTER", "SLOTS") for node in cluster.nodes]
+
+        await until(lambda: first.count("CLUSTER", "SLOTS") > heard[0] and second.count("CLUSTER", "SLOTS") > heard[1])
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
+@pytest.mark.parametrize("is_live", [True, False])
+@pytest.mark.parametrize("host", [b"127.0.0.1", b""])
+async def test_what_a_node_says_of_a_key_on_its_way_is_not_remembered(is_live: bool, host: bytes) -> None:
+    """It need not tell of changes to it. Without a host it is at that of the node that sent us there."""
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+        first, second = cluster.nodes
+        token = cluster.make_token(first, live=is_live)
+        assert await bearer.lookup(cluster.make_token(second))
+        await until(lambda: first.count("TIME") > 0 and first.connected == second.connected == 1)
+        accepted = (first.accepted, second.accepted)
+
+        def migrate(node: ScriptedRedis, key: bytes) -> bytes:
+            if key != key_of(token):
+                return cluster.find_record(node, key)
+            return moved(key, second, b"ASK", host) if node is first else cluster.records.get(key, NONE)
+
+        cluster.say_record = migrate
+        for count in range(1, 5):
+            assert (await bearer.lookup(token) is not None) == is_live
+            assert second.count("GET", key_of(token).decode()) == second.count("ASKING") == count
+
+        assert (first.accepted, second.accepted) == accepted
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_a_redirection_without_a_host_leads_to_another_port_of_the_same() -> None:
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+        first, second = cluster.nodes
+        token = cluster.make_token(first)
+        assert await bearer.lookup(token)
+        cluster.share(second)
+
+        def send_away(node: ScriptedRedis, key: bytes) -> bytes:
+            return moved(key, second, host=b"") if node is first else cluster.find_record(node, key)
+
+        cluster.say_record = send_away
+
+        assert await bearer.lookup(token)
+        assert second.count("GET", key_of(token).decode()) == 1
+        assert await bearer.lookup(token)
+
+
+@pytest.mark.clause("decided-redis-cluster")
+@pytest.mark.parametrize("host", [b"", None])
+async def test_a_node_that_does_not_know_its_address_is_where_it_was_asked(host: bytes | None) -> None:
+    async with scripted_cluster(1) as cluster, lookup_at(cluster.url) as bearer:
+        text = render_map(cluster.ranges, b"")
+        cluster.say_map = lambda _: text if host is not None else text.replace(bulk(b""), NONE)
+
+        assert await bearer.lookup(cluster.make_token(cluster.nodes[0]))
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-i8-fail-closed")
+async def test_a_cluster_without_slots_is_told_to_be_that_at_once() -> None:
+    async with scripted_cluster(1) as cluster, lookup_at(cluster.url) as bearer:
+        token = cluster.make_token(cluster.nodes[0])
+        cluster.say_map = lambda _: array()
+        asked = time.monotonic()
+
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable, match="CLUSTERDOWN: no node serves the slot"):
+                await bearer.lookup(token)
+
+        assert time.monotonic() - asked < AT_ONCE_SECONDS
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-i8-fail-closed")
+async def test_where_no_node_of_a_cluster_is_there_that_is_told_at_once() -> None:
+    async with lookup_at(f"redis+cluster://127.0.0.1:{free_port()},127.0.0.1:{free_port()}") as bearer:
+        asked = time.monotonic()
+
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable, match="no node of the cluster says who serves which slots"):
+                await bearer.lookup(make_access_token("0a3").text)
+
+        assert time.monotonic() - asked < AT_ONCE_SECONDS
+
+
+GARBAGE: tuple[bytes, ...] = (
+    number(5),
+    NONE,
+    b"+OK\r\n",
+    b"-ERR This instance has cluster support disabled\r\n",
+    array(number(1)),
+    array(array(number(0), number(16383))),
+    array(array(number(0), number(16383), array(bulk(b"127.0.0.1")))),
+    array(array(number(0), number(16383), array(bulk(b"\xff\xfe"), number(1), bulk(b"id")))),
+    b"!?",
+)
+
+
+@pytest.mark.clause("decided-redis-cluster")
+@pytest.mark.parametrize("garbage", GARBAGE)
+async def test_a_node_that_answers_garbage_for_the_map_is_as_good_as_none(garbage: bytes) -> None:
+    """Another one knows better. So it is where the garbage comes first, and where a node begins to say it."""
+    async with scripted_cluster(3) as cluster, lookup_at(cluster.url) as bearer:
+        mad = cluster.nodes[:2]
+        token = cluster.make_token(cluster.nodes[2])
+        cluster.say_map = lambda node: garbage if node in mad else render_map(cluster.ranges)
+
+        assert await bearer.lookup(token)
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_garbage_for_a_map_changes_nothing_and_the_next_good_one_is_followed() -> None:
+    async with scripted_cluster(len(GARBAGE)) as cluster, lookup_at(cluster.url) as bearer:
+        first, *_ = cluster.nodes
+        token, other = cluster.make_token(first), cluster.make_token(first)
+        await remember(bearer, token)
+        words = dict(zip(cluster.nodes, GARBAGE, strict=True))
+        asked: set[ScriptedRedis] = set()
+
+        def say_garbage(node: ScriptedRedis) -> bytes:
+            asked.add(node)
+            return words[node]
+
+        cluster.say_map = say_garbage
+        await until(lambda: len(asked) == len(words))
+        assert await bearer.lookup(token)
+
+        cluster.say_map = lambda _: render_map(cluster.ranges)
+        cluster.say_record = lambda node, key: NONE if node is first else cluster.records.get(key, NONE)
+        cluster.share(*reversed(cluster.nodes))
+        await comes_to(bearer, other, True, WATCH_SECONDS)
+    await until(lambda: not any(node.connected for node in cluster.nodes))
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_a_lookup_that_waits_for_a_node_which_the_map_drops_is_asked_elsewhere() -> None:
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+        first, silent = cluster.nodes
+        silent.delay = lambda _: 10
+        token = cluster.make_token(silent)
+        asked = time.monotonic()
+        waiting = asyncio.create_task(bearer.lookup(token))
+        await until(lambda: first.count("CLUSTER", "SLOTS") >= 1 and silent.count("HELLO") >= 2)
+        cluster.share(first)
+
+        assert await waiting is not None
+        assert time.monotonic() - asked < DEADLINE_SECONDS
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_a_close_while_redirections_are_followed_leaves_nothing_running() -> None:
+    """One redirection holds the map when it is to be closed, another waits behind the close with a newer map."""
+    async with scripted_cluster(3) as cluster:
+        first, second, third = cluster.nodes
+        cluster.share(first)
+        tokens = [cluster.make_token(first) for _ in range(3)]
+        servers_only = asyncio.all_tasks()
+        bearer = BearerLookup(cluster.url)
+        assert await bearer.lookup(tokens[0])
+
+        late = ["GET", key_of(tokens[2]).decode()]
+        first.delay = lambda command: 0.1 if [word.decode() for word in command] == late else 0
+        second.delay = lambda command: 0.3 if command[0] == b"CLUSTER" else 0
+        cluster.say_record = lambda _, key: moved(key, second)
+        told: list[ScriptedRedis] = []
+
+        def change_each_time(node: ScriptedRedis) -> bytes:
+            told.append(node)
+            cluster.share(*((second,), (second, third))[len(told) > 1])
+            return render_map(cluster.ranges)
+
+        cluster.say_map = change_each_time
+        asked = second.count("CLUSTER", "SLOTS")
+        lookups = [asyncio.create_task(bearer.lookup(token)) for token in tokens[1:]]
+        await until(lambda: second.count("CLUSTER", "SLOTS") > asked)
+        await bearer.close()
+        answers = await asyncio.gather(*lookups, return_exceptions=True)
+
+        assert [type(answer) for answer in answers] == [StoreUnavailable, StoreUnavailable]
+        assert len(told) == 2
+        await until(lambda: asyncio.all_tasks() <= servers_only, seconds=1)
+        assert [node.connected for node in cluster.nodes] == [0, 0, 0]
