@@ -26,7 +26,6 @@ SHARDS: Final = 4096
 WATCH_SECONDS: Final = 1.0
 ASK_SECONDS: Final = 0.5
 
-
 _REDIRECTION: Final = re.compile(r"(?P<word>MOVED|ASK) (?P<slot>[0-9]{1,5}) (?P<host>\S*):(?P<port>[0-9]{1,5})")
 
 log = logging.getLogger("service.store")
