@@ -31,6 +31,10 @@ _REDIRECTION: Final = re.compile(r"(?P<word>MOVED|ASK) (?P<slot>[0-9]{1,5}) (?P<
 log = logging.getLogger("service.store")
 
 
+def is_redirection(error: ResponseError) -> bool:
+    return str(error).startswith(("MOVED ", "ASK "))
+
+
 class Topology(Protocol):
     def links(self) -> Collection[Link]: ...
 
@@ -254,7 +258,7 @@ class ClusterMap:
         try:
             await wire.call("GET", key)
         except ResponseError as error:
-            if not str(error).startswith(("MOVED ", "ASK ")):
+            if not is_redirection(error):
                 raise
             self._forget(None)
 

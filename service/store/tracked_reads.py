@@ -14,10 +14,10 @@ from typing import Final, TypeVar
 
 from redis.exceptions import ResponseError
 
-from service.store.connection import StoreUnavailable, remaining_seconds, within_deadline
+from service.store.connection import StoreUnavailable, remaining_seconds, translate, within_deadline
 from service.store.links import LONGEST_SILENCE_SECONDS, Forget, Link
 from service.store.redis_url import RedisUrl
-from service.store.topology import TOPOLOGIES, Topology
+from service.store.topology import TOPOLOGIES, Topology, is_redirection
 from service.store.wire import WireLost
 
 MOST_ATTEMPTS: Final = 5
@@ -44,8 +44,11 @@ class TrackedReads:
             # A time limit for each call would cost more than the call: the link's beat ends what takes too long.
             try:
                 return await link.get_now(key, functools.partial(keep, link), is_tracked=is_tracked)
-            except (WireLost, ResponseError):
+            except WireLost:
                 pass
+            except ResponseError as error:
+                if not is_redirection(error):
+                    raise translate(error) from error
         return await within_deadline(self._get(key, keep, is_tracked), started=started)
 
     def now_ms(self) -> int:
@@ -67,7 +70,7 @@ class TrackedReads:
             except WireLost as error:
                 trouble = error
             except ResponseError as error:
-                if not str(error).startswith(("MOVED ", "ASK ")):
+                if not is_redirection(error):
                     raise
                 trouble = error
                 asked = await self._topology.follow(str(error), link)

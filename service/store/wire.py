@@ -16,8 +16,7 @@ from typing import Any, Final, TypeVar, cast
 
 import hiredis
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import InvalidResponse as RedisProtocolError
-from redis.exceptions import ResponseError
+from redis.exceptions import InvalidResponse, ResponseError
 
 from service.store.redis_url import Node, RedisUrl
 
@@ -113,7 +112,7 @@ class Wire(asyncio.Protocol):
 
     def _settle(self, reply: Any) -> None:
         if not self._pending:
-            raise RedisProtocolError("an answer that nobody asked for")
+            raise InvalidResponse("an answer that nobody asked for")
         future, take = self._pending.popleft()
         if isinstance(reply, ResponseError):
             if not future.done():

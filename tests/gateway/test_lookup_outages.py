@@ -253,3 +253,26 @@ async def test_many_lookups_under_way_when_redis_dies_are_errors_and_none_is_los
             answers = await asyncio.gather(*under_way, return_exceptions=True)
 
     assert {type(answer) for answer in answers} == {StoreUnavailable}
+
+
+@pytest.mark.clause("decided-verify-asks-redis-once", "decided-i8-fail-closed")
+async def test_a_redis_that_refuses_to_read_is_asked_once_for_each_lookup(stage: Stage, tokens: list[str]) -> None:
+    stage.store.acl_setuser(
+        "blind", enabled=True, passwords=["+word"], keys=["family:*"], commands=["+@all"], reset=True
+    )
+    bearer = BearerLookup(stage.redis.url.replace("//", "//blind:word@"))
+    with pytest.raises(StoreUnavailable, match="permissions"):
+        await bearer.lookup(tokens[0])
+    refused = rejected_reads(stage)
+
+    for _ in range(10):
+        with pytest.raises(StoreUnavailable, match="permissions"):
+            await bearer.lookup(tokens[0])
+
+    assert rejected_reads(stage) == refused + 10
+    await bearer.close()
+
+
+def rejected_reads(stage: Stage) -> int:
+    statistics: dict[str, dict[str, int]] = stage.store.info("commandstats")
+    return statistics["cmdstat_get"]["rejected_calls"]
