@@ -26,7 +26,9 @@ class OutageReport:
         self._kept_back += 1
         now = self._clock()
         if now >= self._quiet_until:
-            log.error("the store is not available: %s (requests refused: %d)", error, self._kept_back)
+            log.error(
+                "the store is not available: %s (requests refused since this was last told: %d)", error, self._kept_back
+            )
             self._quiet_until, self._kept_back = now + QUIET_SECONDS, 0
 
 

@@ -21,9 +21,9 @@ def test_an_outage_is_told_at_once_and_then_once_a_second_with_a_count(caplog: p
     moment += 1000
     report.tell(outage)
 
-    assert [record.getMessage().partition("(")[2] for record in caplog.records] == [
-        "requests refused: 1)",
-        "requests refused: 500)",
-        "requests refused: 500)",
+    assert [record.getMessage().partition("told: ")[2] for record in caplog.records] == [
+        "1)",
+        "500)",
+        "500)",
     ]
     assert {record.levelname for record in caplog.records} == {"ERROR"}
