@@ -231,7 +231,7 @@ async def test_a_connection_of_a_type_that_is_not_known_does_not_pass(
         seen.append(scope)
 
     headers = [(AUTHORIZATION, f"Bearer {await log_in(http)}".encode())]
-    with pytest.raises(NotImplementedError, match=f"of the type '{kind}'"):
+    with pytest.raises(ValueError, match=f"of the type '{kind}'"):
         await call(BearerMiddleware(look, lookup), {"type": kind, "headers": headers})
 
     assert seen == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -71,14 +72,7 @@ class Recorder:
             self._start()
 
     def _start(self) -> None:
-        recorder = self
-
-        class Handler(_Handler):
-            def take(self, arrived: Arrived) -> Reply:
-                recorder.arrived.append(arrived)
-                return recorder.answer(arrived)
-
-        self._server = _Server(("127.0.0.1", self.port), Handler)
+        self._server = _Server(("127.0.0.1", self.port), functools.partial(_Handler, self))
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def _stop(self) -> None:
@@ -100,7 +94,7 @@ class _Server(ThreadingHTTPServer):
 
     daemon_threads = False
 
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+    def __init__(self, address: tuple[str, int], handler: Callable[..., BaseHTTPRequestHandler]) -> None:
         self._connections: set[socket.socket] = set()
         super().__init__(address, handler)
 
@@ -126,8 +120,9 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
-    def take(self, arrived: Arrived) -> Reply:
-        raise NotImplementedError
+    def __init__(self, recorder: Recorder, *connection: Any) -> None:
+        self._recorder = recorder
+        super().__init__(*connection)  # which answers all of its requests
 
     def handle_one_request(self) -> None:
         """One request of any method; what the standard library has for it asks for a method of ours per HTTP method."""
@@ -137,7 +132,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         body, trailers = self._read_body()
         headers = list(self.headers.items())
-        reply = self.take(Arrived(self.command, self.path, headers, body, trailers, self.connection))
+        arrived = Arrived(self.command, self.path, headers, body, trailers, self.connection)
+        self._recorder.arrived.append(arrived)
+        reply = self._recorder.answer(arrived)
         if reply is CUT_OFF:
             self.close_connection = True
             return
