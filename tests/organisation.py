@@ -143,9 +143,9 @@ class ScriptedOrganisation:
     `keys`: the keys that are published. `sign_with` and `answer` say more.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1") -> None:
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http://{host}:{self.port}"
         self.requests: list[Received] = []
         self.claims: dict[str, Any] = dict(CLAIMS)
         self.id_token_claims: Changes = {}
@@ -404,8 +404,9 @@ class ScriptedOrganisation:
 
 
 @asynccontextmanager
-async def running_organisation() -> AsyncIterator[ScriptedOrganisation]:
-    organisation = ScriptedOrganisation()
+async def running_organisation(*, host: str = "127.0.0.1") -> AsyncIterator[ScriptedOrganisation]:
+    """It listens at 127.0.0.1; browsers take it for another site under the name `localhost`."""
+    organisation = ScriptedOrganisation(host)
     await organisation.start()
     try:
         yield organisation
