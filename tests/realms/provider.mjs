@@ -1,0 +1,117 @@
+// An external organisation that nobody here wrote: oidc-provider, with a login page of its own and one user.
+//
+//   node provider.mjs PORT    the first line of standard input is the settings in JSON; its end is the end of all
+//
+// It prints one line when it listens. What the library has to say goes to standard error.
+import { generateKeyPairSync, randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { createServer } from "node:http";
+import { createInterface } from "node:readline";
+import { text } from "node:stream/consumers";
+import Provider from "../npm/node_modules/oidc-provider/lib/index.js";
+
+const ACCOUNTS = {
+  zoe: { sub: "zoe-4711", name: "Zoë Example", email: "zoe@provider.example", email_verified: true },
+};
+const INTERACTION = /^\/interaction\/[\w-]+(?<abort>\/abort)?$/;
+
+console.info = console.warn;
+
+function makeSigningKey() {
+  const { privateKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
+  return { ...privateKey.export({ format: "jwk" }), use: "sig", alg: "RS256" };
+}
+
+// Everybody who logs in has allowed the client what it asks for.
+async function loadExistingGrant({ oidc }) {
+  const grant = new oidc.provider.Grant({ clientId: oidc.client.clientId, accountId: oidc.session.accountId });
+  grant.addOIDCScope([...oidc.requestParamOIDCScopes].join(" "));
+  await grant.save();
+  return grant;
+}
+
+function findAccount(_, sub) {
+  const claims = Object.values(ACCOUNTS).find((account) => account.sub === sub);
+  return claims && { accountId: sub, claims: () => claims };
+}
+
+function makeProvider({ issuer, client_id, client_secret, redirect_uris, scopes }) {
+  const provider = new Provider(issuer, {
+    clients: [
+      {
+        client_id,
+        client_secret,
+        redirect_uris,
+        grant_types: ["authorization_code"],
+        response_types: ["code"],
+        token_endpoint_auth_method: "client_secret_basic",
+      },
+    ],
+    claims: { openid: ["sub"], email: ["email", "email_verified"], profile: ["name"] },
+    cookies: { keys: [randomBytes(32).toString("hex")] },
+    features: {
+      devInteractions: { enabled: false },
+      introspection: { enabled: true, allowedPolicy: (_, client, token) => token.clientId === client.clientId },
+    },
+    findAccount,
+    interactions: { url: (_, interaction) => `/interaction/${interaction.uid}` },
+    jwks: { keys: [makeSigningKey()] },
+    loadExistingGrant,
+    pkce: { required: () => true },
+    responseTypes: ["code"],
+    scopes,
+    ttl: { AccessToken: 600, AuthorizationCode: 60, Grant: 600, IdToken: 600, Interaction: 600, Session: 600 },
+  });
+  provider.on("server_error", (_, error) => console.error(error));
+  return provider;
+}
+
+const page = (path, alert) => `<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Example Provider</title><link rel="icon" href="data:,"></head>
+<body><main><h1>Sign in at the Example Provider</h1>
+${alert && `<p role="alert">${alert}</p>`}
+<form method="post" action="${path}">
+<p><label>Login <input name="login" autocomplete="username" required></label></p>
+<p><label>Password <input name="password" type="password" autocomplete="current-password" required></label></p>
+<button type="submit">Sign in</button>
+</form>
+<form method="post" action="${path}/abort"><button type="submit">Cancel</button></form>
+</main></body></html>
+`;
+
+function showPage(response, path, alert = "") {
+  response.writeHead(200, { "content-type": "text/html; charset=utf-8", "cache-control": "no-store" });
+  response.end(page(path, alert));
+}
+
+// The login page, and what its two buttons do.
+async function interact(provider, request, response) {
+  const finish = (result) =>
+    provider.interactionFinished(request, response, result, { mergeWithLastSubmission: false });
+
+  await provider.interactionDetails(request, response);
+  if (request.method !== "POST") return showPage(response, request.url);
+  if (INTERACTION.exec(request.url).groups.abort) return await finish({ error: "access_denied" });
+  const form = new URLSearchParams(await text(request));
+  const account = Object.hasOwn(ACCOUNTS, form.get("login")) && ACCOUNTS[form.get("login")];
+  if (!account || !form.get("password")) return showPage(response, request.url, "That is not right.");
+  return await finish({ login: { accountId: account.sub } });
+}
+
+const lines = createInterface({ input: process.stdin });
+const [settings] = await once(lines, "line");
+const provider = makeProvider(JSON.parse(settings));
+const answer = provider.callback();
+
+const server = createServer((request, response) => {
+  if (!INTERACTION.test(request.url)) return answer(request, response);
+  interact(provider, request, response).catch((error) => {
+    response.writeHead(error.statusCode ?? 500, { "content-type": "text/plain" });
+    response.end(String(error));
+  });
+});
+lines.once("close", () => {
+  server.close();
+  server.closeAllConnections();
+});
+server.listen(Number(process.argv[2]), "127.0.0.1", () => console.log("ready"));

@@ -1,0 +1,97 @@
+"""An external organisation that nobody here wrote: oidc-provider as a process of its own; see provider.mjs."""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.servers import PATIENCE_SECONDS, free_port
+
+_NODE = Path(sys.executable).with_name("node")
+_SCRIPT = Path(__file__).with_suffix(".mjs")
+
+LOGIN = "zoe"
+"""Who has an account there; any password does that is not empty."""
+SUB = "zoe-4711"
+
+
+class Provider(NamedTuple):
+    """`url` is also its issuer."""
+
+    url: str
+    client_id: str = "token-service"
+    client_secret: str = "a secret: with 100% + signs"
+
+
+@contextmanager
+def running_provider(redirect_uri: str, *, host: str = "127.0.0.1") -> Iterator[Provider]:
+    """It listens at 127.0.0.1; browsers take it for another site under the name `localhost`."""
+    port = free_port()
+    provider = Provider(f"http://{host}:{port}")
+    settings = {
+        "issuer": provider.url,
+        "client_id": provider.client_id,
+        "client_secret": provider.client_secret,
+        "redirect_uris": [redirect_uri],
+        "scopes": ["openid", "email", "profile"],
+    }
+    with tempfile.TemporaryFile() as log:
+        command = [str(_NODE), str(_SCRIPT), str(port)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log) as process:
+            try:
+                _tell(process, settings)
+                assert _is_ready(process), f"oidc-provider does not start: {_read(log)}"
+                yield provider
+            finally:
+                _end(process)
+        assert process.returncode == 0, f"oidc-provider ended with {process.returncode}: {_read(log)}"
+
+
+def realm_of_provider(provider: Provider, **changes: object) -> dict[str, object]:
+    """The realm's entry in a seed file; None leaves a key out."""
+    usual = {
+        "name": "Example Provider",
+        "issuer": provider.url,
+        "client_id": provider.client_id,
+        "client_secret": provider.client_secret,
+        "scope": "openid email",
+        "username_claim": "sub",
+        "default_roles": ["enduser"],
+    }
+    return {name: value for name, value in {**usual, **changes}.items() if value is not None}
+
+
+def _tell(process: subprocess.Popen[bytes], settings: object) -> None:
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):  # why it has ended already is in its log
+        process.stdin.write(json.dumps(settings).encode() + b"\n")
+        process.stdin.flush()
+
+
+def _is_ready(process: subprocess.Popen[bytes]) -> bool:
+    assert process.stdout is not None
+    readable, _, _ = select.select([process.stdout], [], [], PATIENCE_SECONDS)
+    return bool(readable) and process.stdout.readline() == b"ready\n"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """The end of its standard input is its own end."""
+    assert process.stdin is not None
+    with suppress(BrokenPipeError):
+        process.stdin.close()
+    try:
+        process.wait(PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def _read(log: Any) -> str:
+    log.seek(0)
+    return str(log.read().decode())
