@@ -16,17 +16,21 @@ from service.tokens import RandomToken
 _START: Final = load_script("start_browser_session")
 _END: Final = load_script("end_browser_session")
 
+_VERSION: Final = "2"
+
 
 class BrowserSession(NamedTuple):
     """A live session under its name, and who logged in.
 
-    `login` stays the same when the user logs in again in the same browser.
+    `login` stays the same when the user logs in again in the same browser. `shown_name` is what an organisation calls
+    the user, for people to read; empty in realm main.
     """
 
     name: RandomToken
     realm: str
     username: str
     login: str
+    shown_name: str
 
     @property
     def identity(self) -> UserIdentity:
@@ -38,7 +42,13 @@ class BrowserSessions:
         self._connection = connection
 
     async def start(
-        self, name: RandomToken, user: User, *, lifetime_ms: int, former: RandomToken | None = None
+        self,
+        name: RandomToken,
+        user: User,
+        *,
+        lifetime_ms: int,
+        former: RandomToken | None = None,
+        shown_name: str = "",
     ) -> bool:
         """False where the user's record is not the one that was checked.
 
@@ -54,6 +64,7 @@ class BrowserSessions:
                 identity.subject,
                 user.realm,
                 user.username,
+                shown_name,
                 former.digest if former is not None and former.shard == name.shard else "",
                 lifetime_ms,
                 self._connection.clock_offset_ms(),
@@ -70,7 +81,7 @@ class BrowserSessions:
         await self._connection.run(_END, [browser_key(name.shard, name.digest)], [name.digest])
 
 
-def _parse_session(name: RandomToken, record: str) -> BrowserSession:
-    """Lines: version, created_ms, expires_ms, subject, realm, username, login."""
-    _, _, _, _, realm, username, login = record.split("\n")
-    return BrowserSession(name, realm, username, login)
+def _parse_session(name: RandomToken, record: str) -> BrowserSession | None:
+    """See `lua/records.lua` for the lines of the record; None for a version that we cannot read."""
+    version, *lines = record.split("\n")
+    return BrowserSession(name, *lines[3:]) if version == _VERSION else None

@@ -18,7 +18,7 @@ from tests.store.sessions import Sessions, make_code_of
 
 CONSENT_MS = 1_800_000
 
-_BROWSER_LINES = "version created_ms expires_ms subject realm username login"
+_BROWSER_LINES = "version created_ms expires_ms subject realm username login name"
 _CONSENT_LINES = "version created_ms expires_ms login subject answer request"
 _CODE_LINES = "version created_ms expires_ms subject client_id redirect_uri code_challenge username scope"
 

@@ -12,8 +12,8 @@
 --   spent            "last:ms last:ms …", each the time of all generations after the previous entry up to last
 --   streak           "generation:count", the last replayed generation and how many in a row were
 --   access           "digest:ms digest:ms …", the access tokens and when each expires
--- A browser session's record: version, created_ms, expires_ms, subject, realm, username, login (the digest of the
--- first session in an unbroken row of this user's in this browser).
+-- A browser session's record: version "2", created_ms, expires_ms, subject, realm, username, login (the digest of the
+-- first session in an unbroken row of this user's in this browser), name (as an organisation calls the user; or empty).
 -- A consent's record: version, created_ms, expires_ms, login, subject, answer (empty; "denied"; the digest of
 -- the code), request (JSON, so that it has no line ends).
 -- An access token's record: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope.
@@ -147,6 +147,7 @@ local function find_browser_session(browser_key, now_ms)
   local text = redis.call('GET', browser_key)
   if not text then return nil end
   local line = split(text, '\n')
+  if line[1] ~= '2' then return nil end
   local session = {
     created_ms = tonumber(line[2]), expires_ms = tonumber(line[3]), subject = line[4], login = line[7],
   }

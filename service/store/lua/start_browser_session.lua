@@ -3,12 +3,12 @@
 -- are open in other tabs stay theirs to answer.
 -- KEYS     browser_key user_key
 -- DERIVED  mark, index, browser sessions
--- ARGV     browser_digest revision subject realm username former_digest ttl_ms clock_offset_ms
+-- ARGV     browser_digest revision subject realm username name former_digest ttl_ms clock_offset_ms
 -- RETURNS  started | changed
 -- CLAUSES  SPEC §4.1, §5.2
 local browser_key, user_key = KEYS[1], KEYS[2]
 local browser_digest, revision, subject, realm, username = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
-local former_digest, ttl_ms, clock_offset_ms = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
+local name, former_digest, ttl_ms, clock_offset_ms = ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
 
 if (redis.call('HGET', user_key, 'revision') or '') ~= revision then return { 'changed' } end
 
@@ -17,8 +17,8 @@ local created_ms = math.max(now_ms, read_mark(subject) + 1)
 local expires_ms = now_ms + ttl_ms
 local former = former_digest ~= '' and find_browser_session(key_of('browser', former_digest), now_ms)
 local login = former and former.subject == subject and former.login or browser_digest
-local record = string.format('1\n%.0f\n%.0f\n', created_ms, expires_ms)
-  .. table.concat({ subject, realm, username, login }, '\n')
+local record = string.format('2\n%.0f\n%.0f\n', created_ms, expires_ms)
+  .. table.concat({ subject, realm, username, login, name }, '\n')
 redis.call('SET', browser_key, record, 'PX', ttl_ms)
 index_member(subject, 'browser:' .. browser_digest, expires_ms, now_ms)
 return { 'started' }
