@@ -57,6 +57,11 @@ def make_browser_secret() -> str:
     return secrets.token_urlsafe(32)
 
 
+def derive_from_browser(browser_secret: str, purpose: str, name: str) -> str:
+    """43 characters of base64url that only this browser leads to, and neither Redis nor whoever sees the name."""
+    return encode(hmac.digest(browser_secret.encode(), f"{purpose}\n{name}".encode(), "sha256"))
+
+
 def make_first_refresh_token(shard: str) -> RefreshToken:
     return RefreshToken(shard, secrets.token_bytes(_FAMILY_ID_BYTES), 1)
 

@@ -27,6 +27,7 @@ def configure_logging(level: str, log_format: str) -> None:
     handler.setFormatter(_make_formatter(log_format))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     _take_over_uvicorn()
+    _quieten_http_client()
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -47,6 +48,11 @@ def _take_over_uvicorn() -> None:
         logger.setLevel(logging.NOTSET)
     # It would print query strings, and with them codes and states.
     logging.getLogger("uvicorn.access").disabled = True
+
+
+def _quieten_http_client() -> None:
+    """At its lowest levels it would write down what organisations are sent and answer."""
+    logging.getLogger("httpcore2").setLevel(logging.WARNING)
 
 
 def _make_formatter(log_format: str) -> logging.Formatter:

@@ -1,4 +1,4 @@
-"""An outage of the store: the log hears why, the caller when to try again."""
+"""An outage of what the service rests on: the log hears why, the caller when to try again."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from service.protocol.errors import TemporarilyUnavailable
 
 QUIET_SECONDS: Final = 1.0
 
-log = logging.getLogger("service.store")
-
 
 class OutageReport:
     """Thousands of requests a second may meet one outage: said at once, then once a second with a count."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, log: logging.Logger, what: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log = log
+        self._what = what
         self._clock = clock
         self._quiet_until = 0.0
         self._kept_back = 0
@@ -26,13 +26,13 @@ class OutageReport:
         self._kept_back += 1
         now = self._clock()
         if now >= self._quiet_until:
-            log.error(
-                "the store is not available: %s (requests refused since this was last told: %d)", error, self._kept_back
+            self._log.error(
+                "%s: %s (requests refused since this was last told: %d)", self._what, error, self._kept_back
             )
             self._quiet_until, self._kept_back = now + QUIET_SECONDS, 0
 
 
-_report = OutageReport()
+_report = OutageReport(logging.getLogger("service.store"), "the store is not available")
 
 
 def report_outage(error: Exception) -> TemporarilyUnavailable:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
 from service.outage import QUIET_SECONDS, OutageReport
@@ -10,7 +12,7 @@ from service.store.connection import StoreUnavailable
 
 def test_an_outage_is_told_at_once_and_then_once_a_second_with_a_count(caplog: pytest.LogCaptureFixture) -> None:
     moment = 1000.0
-    report = OutageReport(lambda: moment)
+    report = OutageReport(logging.getLogger("service.store"), "the store is not available", lambda: moment)
     outage = StoreUnavailable("ConnectionRefusedError")
 
     for _ in range(500):

@@ -89,7 +89,7 @@ class Query(NamedTuple):
     malformed: Collection[str]
 
 
-def parse_query(query: bytes) -> Query:
+def parse_query(query: bytes, known: Collection[str] = AUTHORIZATION_PARAMETERS) -> Query:
     """Unknown parameters are ignored, empty ones count as omitted.
 
     Clauses: RFC 6749 §3.1, Appendix B
@@ -101,7 +101,7 @@ def parse_query(query: bytes) -> Query:
     for pair in query.split(b"&"):
         encoded_name, _, encoded_value = pair.partition(b"=")
         name, value = _decode(encoded_name), _decode(encoded_value)
-        if name not in AUTHORIZATION_PARAMETERS:
+        if name is None or name not in known:
             continue
         if name in named:
             repeated.add(name)

@@ -17,6 +17,9 @@ _WRONG_LOGIN: Final = "The user name or the password is wrong."
 _DEAD_REFRESH_TOKEN: Final = "The refresh token is unknown, expired or revoked, or was issued to another client."
 _DEAD_CODE: Final = "The authorization code is unknown, expired or already used, or was issued to another client."
 _TOO_MANY_CHECKS: Final = "The service is checking too many passwords or secrets at the moment; try again in a moment."
+_ORGANISATION_AWAY: Final = (
+    "The organisation where this login is checked does not answer at the moment; try again in a moment."
+)
 _MISSING_SCOPE: Final = "The access token does not have all of the scope that is needed."
 _DEAD_ACCESS_TOKEN: Final = "The access token is unknown, expired or revoked."
 
@@ -54,6 +57,8 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "code_challenge_malformed": "The code_challenge must be a SHA-256 in base64url: 43 characters without padding.",
     "code_challenge_method_unsupported": "The code_challenge_method must be S256.",
     "user_denied": "The user refused the request.",
+    "organisation_denied": "The organisation where the user logs in refused the login.",
+    "user_not_admitted": "The user may not log in here.",
     "user_without_role": "The user has none of the roles that were asked for.",
     # The scope
     "scope_missing": "The parameter scope is missing: name exactly one realm and one role.",
@@ -72,6 +77,7 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "user_unknown": _WRONG_LOGIN,
     "user_disabled": _WRONG_LOGIN,
     "user_changed": _WRONG_LOGIN,
+    "organisation_doubts_email": _WRONG_LOGIN,
     "password_wrong": _WRONG_LOGIN,
     "login_throttled": "Too many failed logins; try again later.",
     "code_unknown": _DEAD_CODE,
@@ -99,6 +105,8 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "store_unavailable": "The service cannot reach its store at the moment; try again in a moment.",
     "hashing_queue_full": _TOO_MANY_CHECKS,
     "checks_queue_full": _TOO_MANY_CHECKS,
+    "organisation_unavailable": _ORGANISATION_AWAY,
+    "organisation_busy": _ORGANISATION_AWAY,
     "pages_throttled": "Too many requests from this address; try again later.",
     "unforeseen": "The service met an unexpected condition.",
 }

@@ -5,19 +5,24 @@ Clauses: RFC 6749 §4.3.2, §10.10, RFC 6819 §5.1.4.2.3
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from service.protocol.errors import InvalidGrant, InvalidScope, LoginThrottled
+from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User, identify_user
+from service.realms.external import ExternalRealm, ExternalRealms
+from service.realms.main import MainRealm
 from service.store.attempts import Attempts, Counter, Exhausted
 from service.store.keys import address_key, login_key
 
 
 class Realm(Protocol):
+    """`log_in` and `find_user` say who a user is; the name that was typed does not."""
+
     def check_room(self) -> None:
-        """Raises TemporarilyUnavailable where the realm is too busy to take one more check."""
+        """Raises TemporarilyUnavailable where the realm cannot take one more check at the moment."""
 
     async def log_in(self, username: str, password: str) -> User:
         """Raises InvalidGrant where the credentials are wrong."""
@@ -36,32 +41,36 @@ class AllowedAttempts:
 
 
 class Logins:
-    def __init__(self, realms: Mapping[str, Realm], attempts: Attempts, allowed: AllowedAttempts) -> None:
-        self._realms = realms
+    def __init__(self, main: MainRealm, external: ExternalRealms, attempts: Attempts, allowed: AllowedAttempts) -> None:
+        self._main = main
+        self._external = external
         self._attempts = attempts
         self._allowed = allowed
 
-    @property
-    def realm_names(self) -> tuple[str, ...]:
+    async def find_realm_names(self) -> list[str]:
         """The realms that somebody can log in to here."""
-        return tuple(self._realms)
+        return [MAIN_REALM, *await self._external.find_names()]
 
-    def find_realm(self, realm: str) -> Realm:
-        """Raises InvalidScope for a realm that nobody can log in to here."""
-        if realm not in self._realms:
+    async def find_organisation(self, realm: str) -> ExternalRealm:
+        """Raises InvalidScope for a realm that nobody can log in to here by way of an organisation."""
+        found = await self._external.find(realm)
+        if found is None:
             raise InvalidScope("realm_without_login")
-        return self._realms[realm]
+        return found
 
     async def find_user(self, realm: str, username: str) -> User | None:
         """None where the user may not log in any more, or the realm is none that we know."""
-        return await self._realms[realm].find_user(username) if realm in self._realms else None
+        found = await self._find_realm(realm)
+        return None if found is None else await found.find_user(username)
 
     async def log_in(self, realm: str, username: str, password: str, address: str, device: str = "") -> User:
         """The user, or InvalidGrant; past a limit nothing is checked: LoginThrottled.
 
         `device` names a browser in which this user has logged in before.
         """
-        checker = self.find_realm(realm)
+        checker = await self._find_realm(realm)
+        if checker is None:
+            raise InvalidScope("realm_without_login")
         checker.check_room()
         of_user, of_address = self._make_counters(realm, username, address, device)
         try:
@@ -71,12 +80,16 @@ class Logins:
         except Exhausted as error:
             raise LoginThrottled("login_throttled", retry_after_seconds=error.wait_seconds) from None
 
+    async def _find_realm(self, realm: str) -> Realm | None:
+        return self._main if realm == MAIN_REALM else await self._external.find(realm)
+
     def _make_counters(
         self, realm: str, username: str, address: str, device: str
     ) -> tuple[Sequence[Counter], Sequence[Counter]]:
         """Two groups, since the keys of an address and of a user lie in different slots.
 
-        A known device has counters of its own, or strangers could lock a user out by failing in their name.
+        A known device has counters of its own, or strangers could lock a user out by failing in their name. Each realm
+        has its own, so that an organisation which keeps logins waiting holds up nobody of another realm.
         """
         identity = identify_user(realm, username)
         short, long = (f"device {device}", f"device {device} long") if device else (address, "")
@@ -85,5 +98,5 @@ class Logins:
                 Counter(login_key(identity, short), *self._allowed.per_user_and_address),
                 Counter(login_key(identity, long), *self._allowed.per_user),
             ],
-            [Counter(address_key("login", address), *self._allowed.per_address)],
+            [Counter(address_key("login", address, realm), *self._allowed.per_address)],
         )

@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 import yaml
@@ -20,11 +19,11 @@ import yaml
 from service.hashing import MAX_PASSWORD_CHARACTERS, is_password_hash, is_secret_hash
 from service.protocol.client import AUTHORIZATION_CODE, GRANT_TYPES, MAX_CLIENT_ID_CHARACTERS
 from service.protocol.errors import InvalidScope
-from service.protocol.grammar import is_unicode_without_line_ends, is_vschar
+from service.protocol.grammar import SCOPE_TOKEN, is_unicode_without_line_ends, is_vschar
 from service.protocol.scope import MAIN_REALM, ROLES, Scope, parse_scope
+from service.protocol.uri import find_server_mistake, find_uri_mistake
 from service.protocol.user import MAX_USERNAME_CHARACTERS, identify_user
 
-_FORBIDDEN_SCHEMES: Final = ("javascript", "data", "file", "vbscript", "about", "blob")
 _REALM_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _YAML_WORDS: Final = {
     "array": "a list",
@@ -245,30 +244,38 @@ class _Reader:
             seen[name] = place
 
     def _check_realm(self, place: str, entry: RealmEntry) -> None:
-        for name in ("issuer", "authorization_endpoint", "token_endpoint"):
-            self._check_server_url(f"{place}.{name}", getattr(entry, name))
-        identity = ("introspection_endpoint", "userinfo_endpoint", "jwks_uri")
-        for name in identity:
-            self._check_server_url(f"{place}.{name}", getattr(entry, name))
+        sources = ("introspection_endpoint", "userinfo_endpoint", "jwks_uri")
+        needed = ("authorization_endpoint", "token_endpoint")
+        for name in ("issuer", *needed, *sources):
+            address = getattr(entry, name)
+            mistake = find_server_mistake(address) if address else None
+            if mistake is not None:
+                self.note(f"{place}.{name}", mistake)
+        if "?" in entry.issuer:
+            self.note(f"{place}.issuer", "expected an address without a query")
+        self._check_identity_there(place, entry)
         if entry.issuer:
             return
-        for name in ("authorization_endpoint", "token_endpoint"):
+        for name in needed:
             if not getattr(entry, name):
                 self.note(f"{place}.{name}", "is missing, and there is no issuer to ask for it")
-        if not any(getattr(entry, name) for name in identity):
-            self.note(place, f"one of {', '.join(identity)} is needed to learn who logged in, or an issuer")
+        if not any(getattr(entry, name) for name in sources):
+            self.note(place, f"one of {', '.join(sources)} is needed to learn who logged in, or an issuer")
+        elif not (entry.introspection_endpoint or entry.userinfo_endpoint):
+            self.note(f"{place}.issuer", "is missing: an ID token is believed from one issuer only")
 
-    def _check_server_url(self, place: str, text: str) -> None:
-        if not text:
-            return
-        mistake = find_uri_mistake(text)
-        if mistake is None:
-            parts = urlsplit(text)
-            is_local = parts.hostname in ("127.0.0.1", "::1", "localhost")
-            if parts.scheme != "https" and not (parts.scheme == "http" and is_local):
-                mistake = "expected https (http only on this machine)"
-        if mistake is not None:
-            self.note(place, mistake)
+    def _check_identity_there(self, place: str, entry: RealmEntry) -> None:
+        """Clauses: RFC 6749 §3.3, Appendix A.1, A.2"""
+        if not is_vschar(entry.client_id):
+            self.note(f"{place}.client_id", "expected printable ASCII characters")
+        if entry.client_secret and not is_vschar(entry.client_secret):
+            self.note(f"{place}.client_secret", "expected printable ASCII characters")
+        if entry.scope and not all(map(SCOPE_TOKEN.fullmatch, entry.scope.split(" "))):
+            self.note(f"{place}.scope", "expected items of printable ASCII characters, separated by single spaces")
+        if not self._is_text(entry.username_claim):
+            self.note(f"{place}.username_claim", "expected the name of a claim, in one line")
+        if entry.name and not self._is_text(entry.name):
+            self.note(f"{place}.name", "expected text in one line")
 
     def _check_client(self, place: str, entry: ClientEntry) -> None:
         if not is_vschar(entry.client_id) or len(entry.client_id) > MAX_CLIENT_ID_CHARACTERS:
@@ -342,31 +349,6 @@ def _find_repeated_keys(node: yaml.Node | None, place: str, walked: set[int]) ->
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
             yield from _find_repeated_keys(value, f"{place}[{index}]", walked)
-
-
-def find_uri_mistake(text: str) -> str | None:
-    """What keeps a text from being an absolute URI that a browser may be sent to; None where nothing does.
-
-    Clauses: RFC 6749 §3.1.2 (absolute, no fragment)
-    """
-    if not (is_vschar(text) and " " not in text and "\\" not in text):
-        return "expected a URI of printable ASCII characters without spaces and backslashes"
-    try:
-        parts = urlsplit(text)
-        _ = parts.port
-    except ValueError:
-        return "expected a URI with a valid host and port"
-    if not parts.scheme:
-        return "expected an absolute URI, with its scheme"
-    if "#" in text:
-        return "expected a URI without a fragment"
-    if parts.scheme in _FORBIDDEN_SCHEMES:
-        return f"the scheme {parts.scheme} is not allowed"
-    if parts.scheme in ("http", "https") and not parts.hostname:
-        return "expected a URI with a host"
-    if "@" in parts.netloc:
-        return "expected a URI without user information"
-    return None
 
 
 def _describe_yaml_error(error: Exception) -> str:

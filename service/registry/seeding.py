@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Final, TypeVar
@@ -21,7 +21,8 @@ import msgspec
 
 from service.credentials import Keyring
 from service.hashing import hash_password, verify_password
-from service.protocol.client import Client, find_loss, may_keep_session
+from service.protocol.client import Client, Loss, find_loss, may_keep_session
+from service.protocol.organisation import Organisation
 from service.protocol.scope import parse_scope
 from service.protocol.user import User, identify_user
 from service.registry.cache import TRUSTED_SECONDS
@@ -87,12 +88,18 @@ class Seeding:
         known = await self._registry.find_seed(f"realm:{name}")
         if known == self._keyring.digest_seed(text):
             return 0
-        sealed = self._keyring.encrypt(entry.client_secret, f"realm:{name}") if entry.client_secret else ""
-        record = msgspec.json.encode(msgspec.structs.replace(entry, client_secret=sealed))
+        old, new = await self._registry.find_realm(name), self._make_organisation(name, entry)
         await self._registry.put_seed(f"realm:{name}", _UNDER_WAY)
-        await self._registry.put_realm(name, record)
+        if old is not None and not set(old.default_roles) <= set(new.default_roles):
+            await self._registry.note_owed_realm_sweep(name)
+        await self._registry.put_realm(name, new)
         await self._registry.put_seed(f"realm:{name}", self._keyring.digest_seed(text))
         return 1
+
+    def _make_organisation(self, name: str, entry: RealmEntry) -> Organisation:
+        fields = {field: getattr(entry, field) for field in Organisation.__struct_fields__ if field != "sealed_secret"}
+        sealed = self._keyring.encrypt(entry.client_secret, f"realm:{name}") if entry.client_secret else ""
+        return Organisation(sealed_secret=sealed, **fields)
 
     async def _apply_client(self, entry: ClientEntry) -> int:
         text = msgspec.json.encode(entry)
@@ -117,11 +124,16 @@ class Seeding:
         )
 
     async def _settle_sweeps(self, lock: StoreLock) -> None:
-        """Ends the sessions of narrowed clients, once no request with the wider registration is under way any more."""
-        owed = await self._registry.find_owed_sweeps()
-        if not owed:
-            return
-        await asyncio.sleep(SWEEP_PAUSE_SECONDS)
+        """Ends what rests on a wider registration, once no request that has read it is under way any more."""
+        owed, realms = await self._registry.find_owed_sweeps(), await self._registry.find_owed_realm_sweeps()
+        if owed or realms:
+            await asyncio.sleep(SWEEP_PAUSE_SECONDS)
+        if owed:
+            await self._sweep_clients(owed, lock)
+        if realms:
+            await self._sweep_realms(realms, lock)
+
+    async def _sweep_clients(self, owed: Mapping[str, Loss], lock: StoreLock) -> None:
         clients = {client_id: await self._registry.find_client(client_id) for client_id in owed}
 
         def may_keep(session: Session) -> bool:
@@ -132,6 +144,24 @@ class Seeding:
         await lock.renew()
         await self._registry.settle_sweeps(list(owed))
         log.info("clients narrowed: %s; sessions ended: %d", ", ".join(owed), ended)
+
+    async def _sweep_realms(self, owed: Collection[str], lock: StoreLock) -> None:
+        """Whose sessions have a role that the realm no longer gives to everybody, and that is not the user's own."""
+        organisations = {realm: await self._registry.find_realm(realm) for realm in owed}
+        ended: set[str] = set()
+        async for batch in self._sweeps.find_sessions(after_batch=lock.renew):
+            sessions = [session for session in batch if session.identity.realm in owed]
+            users = await self._registry.find_users([session.identity for session in sessions])
+            for session, user in zip(sessions, users, strict=True):
+                shard, subject = session.identity.shard, session.identity.subject
+                organisation = organisations[session.identity.realm]
+                roles = organisation.find_roles(user) if organisation else ()
+                if subject not in ended and not set(parse_scope(session.scope).roles) <= set(roles):
+                    await self._revocations.revoke_all(shard, subject)
+                    ended.add(subject)
+        await lock.renew()
+        await self._registry.settle_realm_sweeps(owed)
+        log.info("realms narrowed: %s; users whose sessions ended: %d", ", ".join(owed), len(ended))
 
     async def _apply_users(self, entries: Sequence[UserEntry], threads: ThreadPoolExecutor, lock: StoreLock) -> int:
         identities = [identify_user(entry.realm, entry.username) for entry in entries]
@@ -157,10 +187,23 @@ class Seeding:
             made = (loop.run_in_executor(threads, _make_user, entry, old) for entry, old in batch)
             users += await asyncio.gather(*made)
             await lock.renew()
-        owing = [user.identity for user, old in zip(users, olds, strict=True) if old is not None and _loses(old, user)]
+        befores = await self._find_befores(users, olds)
+        pairs = zip(befores, users, strict=True)
+        owing = [user.identity for before, user in pairs if before is not None and _loses(before, user)]
         await self._registry.note_owed_revocations(owing)
         await self._registry.put_users(users)
         await self._settle_revocations(lock)
+
+    async def _find_befores(self, users: Sequence[User], olds: Sequence[User | None]) -> list[User | None]:
+        """What each was until now: whom an external realm did not list had its default roles all the same."""
+        realms = {user.realm for user, old in zip(users, olds, strict=True) if old is None}
+        organisations = {realm: await self._registry.find_realm(realm) for realm in realms}
+        befores = list(olds)
+        for index, user in enumerate(users):
+            organisation = organisations.get(user.realm)
+            if olds[index] is None and organisation is not None:
+                befores[index] = User(realm=user.realm, username=user.username, roles=organisation.find_roles(None))
+        return befores
 
     async def _settle_revocations(self, lock: StoreLock) -> None:
         """Ends the sessions of everybody who lost something, those of an interrupted earlier run included."""

@@ -7,6 +7,7 @@
 | code:{shard}:<code digest>     | string | the code's lifetime                    | allow_consent                     |
 | redeemed:{shard}:<code digest> | string | ten minutes, or a code's lifetime      | redeem_authorization_code         |
 | pending:{shard}:<digest>       | string | half an hour                           | pending_logins                    |
+| external:{shard}:<digest>      | string | half an hour                           | external_logins                   |
 | browser:{shard}:<digest>       | string | the browser session's lifetime         | start_browser_session             |
 | consent:{shard}:<digest>       | string | half an hour, or the browser session   | hold_consent, allow, deny         |
 | index:{shard}:<subject>        | zset   | its longest-lived member               | start, redeem, spend, hold, allow |
@@ -22,13 +23,14 @@
 | origin:{registry}:<origin>     | set    | while a client has a redirect URI there | put_client                       |
 | seed:{registry}                | hash   | for good                               | registry                          |
 | owed_sweeps:{registry}         | hash   | while a client's sweep is owed         | put_client                        |
+| owed_realm_sweeps:{registry}   | set    | while a realm's sweep is owed          | registry                          |
 | owed_revocations:{registry}    | set    | while a user's revocation is owed      | registry                          |
 | lock:{registry}                | string | ten seconds, renewed                   | registry                          |
 | probe:{registry}               | string | ten seconds                            | probe_store                       |
 
 The text in braces is the hash tag: keys that share it lie in one Redis Cluster slot. A shard is 12 bits of a digest
-of the user's identity, so all keys of one user share it, and a token names it. A pending login is nobody's yet and lies
-in a shard by chance.
+of the user's identity, so all keys of one user share it, and a token names it. A pending login, and one at an
+organisation (`external`), is nobody's yet and lies in a shard by chance.
 """
 
 from __future__ import annotations
@@ -58,6 +60,10 @@ def redeemed_key(shard: str, digest: str) -> str:
 
 def pending_key(shard: str, digest: str) -> str:
     return f"pending:{{{shard}}}:{digest}"
+
+
+def external_key(shard: str, digest: str) -> str:
+    return f"external:{{{shard}}}:{digest}"
 
 
 def browser_key(shard: str, digest: str) -> str:

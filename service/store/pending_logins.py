@@ -18,10 +18,14 @@ PENDING_MS: Final = 1_800_000
 
 
 class PendingLogin(msgspec.Struct, frozen=True, kw_only=True):
-    """`browser_digest` names the browser it is bound to. Without a request the user wants to see their own sessions."""
+    """`browser_digest` names the browser it is bound to. Without a request the user wants to see their own sessions.
+
+    `afresh`: somebody else than the last user is to log in.
+    """
 
     browser_digest: str
     request: AuthorizationRequest | None
+    afresh: bool = False
 
 
 _read: Final = msgspec.json.Decoder(PendingLogin).decode

@@ -6,12 +6,13 @@ Clauses: RFC 6749 §2, SPEC §2.3
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
 
 from service.protocol.client import Client, Loss
+from service.protocol.organisation import Organisation
 from service.protocol.user import User, UserIdentity
 from service.store.connection import Command, StoreConnection, StoreLock
 from service.store.keys import registry_key, user_key, user_seed_key
@@ -23,6 +24,7 @@ _PUT_CLIENT: Final = load_script("put_client")
 _REPLACE_PASSWORD_HASH: Final = load_script("replace_password_hash")
 
 _read_client: Final = msgspec.json.Decoder(Client).decode
+_read_realm: Final = msgspec.json.Decoder(Organisation).decode
 _read_user: Final = msgspec.json.Decoder(User).decode
 
 
@@ -47,12 +49,22 @@ class RegistryStore:
         """Whether some client has a redirect URI at this web origin."""
         return bool(await self._connection.read("EXISTS", registry_key("origin", origin)))
 
-    async def find_realm(self, realm: str) -> bytes | None:
-        record: bytes | None = await self._connection.read("GET", registry_key("realm", realm))
-        return record
+    async def find_realm(self, realm: str) -> Organisation | None:
+        record = await self._connection.read("GET", registry_key("realm", realm))
+        return None if record is None else _read_realm(record)
 
-    async def put_realm(self, realm: str, record: bytes) -> None:
-        await self._connection.write("SET", registry_key("realm", realm), record)
+    async def put_realm(self, realm: str, organisation: Organisation) -> None:
+        await self._connection.write("SET", registry_key("realm", realm), msgspec.json.encode(organisation))
+
+    async def note_owed_realm_sweep(self, realm: str) -> None:
+        """Sessions of its users must be looked through; noted before the change is written."""
+        await self._connection.write("SADD", registry_key("owed_realm_sweeps"), realm)
+
+    async def find_owed_realm_sweeps(self) -> set[str]:
+        return {realm.decode() for realm in await self._connection.read("SMEMBERS", registry_key("owed_realm_sweeps"))}
+
+    async def settle_realm_sweeps(self, realms: Collection[str]) -> None:
+        await self._connection.write("SREM", registry_key("owed_realm_sweeps"), *realms)
 
     async def find_user(self, identity: UserIdentity) -> User | None:
         return (await self.find_users([identity]))[0]

@@ -1,7 +1,7 @@
-"""A look through the sessions of all users, for those that rest on something their client no longer has.
+"""A look through the sessions of all users, for those that rest on something their client or realm no longer has.
 
-Sessions are indexed by user only: a client changes rarely, and an index by client would cost every refresh. A sweep
-reads every family and code once, in batches, on every node, and ends those that the judge says no to.
+Sessions are indexed by user only: clients and realms change rarely, and an index by client would cost every refresh. A
+sweep reads every family and code once, in batches, on every node.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from typing import Final, NamedTuple
 
 from service.protocol.client import AUTHORIZATION_CODE
+from service.protocol.scope import parse_realm
+from service.protocol.user import UserIdentity, identify_user
 from service.store.connection import Command, StoreConnection
 from service.store.families import Families
 
@@ -22,7 +24,12 @@ class Session(NamedTuple):
 
     client_id: str
     grant_type: str
+    username: str
     scope: str
+
+    @property
+    def identity(self) -> UserIdentity:
+        return identify_user(parse_realm(self.scope), self.username)
 
 
 class Sweeps:
@@ -39,23 +46,27 @@ class Sweeps:
     ) -> int:
         """Ends what these clients may not keep; returns how many families and codes that were."""
         ended = 0
-        for pattern, parse in (("code:{*}:*", _parse_code), ("family:{*}:*", _parse_family)):
-            async for key, record in self._records(pattern, after_batch):
-                session = parse(record)
+        async for batch in self._read_batches(after_batch):
+            for key, session in batch:
                 if session.client_id in client_ids and not may_keep(session):
                     await self._end(key, session.client_id)
                     ended += 1
         return ended
 
-    async def _records(
-        self, pattern: str, after_batch: Callable[[], Awaitable[None]]
-    ) -> AsyncIterator[tuple[str, str]]:
-        async for keys in self._connection.scan(pattern):
-            commands: list[Command] = [("GET", key) for key in keys]
-            for key, record in zip(keys, await self._connection.read_many(commands), strict=True):
-                if record is not None:
-                    yield key, record.decode()
-            await after_batch()
+    async def find_sessions(self, *, after_batch: Callable[[], Awaitable[None]]) -> AsyncIterator[list[Session]]:
+        """Batches of them all."""
+        async for batch in self._read_batches(after_batch):
+            yield [session for _, session in batch]
+
+    async def _read_batches(
+        self, after_batch: Callable[[], Awaitable[None]]
+    ) -> AsyncIterator[list[tuple[str, Session]]]:
+        for pattern, parse in (("code:{*}:*", _parse_code), ("family:{*}:*", _parse_family)):
+            async for keys in self._connection.scan(pattern):
+                commands: list[Command] = [("GET", key) for key in keys]
+                records = zip(keys, await self._connection.read_many(commands), strict=True)
+                yield [(key, parse(record.decode())) for key, record in records if record is not None]
+                await after_batch()
 
     async def _end(self, key: str, client_id: str) -> None:
         match = _KEY.fullmatch(key)
@@ -70,10 +81,10 @@ class Sweeps:
 def _parse_code(record: str) -> Session:
     """See `codes.py` for the lines of the record."""
     line = record.split("\n")
-    return Session(line[4], AUTHORIZATION_CODE, line[8])
+    return Session(line[4], AUTHORIZATION_CODE, line[7], line[8])
 
 
 def _parse_family(record: str) -> Session:
     """See `lua/records.lua` for the lines of the record."""
     line = record.split("\n")
-    return Session(line[7], line[4], line[9])
+    return Session(line[7], line[4], line[8], line[9])

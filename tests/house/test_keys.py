@@ -14,8 +14,10 @@ from service.registry.seed import parse_seed
 from service.store import keys
 from service.store.attempts import Counter
 from service.store.connection import StoreConnection, StoreUnavailable
+from service.store.external_logins import ExternalLogin
 from service.store.readiness import find_obstacle
 from service.store.revocations import Revocations
+from service.tokens import make_external_login
 from tests.browser import Browser, ask
 from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, tokens_of
 from tests.conftest import MakeSettings, make_code
@@ -27,7 +29,7 @@ realms:
   cep: {client_id: us, client_secret: secret-at-the-organisation, issuer: "https://login.example.org"}
 """
 
-PERSISTENT = ("for good", "while a client", "while a user")
+PERSISTENT = ("for good", "while a client", "while a user", "while a realm")
 SHORT_LIVED = ("ten seconds",)
 
 
@@ -64,6 +66,8 @@ async def every_kind_of_key(parts: Parts, http: httpx2.AsyncClient, broken: Stor
     assert client is not None
     await parts.registry.put_client(client, old_origins=(), new_origins=(), loss="refresh")
     yield "a narrowed client"
+    await parts.registry.note_owed_realm_sweep("cep")
+    yield "a narrowed realm"
     await parts.registry.note_owed_revocations([identify_user("main", ALICE.username)])
     yield "a changed user"
     await PHONE_APP.log_in(http, ALICE)
@@ -71,6 +75,9 @@ async def every_kind_of_key(parts: Parts, http: httpx2.AsyncClient, broken: Stor
     yield "a login and a code"
     await Browser(http).reach_consent(ask())
     yield "a consent page"
+    login = ExternalLogin(browser_digest="x" * 43, realm="cep", request=None)
+    await parts.external_logins.keep(make_external_login(), login)
+    yield "a login at an organisation"
     tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK))
     yield "an exchanged code"
     await http.post("/oauth2/v1/token", data={"grant_type": "password"}, auth=(WEB_SHOP.client_id, "wrong"))
@@ -123,7 +130,7 @@ def test_the_table_names_writers_that_exist() -> None:
     writers = {writer.strip() for row in read_table() for writer in row.written_by.split(",")}
     unknown = [
         writer
-        for writer in writers - {"registry", "pending_logins"}
+        for writer in writers - {"registry", "pending_logins", "external_logins"}
         if not any(name == writer or name.startswith(f"{writer}_") for name in NAMES)
     ]
 

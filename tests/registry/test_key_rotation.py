@@ -6,7 +6,7 @@ import redis
 
 from service.app import Parts
 from service.credentials import Keyring
-from service.registry.seed import RealmEntry
+from service.protocol.organisation import Organisation
 from tests.registry.seeds import KEY_ONE, KEY_TWO, SeedText, make_seeding
 from tests.store.sessions import Sessions
 
@@ -14,7 +14,7 @@ STEPS = [(KEY_ONE,), (KEY_ONE, KEY_TWO), (KEY_TWO, KEY_ONE), (KEY_TWO,)]
 
 
 def read_realm_secret(store: redis.Redis, *secret_keys: bytes) -> str | None:
-    sealed = msgspec.json.decode(str(store.get("realm:{registry}:cep")), type=RealmEntry).client_secret
+    sealed = msgspec.json.decode(str(store.get("realm:{registry}:cep")), type=Organisation).sealed_secret
     return Keyring(secret_keys).decrypt(sealed, "realm:cep")
 
 

@@ -147,8 +147,19 @@ def test_users_have_a_name_a_known_realm_and_a_password_where_it_is_ours(text: s
         (
             "client_id: us, authorization_endpoint: 'https://a.example/a', token_endpoint: 'https://a.example/t', "
             "jwks_uri: 'https://a.example/k'",
+            {"realms.cep.issuer"},
+        ),
+        (
+            "client_id: us, authorization_endpoint: 'https://a.example/a', token_endpoint: 'https://a.example/t', "
+            "jwks_uri: 'https://a.example/k', userinfo_endpoint: 'https://a.example/u'",
             set(),
         ),
+        ("client_id: us, issuer: 'https://a.example/?tenant=1'", {"realms.cep.issuer"}),
+        ("client_id: ü, issuer: 'https://a.example'", {"realms.cep.client_id"}),
+        ("client_id: us, client_secret: ü, issuer: 'https://a.example'", {"realms.cep.client_secret"}),
+        ("client_id: us, issuer: 'https://a.example', scope: 'openid  email'", {"realms.cep.scope"}),
+        ("client_id: us, issuer: 'https://a.example', username_claim: ''", {"realms.cep.username_claim"}),
+        ("client_id: us, issuer: 'https://a.example', name: \"two\\nlines\"", {"realms.cep.name"}),
     ],
 )
 def test_a_realm_says_where_its_server_is(realm: str, places: set[str]) -> None:

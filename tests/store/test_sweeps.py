@@ -43,9 +43,9 @@ async def test_the_judge_is_told_what_a_session_rests_on(sessions: Sessions, swe
 
     assert await sweeps.end_sessions({"phone-app", "web-shop"}, keep, after_batch=go_on) == 0
     assert {
-        Judged("phone-app", PASSWORD, "realm:main role:enduser role:organisation"),
-        Judged("web-shop", AUTHORIZATION_CODE, ENDUSER),
-        Judged("phone-app", AUTHORIZATION_CODE, ENDUSER),
+        Judged("phone-app", PASSWORD, ALICE.username, "realm:main role:enduser role:organisation"),
+        Judged("web-shop", AUTHORIZATION_CODE, ALICE.username, ENDUSER),
+        Judged("phone-app", AUTHORIZATION_CODE, ALICE.username, ENDUSER),
     } == set(judged)
 
 

@@ -1,0 +1,216 @@
+"""External realms: users who log in at another organisation's server, with the password grant or in their browser.
+
+Who they are is what the organisation says, never what was typed. A user that the registry does not list has the realm's
+default roles.
+
+Clauses: RFC 6749 §4.1, §4.3.2, §10.12, RFC 6819 §5.1.4.1.3, RFC 7636 §4.3, SPEC §2.2
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+from urllib.parse import urlencode
+
+from service.credentials import Keyring
+from service.outage import OutageReport
+from service.protocol.authorization import Query
+from service.protocol.errors import AccessDenied, InvalidGrant, TemporarilyUnavailable
+from service.protocol.organisation import (
+    Declined,
+    Misanswer,
+    Organisation,
+    Person,
+    Server,
+    make_unavailable,
+    read_callback,
+)
+from service.protocol.pkce import make_code_challenge
+from service.protocol.scope import MAIN_REALM, REALMS
+from service.protocol.user import User, identify_user
+from service.realms.conversation import Conversation
+from service.realms.gate import Gate
+from service.realms.outgoing import Outgoing
+from service.registry.cache import RegistryCache
+from service.store.registry import RegistryStore
+
+log = logging.getLogger("service.realms")
+
+
+class Proofs(NamedTuple):
+    """What binds a login at the organisation to the browser that went there: each a secret of that browser."""
+
+    state: str
+    nonce: str
+    code_verifier: str
+
+
+class ExternalRealm:
+    """One realm as it is configured at this moment."""
+
+    def __init__(
+        self, name: str, organisation: Organisation, conversation: Conversation, realms: ExternalRealms
+    ) -> None:
+        self.name = name
+        self.organisation = organisation
+        self._conversation = conversation
+        self._realms = realms
+        self._gate = Gate()
+        self._report = OutageReport(log, f"the organisation of realm {name} does not answer rightly")
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return self.organisation.name or self.name
+
+    def check_room(self) -> None:
+        """Raises TemporarilyUnavailable where the organisation is not asked at the moment."""
+        self._gate.check()
+
+    async def log_in(self, username: str, password: str) -> User:
+        """Only the organisation's yes counts; what it hands out is used to learn who that was, and thrown away.
+
+        Clauses: RFC 6749 §4.3.2
+        """
+        async with self._asking():
+            try:
+                tokens = await self._conversation.check_password(username, password)
+            except Declined as refusal:
+                if refusal.error == "invalid_grant":
+                    raise InvalidGrant("password_wrong") from None
+                raise
+            person = await self._conversation.identify(tokens, nonce=None)
+        user = await self._admit(person)
+        if user is None:
+            raise InvalidGrant("user_disabled")
+        return user
+
+    async def make_authorization_address(self, proofs: Proofs, redirect_uri: str, *, afresh: bool) -> str:
+        """Where to send the browser; `afresh` asks for a login even of somebody whom the organisation still knows.
+
+        Clauses: RFC 6749 §4.1.1, RFC 7636 §4.3, OpenID Connect Core 1.0 §3.1.2.1
+        """
+        server = await self._find_server()
+        parameters = {
+            "response_type": "code",
+            "client_id": self.organisation.client_id,
+            "redirect_uri": redirect_uri,
+            "scope": self.organisation.scope,
+            "state": proofs.state,
+            "nonce": proofs.nonce if self.organisation.speaks_openid else "",
+            "code_challenge": make_code_challenge(proofs.code_verifier),
+            "code_challenge_method": "S256",
+            "prompt": "login" if afresh else "",
+        }
+        separator = "&" if "?" in server.authorization_endpoint else "?"
+        query = urlencode({name: value for name, value in parameters.items() if value})
+        return server.authorization_endpoint + separator + query
+
+    async def finish(self, answer: Query, proofs: Proofs, redirect_uri: str) -> tuple[User, str]:
+        """The user whom the organisation names for the answer that a browser brought, and how it calls them.
+
+        Raises AccessDenied where the organisation, or our own record of the user, says no.
+
+        Clauses: RFC 6749 §4.1.2, §4.1.3, §4.1.4
+        """
+        code = self._read_callback(answer, await self._find_server())
+        async with self._asking():
+            try:
+                tokens = await self._conversation.exchange_code(
+                    code, redirect_uri=redirect_uri, code_verifier=proofs.code_verifier
+                )
+            except Declined as refusal:
+                if refusal.error == "invalid_grant":
+                    raise AccessDenied("organisation_denied") from None
+                raise
+            nonce = proofs.nonce if self.organisation.speaks_openid else None
+            person = await self._conversation.identify(tokens, nonce)
+        user = await self._admit(person)
+        if user is None:
+            raise AccessDenied("user_not_admitted")
+        return user, person.name
+
+    async def find_user(self, username: str) -> User | None:
+        """None where the user may not log in any more."""
+        listed = await self._realms.find_user(self.name, username)
+        user = listed or User(realm=self.name, username=username, roles=self.organisation.find_roles(None))
+        return None if user.disabled else user
+
+    async def _admit(self, person: Person) -> User | None:
+        """The organisation took its time: the realm may have been configured anew since."""
+        if await self._realms.find(self.name) is not self:
+            raise make_unavailable()
+        return await self.find_user(person.username)
+
+    def _read_callback(self, answer: Query, server: Server) -> str:
+        """Not behind the gate: what a browser brings says nothing about how the organisation is."""
+        try:
+            return read_callback(answer, server)
+        except Misanswer as trouble:
+            raise self._report_trouble(trouble) from None
+
+    async def _find_server(self) -> Server:
+        """Behind the gate only where the organisation must be asked: what is remembered proves nothing."""
+        server = self._conversation.known_server
+        if server is None:
+            async with self._asking():
+                server = await self._conversation.find_server()
+        return server
+
+    @asynccontextmanager
+    async def _asking(self) -> AsyncIterator[None]:
+        try:
+            async with self._gate.passing():
+                yield
+        except (Misanswer, Declined) as trouble:
+            raise self._report_trouble(trouble) from None
+
+    def _report_trouble(self, trouble: Exception) -> TemporarilyUnavailable:
+        """The log hears what is wrong, the caller that the organisation is away."""
+        self._report.tell(trouble)
+        return make_unavailable()
+
+
+class ExternalRealms:
+    """The realms of the registry, each made anew when its record changes."""
+
+    def __init__(
+        self,
+        registry: RegistryStore,
+        keyring: Keyring,
+        outgoing: Outgoing,
+        read_clock_ms: Callable[[], Awaitable[int]],
+    ) -> None:
+        self._registry = registry
+        self._keyring = keyring
+        self._outgoing = outgoing
+        self._read_clock_ms = read_clock_ms
+        self._records = RegistryCache(registry.find_realm)
+        self._realms: dict[str, ExternalRealm] = {}
+
+    async def find_names(self) -> list[str]:
+        """Those that a scope can name."""
+        return [name for name in REALMS if name != MAIN_REALM and await self._records.find(name) is not None]
+
+    async def find(self, name: str) -> ExternalRealm | None:
+        """The same one for as long as its record stays the same."""
+        record = await self._records.find(name)
+        if record is None:
+            self._realms.pop(name, None)
+            return None
+        realm = self._realms.get(name)
+        if realm is None or realm.organisation != record:
+            realm = self._realms[name] = self._make(name, record)
+        return realm
+
+    async def find_user(self, realm: str, username: str) -> User | None:
+        """As the registry lists them."""
+        return await self._registry.find_user(identify_user(realm, username))
+
+    def _make(self, name: str, organisation: Organisation) -> ExternalRealm:
+        sealed = organisation.sealed_secret
+        client_secret = self._keyring.decrypt(sealed, f"realm:{name}") if sealed else ""
+        conversation = Conversation(organisation, client_secret, self._outgoing, self._read_clock_ms)
+        return ExternalRealm(name, organisation, conversation, self)

@@ -1,0 +1,105 @@
+"""The check of an ID token: who signed it, for whom, for which login, until when.
+
+Clauses: OpenID Connect Core 1.0 §2, §3.1.3.7, §15.1, RFC 7515 §4.1.1, RFC 7517 §5
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Any, Final, NamedTuple
+
+from joserfc import jwk, jws, jwt
+from joserfc.errors import InvalidKeyIdError, JoseError
+
+from service.protocol.organisation import Claims, Misanswer
+
+LEEWAY_SECONDS: Final = 60
+"""How far the organisation's clock may be from Redis's."""
+
+ALGORITHMS: Final = (
+    "RS256",
+    "RS384",
+    "RS512",
+    "PS256",
+    "PS384",
+    "PS512",
+    "ES256",
+    "ES384",
+    "ES512",
+    "EdDSA",
+    "Ed25519",
+)
+"""Signatures that only the organisation can make. `none`, and what is made with a secret that we share, are not."""
+
+_SIGNATURES: Final = jws.JWSRegistry(algorithms=ALGORITHMS, strict_check_header=False)
+
+
+class UnknownKey(Exception):
+    """The token is signed with a key that is not among those that we know; there may be new ones."""
+
+
+class Expectation(NamedTuple):
+    """What an ID token must say; without a nonce none was asked for."""
+
+    issuer: str
+    client_id: str
+    nonce: str | None
+    now_seconds: int
+
+
+def parse_keys(content: dict[str, Any]) -> jwk.KeySet:
+    """The keys that can be used; those that cannot be read are somebody else's.
+
+    Clauses: RFC 7517 §5
+    """
+    entries = content.get("keys")
+    keys = []
+    for entry in entries if isinstance(entries, list) else ():
+        try:
+            keys.append(jwk.import_key(entry))
+        except (JoseError, ValueError, TypeError, KeyError, AttributeError):
+            continue
+    if not keys:
+        raise Misanswer("its key set has no key that can be used")
+    return jwk.KeySet(keys)
+
+
+def check_id_token(text: str, keys: jwk.KeySet, expected: Expectation) -> Claims:
+    """Raises UnknownKey where newer keys may help, else Misanswer with what is wrong."""
+    try:
+        claims = jwt.decode(text, keys, registry=_SIGNATURES).claims
+        _make_registry(expected).validate(claims)
+    except InvalidKeyIdError:
+        raise UnknownKey from None
+    except (JoseError, ValueError, TypeError, RecursionError) as error:
+        raise Misanswer(f"its ID token is not to be believed ({type(error).__name__})") from None
+    _check_audience(claims, expected.client_id)
+    nonce = claims.get("nonce")
+    if expected.nonce is not None and not (
+        isinstance(nonce, str) and hmac.compare_digest(nonce.encode(), expected.nonce.encode())
+    ):
+        raise Misanswer("its ID token has another nonce than this login")
+    return claims
+
+
+def _make_registry(expected: Expectation) -> jwt.JWTClaimsRegistry:
+    return jwt.JWTClaimsRegistry(
+        now=expected.now_seconds,
+        leeway=LEEWAY_SECONDS,
+        iss={"essential": True, "value": expected.issuer},
+        sub={"essential": True},
+        aud={"essential": True, "value": expected.client_id},
+        exp={"essential": True},
+        iat={"essential": True},
+    )
+
+
+def _check_audience(claims: Claims, client_id: str) -> None:
+    """Made for us alone, or for others too but handed to us.
+
+    Clauses: OpenID Connect Core 1.0 §3.1.3.7 (3, 4, 5)
+    """
+    audience = claims["aud"]
+    is_shared = isinstance(audience, list) and set(audience) != {client_id}
+    if (is_shared or "azp" in claims) and claims.get("azp") != client_id:
+        raise Misanswer("its ID token was handed out to another client")

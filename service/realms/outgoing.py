@@ -1,0 +1,134 @@
+"""HTTP to organisations, with nothing of a browser about it.
+
+No redirect is followed, no cookie kept, no proxy or password file of the machine used, nothing unpacked, and no more
+read than an answer may be long. Names are looked up in threads of its own: a name server that hangs must not take the
+event loop's few threads away from connections to Redis.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Final, NamedTuple
+
+import httpcore2
+
+from service.protocol.organisation import Misanswer
+
+MAX_ANSWER_BYTES: Final = 256 * 1024
+CONNECT_SECONDS: Final = 2.0
+IDLE_SECONDS: Final = 2.0
+"""Shorter than any usual server keeps an idle connection, so that none is used just as it goes away."""
+LOOKUPS: Final = 4
+
+_USUAL: Final = (("Accept", "application/json"), ("Accept-Encoding", "identity"), ("User-Agent", "token-service"))
+_TROUBLES: Final = (
+    httpcore2.NetworkError,
+    httpcore2.TimeoutException,
+    httpcore2.ProtocolError,
+    httpcore2.UnsupportedProtocol,
+    OSError,
+)
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+
+
+class Outgoing:
+    """One pool of connections for all organisations; how many are under way at once is their gates' affair."""
+
+    def __init__(self) -> None:
+        self._lookups = ThreadPoolExecutor(LOOKUPS, thread_name_prefix="organisation-names")
+
+    async def get(self, address: str, headers: Mapping[str, str]) -> Answer:
+        return await self._send("GET", address, headers)
+
+    async def post(self, address: str, headers: Mapping[str, str], form: bytes) -> Answer:
+        content_type = {"Content-Type": "application/x-www-form-urlencoded"}
+        return await self._send("POST", address, {**headers, **content_type}, form)
+
+    async def close(self) -> None:
+        self._lookups.shutdown(wait=False, cancel_futures=True)
+        await self._pool.aclose()
+
+    @cached_property
+    def _pool(self) -> httpcore2.AsyncConnectionPool:
+        # Made when first needed: most services have no external realm, and the machine's certificates take memory.
+        return httpcore2.AsyncConnectionPool(
+            ssl_context=ssl.create_default_context(),
+            max_connections=None,
+            keepalive_expiry=IDLE_SECONDS,
+            network_backend=_Network(self._lookups),
+        )
+
+    async def _send(self, method: str, address: str, headers: Mapping[str, str], content: bytes = b"") -> Answer:
+        """Raises Misanswer; the caller sets the time limit."""
+        try:
+            async with self._pool.stream(
+                method, address, headers=[*_USUAL, *headers.items()], content=content
+            ) as response:
+                return Answer(response.status, await _read_body(response))
+        except _TROUBLES as error:
+            raise Misanswer(_describe(error)) from error
+
+
+class _Network(httpcore2.AsyncNetworkBackend):
+    """As the library's own, but for how a name is looked up."""
+
+    def __init__(self, lookups: ThreadPoolExecutor) -> None:
+        self._lookups = lookups
+        self._network = httpcore2.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 - the library's signature
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        trouble: Exception = OSError(f"{host} has no address")
+        for address in await self._find_addresses(host, port):
+            try:
+                return await self._network.connect_tcp(address, port, CONNECT_SECONDS, local_address, socket_options)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+                trouble = error
+        raise trouble
+
+    async def _find_addresses(self, host: str, port: int) -> list[str]:
+        try:
+            return [str(ipaddress.ip_address(host))]
+        except ValueError:
+            pass
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(self._lookups, _look_up, host, port)
+        return list(dict.fromkeys(found))
+
+
+def _look_up(host: str, port: int) -> list[str]:
+    return [str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+
+
+async def _read_body(response: httpcore2.Response) -> bytes:
+    if any(name.lower() == b"content-encoding" and value != b"identity" for name, value in response.headers):
+        raise Misanswer("it packs its answer, which it was not asked for")
+    body = bytearray()
+    async for chunk in response.aiter_stream():
+        body += chunk
+        if len(body) > MAX_ANSWER_BYTES:
+            raise Misanswer(f"its answer is longer than {MAX_ANSWER_BYTES // 1024} KiB")
+    return bytes(body)
+
+
+def _describe(error: Exception) -> str:
+    """What went wrong with a connection may be told; what went wrong in an answer might quote it."""
+    if isinstance(error, httpcore2.ConnectError | OSError) and str(error):
+        return f"it cannot be reached: {error}"
+    return f"the connection broke off ({type(error).__name__})"
