@@ -31,6 +31,7 @@ from service.endpoints.browser import Browsers
 from service.endpoints.client_authentication import ClientAuthenticator
 from service.endpoints.consent import ConsentEndpoint
 from service.endpoints.cross_origin import CrossOrigin
+from service.endpoints.external_login import ExternalLoginEndpoint
 from service.endpoints.head_limit import HeadLimit
 from service.endpoints.health import HealthEndpoint
 from service.endpoints.introspect import IntrospectionEndpoint
@@ -41,6 +42,7 @@ from service.endpoints.pages import Handler, Pages
 from service.endpoints.revoke import RevocationEndpoint
 from service.endpoints.revoke_all import RevokeAllEndpoint
 from service.endpoints.sessions import SessionsEndpoint
+from service.endpoints.sign_in import SignIn
 from service.endpoints.start import StartEndpoint
 from service.endpoints.token import TokenEndpoint
 from service.endpoints.verify import VerifyEndpoint
@@ -49,11 +51,12 @@ from service.hashing import HashingPool, verify_nobody
 from service.lifeline import die_with_supervisor
 from service.logs import configure_logging
 from service.protocol.errors import BearerMissing, OAuthError
-from service.protocol.metadata import make_metadata, metadata_paths
-from service.protocol.scope import MAIN_REALM
+from service.protocol.metadata import metadata_paths
 from service.protocol.token_response import Lifetimes
+from service.realms.external import ExternalRealms
 from service.realms.logins import AllowedAttempts, Logins
 from service.realms.main import MainRealm
+from service.realms.outgoing import Outgoing
 from service.registry.cache import RegistryCache
 from service.registry.seed import BadSeed, load_seed
 from service.registry.seeding import Seeding
@@ -66,6 +69,7 @@ from service.store.codes import Codes
 from service.store.connection import StoreConnection, StoreUnavailable, start_budget
 from service.store.consents import Consents
 from service.store.data_folder import socket_path
+from service.store.external_logins import ExternalLogins
 from service.store.families import Families
 from service.store.pending_logins import PendingLogins
 from service.store.redis_url import RedisUrl, parse_redis_url
@@ -101,6 +105,7 @@ class Parts:
         self.codes = Codes(self.connection, lifetimes)
         self.consents = Consents(self.connection, lifetimes)
         self.families = Families(self.connection, lifetimes)
+        self.external_logins = ExternalLogins(self.connection)
         self.pending_logins = PendingLogins(self.connection)
         self.registry = RegistryStore(self.connection)
         self.revocations = Revocations(self.connection)
@@ -111,8 +116,12 @@ class Parts:
         self.authenticator = ClientAuthenticator(
             self.clients, self.attempts, _limit(settings.client_attempts), self.secrets
         )
+        self.outgoing = Outgoing()
         self.logins = Logins(
-            {MAIN_REALM: MainRealm(self.registry, self.passwords)}, self.attempts, _allowed_attempts(settings)
+            MainRealm(self.registry, self.passwords),
+            ExternalRealms(self.registry, self.keyring, self.outgoing, self.connection.read_clock_ms),
+            self.attempts,
+            _allowed_attempts(settings),
         )
         self.seeding = Seeding(
             self.registry,
@@ -163,6 +172,7 @@ class Parts:
     async def close(self) -> None:
         self.passwords.close()
         self.secrets.close()
+        await self.outgoing.close()
         await self.bearer.close()
         await self.connection.close()
 
@@ -242,17 +252,25 @@ def _make_page_routes(parts: Parts) -> list[BaseRoute]:
         parts.keyring,
         parts.lifetimes,
     )
-    login = LoginEndpoint(
+    sign_in = SignIn(
         pages,
         browsers,
-        parts.clients,
-        parts.logins,
-        page_limit,
-        parts.pending_logins,
         parts.browser_sessions,
         consent,
         session_ms=settings.login_session_ttl_ms,
         stay_ms=settings.stay_signed_in_ttl_ms,
+    )
+    external = ExternalLoginEndpoint(
+        pages,
+        browsers,
+        parts.clients,
+        parts.logins,
+        parts.external_logins,
+        sign_in,
+        redirect_uri=f"{settings.web_url}/authorization/callback",
+    )
+    login = LoginEndpoint(
+        pages, browsers, parts.clients, parts.logins, page_limit, parts.pending_logins, external, sign_in
     )
     authorization = AuthorizationEndpoint(
         pages, browsers, parts.clients, parts.logins, parts.browser_sessions, login, consent
@@ -274,6 +292,7 @@ def _make_page_routes(parts: Parts) -> list[BaseRoute]:
         "/": {"GET": start.get},
         "/authorization/": {"GET": authorization.get},
         "/authorization/login": {"GET": login.get, "POST": login.post},
+        "/authorization/callback": {"GET": external.get},
         "/authorization/consent": {"GET": consent.get, "POST": consent.post},
         "/authorization/switch": {"POST": authorization.switch},
         "/sessions": {"GET": sessions.lead},
@@ -293,7 +312,7 @@ def _make_page_routes(parts: Parts) -> list[BaseRoute]:
 
 def _make_metadata_routes(parts: Parts, base_path: str) -> list[BaseRoute]:
     settings = parts.settings
-    metadata = MetadataEndpoint(make_metadata(settings.base_url, settings.web_url, parts.logins.realm_names))
+    metadata = MetadataEndpoint(parts.logins, base_url=settings.base_url, web_url=settings.web_url)
     return [Route(path, metadata.get, methods=["GET"]) for path in sorted(metadata_paths(base_path))]
 
 

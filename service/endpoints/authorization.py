@@ -58,7 +58,7 @@ class AuthorizationEndpoint:
         return_address = verify_return_address(query, client)
         with troubles_answering_to(return_address), answering_to(return_address):
             asked = parse_authorization_request(query, client, return_address)
-            realms = find_open_realms(asked, client, self.logins.realm_names)
+            realms = find_open_realms(asked, client, await self.logins.find_realm_names())
             return await self._go_on(request, asked, client, realms)
 
     async def _go_on(

@@ -86,6 +86,18 @@ class Browsers:
     def recognises_form(self, signature: str, form: str, *parts: str) -> bool:
         return self._keyring.recognises_for_page(signature, f"form {form}", *parts)
 
+    def make_notice(self, request: Request, path: str, notice: str) -> str:
+        """The address of a page of ours that is to say what was just done; see `find_notice`."""
+        proof = self.sign_form("notice", self.find_secret(request) or "", notice)
+        return f"{path}?notice={notice}&proof={proof}"
+
+    def find_notice(self, request: Request) -> str | None:
+        """What was just done in this browser; a link that only claims it says nothing."""
+        notice, proof = (request.query_params.get(name, "") for name in ("notice", "proof"))
+        secret = self.find_secret(request)
+        is_true = secret is not None and self.recognises_form(proof, "notice", secret, notice)
+        return notice if is_true else None
+
     def _device_entries(self, request: Request) -> list[str]:
         entries = request.cookies.get(self._device, "").split(".")
         return [entry for entry in entries[:MOST_DEVICE_USERS] if _DEVICE_ENTRY.fullmatch(entry)]

@@ -28,7 +28,7 @@ from service.protocol.authorization import (
 from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.client import REFRESH_TOKEN, Client
 from service.protocol.errors import AccessDenied, InvalidRequest
-from service.protocol.scope import parse_scope
+from service.protocol.scope import MAIN_REALM, parse_scope
 from service.protocol.token_response import Lifetimes
 from service.protocol.user import User
 from service.realms.logins import Logins
@@ -65,7 +65,7 @@ class ConsentEndpoint:
     lifetimes: Lifetimes
 
     async def get(self, request: Request) -> Response:
-        return self._render(await self._find(request, request.query_params.get("request", "")))
+        return await self._render(await self._find(request, request.query_params.get("request", "")))
 
     async def post(self, request: Request) -> Response:
         """What is asked was fixed when the page was made; here it is held against what has changed since."""
@@ -88,7 +88,7 @@ class ConsentEndpoint:
         consent_request = make_consent_request(asked, user.realm, user.roles)
         await self.page_limit.count(request)
         name = await self._hold(consent_request, session.name)
-        return self._render(OpenConsent(name, consent_request, client, session, user))
+        return await self._render(OpenConsent(name, consent_request, client, session, user))
 
     async def ask_next(
         self, request: Request, asked: AuthorizationRequest, session: RandomToken, user: User
@@ -158,7 +158,12 @@ class ConsentEndpoint:
         _check_answer(await self.consents.deny(consent.name, consent.session.name))
         raise AuthorizationRefused(consent.asked.request.return_address, AccessDenied("user_denied"))
 
-    def _render(self, consent: OpenConsent) -> Response:
+    async def _find_realm_label(self, realm: str) -> str:
+        if realm == MAIN_REALM:
+            return self.pages.text("consent.realm_main")
+        return (await self.logins.find_organisation(realm)).label
+
+    async def _render(self, consent: OpenConsent) -> Response:
         asked, client, user = consent.asked, consent.client, consent.user
         redirect_uri = asked.request.return_address.redirect_uri
         csrf = self.browsers.sign_form("consent", consent.session.login, consent.name.text)
@@ -171,8 +176,8 @@ class ConsentEndpoint:
             csrf=csrf,
             client_name=client.client_name or client.client_id,
             username=user.username,
-            name=user.name,
-            realm_label=self.pages.text(f"realm.{user.realm}"),
+            name=user.name or consent.session.shown_name,
+            realm_label=await self._find_realm_label(user.realm),
             roles=parse_scope(asked.scope).roles,
             lifetime=self._describe_lifetime(client),
             destination=_find_destination(redirect_uri),

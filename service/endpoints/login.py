@@ -16,10 +16,11 @@ from service.credentials import make_browser_secret
 from service.endpoints.addresses import find_throttle_address
 from service.endpoints.answers import REASON
 from service.endpoints.browser import Browsers
-from service.endpoints.consent import ConsentEndpoint
+from service.endpoints.external_login import ExternalLoginEndpoint
 from service.endpoints.forms import read_form
 from service.endpoints.page_limit import PageLimit
-from service.endpoints.pages import Pages, Refusal, find_form_targets
+from service.endpoints.pages import Pages, Refusal, find_form_targets, troubles_answering_to
+from service.endpoints.sign_in import SignIn
 from service.outage import report_outage
 from service.protocol.authorization import (
     AuthorizationRequest,
@@ -31,13 +32,13 @@ from service.protocol.client import Client
 from service.protocol.errors import InvalidGrant, LoginThrottled, OAuthError, TemporarilyUnavailable
 from service.protocol.grammar import is_unicode_without_line_ends
 from service.protocol.parameters import Form
-from service.protocol.user import User
+from service.protocol.scope import MAIN_REALM
+from service.realms.external import ExternalRealm
 from service.realms.logins import Logins
 from service.registry.cache import RegistryCache
-from service.store.browser_sessions import BrowserSessions
 from service.store.connection import StoreUnavailable
 from service.store.pending_logins import PendingLogin, PendingLogins
-from service.tokens import RandomToken, digest_token, make_browser_session, make_pending_login, parse_pending_login
+from service.tokens import RandomToken, digest_token, make_pending_login, parse_pending_login
 
 LOGIN_PARAMETERS: Final = frozenset({"request", "csrf", "realm", "username", "password", "stay"})
 
@@ -49,13 +50,17 @@ class LoginForm(NamedTuple):
     browser_secret: str
     request: AuthorizationRequest | None
     client: Client | None
-    realms: Sequence[str]
+    has_passwords: bool
+    organisations: Sequence[ExternalRealm]
+    afresh: bool
 
+    @property
+    def only_organisation(self) -> ExternalRealm | None:
+        """Where there is nothing to choose and nothing to type here."""
+        return self.organisations[0] if len(self.organisations) == 1 and not self.has_passwords else None
 
-class RealmChoice(NamedTuple):
-    name: str
-    label: str
-    checked: bool
+    def find_organisation(self, realm: str | None) -> ExternalRealm | None:
+        return next((organisation for organisation in self.organisations if organisation.name == realm), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +71,14 @@ class LoginEndpoint:
     logins: Logins
     page_limit: PageLimit
     pending_logins: PendingLogins
-    browser_sessions: BrowserSessions
-    consent: ConsentEndpoint
-    session_ms: int
-    stay_ms: int
+    external: ExternalLoginEndpoint
+    sign_in: SignIn
 
     async def get(self, request: Request) -> Response:
         form = await self._find_form(request, request.query_params.get("request", ""))
         if form is None:
             raise Refusal("expired", "login_expired")
-        return self._render(form)
+        return await self._show(request, form)
 
     async def post(self, request: Request) -> Response:
         """A form that is not from this browser is never acted on."""
@@ -91,26 +94,32 @@ class LoginEndpoint:
         self, request: Request, asked: AuthorizationRequest | None, client: Client | None, *, notice: str | None = None
     ) -> Response:
         """A login page for what is asked; without that the user wants to see their own sessions."""
-        form = await self._keep(request, asked, client)
-        response = self._render(form, notice=notice)
+        form = await self._make_form(request, asked, client)
+        await self.page_limit.count(request)
+        if form.only_organisation is None:
+            await self._keep(form)
+        response = await self._show(request, form, notice=notice)
         self.browsers.put_secret(response, form.browser_secret)
         return response
 
     async def offer_next(self, request: Request, asked: AuthorizationRequest) -> Response:
-        """The way to such a page, after a form."""
-        form = await self._keep(request, asked, await self.clients.find(asked.client_id))
+        """The way to such a page, after a form, for somebody else than the last user."""
+        form = await self._make_form(request, asked, await self.clients.find(asked.client_id))
+        await self.page_limit.count(request)
+        await self._keep(form._replace(afresh=True))
         response = self.pages.go_to(f"/authorization/login?request={form.name.text}")
         self.browsers.put_secret(response, form.browser_secret)
         return response
 
-    async def _keep(self, request: Request, asked: AuthorizationRequest | None, client: Client | None) -> LoginForm:
+    async def _make_form(
+        self, request: Request, asked: AuthorizationRequest | None, client: Client | None
+    ) -> LoginForm:
         browser_secret = self.browsers.find_secret(request) or make_browser_secret()
-        form = LoginForm(make_pending_login(), browser_secret, asked, client, self._find_realms(asked, client))
-        await self.page_limit.count(request)
-        await self.pending_logins.keep(
-            form.name, PendingLogin(browser_digest=digest_token(browser_secret), request=asked)
-        )
-        return form
+        return await self._open(make_pending_login(), browser_secret, asked, client, afresh=False)
+
+    async def _keep(self, form: LoginForm) -> None:
+        login = PendingLogin(browser_digest=digest_token(form.browser_secret), request=form.request, afresh=form.afresh)
+        await self.pending_logins.keep(form.name, login)
 
     async def _find_form(self, request: Request, text: str) -> LoginForm | None:
         """None where the page is too old; a page that is another browser's is refused."""
@@ -125,33 +134,62 @@ class LoginEndpoint:
         if login.request is not None:
             client = await self.clients.find(login.request.client_id)
             client = check_registration_still(login.request, login.request.scope, client)
-        return LoginForm(name, browser_secret, login.request, client, self._find_realms(login.request, client))
+        return await self._open(name, browser_secret, login.request, client, afresh=login.afresh)
 
-    def _find_realms(self, asked: AuthorizationRequest | None, client: Client | None) -> Sequence[str]:
-        if asked is None or client is None:
-            return self.logins.realm_names
-        with answering_to(asked.return_address):
-            return find_open_realms(asked, client, self.logins.realm_names)
+    async def _open(
+        self,
+        name: RandomToken,
+        browser_secret: str,
+        asked: AuthorizationRequest | None,
+        client: Client | None,
+        *,
+        afresh: bool,
+    ) -> LoginForm:
+        realms: Sequence[str] = await self.logins.find_realm_names()
+        if asked is not None and client is not None:
+            with answering_to(asked.return_address):
+                realms = find_open_realms(asked, client, realms)
+        organisations = [await self.logins.find_organisation(realm) for realm in realms if realm != MAIN_REALM]
+        return LoginForm(name, browser_secret, asked, client, MAIN_REALM in realms, organisations, afresh)
+
+    async def _show(self, request: Request, form: LoginForm, *, notice: str | None = None) -> Response:
+        """The page, or at once the way to the organisation where there is no other."""
+        if form.only_organisation is None or form.request is None:
+            return self._render(form, notice=notice)
+        with troubles_answering_to(form.request.return_address), answering_to(form.request.return_address):
+            return await self._set_out(form, form.only_organisation)
 
     async def _judge(self, request: Request, form: LoginForm, fields: Form) -> Response:
-        realm = fields.get("realm", form.realms[0])
-        if realm not in form.realms:
+        realm = fields.get("realm")
+        organisation = form.find_organisation(realm)
+        if organisation is None and not (form.has_passwords and realm in (None, MAIN_REALM)):
             raise Refusal("forged", "realm_not_open")
-        if "username" not in fields or "password" not in fields:
-            return self._render(form, fields, missing=True)
-        if not all(is_unicode_without_line_ends(fields[name]) for name in ("username", "password")):
-            return self._refuse(request, form, fields, InvalidGrant("user_unknown"))
-        username = fields["username"]
-        address = find_throttle_address(request)
         try:
             await self.page_limit.count(request)
-            device = await self._find_device(request, realm, username)
-            user = await self.logins.log_in(realm, username, fields["password"], address, device)
-            return await self._enter(request, form, fields, user)
+            if organisation is not None:
+                return await self._set_out(form, organisation)
+            return await self._check_password(request, form, fields)
         except (InvalidGrant, LoginThrottled, TemporarilyUnavailable) as error:
             return self._refuse(request, form, fields, error)
         except StoreUnavailable as outage:
             return self._refuse(request, form, fields, report_outage(outage))
+
+    async def _set_out(self, form: LoginForm, organisation: ExternalRealm) -> Response:
+        return await self.external.set_out(organisation, form.request, form.browser_secret, afresh=form.afresh)
+
+    async def _check_password(self, request: Request, form: LoginForm, fields: Form) -> Response:
+        if "username" not in fields or "password" not in fields:
+            return self._render(form, fields, missing=True)
+        if not all(is_unicode_without_line_ends(fields[name]) for name in ("username", "password")):
+            raise InvalidGrant("user_unknown")
+        username, address = fields["username"], find_throttle_address(request)
+        device = await self._find_device(request, username)
+        user = await self.logins.log_in(MAIN_REALM, username, fields["password"], address, device)
+        response = await self.sign_in.enter(request, form.request, user, stays="stay" in fields)
+        if response is None:
+            raise InvalidGrant("user_changed")
+        self.browsers.put_device(request, response, user)
+        return response
 
     def _refuse(self, request: Request, form: LoginForm, fields: Form, error: OAuthError) -> Response:
         """The form again, so that nothing is lost but the password."""
@@ -163,31 +201,11 @@ class LoginEndpoint:
         response.headers["Retry-After"] = str(error.retry_after_seconds)
         return response
 
-    async def _find_device(self, request: Request, realm: str, username: str) -> str:
+    async def _find_device(self, request: Request, username: str) -> str:
         if not self.browsers.has_devices(request):
             return ""
-        user = await self.logins.find_user(realm, username)
+        user = await self.logins.find_user(MAIN_REALM, username)
         return "" if user is None else self.browsers.find_device(request, user)
-
-    async def _enter(self, request: Request, form: LoginForm, fields: Form, user: User) -> Response:
-        """Under a session of a new name, whatever the browser brought along: nobody else can know it."""
-        stays = "stay" in fields
-        session = make_browser_session(user.identity.shard)
-        lifetime_ms = self.stay_ms if stays else self.session_ms
-        former = self.browsers.find_session_name(request)
-        if not await self.browser_sessions.start(session, user, lifetime_ms=lifetime_ms, former=former):
-            return self._refuse(request, form, fields, InvalidGrant("user_changed"))
-        response = await self._go_on(request, form, session, user)
-        if former is not None:
-            await self.browser_sessions.end(former)
-        self.browsers.put_session(response, session, lifetime_ms // 1000 if stays else None)
-        self.browsers.put_device(request, response, user)
-        return response
-
-    async def _go_on(self, request: Request, form: LoginForm, session: RandomToken, user: User) -> Response:
-        if form.request is None:
-            return self.pages.go_to("/sessions/")
-        return await self.consent.ask_next(request, form.request, session, user)
 
     def _render(
         self,
@@ -203,21 +221,23 @@ class LoginEndpoint:
         return self.pages.render(
             "login.html",
             status=status,
-            form_targets=find_form_targets(form.request.return_address.redirect_uri) if form.request else "",
+            form_targets=_find_form_targets(form),
             action=f"{self.pages.web_path}/authorization/login",
             request_id=form.name.text,
             csrf=self.browsers.sign_form("login", form.browser_secret, form.name.text),
             client_name=(form.client.client_name or form.client.client_id) if form.client else None,
             username=fields.get("username", ""),
             stay="stay" in fields,
-            notice=notice,
+            notice=self.pages.text(f"login.notice_{notice}") if notice else None,
             error=self.pages.text(f"login.error_{error}") if error else None,
             username_error=self.pages.text("login.username_missing") if missing and "username" not in fields else None,
             password_error=self.pages.text("login.password_missing") if missing and "password" not in fields else None,
-            realms=self._list_realms(form.realms, fields.get("realm")),
+            has_passwords=form.has_passwords,
+            organisations=form.organisations,
         )
 
-    def _list_realms(self, realms: Sequence[str], chosen: str | None) -> list[RealmChoice]:
-        return [
-            RealmChoice(realm, self.pages.text(f"realm.{realm}"), realm == (chosen or realms[0])) for realm in realms
-        ]
+
+def _find_form_targets(form: LoginForm) -> str:
+    if form.request is not None:
+        return find_form_targets(form.request.return_address.redirect_uri)
+    return find_form_targets() if form.organisations else ""

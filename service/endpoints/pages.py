@@ -74,6 +74,10 @@ class Pages:
         """On to another page of ours, by an address that does not depend on the Host header."""
         return Response(status_code=303, headers=_HEADERS | {"Location": self.web_path + path})
 
+    def leave_for(self, address: str) -> Response:
+        """On to an organisation's login, at an address that the realm's configuration led to."""
+        return Response(status_code=303, headers=_HEADERS | {"Location": address})
+
     def refuse_client(self, request: Request, return_address: ReturnAddress, error: OAuthError) -> Response:
         """Clauses: RFC 6749 §4.1.2.1, SPEC §7.3"""
         request.scope[REASON] = error.reason
@@ -154,10 +158,11 @@ def troubles_answering_to(return_address: ReturnAddress) -> Iterator[None]:
         raise AuthorizationRefused(return_address, ServerError("unforeseen")) from None
 
 
-def find_form_targets(redirect_uri: str) -> str:
+def find_form_targets(redirect_uri: str = "") -> str:
     """Where a form may end up besides our own pages, as sources of a Content-Security-Policy.
 
-    Chromium holds every redirect that follows a form against form-action: ours to the client, and the client's own on
-    to wherever only the client knows. A narrower policy would make a click do nothing there.
+    Chromium holds every redirect that follows a form against form-action: ours to the client or to an organisation, and
+    theirs on to wherever only they know. A narrower policy would make a click do nothing there.
     """
-    return " ".join(sorted({"http:", "https:", f"{urlsplit(redirect_uri).scheme}:"}))
+    own = {f"{urlsplit(redirect_uri).scheme}:"} if redirect_uri else set()
+    return " ".join(sorted({"http:", "https:"} | own))

@@ -56,13 +56,13 @@ class SessionsEndpoint:
         check_is_page(request)
         session = await self._find_session(request)
         if session is None:
-            return await self.login.offer(request, None, None, notice=self._find_notice(request))
+            return await self.login.offer(request, None, None, notice=self.browsers.find_notice(request))
         found, more = await self.families.find_of_user(session.identity, MOST_SHOWN)
         sessions = [await self._show(family) for family in found]
         path = f"{self.pages.web_path}/sessions"
         return self.pages.render(
             "sessions.html",
-            username=session.username,
+            username=session.shown_name or session.username,
             sessions=sessions,
             more=more,
             now=_read_moment(await self.families.read_clock_ms()),
@@ -91,7 +91,7 @@ class SessionsEndpoint:
             return self.pages.go_to("/sessions/")
         name = session.name
         await self.revocations.revoke_all(name.shard, session.identity.subject, kept_browser=name.digest)
-        return self._leave(request, "everywhere")
+        return self._leave(request, "signed_out_everywhere")
 
     async def sign_out(self, request: Request) -> Response:
         """Of this browser only; what applications hold goes on."""
@@ -99,19 +99,10 @@ class SessionsEndpoint:
         if session is None:
             return self.pages.go_to("/sessions/")
         await self.browser_sessions.end(session.name)
-        return self._leave(request, "here")
+        return self._leave(request, "signed_out_here")
 
-    def _find_notice(self, request: Request) -> str | None:
-        """What was just done; a link that only claims it says nothing."""
-        where, proof = (request.query_params.get(name, "") for name in ("signed_out", "proof"))
-        secret = self.browsers.find_secret(request)
-        if secret is None or not self.browsers.recognises_form(proof, "signed out", secret, where):
-            return None
-        return self.pages.text(f"login.notice_signed_out_{where}")
-
-    def _leave(self, request: Request, where: Literal["here", "everywhere"]) -> Response:
-        proof = self.browsers.sign_form("signed out", self.browsers.find_secret(request) or "", where)
-        response = self.pages.go_to(f"/sessions/?signed_out={where}&proof={proof}")
+    def _leave(self, request: Request, notice: Literal["signed_out_here", "signed_out_everywhere"]) -> Response:
+        response = self.pages.go_to(self.browsers.make_notice(request, "/sessions/", notice))
         self.browsers.remove_session(response)
         return response
 

@@ -46,7 +46,7 @@ async def test_the_page_says_who_asks_whom_for_what_for_how_long_and_where_the_a
     page = Page(await browser.reach_consent(ask(scope="role:enduser role:organisation")))
     lifetime = Renderer(Look("Token Service", "#1f5fa8", False), "").lifetime(2_592_000_000, None)
 
-    for said in ("Phone App", "Alice", ALICE.username, page_text("realm.main"), "127.0.0.1:9000", lifetime):
+    for said in ("Phone App", "Alice", ALICE.username, page_text("consent.realm_main"), "127.0.0.1:9000", lifetime):
         assert said in page.text
     for role in ("enduser", "organisation"):
         assert page_text(f"role.{role}") in page.text

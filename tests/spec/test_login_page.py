@@ -11,18 +11,13 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts, assemble
+from service.app import Parts
 from service.endpoints.page_limit import PAGES_PER_MINUTE
-from service.protocol.errors import InvalidGrant
-from service.protocol.user import User
-from service.realms.logins import AllowedAttempts, Logins, Realm
-from service.realms.main import MainRealm
 from tests.browser import (
     LOGIN,
     SESSIONS,
     Browser,
     Page,
-    answer_of,
     ask,
     assert_refused,
     assert_sent_back,
@@ -36,16 +31,14 @@ from tests.cast import (
     ALICE,
     BOB,
     PHONE_APP,
-    PHONE_CALLBACK,
     SHOP_CALLBACK,
     TOKEN,
     WEB_SHOP,
     Person,
     assert_error,
     login_form,
-    tokens_of,
 )
-from tests.conftest import Clock, MakeSettings, client_of, lifespan_of, serving
+from tests.conftest import Clock, MakeSettings, serving
 
 WRONG = page_text("login.error_wrong")
 THROTTLED = page_text("login.error_throttled")
@@ -436,109 +429,6 @@ async def test_what_is_no_entry_of_ours_is_not_carried_along(browser: Browser) -
     await browser.sign_in()
 
     assert len(browser.cookie_values["ts_device"]) == 43 + 1 + 43
-
-
-# Realms
-
-
-class OtherRealm:
-    """The login of another organisation, as far as the page can see."""
-
-    def check_room(self) -> None:
-        pass
-
-    async def log_in(self, username: str, password: str) -> User:
-        if password != "elsewhere":
-            raise InvalidGrant("password_wrong")
-        return User(realm="cep", username=username, roles=("enduser",))
-
-    async def find_user(self, username: str) -> User | None:
-        return User(realm="cep", username=username, roles=("enduser",))
-
-
-@pytest.fixture
-async def two_realms(make_settings: MakeSettings, clock: Clock, registry: None) -> AsyncIterator[httpx2.AsyncClient]:
-    parts = Parts(make_settings(), lambda: clock.offset_ms)
-    realms: dict[str, Realm] = {"main": MainRealm(parts.registry, parts.passwords), "cep": OtherRealm()}
-    allowed = AllowedAttempts(per_user_and_address=(10, 60_000), per_user=(100, 60_000), per_address=(100, 60_000))
-    parts.logins = Logins(realms, parts.attempts, allowed)
-    app = assemble(parts)
-    async with lifespan_of(app), client_of(app) as http:
-        yield http
-
-
-@pytest.mark.clause("decided-realm-choice", "decided-page-scope-names-realm")
-@pytest.mark.parametrize(("realm", "password"), [("main", ALICE.password), ("cep", "elsewhere")])
-async def test_where_both_realms_are_open_the_user_chooses(
-    two_realms: httpx2.AsyncClient, realm: str, password: str
-) -> None:
-    browser = Browser(two_realms)
-    page = await browser.open(ask(scope="role:enduser"))
-    form = Page(page).find_form(LOGIN)
-    consent = await browser.log_in(page, replace(ALICE, password=password), realm=realm)
-    code = answer_of(await browser.allow(consent))["code"]
-
-    assert (form.choices["realm"], form.fields["realm"]) == (["main", "cep"], "main")
-    assert page_text(f"realm.{realm}") in Page(consent).text
-    tokens = tokens_of(await PHONE_APP.exchange(two_realms, code, PHONE_CALLBACK))
-    assert tokens["scope"] == f"realm:{realm} role:enduser"
-
-
-@pytest.mark.clause("decided-realm-choice")
-async def test_the_choice_outlives_a_wrong_password(two_realms: httpx2.AsyncClient) -> None:
-    browser = Browser(two_realms)
-    page = await browser.log_in(await browser.open(ask(scope="role:enduser")), wrong(ALICE), realm="cep")
-
-    assert Page(page).find_form(LOGIN).fields["realm"] == "cep"
-
-
-@pytest.mark.clause("decided-realm-choice")
-@pytest.mark.parametrize(
-    ("address", "realm"),
-    [
-        pytest.param(ask(scope="realm:main role:enduser"), "main", id="the request names main"),
-        pytest.param(ask(scope="realm:cep role:enduser"), "cep", id="the request names cep"),
-        pytest.param(ask(), "main", id="the default scope names main"),
-        pytest.param(ask(WEB_SHOP, SHOP_CALLBACK, scope="role:enduser"), "main", id="the client has main"),
-    ],
-)
-async def test_where_one_realm_is_open_there_is_no_choice_and_no_way_around_it(
-    two_realms: httpx2.AsyncClient, address: str, realm: str
-) -> None:
-    browser = Browser(two_realms)
-    page = await browser.open(address)
-    passwords = {"main": ALICE.password, "cep": "elsewhere"}
-    other = "cep" if realm == "main" else "main"
-
-    assert "realm" not in Page(page).find_form(LOGIN).types
-    around = await browser.log_in(page, replace(ALICE, password=passwords[other]), realm=other)
-    assert_refused(around, 403, "forged")
-    assert WRONG in Page(await browser.log_in(page, replace(ALICE, password=passwords[other]))).text
-    assert is_consent_page(await browser.log_in(page, replace(ALICE, password=passwords[realm])))
-
-
-@pytest.mark.clause("decided-realm-choice")
-@pytest.mark.parametrize("realm", ["mars", "main cep", "MAIN"])
-async def test_a_realm_that_was_not_offered_is_no_choice(two_realms: httpx2.AsyncClient, realm: str) -> None:
-    browser = Browser(two_realms)
-    page = await browser.open(ask(scope="role:enduser"))
-
-    assert_refused(await browser.log_in(page, ALICE, realm=realm), 403, "forged")
-
-
-@pytest.mark.clause("decided-realm-choice")
-async def test_a_login_in_one_realm_is_none_in_another(two_realms: httpx2.AsyncClient) -> None:
-    browser = Browser(two_realms)
-    await browser.reach_consent(ask(scope="realm:main role:enduser"))
-
-    assert is_login_page(await browser.open(ask(scope="realm:cep role:enduser")))
-    assert is_consent_page(await browser.open(ask(scope="role:enduser")))
-
-
-async def test_the_page_of_a_users_sessions_offers_every_realm(two_realms: httpx2.AsyncClient) -> None:
-    form = Page(await Browser(two_realms).open(SESSIONS)).find_form(LOGIN)
-
-    assert form.choices["realm"] == ["main", "cep"]
 
 
 @pytest.mark.clause("spec-5.2-user-at-page")

@@ -1,0 +1,118 @@
+"""GET /authorization/callback: a browser comes back from an organisation's login; and how it gets there.
+
+The way there is remembered under a name that travels as `state`, once, for the browser that set out. What else has to
+come back right, the nonce and the proof of the code's challenge, is computed from that name with the browser's own
+secret: neither Redis nor the organisation nor whoever sees the address can tell it.
+
+Clauses: RFC 6749 §4.1.1, §4.1.2, §4.1.2.1, §10.12, RFC 6819 §4.4.1.8, RFC 7636 §4.1, RFC 9207 §2.4, SPEC §2.2
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.credentials import derive_from_browser
+from service.endpoints.answers import REASON
+from service.endpoints.browser import Browsers
+from service.endpoints.pages import Pages, Refusal, check_is_page, troubles_answering_to
+from service.endpoints.sign_in import SignIn
+from service.outage import report_outage
+from service.protocol.authorization import (
+    AuthorizationRequest,
+    Query,
+    answering_to,
+    check_registration_still,
+    parse_query,
+)
+from service.protocol.client import Client
+from service.protocol.errors import AccessDenied, OAuthError
+from service.protocol.organisation import CALLBACK_PARAMETERS
+from service.realms.external import ExternalRealm, Proofs
+from service.realms.logins import Logins
+from service.registry.cache import RegistryCache
+from service.store.connection import StoreUnavailable
+from service.store.external_logins import ExternalLogin, ExternalLogins
+from service.tokens import RandomToken, digest_token, make_external_login, parse_external_login
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalLoginEndpoint:
+    pages: Pages
+    browsers: Browsers
+    clients: RegistryCache[Client | None]
+    logins: Logins
+    external_logins: ExternalLogins
+    sign_in: SignIn
+    redirect_uri: str
+
+    async def set_out(
+        self,
+        realm: ExternalRealm,
+        asked: AuthorizationRequest | None,
+        browser_secret: str,
+        *,
+        afresh: bool,
+    ) -> Response:
+        """The way to the organisation. Clauses: RFC 6749 §4.1.1"""
+        name = make_external_login()
+        proofs = _derive_proofs(name, browser_secret)
+        address = await realm.make_authorization_address(proofs, self.redirect_uri, afresh=afresh)
+        login = ExternalLogin(browser_digest=digest_token(browser_secret), realm=realm.name, request=asked)
+        await self.external_logins.keep(name, login)
+        response = self.pages.leave_for(address)
+        self.browsers.put_secret(response, browser_secret)
+        return response
+
+    async def get(self, request: Request) -> Response:
+        """Whose browser this is comes first: somebody else's neither gets in nor uses the name up."""
+        check_is_page(request)
+        answer = parse_query(request.scope["query_string"], CALLBACK_PARAMETERS)
+        name = parse_external_login(answer.values.get("state", ""))
+        login = await self.external_logins.find(name) if name and "state" not in answer.repeated else None
+        if name is None or login is None:
+            raise Refusal("expired", "external_login_unknown")
+        browser_secret = self.browsers.find_secret(request)
+        if browser_secret is None or digest_token(browser_secret) != login.browser_digest:
+            raise Refusal("forged", "external_login_of_another_browser")
+        if not await self.external_logins.take(name):
+            raise Refusal("expired", "external_login_repeated")
+        proofs = _derive_proofs(name, browser_secret)
+        if login.request is None:
+            return await self._return_to_sessions(request, login, answer, proofs)
+        asked = login.request
+        check_registration_still(asked, asked.scope, await self.clients.find(asked.client_id))
+        with troubles_answering_to(asked.return_address), answering_to(asked.return_address):
+            return await self._enter(request, login, answer, proofs)
+
+    async def _return_to_sessions(
+        self, request: Request, login: ExternalLogin, answer: Query, proofs: Proofs
+    ) -> Response:
+        """No client waits for an answer; the login page says what came of it."""
+        try:
+            return await self._enter(request, login, answer, proofs)
+        except StoreUnavailable as outage:
+            error: OAuthError = report_outage(outage)
+        except OAuthError as refusal:
+            error = refusal
+        request.scope[REASON] = error.reason
+        notice = "login_denied" if isinstance(error, AccessDenied) else "login_failed"
+        return self.pages.go_to(self.browsers.make_notice(request, "/sessions/", notice))
+
+    async def _enter(self, request: Request, login: ExternalLogin, answer: Query, proofs: Proofs) -> Response:
+        realm = await self.logins.find_organisation(login.realm)
+        user, shown_name = await realm.finish(answer, proofs, self.redirect_uri)
+        response = await self.sign_in.enter(request, login.request, user, stays=False, shown_name=shown_name)
+        if response is None:
+            raise AccessDenied("user_not_admitted")
+        return response
+
+
+def _derive_proofs(name: RandomToken, browser_secret: str) -> Proofs:
+    return Proofs(
+        state=name.text,
+        nonce=derive_from_browser(browser_secret, "nonce", name.text),
+        code_verifier=derive_from_browser(browser_secret, "code verifier", name.text),
+    )

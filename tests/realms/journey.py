@@ -1,0 +1,73 @@
+"""The way of a browser to an organisation and back."""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import httpx2
+
+from tests.browser import LOGIN, Browser, ask
+from tests.cast import PHONE_APP, App, Person
+
+CEP_SCOPE: Final = "realm:cep role:enduser"
+CALLBACK: Final = "/authorization/callback"
+ASK_CEP: Final = ask(scope=CEP_SCOPE)
+
+
+async def set_out(browser: Browser, address: str = ASK_CEP) -> str:
+    """Where the service sends a browser that asks for a login of realm cep and nothing else."""
+    return place_of(await browser.open(address))
+
+
+async def choose_cep(browser: Browser, page: httpx2.Response) -> str:
+    """Where the button of the organisation leads."""
+    return place_of(await browser.submit(page, LOGIN, {"realm": "cep", "username": "", "password": ""}))
+
+
+def place_of(response: httpx2.Response) -> str:
+    assert response.status_code == 303, response.text
+    return str(response.headers["location"])
+
+
+async def log_in_there(place: str) -> str:
+    """What the organisation sends the browser back with, where it does so without a page."""
+    async with httpx2.AsyncClient() as there:
+        response = await there.get(place)
+    assert response.status_code == 302, response.text
+    return path_of(response.headers["location"])
+
+
+async def come_back(browser: Browser, path: str) -> httpx2.Response:
+    return await browser.open(path)
+
+
+async def log_in_by_way_of_cep(browser: Browser, address: str = ASK_CEP) -> httpx2.Response:
+    """The whole way, to whatever page or redirect it ends at."""
+    return await come_back(browser, await log_in_there(await set_out(browser, address)))
+
+
+def path_of(address: str) -> str:
+    """Without the host, as a browser of this service opens it."""
+    parts = urlsplit(address)
+    return f"{parts.path}?{parts.query}"
+
+
+def query_of(address: str) -> dict[str, str]:
+    pairs = parse_qsl(urlsplit(address).query, keep_blank_values=True, strict_parsing=True)
+    assert len(dict(pairs)) == len(pairs), address
+    return dict(pairs)
+
+
+def bend(path: str, **changes: str | None) -> str:
+    """The same address with other parameters; None leaves one out."""
+    query = {**query_of(path), **changes}
+    left = {name: value for name, value in query.items() if value is not None}
+    return f"{urlsplit(path).path}?{urlencode(left)}"
+
+
+async def log_in_with_password(
+    http: httpx2.AsyncClient, username: str, password: str, app: App = PHONE_APP, scope: str = CEP_SCOPE
+) -> httpx2.Response:
+    """The password grant of realm cep."""
+    return await app.log_in(http, Person(username, password, realm="cep"), scope)
