@@ -17,9 +17,7 @@ DOCUMENTS = ("6749", "6750", "6819", "7009", "7636", "7662", "8414", "9207", "sp
 LEVELS = ("MUST", "SHOULD", "MAY", "SPEC", "DECIDED")
 LEVELS_TO_PROVE = ("MUST", "SPEC", "DECIDED")
 TOPICS = (
-    "login and consent page",
     "gateway lookups",
-    "external realm",
     "administration",
     "more than one machine",
 )

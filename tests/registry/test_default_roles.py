@@ -1,0 +1,133 @@
+"""Users of an external realm that no seed lists have its default roles, and lose what rested on one with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+import redis
+
+from service.app import Parts
+from service.protocol.organisation import Organisation
+from service.registry.seed import Seed, parse_seed
+from service.registry.seeding import Seeding
+from service.store.connection import StoreUnavailable
+from service.tokens import RandomToken
+from tests.cast import ALICE, Person
+from tests.conftest import MakeSettings
+from tests.registry.seeds import SeedText, make_seeding
+from tests.store.interruptions import BreakingConnection
+from tests.store.sessions import Session, Sessions
+
+ZOE, YVES, LISTED = (Person(name, "", realm="cep") for name in ("zoe", "yves", "listed"))
+ENDUSER, PARTNER, BOTH = (
+    f"realm:cep {roles}" for roles in ("role:enduser", "role:partner", "role:enduser role:partner")
+)
+
+
+def make_seed(default_roles: str = "enduser, partner", *, users: dict[str, str] | None = None) -> Seed:
+    """The small seed with a realm whose users are listed with these roles."""
+    listed = "".join(
+        f"  - {{username: {name}, realm: cep, roles: [{roles}]}}\n"
+        for name, roles in ({"listed": "enduser, partner"} | (users or {})).items()
+    )
+    realm = f'issuer: "https://login.example.org", default_roles: [{default_roles}]'
+    text = SeedText().text.replace('issuer: "https://login.example.org"', realm)
+    return parse_seed((text + listed).encode())
+
+
+@dataclass
+class Cast:
+    """One session or code for each way in which somebody may rest on a role."""
+
+    sessions: Sessions
+    by_name: dict[str, Session]
+    code: RandomToken
+
+    @classmethod
+    async def start(cls, sessions: Sessions) -> Cast:
+        by_name = {
+            "zoe, enduser": await sessions.start(ZOE, scope=ENDUSER),
+            "zoe, partner": await sessions.start(ZOE, scope=PARTNER),
+            "yves, enduser": await sessions.start(YVES, scope=ENDUSER),
+            "listed, both": await sessions.start(LISTED, scope=BOTH),
+            "alice, main": await sessions.start(ALICE),
+        }
+        return cls(sessions, by_name, await sessions.issue_code(YVES, scope=ENDUSER))
+
+    @property
+    def ended(self) -> set[str]:
+        ended = {name for name, session in self.by_name.items() if not self.sessions.record(session)}
+        assert ended == {name for name, session in self.by_name.items() if not self.sessions.live(session)[0]}
+        return ended if self.sessions.code_is_there(self.code) else ended | {"yves, code"}
+
+
+ZOES = {"zoe, enduser", "zoe, partner"}
+YVES_ALL = {"yves, enduser", "yves, code"}
+
+
+@pytest.mark.clause("decided-default-roles-narrowed")
+@pytest.mark.parametrize(
+    ("after", "ended"),
+    [
+        pytest.param(make_seed(), set(), id="nothing changed"),
+        pytest.param(make_seed("partner, enduser, admin"), set(), id="a role more"),
+        pytest.param(make_seed("enduser"), ZOES, id="a role taken away"),
+        pytest.param(make_seed("partner"), ZOES | YVES_ALL, id="the other role taken away"),
+        pytest.param(make_seed(""), ZOES | YVES_ALL, id="no role left"),
+        pytest.param(make_seed(users={"zoe": "enduser, partner"}), set(), id="listed with the same roles"),
+        pytest.param(make_seed(users={"zoe": "enduser"}), ZOES, id="listed with fewer roles"),
+        pytest.param(make_seed("enduser", users={"zoe": "enduser, partner"}), set(), id="listed with what was taken"),
+        pytest.param(make_seed("enduser", users={"zoe": "enduser"}), ZOES, id="listed, and the role taken away"),
+        pytest.param(make_seed("enduser", users={"yves": ""}), ZOES | YVES_ALL, id="listed without any"),
+    ],
+)
+async def test_exactly_the_users_end_who_rested_on_a_role_that_they_have_no_more(
+    sessions: Sessions, seeding: Seeding, after: Seed, ended: set[str]
+) -> None:
+    """As where a role is taken from a listed user: all that the user has ends."""
+    await seeding.apply(make_seed())
+    cast = await Cast.start(sessions)
+    await seeding.apply(after)
+
+    assert cast.ended == ended
+    assert await sessions.parts.registry.find_owed_realm_sweeps() == set()
+
+
+@pytest.mark.clause("decided-default-roles-narrowed")
+async def test_a_sweep_that_was_cut_short_is_finished_by_the_next_start(
+    sessions: Sessions, parts: Parts, make_settings: MakeSettings
+) -> None:
+    """Wherever it breaks off: before the note, between note and record, before the sweep, within it."""
+    calls = 0
+    while True:
+        sessions.store.flushall()
+        await make_seeding(parts.connection).apply(make_seed())
+        cast = await Cast.start(sessions)
+        broken = BreakingConnection(make_settings(), calls=calls)
+        try:
+            await make_seeding(broken).apply(make_seed("enduser"))
+        except StoreUnavailable:
+            await make_seeding(parts.connection).apply(make_seed("enduser"))
+            assert cast.ended == ZOES, calls
+        else:
+            break
+        finally:
+            await broken.close()
+        calls += 1
+
+    assert calls > 5
+
+
+@pytest.mark.clause("decided-i5-organisation-secret-encrypted", "6819-5.1.4.1.3-realm-secret-encrypted")
+async def test_a_realm_is_kept_whole_and_its_secret_sealed(parts: Parts, seeding: Seeding, store: redis.Redis) -> None:
+    await seeding.apply(make_seed())
+    record = await parts.registry.find_realm("cep")
+
+    assert record is not None
+    assert record.sealed_secret
+    assert "secret-at-the-organisation" not in str(store.get("realm:{registry}:cep"))
+    assert msgspec.structs.replace(record, sealed_secret="") == Organisation(
+        client_id="us", issuer="https://login.example.org", default_roles=("enduser", "partner")
+    )
