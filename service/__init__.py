@@ -11,13 +11,14 @@ The layers, from the inside out; each may import those above it, none those belo
     store/        Redis: one noun a file, one transition a Lua script; every key name in store/keys.py
     gateway/      what an API imports to judge bearer tokens by itself: lookups from memory or Redis, middleware
     registry/     clients, users and realms: the seed file, how it is applied, each worker's cache
-    realms/       how a login is checked and throttled
+    realms/       how a login is checked and throttled: by our own passwords, or at an organisation's server
     rendering     pages: templates, their texts and colours
     endpoints/    HTTP: one file an address
     app           the composition root: puts the parts together; nothing but the start imports it
 
-The import law in short: only `store` imports the Redis client, only `endpoints`, `app` and the gateway's backend for it
-import Starlette, and `protocol` imports nothing else of ours. The start stands beside the layers: settings, logs,
+The import law in short: only `store` imports the Redis client, only `realms` what speaks to other servers, only
+`endpoints`, `app` and the gateway's backend for it import Starlette, and `protocol` imports nothing else of ours. The
+start stands beside the layers: settings, logs,
 lifeline, and serving/ with the supervisor of the processes. The security events have their names in `audit`, and what
 the log and the caller hear of an outage stands in `outage`.
 
@@ -25,7 +26,7 @@ Where the sections of the specification are kept:
 
     SPEC §1    three grants, form encoding        endpoints/token.py, protocol/parameters.py
     SPEC §2.1  the token response                 protocol/token_response.py, endpoints/answers.py
-    SPEC §2.2  scope, realms, roles               protocol/scope.py
+    SPEC §2.2  scope, realms, roles               protocol/scope.py; realms/{main,external}.py
     SPEC §2.3  client and user records            protocol/client.py, protocol/user.py, store/registry.py
     SPEC §2.4  the error body                     protocol/{errors,refusal}.py, endpoints/answers.py
     SPEC §3    the life of tokens                 store/lua/spend_refresh_token.lua, store/families.py
@@ -36,7 +37,7 @@ Where the sections of the specification are kept:
     SPEC §4.4  revokeAll                          endpoints/revoke_all.py, store/revocations.py
     SPEC §4.5  bearer tokens                      protocol/bearer.py, store/access_tokens.py;
                                                   gateway/{lookup,bearer}.py, endpoints/{verify,introspect}.py
-    SPEC §5    who clients and users are          endpoints/{client_authentication,browser}.py, realms/logins.py,
+    SPEC §5    who clients and users are          endpoints/{client_authentication,browser,external_login}.py, realms/,
                                                   registry/seed.py, store/browser_sessions.py
     SPEC §6    events                             audit.py
     SPEC §7    errors                             protocol/errors.py; the table from exception to answer in app.py

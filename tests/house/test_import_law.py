@@ -86,6 +86,12 @@ def test_only_the_store_speaks_to_redis() -> None:
     assert not offences(files_outside("store"), ["redis"])
 
 
+@pytest.mark.parametrize("library", ["httpcore2", "joserfc"])
+def test_only_the_realms_speak_to_other_servers(library: str) -> None:
+    assert offences(files_under("realms"), [library])
+    assert not offences(files_outside("realms"), [library])
+
+
 def test_only_the_endpoints_the_root_and_the_backend_of_the_gateway_know_the_web_framework() -> None:
     assert offences(files_under("endpoints"), ["starlette"])
     assert not offences(files_outside("endpoints", "app.py", "gateway.authentication.py"), ["starlette"])
