@@ -5,7 +5,6 @@ Clauses: RFC 6749 §4.1.2, §4.1.2.1, §5.1, §5.2, §7.1, RFC 7662 §2.2, RFC 8
 
 from __future__ import annotations
 
-import hmac
 import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeVar
@@ -138,7 +137,7 @@ def parse_metadata(body: bytes, issuer: str) -> Metadata:
     """Clauses: RFC 8414 §3.2, §3.3 (the issuer is the one that was asked)"""
     metadata = parse_json(body, Metadata, "its metadata")
     if metadata.issuer != issuer:
-        raise Misanswer("its metadata is that of another issuer")
+        raise Misanswer(f"its metadata is that of the issuer {metadata.issuer[:200]!r}")
     for name in ("authorization_endpoint", "token_endpoint", "introspection_endpoint", "userinfo_endpoint", "jwks_uri"):
         address = getattr(metadata, name)
         is_downgrade = issuer.startswith("https:") and not address.startswith("https:")
@@ -203,7 +202,7 @@ def read_callback(query: Query, server: Server) -> str:
     if query.repeated or query.malformed:
         raise Misanswer("a parameter of its redirect stands twice or cannot be read")
     issuer = query.values.get("iss", "")
-    if issuer and server.issuer and not hmac.compare_digest(issuer.encode(), server.issuer.encode()):
+    if issuer and server.issuer and issuer != server.issuer:
         raise Misanswer("its redirect comes from another issuer")
     if server.names_itself and not issuer:
         raise Misanswer("its redirect does not say who it comes from")

@@ -71,8 +71,10 @@ def check_id_token(text: str, keys: jwk.KeySet, expected: Expectation) -> Claims
         _make_registry(expected).validate(claims)
     except InvalidKeyIdError:
         raise UnknownKey from None
-    except (JoseError, ValueError, TypeError, RecursionError) as error:
-        raise Misanswer(f"its ID token is not to be believed ({type(error).__name__})") from None
+    except JoseError as error:
+        raise Misanswer(f"its ID token is not to be believed ({error})") from None
+    except (ValueError, TypeError, RecursionError) as error:
+        raise Misanswer(f"its ID token cannot be read ({type(error).__name__})") from None
     _check_audience(claims, expected.client_id)
     nonce = claims.get("nonce")
     if expected.nonce is not None and not (

@@ -13,7 +13,6 @@ import socket
 import ssl
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
 from typing import Final, NamedTuple
 
 import httpcore2
@@ -46,6 +45,7 @@ class Outgoing:
 
     def __init__(self) -> None:
         self._lookups = ThreadPoolExecutor(LOOKUPS, thread_name_prefix="organisation-names")
+        self._pool: httpcore2.AsyncConnectionPool | None = None
 
     async def get(self, address: str, headers: Mapping[str, str]) -> Answer:
         return await self._send("GET", address, headers)
@@ -56,24 +56,25 @@ class Outgoing:
 
     async def close(self) -> None:
         self._lookups.shutdown(wait=False, cancel_futures=True)
-        await self._pool.aclose()
+        if self._pool is not None:
+            await self._pool.aclose()
 
-    @cached_property
-    def _pool(self) -> httpcore2.AsyncConnectionPool:
-        # Made when first needed: most services have no external realm, and the machine's certificates take memory.
-        return httpcore2.AsyncConnectionPool(
-            ssl_context=ssl.create_default_context(),
-            max_connections=None,
-            keepalive_expiry=IDLE_SECONDS,
-            network_backend=_Network(self._lookups),
-        )
+    def _find_pool(self) -> httpcore2.AsyncConnectionPool:
+        """Made when first needed: the certificates of the machine take memory, and most need none of this."""
+        if self._pool is None:
+            self._pool = httpcore2.AsyncConnectionPool(
+                ssl_context=ssl.create_default_context(),
+                max_connections=None,
+                keepalive_expiry=IDLE_SECONDS,
+                network_backend=_Network(self._lookups),
+            )
+        return self._pool
 
     async def _send(self, method: str, address: str, headers: Mapping[str, str], content: bytes = b"") -> Answer:
         """Raises Misanswer; the caller sets the time limit."""
         try:
-            async with self._pool.stream(
-                method, address, headers=[*_USUAL, *headers.items()], content=content
-            ) as response:
+            asking = self._find_pool().stream(method, address, headers=[*_USUAL, *headers.items()], content=content)
+            async with asking as response:
                 return Answer(response.status, await _read_body(response))
         except _TROUBLES as error:
             raise Misanswer(_describe(error)) from error
@@ -129,6 +130,9 @@ async def _read_body(response: httpcore2.Response) -> bytes:
 
 def _describe(error: Exception) -> str:
     """What went wrong with a connection may be told; what went wrong in an answer might quote it."""
-    if isinstance(error, httpcore2.ConnectError | OSError) and str(error):
-        return f"it cannot be reached: {error}"
-    return f"the connection broke off ({type(error).__name__})"
+    if not isinstance(error, httpcore2.ConnectError | OSError):
+        return f"the connection broke off ({type(error).__name__})"
+    cause: BaseException = error
+    while isinstance(inner := cause.__cause__ or cause.__context__, httpcore2.ConnectError | OSError):
+        cause = inner
+    return f"it cannot be reached: {cause}"
