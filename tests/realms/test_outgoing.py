@@ -1,0 +1,210 @@
+"""HTTP to organisations: certificates are checked, connections are kept while they live, and nothing else is."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ipaddress
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from service.protocol.organisation import Misanswer
+from service.realms.outgoing import IDLE_SECONDS, Outgoing
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n{}"
+
+
+@pytest.fixture
+async def outgoing() -> AsyncIterator[Outgoing]:
+    outgoing = Outgoing()
+    yield outgoing
+    await outgoing.close()
+
+
+class Connections:
+    """A server that answers each request on a connection alike, and counts the connections."""
+
+    def __init__(self, answer: bytes = OK, *, hangs_up: bool = False) -> None:
+        self.answer = answer
+        self.hangs_up = hangs_up
+        self.accepted = 0
+        self.ended = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        try:
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(self.answer)
+                await writer.drain()
+                if self.hangs_up:
+                    break
+        except (asyncio.IncompleteReadError, OSError):
+            pass
+        writer.close()
+        self.ended.set()
+
+
+@asynccontextmanager
+async def serving(connections: Connections, context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    server = await asyncio.start_server(connections.serve, "127.0.0.1", ssl=context)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+class Certified(NamedTuple):
+    """A server's side of TLS, and the file with the authority that signed for it."""
+
+    context: ssl.SSLContext
+    authority: Path
+
+
+def certify(folder: Path, name: str) -> Certified:
+    """A certificate for one host name or address, signed by itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
+    try:
+        alternative: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        alternative = x509.DNSName(name)
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([alternative]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    authority, both = folder / "authority.pem", folder / "both.pem"
+    authority.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    both.write_bytes(private + authority.read_bytes())
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(both)
+    return Certified(context, authority)
+
+
+@pytest.mark.clause("decided-external-answer-checked")
+async def test_a_server_that_nobody_vouches_for_is_not_spoken_to(outgoing: Outgoing, tmp_path: Path) -> None:
+    connections = Connections()
+    async with serving(connections, certify(tmp_path, "localhost").context) as port:
+        with pytest.raises(Misanswer, match="certificate verify failed"):
+            await outgoing.get(f"https://localhost:{port}/", {})
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+async def test_an_authority_of_ones_own_is_named_by_the_environment(
+    outgoing: Outgoing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    certified = certify(tmp_path, host)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certified.authority))
+    async with serving(Connections(), certified.context) as port:
+        assert (await outgoing.get(f"https://{host}:{port}/", {})).status == 200
+
+
+async def test_a_certificate_for_another_name_is_refused(
+    outgoing: Outgoing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name is that of the address, though names are looked up by ourselves."""
+    certified = certify(tmp_path, "login.example")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certified.authority))
+    async with serving(Connections(), certified.context) as port:
+        with pytest.raises(Misanswer, match="Hostname mismatch"):
+            await outgoing.get(f"https://localhost:{port}/", {})
+
+
+async def test_a_connection_is_used_again(outgoing: Outgoing) -> None:
+    connections = Connections()
+    async with serving(connections) as port:
+        for _ in range(3):
+            await outgoing.get(f"http://127.0.0.1:{port}/", {})
+
+    assert connections.accepted == 1
+
+
+async def test_a_connection_that_the_server_has_ended_costs_nobody_a_login(outgoing: Outgoing) -> None:
+    connections = Connections(hangs_up=True)
+    async with serving(connections) as port:
+        for number in range(1, 6):
+            connections.ended.clear()
+            assert (await outgoing.post(f"http://127.0.0.1:{port}/", {}, b"")).status == 200
+            await connections.ended.wait()
+            await asyncio.sleep(0)  # the end of the connection is in the event loop's hands
+
+            assert connections.accepted == number
+
+
+def test_idle_connections_are_given_up_before_servers_give_them_up() -> None:
+    """Of the usual ones uvicorn and Node have the shortest patience: five seconds."""
+    assert IDLE_SECONDS < 5
+
+
+@pytest.mark.clause("decided-external-answer-checked")
+@pytest.mark.parametrize("status", [b"301 Moved", b"302 Found", b"303 See Other", b"307 Temporary", b"308 Permanent"])
+async def test_a_redirect_is_an_answer_like_any_other(outgoing: Outgoing, status: bytes) -> None:
+    elsewhere = Connections()
+    async with serving(elsewhere) as port:
+        moved = b"HTTP/1.1 %b\r\nLocation: http://127.0.0.1:%d/\r\nContent-Length: 0\r\n\r\n" % (status, port)
+        async with serving(Connections(moved)) as first:
+            answer = await outgoing.post(f"http://127.0.0.1:{first}/", {}, b"password=secret")
+
+    assert str(answer.status).encode() == status[:3]
+    assert elsewhere.accepted == 0
+
+
+async def test_no_cookie_comes_back(outgoing: Outgoing) -> None:
+    seen: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1")
+    async with server:
+        for _ in range(2):
+            await outgoing.get(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", {})
+
+    assert len(seen) == 2
+    assert b"cookie" not in b"".join(seen).lower()
+
+
+@pytest.mark.clause("decided-external-answer-checked")
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param(b"Content-Length: 1000000\r\n\r\n", id="announced"),
+        pytest.param(b"Transfer-Encoding: chunked\r\n\r\n" + b"10000\r\n" + b"x" * 65536 + b"\r\n", id="in pieces"),
+        pytest.param(b"\r\n", id="until the end"),
+        pytest.param(b"X: " + b"x" * 300_000 + b"\r\n\r\n", id="in its head"),
+    ],
+)
+async def test_no_more_is_read_than_an_answer_may_be_long(outgoing: Outgoing, head: bytes) -> None:
+    piece = b"10000\r\n" + b"x" * 65536 + b"\r\n"
+    async with serving(Connections(b"HTTP/1.1 200 OK\r\n" + head + 20 * piece, hangs_up=True)) as port:
+        with pytest.raises(Misanswer, match=r"longer than 256 KiB|RemoteProtocolError"):
+            await outgoing.get(f"http://127.0.0.1:{port}/", {})
+
+
+@pytest.mark.clause("decided-external-answer-checked")
+async def test_what_is_packed_is_not_unpacked(outgoing: Outgoing) -> None:
+    packed = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n\x1f\x8b"
+    async with serving(Connections(packed)) as port:
+        with pytest.raises(Misanswer, match="packs"):
+            await outgoing.get(f"http://127.0.0.1:{port}/", {})
+
+
+async def test_every_address_of_a_name_is_tried(outgoing: Outgoing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.realms.outgoing._look_up", lambda host, port: ["127.0.0.2", "127.0.0.1"])
+    async with serving(Connections()) as port:
+        assert (await outgoing.get(f"http://login.example:{port}/", {})).status == 200
