@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from service.protocol.authorization import Query
-from service.protocol.errors import AccessDenied, InvalidGrant, TemporarilyUnavailable
+from service.protocol.errors import AccessDenied, TemporarilyUnavailable
 from service.protocol.grammar import B64TOKEN, is_unicode_without_line_ends, is_vschar
 from service.protocol.uri import find_server_mistake
 from service.protocol.user import MAX_USERNAME_CHARACTERS, User
@@ -127,10 +127,14 @@ class _ErrorAnswer(msgspec.Struct, frozen=True):
 
 
 class Person(NamedTuple):
-    """Who logged in, as the organisation names them; `name` is for people to read, and may be empty."""
+    """Who logged in, as the organisation names them; `name` is for people to read, and may be empty.
+
+    `is_doubted`: the name is an e-mail address of which the organisation says that it is not verified.
+    """
 
     username: str
     name: str
+    is_doubted: bool
 
 
 def parse_metadata(body: bytes, issuer: str) -> Metadata:
@@ -257,7 +261,7 @@ def parse_json(body: bytes, form: type[Record], what: str) -> Record:
 
 
 def read_person(claims: Claims, username_claim: str) -> Person:
-    """A name that a record can hold and a page can show, and that the organisation does not itself doubt.
+    """A name that a record can hold and a page can show.
 
     Numbers are what some servers use as identifiers; their digits are the name.
     """
@@ -266,10 +270,9 @@ def read_person(claims: Claims, username_claim: str) -> Person:
         username = str(username)
     if not isinstance(username, str) or not is_name(username):
         raise Misanswer(f"the claim {username_claim} is missing, or is no name of 1 to {MAX_USERNAME_CHARACTERS}")
-    if username_claim == "email" and claims.get("email_verified") is False:
-        raise InvalidGrant("organisation_doubts_email")
     name = claims.get("name")
-    return Person(username, name if isinstance(name, str) and is_name(name) else "")
+    shown = name if isinstance(name, str) and is_name(name) else ""
+    return Person(username, shown, username_claim == "email" and claims.get("email_verified") is False)
 
 
 def is_name(text: str) -> bool:

@@ -82,6 +82,8 @@ class ExternalRealm:
                     raise InvalidGrant("password_wrong") from None
                 raise
             person = await self._conversation.identify(tokens, nonce=None)
+        if person.is_doubted:
+            raise InvalidGrant("organisation_doubts_email")
         user = await self._admit(person)
         if user is None:
             raise InvalidGrant("user_disabled")
@@ -127,7 +129,7 @@ class ExternalRealm:
                 raise
             nonce = proofs.nonce if self.organisation.speaks_openid else None
             person = await self._conversation.identify(tokens, nonce)
-        user = await self._admit(person)
+        user = None if person.is_doubted else await self._admit(person)
         if user is None:
             raise AccessDenied("user_not_admitted")
         return user, person.name
