@@ -11,6 +11,7 @@ from playwright.async_api import Page, expect
 
 from tests.browser import SESSIONS, page_text
 from tests.cast import ALICE, AUDITOR, PHONE_APP, Person, assert_error, tokens_of
+from tests.pages.accessibility import assert_usable
 from tests.pages.application import Application, Visit
 from tests.pages.browser import DESKTOP, NO_JAVASCRIPT, Device
 from tests.pages.conftest import OpenPage
@@ -304,3 +305,13 @@ async def test_keys_are_enough_to_go_to_the_organisation(
     await page.keyboard.press("Enter")
     await expect_at(page, organisation.url)
     await expect_login(page)
+
+
+@pytest.mark.parametrize("name", [ORGANISATION, "Donaudampfschifffahrtsgesellschaft" * 6], ids=["usual", "long"])
+async def test_everybody_can_use_a_page_that_offers_an_organisation(
+    page: Page, application: Application, name: str
+) -> None:
+    await page.goto(ask_for(EITHER, application.callback))
+    await organisation_button(page).locator(".name").evaluate("(element, name) => element.textContent = name", name)
+    assert await organisation_button(page, name).inner_text() == f"Sign in with {name}", "it does not stand in one line"
+    await assert_usable(page)
