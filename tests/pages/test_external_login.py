@@ -9,7 +9,8 @@ import httpx2
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.browser import SESSIONS, page_text
+from service.app import Parts
+from tests.browser import SESSIONS, ask, page_text, register
 from tests.cast import ALICE, AUDITOR, PHONE_APP, Person, assert_error, tokens_of
 from tests.pages.accessibility import assert_usable
 from tests.pages.application import Application, Visit
@@ -103,7 +104,9 @@ async def assert_tokens_of(
     assert (seen["active"], seen["realm"], seen["username"]) == (True, realm, username)
 
 
-@pytest.mark.clause("spec-4.1-login-and-consent", "6749-4.1.2-state-returned", "9207-2-iss-in-redirect")
+@pytest.mark.clause(
+    "spec-2.2-realm-cep", "spec-4.1-login-and-consent", "6749-4.1.2-state-returned", "9207-2-iss-in-redirect"
+)
 async def test_who_logs_in_at_the_organisation_and_allows_gives_the_application_tokens(
     page: Page,
     application: Application,
@@ -189,6 +192,27 @@ async def test_who_denies_at_the_organisation_sends_the_application_away_without
     assert visit.query["iss"] == service.url
 
 
+@pytest.mark.clause("spec-4.1-denial", "spec-7.3-redirect-errors")
+async def test_who_denies_at_the_organisation_gets_back_to_an_app_on_their_phone_by_a_link(
+    page: Page, parts: Parts, service: ServiceProcess, organisation: Organisation
+) -> None:
+    """Chromium holds the redirects after the organisation's form against its policy, which does not know the app."""
+    callback = "com.example.app:/callback"
+    native = await register(parts, "native", callback, scope=f"realm:main {CEP}", default_scope=CEP)
+    await page.goto(ask(native, callback, state="a state"))
+    await log_in(page, ZOE)
+    await expect_consent(page, OUR_NAME)
+    await deny(page)
+
+    await expect_heading(page, "refused.no_access_heading")
+    await expect_at(page, service.url)
+    await assert_usable(page)
+    async with page.expect_event("requestfailed", lambda request: request.url.startswith(callback)) as gone:
+        await page.get_by_role("link", name=page_text("refused.back")).click()
+    answer = httpx2.URL((await gone.value).url).params
+    assert (answer["error"], answer["state"], answer["iss"]) == ("access_denied", "a state", service.url)
+
+
 async def test_who_is_signed_in_elsewhere_than_asked_for_logs_in_there_as_well(
     page: Page, application: Application, organisation: Organisation
 ) -> None:
@@ -269,7 +293,7 @@ async def test_who_denies_at_the_organisation_for_their_own_sake_reads_that_on_t
     await expect_heading(page, "sessions.heading")
 
 
-@pytest.mark.clause("decided-cep-password-grant")
+@pytest.mark.clause("spec-2.2-realm-cep", "decided-cep-password-grant")
 async def test_an_application_that_asks_for_the_password_itself_gets_tokens_of_the_organisations_user(
     organisation: Organisation, http: httpx2.AsyncClient
 ) -> None:

@@ -55,7 +55,7 @@ async def log_in_there(page: Page, provider: Provider) -> None:
     await page.get_by_role("button", name="Sign in").click()
 
 
-@pytest.mark.clause("spec-4.1-login-and-consent")
+@pytest.mark.clause("spec-2.2-realm-cep", "spec-4.1-login-and-consent")
 @pytest.mark.parametrize(("device", "scope"), [(PHONE, EITHER), (NO_JAVASCRIPT, CEP)])
 async def test_who_logs_in_at_the_provider_and_allows_gives_the_application_tokens(
     open_page: OpenPage,
