@@ -14,7 +14,7 @@ from tests.browser import SESSIONS, ask, page_text, register
 from tests.cast import ALICE, AUDITOR, PHONE_APP, Person, assert_error, tokens_of
 from tests.pages.accessibility import assert_usable
 from tests.pages.application import Application, Visit
-from tests.pages.browser import DESKTOP, NO_JAVASCRIPT, Device
+from tests.pages.browser import NO_JAVASCRIPT
 from tests.pages.conftest import OpenPage
 from tests.pages.elsewhere import (
     CEP,
@@ -130,15 +130,10 @@ async def test_who_logs_in_at_the_organisation_and_allows_gives_the_application_
 
 
 @pytest.mark.clause("decided-realm-choice", "decided-page-scope-names-realm")
-@pytest.mark.parametrize("device", [DESKTOP, NO_JAVASCRIPT])
-async def test_where_both_realms_are_open_one_button_leads_to_the_organisation(
-    open_page: OpenPage,
-    application: Application,
-    organisation: Organisation,
-    http: httpx2.AsyncClient,
-    device: Device,
+async def test_where_both_realms_are_open_one_button_leads_to_the_organisation_without_a_script(
+    open_page: OpenPage, application: Application, organisation: Organisation, http: httpx2.AsyncClient
 ) -> None:
-    page = await open_page(device)
+    page = await open_page(NO_JAVASCRIPT)
     await page.goto(ask_for(EITHER, application.callback))
     await expect_login(page)
     await organisation_button(page).click()
