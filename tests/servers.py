@@ -140,10 +140,14 @@ class ServiceProcess:
 
 @contextmanager
 def running_service(
-    folder: Path, environment: Mapping[str, str], *arguments: str, wait_for: str | None = "/readyz"
+    folder: Path,
+    environment: Mapping[str, str],
+    *arguments: str,
+    port: int | None = None,
+    wait_for: str | None = "/readyz",
 ) -> Iterator[ServiceProcess]:
     """`python -m service` on a free port until the block ends; `wait_for`, if anything, must answer 200 first."""
-    port = free_port()
+    port = port or free_port()
     log = folder / f"service-{port}.log"
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("TOKEN_SERVICE_", "REDIS_"))}
     with log.open("wb") as output:

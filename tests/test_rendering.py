@@ -51,7 +51,13 @@ CONTEXTS: dict[str, dict[str, Any]] = {
         "destination": "shop.example.com",
         "insecure": True,
     },
-    "refused.html": {"heading": "No", "message": "Not so.", "detail": "state is missing", "retry": True},
+    "refused.html": {
+        "heading": "No",
+        "message": "Not so.",
+        "detail": "state is missing",
+        "retry": True,
+        "link": "com.example.app:/callback?error=access_denied",
+    },
     "sessions.html": {
         "username": "alice@example.com",
         "sessions": [SimpleNamespace(**SESSION)],

@@ -21,6 +21,7 @@ from service.endpoints.pages import Pages, Refusal, check_is_page, troubles_answ
 from service.endpoints.sign_in import SignIn
 from service.outage import report_outage
 from service.protocol.authorization import (
+    AuthorizationRefused,
     AuthorizationRequest,
     Query,
     answering_to,
@@ -81,9 +82,13 @@ class ExternalLoginEndpoint:
         if login.request is None:
             return await self._return_to_sessions(request, login, answer, proofs)
         asked = login.request
-        check_registration_still(asked, asked.scope, await self.clients.find(asked.client_id))
-        with troubles_answering_to(asked.return_address), answering_to(asked.return_address):
-            return await self._enter(request, login, answer, proofs)
+        try:
+            check_registration_still(asked, asked.scope, await self.clients.find(asked.client_id))
+            with troubles_answering_to(asked.return_address), answering_to(asked.return_address):
+                response = await self._enter(request, login, answer, proofs)
+        except AuthorizationRefused as refused:
+            response = self.pages.refuse_client(request, refused.return_address, refused.error)
+        return self.pages.land(response)
 
     async def _return_to_sessions(
         self, request: Request, login: ExternalLogin, answer: Query, proofs: Proofs

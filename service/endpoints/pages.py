@@ -88,6 +88,21 @@ class Pages:
         location = make_location(return_address, self._issuer, answer)
         return Response(status_code=303, headers=_HEADERS | {"Location": location})
 
+    def land(self, response: Response) -> Response:
+        """In place of a redirect to an app on the user's device a page that links to it.
+
+        For what follows a form of somebody else's: browsers hold each redirect after it against the policy of the page
+        with the form, which knows nothing of such an app, and the click there would do nothing.
+        """
+        location = response.headers.get("location", "")
+        if urlsplit(location).scheme in ("", "http", "https"):
+            return response
+        heading, message = (self.text(f"refused.no_access_{part}") for part in ("heading", "message"))
+        page = self.render("refused.html", heading=heading, message=message, detail=None, retry=False, link=location)
+        for cookie in response.headers.getlist("set-cookie"):
+            page.headers.append("Set-Cookie", cookie)
+        return page
+
     def guard(self, by_method: Mapping[str, Handler]) -> Handler:
         """Whatever goes wrong behind a page ends in a redirect to the client or in a page, never in a trace."""
 
@@ -129,6 +144,7 @@ class Pages:
             message=self.text(f"refused.{kind}_message"),
             detail=detail,
             retry=kind == "busy",
+            link=None,
         )
 
 

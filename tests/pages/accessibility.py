@@ -12,6 +12,34 @@ from tests.servers import CHECKOUT, PATIENCE_SECONDS
 AXE = CHECKOUT / "tests" / "npm" / "node_modules" / "axe-core" / "axe.min.js"
 RUN = """async tags => (await axe.run(document, {runOnly: tags, resultTypes: ["violations"]})).violations"""
 TAGS = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
+WIDTHS = ((320, 568), (390, 844), (1280, 900))
+LEAST_TARGET = 44
+CONTROLS = "button, a[href], label.choice, .field input"
+LOOKS = "() => [document.body, document.querySelector('main')].map(e => getComputedStyle(e).backgroundColor)"
+HIT = """element => {
+  element.scrollIntoView({block: "center"});
+  const box = element.getBoundingClientRect();
+  const hit = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+  return {text: element.textContent.trim() || element.name, height: box.height, left: box.left, right: box.right,
+          hit: element.contains(hit)};
+}"""
+
+
+async def assert_usable(page: Page) -> None:
+    """By axe-core in the light and in the dark, and by a finger on screens of three widths."""
+    await assert_accessible(page)
+    light = await page.evaluate(LOOKS)
+    await page.emulate_media(color_scheme="dark")
+    assert not set(light) & set(await page.evaluate(LOOKS))
+    await assert_accessible(page)
+
+    for width, height in WIDTHS:
+        await page.set_viewport_size({"width": width, "height": height})
+        await assert_fits(page)
+        for target in [await control.evaluate(HIT) for control in await page.locator(CONTROLS).all()]:
+            assert target["height"] >= LEAST_TARGET, target
+            assert target["hit"], f"something lies over it: {target}"
+            assert 0 <= target["left"] < target["right"] <= width, target
 
 
 async def assert_accessible(page: Page) -> None:

@@ -17,11 +17,10 @@ from playwright.async_api import Browser, Page
 
 from service.app import Parts
 from service.settings import load_settings
-from tests.conftest import environment_of
 from tests.pages.application import Application, running_application
 from tests.pages.browser import DESKTOP, Complaints, Device, new_context, running_browser
-from tests.pages.stage import forget_all_but_the_registry, write_seed
-from tests.servers import RedisServer, ServiceProcess, running_service, start_redis, stop
+from tests.pages.stage import Stage, forget_all_but_the_registry, running_stage
+from tests.servers import ServiceProcess, running_service
 
 OpenPage = Callable[..., Awaitable[Page]]
 StartService = Callable[..., ServiceProcess]
@@ -34,26 +33,10 @@ def shared_application() -> Iterator[Application]:
 
 
 @pytest.fixture(scope="session")
-def pages_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = start_redis(tmp_path_factory.mktemp("pages_redis"))
-    yield server
-    stop(server.process)
-
-
-@pytest.fixture(scope="session")
-def pages_environment(
-    pages_redis: RedisServer, shared_application: Application, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, str]:
-    seed = write_seed(tmp_path_factory.mktemp("pages_seed") / "seed.yaml", shared_application.callback)
-    return environment_of(pages_redis, TOKEN_SERVICE_SEED_FILE=str(seed))
-
-
-@pytest.fixture(scope="session")
-def shared_service(
-    pages_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ServiceProcess]:
-    with running_service(tmp_path_factory.mktemp("pages_service"), pages_environment) as service:
-        yield service
+def shared_stage(shared_application: Application, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A file whose service has to be another one has a fixture of this name."""
+    with running_stage(tmp_path_factory.mktemp("pages"), shared_application.callback) as stage:
+        yield stage
 
 
 @pytest.fixture
@@ -64,35 +47,35 @@ def application(shared_application: Application) -> Application:
 
 
 @pytest.fixture
-def store(pages_redis: RedisServer, shared_service: ServiceProcess) -> Iterator[redis.Redis]:
+def store(shared_stage: Stage) -> Iterator[redis.Redis]:
     """A plain client to look into the service's Redis, which holds what is registered and nothing else."""
-    client = pages_redis.connect()
+    client = shared_stage.redis.connect()
     forget_all_but_the_registry(client)
     yield client
     client.close()
 
 
 @pytest.fixture
-def service(shared_service: ServiceProcess, store: redis.Redis) -> ServiceProcess:
+def service(shared_stage: Stage, store: redis.Redis) -> ServiceProcess:
     """The service with its default settings; nobody is logged in there."""
-    return shared_service
+    return shared_stage.service
 
 
 @pytest.fixture
-def start_service(pages_environment: dict[str, str], store: redis.Redis, tmp_path: Path) -> Iterator[StartService]:
+def start_service(shared_stage: Stage, store: redis.Redis, tmp_path: Path) -> Iterator[StartService]:
     """Starts further ones, beside `service` on the same Redis; keyword arguments are environment variables."""
     with ExitStack() as stack:
 
         def start(**variables: str) -> ServiceProcess:
-            return stack.enter_context(running_service(tmp_path, pages_environment | variables))
+            return stack.enter_context(running_service(tmp_path, {**shared_stage.environment, **variables}))
 
         yield start
 
 
 @pytest.fixture
-async def parts(service: ServiceProcess, pages_environment: dict[str, str]) -> AsyncIterator[Parts]:
+async def parts(shared_stage: Stage, service: ServiceProcess) -> AsyncIterator[Parts]:
     """The parts of a service on the same Redis, to register who is not in the seed."""
-    parts = Parts(load_settings(pages_environment))
+    parts = Parts(load_settings(shared_stage.environment))
     yield parts
     await parts.close()
 

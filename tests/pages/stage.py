@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 import yaml
 
 from tests.cast import PHONE_CALLBACK, App
-from tests.conftest import SEED
+from tests.conftest import SEED, environment_of
+from tests.servers import RedisServer, ServiceProcess, running_service, start_redis, stop
 
 SHOP = App("shop", "shop-secret")
 PKCE_ONLY = App("pkce-only")
 
 
-def write_seed(file: Path, callback: str) -> Path:
+class Stage(NamedTuple):
+    """`environment` is what it takes to start one more service on the same Redis."""
+
+    redis: RedisServer
+    environment: Mapping[str, str]
+    service: ServiceProcess
+
+
+@contextmanager
+def running_stage(
+    folder: Path, callback: str, *, port: int | None = None, realms: Mapping[str, object] | None = None
+) -> Iterator[Stage]:
+    """A service with a Redis of its own. Realms are entries of a seed file; usually there is but main."""
+    server = start_redis(folder)
+    try:
+        seed = write_seed(folder / "seed.yaml", callback, realms)
+        environment = environment_of(server, TOKEN_SERVICE_SEED_FILE=str(seed))
+        with running_service(folder, environment, port=port) as service:
+            yield Stage(server, environment, service)
+    finally:
+        stop(server.process)
+
+
+def write_seed(file: Path, callback: str, realms: Mapping[str, object] | None = None) -> Path:
     """The cast, a confidential client with this callback, and a public one that must use PKCE."""
-    seed: dict[str, list[dict[str, Any]]] = yaml.safe_load(SEED.read_text())
+    seed: dict[str, Any] = yaml.safe_load(SEED.read_text())
+    seed["realms"] = dict(realms or {})
     seed["clients"] += [
         {
             "client_id": SHOP.client_id,
@@ -25,7 +52,7 @@ def write_seed(file: Path, callback: str) -> Path:
             "client_name": "Example Shop",
             "redirect_uris": [callback],
             "grant_types": ["authorization_code", "refresh_token"],
-            "scope": "realm:main role:enduser role:organisation role:partner",
+            "scope": "realm:main realm:cep role:enduser role:organisation role:partner",
             "default_scope": "realm:main role:enduser",
         },
         {

@@ -15,7 +15,7 @@ from service.app import Parts
 from service.store.keys import registry_key
 from tests.browser import SESSIONS, ask, page_text, register
 from tests.cast import ALICE, PHONE_APP, WEB_SHOP, App, Person
-from tests.pages.accessibility import assert_accessible, assert_fits
+from tests.pages.accessibility import assert_usable
 from tests.pages.application import Application
 from tests.pages.stage import SHOP
 from tests.pages.steps import (
@@ -29,18 +29,6 @@ from tests.pages.steps import (
     log_in,
     register_person,
 )
-
-WIDTHS = ((320, 568), (390, 844), (1280, 900))
-LEAST_TARGET = 44
-CONTROLS = "button, a[href], label.choice, .field input"
-LOOKS = "() => [document.body, document.querySelector('main')].map(e => getComputedStyle(e).backgroundColor)"
-HIT = """element => {
-  element.scrollIntoView({block: "center"});
-  const box = element.getBoundingClientRect();
-  const hit = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
-  return {text: element.textContent.trim() || element.name, height: box.height, left: box.left, right: box.right,
-          hit: element.contains(hit)};
-}"""
 
 EDGES = """buttons => buttons.map(button => getComputedStyle(button)).map(style => [
   style.borderTopStyle, parseFloat(style.borderTopWidth) >= 1, style.borderTopColor === style.backgroundColor])"""
@@ -230,22 +218,8 @@ STATES: list[Callable[[Scene], Awaitable[None]]] = [
 async def test_everybody_can_use_the_page_in_this_state(
     scene: Scene, reach: Callable[[Scene], Awaitable[None]]
 ) -> None:
-    """By axe-core in the light and in the dark, and by a finger on screens of three widths."""
-    page = scene.page
     await reach(scene)
-    await assert_accessible(page)
-    light = await page.evaluate(LOOKS)
-    await page.emulate_media(color_scheme="dark")
-    assert not set(light) & set(await page.evaluate(LOOKS))
-    await assert_accessible(page)
-
-    for width, height in WIDTHS:
-        await page.set_viewport_size({"width": width, "height": height})
-        await assert_fits(page)
-        for target in [await control.evaluate(HIT) for control in await page.locator(CONTROLS).all()]:
-            assert target["height"] >= LEAST_TARGET, target
-            assert target["hit"], f"something lies over it: {target}"
-            assert 0 <= target["left"] < target["right"] <= width, target
+    await assert_usable(scene.page)
 
 
 async def test_nothing_moves_for_who_does_not_want_that(scene: Scene) -> None:

@@ -1,0 +1,112 @@
+"""Another organisation that people come from: a second instance of this very service, and what they do there.
+
+It is `localhost` and the service `127.0.0.1`, which browsers take for two sites, and for two jars of cookies.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import yaml
+from playwright.async_api import Locator, Page, expect
+
+from tests.browser import ask, page_text
+from tests.cast import App, Person
+from tests.conftest import environment_of
+from tests.pages.stage import SHOP
+from tests.servers import RedisServer, free_port, running_service, start_redis, stop
+
+OUR_NAME: Final = "The Token Service"
+ORGANISATION: Final = "Example Organisation"
+US: Final = App("token-service", "a secret: with 100% + signs")
+"""The client that the service is there."""
+ZOE: Final = Person("zoe@org.example", "a password elsewhere")
+YVES: Final = Person("yves@org.example", "another one elsewhere")
+
+CEP: Final = "realm:cep role:enduser"
+EITHER: Final = "role:enduser"
+"""A scope that leaves open where one logs in."""
+
+
+class Organisation(NamedTuple):
+    """`url` is also its issuer."""
+
+    url: str
+    redis: RedisServer
+
+
+@contextmanager
+def running_organisation(folder: Path, callback: str) -> Iterator[Organisation]:
+    server = start_redis(folder)
+    try:
+        (folder / "seed.yaml").write_text(yaml.safe_dump(_make_seed(callback)))
+        port = free_port()
+        url = f"http://localhost:{port}"
+        environment = environment_of(
+            server,
+            TOKEN_SERVICE_BASE_URL=url,
+            TOKEN_SERVICE_PAGE_NAME=ORGANISATION,
+            TOKEN_SERVICE_SECRET_KEY="a key of the organisation of 32 bytes or more",
+            TOKEN_SERVICE_SEED_FILE=str(folder / "seed.yaml"),
+        )
+        with running_service(folder, environment, port=port):
+            yield Organisation(url, server)
+    finally:
+        stop(server.process)
+
+
+def _make_seed(callback: str) -> dict[str, object]:
+    return {
+        "clients": [
+            {
+                "client_id": US.client_id,
+                "client_secret": US.client_secret,
+                "client_name": OUR_NAME,
+                "redirect_uris": [callback],
+                "grant_types": ["password", "authorization_code"],
+                "scope": "realm:main role:enduser",
+                "introspect": True,
+            }
+        ],
+        "users": [
+            {"username": person.username, "password": person.password, "roles": ["enduser"]} for person in (ZOE, YVES)
+        ],
+    }
+
+
+def realm_of(organisation: Organisation) -> dict[str, object]:
+    """The realm's entry in a seed file: where all of its addresses are is what its metadata says."""
+    return {
+        "name": ORGANISATION,
+        "issuer": organisation.url,
+        "client_id": US.client_id,
+        "client_secret": US.client_secret,
+        "scope": "realm:main role:enduser",
+        "username_claim": "username",
+        "default_roles": ["enduser"],
+    }
+
+
+def ask_for(scope: str, callback: str) -> str:
+    """What the application sends people with."""
+    return ask(SHOP, callback, scope=scope, state="a state")
+
+
+def organisation_button(page: Page, name: str = ORGANISATION) -> Locator:
+    return page.get_by_role("button", name=page_text("login.organisation").format(organisation=name), exact=True)
+
+
+async def expect_at(page: Page, url: str) -> None:
+    """Whose page it is that stands there."""
+    await expect(page).to_have_url(re.compile(re.escape(url) + "/"))
+
+
+async def expect_person(page: Page, username: str, realm_label: str) -> None:
+    """Who the consent page takes somebody for, and from where."""
+    person = page.locator(".person")
+    await expect(person.get_by_text(username, exact=True)).to_be_visible()
+    await expect(person.get_by_text(realm_label, exact=True)).to_be_visible()

@@ -1,0 +1,336 @@
+"""Who belongs to another organisation signs in at its pages and comes back: it runs an instance of ours as well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+from playwright.async_api import Page, expect
+
+from service.app import Parts
+from tests.browser import SESSIONS, ask, page_text, register
+from tests.cast import ALICE, AUDITOR, PHONE_APP, Person, assert_error, tokens_of
+from tests.pages.accessibility import assert_usable
+from tests.pages.application import Application, Visit
+from tests.pages.browser import NO_JAVASCRIPT
+from tests.pages.conftest import OpenPage
+from tests.pages.elsewhere import (
+    CEP,
+    EITHER,
+    ORGANISATION,
+    OUR_NAME,
+    YVES,
+    ZOE,
+    Organisation,
+    ask_for,
+    expect_at,
+    expect_person,
+    organisation_button,
+    realm_of,
+    running_organisation,
+)
+from tests.pages.stage import SHOP, Stage, forget_all_but_the_registry, running_stage
+from tests.pages.steps import (
+    allow,
+    button,
+    deny,
+    expect_consent,
+    expect_heading,
+    expect_login,
+    log_in,
+    password_field,
+    username_field,
+)
+from tests.realms.journey import CALLBACK
+from tests.servers import ServiceProcess, free_port
+
+
+@pytest.fixture(scope="module")
+def service_port() -> int:
+    """Chosen before either starts: each is told where the other is."""
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def shared_organisation(service_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Organisation]:
+    callback = f"http://127.0.0.1:{service_port}{CALLBACK}"
+    with running_organisation(tmp_path_factory.mktemp("organisation"), callback) as organisation:
+        yield organisation
+
+
+@pytest.fixture(scope="module")
+def shared_stage(
+    service_port: int,
+    shared_organisation: Organisation,
+    shared_application: Application,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Stage]:
+    """The service of these tests: realm cep is the organisation's."""
+    folder, callback = tmp_path_factory.mktemp("external"), shared_application.callback
+    realms = {"cep": realm_of(shared_organisation)}
+    with running_stage(folder, callback, port=service_port, realms=realms) as stage:
+        yield stage
+
+
+@pytest.fixture
+def organisation(shared_organisation: Organisation) -> Organisation:
+    """Nobody is logged in there."""
+    with shared_organisation.redis.connect() as store:
+        forget_all_but_the_registry(store)
+    return shared_organisation
+
+
+async def enter_by_organisation(page: Page, organisation: Organisation, person: Person = ZOE) -> None:
+    """From its login page through its consent."""
+    await expect_at(page, organisation.url)
+    await expect_login(page)
+    await log_in(page, person)
+    await expect_consent(page, OUR_NAME)
+    await expect_at(page, organisation.url)
+    await allow(page)
+
+
+async def assert_tokens_of(
+    http: httpx2.AsyncClient, application: Application, visit: Visit, username: str, scope: str
+) -> None:
+    """What the application gets for the code that it was brought, and whose that is."""
+    assert visit.query.keys() == {"code", "state", "iss"}
+    tokens = tokens_of(await SHOP.exchange(http, visit.query["code"], application.callback))
+    assert tokens["scope"] == scope
+    seen = (await AUDITOR.introspect(http, tokens["access_token"])).json()
+    realm = scope.split()[0].removeprefix("realm:")
+    assert (seen["active"], seen["realm"], seen["username"]) == (True, realm, username)
+
+
+@pytest.mark.clause(
+    "spec-2.2-realm-cep", "spec-4.1-login-and-consent", "6749-4.1.2-state-returned", "9207-2-iss-in-redirect"
+)
+async def test_who_logs_in_at_the_organisation_and_allows_gives_the_application_tokens(
+    page: Page,
+    application: Application,
+    service: ServiceProcess,
+    organisation: Organisation,
+    http: httpx2.AsyncClient,
+) -> None:
+    """Where only realm cep is asked for, nobody meets a page of ours before they are back."""
+    await page.goto(ask_for(CEP, application.callback))
+    await enter_by_organisation(page, organisation)
+
+    await expect_consent(page)
+    await expect_at(page, service.url)
+    await expect_person(page, ZOE.username, ORGANISATION)
+    assert not application.visits
+    await allow(page)
+    visit = await application.arrival_of(page)
+    assert (visit.query["state"], visit.query["iss"]) == ("a state", service.url)
+    assert "referer" not in visit.headers
+    await assert_tokens_of(http, application, visit, ZOE.username, CEP)
+
+
+@pytest.mark.clause("decided-realm-choice", "decided-page-scope-names-realm")
+async def test_where_both_realms_are_open_one_button_leads_to_the_organisation_without_a_script(
+    open_page: OpenPage, application: Application, organisation: Organisation, http: httpx2.AsyncClient
+) -> None:
+    page = await open_page(NO_JAVASCRIPT)
+    await page.goto(ask_for(EITHER, application.callback))
+    await expect_login(page)
+    await organisation_button(page).click()
+    await enter_by_organisation(page, organisation)
+    await expect_consent(page)
+    await expect_person(page, ZOE.username, ORGANISATION)
+    await allow(page)
+    await assert_tokens_of(http, application, await application.arrival_of(page), ZOE.username, CEP)
+
+
+@pytest.mark.clause("decided-realm-choice", "decided-page-scope-names-realm")
+async def test_where_both_realms_are_open_a_password_of_our_own_does_as_well_and_the_enter_key_sends_it(
+    page: Page, application: Application, http: httpx2.AsyncClient
+) -> None:
+    await page.goto(ask_for(EITHER, application.callback))
+    await expect(organisation_button(page)).to_be_visible()
+    await username_field(page).fill(ALICE.username)
+    await page.keyboard.press("Tab")
+    await expect(password_field(page)).to_be_focused()
+    await page.keyboard.type(ALICE.password)
+    await page.keyboard.press("Enter")
+
+    await expect_consent(page)
+    await expect_person(page, ALICE.username, page_text("consent.realm_main"))
+    await allow(page)
+    visit = await application.arrival_of(page)
+    await assert_tokens_of(http, application, visit, ALICE.username, "realm:main role:enduser")
+
+
+async def test_where_only_our_own_realm_is_asked_for_no_organisation_is_offered(
+    page: Page, application: Application
+) -> None:
+    await page.goto(ask_for("realm:main role:enduser", application.callback))
+    await expect_login(page)
+    await expect(page.get_by_role("button")).to_have_text([page_text("login.submit")])
+
+
+@pytest.mark.clause("spec-4.1-denial", "spec-7.3-redirect-errors", "9207-2-iss-in-error-redirect")
+async def test_who_denies_at_the_organisation_sends_the_application_away_without_a_code(
+    page: Page, application: Application, service: ServiceProcess, organisation: Organisation
+) -> None:
+    await page.goto(ask_for(EITHER, application.callback))
+    await organisation_button(page).click()
+    await log_in(page, ZOE)
+    await expect_consent(page, OUR_NAME)
+    await deny(page)
+
+    visit = await application.arrival_of(page)
+    assert visit.query.keys() == {"error", "error_description", "state", "iss"}
+    assert (visit.query["error"], visit.query["state"]) == ("access_denied", "a state")
+    assert visit.query["iss"] == service.url
+
+
+@pytest.mark.clause("spec-4.1-denial", "spec-7.3-redirect-errors")
+async def test_who_denies_at_the_organisation_gets_back_to_an_app_on_their_phone_by_a_link(
+    page: Page, parts: Parts, service: ServiceProcess, organisation: Organisation
+) -> None:
+    """Chromium holds the redirects after the organisation's form against its policy, which does not know the app."""
+    callback = "com.example.app:/callback"
+    native = await register(parts, "native", callback, scope=f"realm:main {CEP}", default_scope=CEP)
+    await page.goto(ask(native, callback, state="a state"))
+    await log_in(page, ZOE)
+    await expect_consent(page, OUR_NAME)
+    await deny(page)
+
+    await expect_heading(page, "refused.no_access_heading")
+    await expect_at(page, service.url)
+    await assert_usable(page)
+    async with page.expect_event("requestfailed", lambda request: request.url.startswith(callback)) as gone:
+        await page.get_by_role("link", name=page_text("refused.back")).click()
+    answer = httpx2.URL((await gone.value).url).params
+    assert (answer["error"], answer["state"], answer["iss"]) == ("access_denied", "a state", service.url)
+
+
+async def test_who_is_signed_in_elsewhere_than_asked_for_logs_in_there_as_well(
+    page: Page, application: Application, organisation: Organisation
+) -> None:
+    """In one browser, one after the other: the later login takes the place of the former."""
+    await page.goto(SESSIONS)
+    await log_in(page, ALICE)
+    await expect_heading(page, "sessions.heading")
+    await page.goto(ask_for(CEP, application.callback))
+    await enter_by_organisation(page, organisation)
+    await expect_consent(page)
+    await expect_person(page, ZOE.username, ORGANISATION)
+    await page.goto(SESSIONS)
+    await expect(page.get_by_text(page_text("sessions.signed_in_as").format(username=ZOE.username))).to_be_visible()
+
+
+async def test_who_is_not_the_one_that_the_organisation_remembers_signs_in_there_as_somebody_else(
+    page: Page, application: Application, service: ServiceProcess, organisation: Organisation
+) -> None:
+    """The organisation has its own memory of the browser, and a way out of it."""
+    await page.goto(ask_for(CEP, application.callback))
+    await enter_by_organisation(page, organisation)
+    await expect_person(page, ZOE.username, ORGANISATION)
+    await button(page, "consent.switch").click()
+
+    await expect_consent(page, OUR_NAME)
+    await button(page, "consent.switch").click()
+    await enter_by_organisation(page, organisation, YVES)
+    await expect_consent(page)
+    await expect_at(page, service.url)
+    await expect_person(page, YVES.username, ORGANISATION)
+
+
+async def test_who_is_signed_in_already_is_asked_at_once_and_may_switch_to_a_password_of_our_own(
+    page: Page, application: Application, organisation: Organisation
+) -> None:
+    await page.goto(ask_for(CEP, application.callback))
+    await enter_by_organisation(page, organisation)
+    await expect_consent(page)
+    await page.goto(ask_for(EITHER, application.callback))
+    await expect_person(page, ZOE.username, ORGANISATION)
+    await button(page, "consent.switch").click()
+    await expect(organisation_button(page)).to_be_visible()
+    await log_in(page, ALICE)
+    await expect_person(page, ALICE.username, page_text("consent.realm_main"))
+
+
+async def test_sessions_are_seen_and_ended_by_who_signs_in_by_the_organisation(
+    page: Page, service: ServiceProcess, organisation: Organisation, http: httpx2.AsyncClient
+) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(http, ZOE, CEP))
+    await page.goto(SESSIONS)
+    await organisation_button(page).click()
+    await enter_by_organisation(page, organisation)
+
+    await expect_heading(page, "sessions.heading")
+    await expect_at(page, service.url)
+    await page.get_by_role("button", name="End session of Phone App").click()
+    await expect(page.get_by_text(page_text("sessions.none_heading"))).to_be_visible()
+    assert_error(await PHONE_APP.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
+    await button(page, "sessions.sign_out").click()
+    await expect(page.get_by_role("status")).to_have_text(page_text("login.notice_signed_out_here"))
+
+
+async def test_who_denies_at_the_organisation_for_their_own_sake_reads_that_on_the_login_page(
+    page: Page, service: ServiceProcess, organisation: Organisation
+) -> None:
+    await page.goto(SESSIONS)
+    await organisation_button(page).click()
+    await log_in(page, ZOE)
+    await deny(page)
+
+    await expect_login(page)
+    await expect_at(page, service.url)
+    await expect(page.get_by_role("status")).to_have_text(page_text("login.notice_login_denied"))
+    await organisation_button(page).click()
+    await expect_consent(page, OUR_NAME)
+    await allow(page)
+    await expect_heading(page, "sessions.heading")
+
+
+@pytest.mark.clause("spec-2.2-realm-cep", "decided-cep-password-grant")
+async def test_an_application_that_asks_for_the_password_itself_gets_tokens_of_the_organisations_user(
+    organisation: Organisation, http: httpx2.AsyncClient
+) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(http, ZOE, CEP))
+    assert tokens["scope"] == CEP
+    seen = (await AUDITOR.introspect(http, tokens["access_token"])).json()
+    assert (seen["active"], seen["realm"], seen["username"]) == (True, "cep", ZOE.username)
+    tokens_of(await PHONE_APP.refresh(http, tokens["refresh_token"]))
+
+
+@pytest.mark.parametrize("person", [Person(ZOE.username, "a guess"), ALICE], ids=["a guess", "a user of realm main"])
+async def test_a_password_that_is_none_at_the_organisation_is_wrong(
+    organisation: Organisation, http: httpx2.AsyncClient, person: Person
+) -> None:
+    assert_error(await PHONE_APP.log_in(http, person, CEP), 400, "invalid_grant")
+
+
+async def test_browsers_take_the_organisation_and_the_service_for_two_sites(
+    service: ServiceProcess, organisation: Organisation
+) -> None:
+    """Or these tests would not see what cookies do on the way back."""
+    assert (urlsplit(service.url).hostname, urlsplit(organisation.url).hostname) == ("127.0.0.1", "localhost")
+
+
+async def test_keys_are_enough_to_go_to_the_organisation(
+    page: Page, application: Application, organisation: Organisation
+) -> None:
+    await page.goto(ask_for(EITHER, application.callback))
+    await expect(password_field(page)).to_have_value("")
+    await button(page, "login.submit").focus()
+    await page.keyboard.press("Tab")
+    await expect(organisation_button(page)).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect_at(page, organisation.url)
+    await expect_login(page)
+
+
+@pytest.mark.parametrize("name", [ORGANISATION, "Donaudampfschifffahrtsgesellschaft" * 6], ids=["usual", "long"])
+async def test_everybody_can_use_a_page_that_offers_an_organisation(
+    page: Page, application: Application, name: str
+) -> None:
+    await page.goto(ask_for(EITHER, application.callback))
+    await organisation_button(page).locator(".name").evaluate("(element, name) => element.textContent = name", name)
+    assert await organisation_button(page, name).inner_text() == f"Sign in with {name}", "it does not stand in one line"
+    await assert_usable(page)

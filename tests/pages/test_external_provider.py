@@ -1,0 +1,112 @@
+"""Who belongs to an OpenID Connect organisation that nobody here wrote signs in at its pages, and comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx2
+import pytest
+from playwright.async_api import Page
+
+from tests.cast import AUDITOR, tokens_of
+from tests.pages.application import Application
+from tests.pages.browser import NO_JAVASCRIPT, PHONE, Device
+from tests.pages.conftest import OpenPage
+from tests.pages.elsewhere import CEP, EITHER, ask_for, expect_at, expect_person, organisation_button
+from tests.pages.stage import SHOP, Stage, running_stage
+from tests.pages.steps import allow, button, expect_consent
+from tests.realms.journey import CALLBACK
+from tests.realms.provider import LOGIN, SUB, Provider, realm_of_provider, running_provider
+from tests.servers import free_port
+
+NAME = "Example Provider"
+
+
+@pytest.fixture(scope="module")
+def service_port() -> int:
+    """Chosen before either starts: each is told where the other is."""
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def provider(service_port: int) -> Iterator[Provider]:
+    with running_provider(f"http://127.0.0.1:{service_port}{CALLBACK}", host="localhost") as provider:
+        yield provider
+
+
+@pytest.fixture(scope="module")
+def shared_stage(
+    service_port: int,
+    provider: Provider,
+    shared_application: Application,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Stage]:
+    """The service of these tests: its realm cep learns who somebody is from a signed ID token and nothing else."""
+    folder, callback = tmp_path_factory.mktemp("provider"), shared_application.callback
+    realm = realm_of_provider(provider, name=NAME, jwks_uri=f"{provider.url}/jwks")
+    with running_stage(folder, callback, port=service_port, realms={"cep": realm}) as stage:
+        yield stage
+
+
+async def log_in_there(page: Page, provider: Provider) -> None:
+    await expect_at(page, provider.url)
+    await page.get_by_label("Login").fill(LOGIN)
+    await page.get_by_label("Password").fill("whatever")
+    await page.get_by_role("button", name="Sign in").click()
+
+
+@pytest.mark.clause("spec-2.2-realm-cep", "spec-4.1-login-and-consent")
+@pytest.mark.parametrize(("device", "scope"), [(PHONE, EITHER), (NO_JAVASCRIPT, CEP)])
+async def test_who_logs_in_at_the_provider_and_allows_gives_the_application_tokens(
+    open_page: OpenPage,
+    application: Application,
+    provider: Provider,
+    http: httpx2.AsyncClient,
+    device: Device,
+    scope: str,
+) -> None:
+    page = await open_page(device)
+    await page.goto(ask_for(scope, application.callback))
+    if scope == EITHER:
+        await organisation_button(page, NAME).click()
+    await log_in_there(page, provider)
+    await expect_consent(page)
+    await expect_person(page, SUB, NAME)
+    await allow(page)
+
+    code = (await application.arrival_of(page)).query["code"]
+    tokens = tokens_of(await SHOP.exchange(http, code, application.callback))
+    assert tokens["scope"] == CEP
+    seen = (await AUDITOR.introspect(http, tokens["access_token"])).json()
+    assert (seen["active"], seen["realm"], seen["username"]) == (True, "cep", SUB)
+
+
+@pytest.mark.clause("spec-4.1-denial", "spec-7.3-redirect-errors")
+async def test_who_cancels_at_the_provider_sends_the_application_away_without_a_code(
+    page: Page, application: Application, provider: Provider
+) -> None:
+    await page.goto(ask_for(EITHER, application.callback))
+    await organisation_button(page, NAME).click()
+    await expect_at(page, provider.url)
+    await page.get_by_role("button", name="Cancel").click()
+
+    visit = await application.arrival_of(page)
+    assert visit.query.keys() == {"error", "error_description", "state", "iss"}
+    assert (visit.query["error"], visit.query["state"]) == ("access_denied", "a state")
+
+
+async def test_who_is_not_the_one_that_the_provider_remembers_is_asked_there_again(
+    page: Page, application: Application, provider: Provider
+) -> None:
+    """As long as nobody says so, the provider sends its user back without a word."""
+    await page.goto(ask_for(CEP, application.callback))
+    await log_in_there(page, provider)
+    await expect_consent(page)
+    await page.context.clear_cookies(name="ts_session")
+    await page.goto(ask_for(CEP, application.callback))
+    await expect_person(page, SUB, NAME)
+
+    await button(page, "consent.switch").click()
+    await log_in_there(page, provider)
+    await expect_consent(page)
+    await expect_person(page, SUB, NAME)
