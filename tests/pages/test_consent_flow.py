@@ -183,6 +183,7 @@ async def test_a_second_click_while_the_application_is_slow_leads_to_the_same_co
     asked: Page, application: Application, http: httpx2.AsyncClient, store: redis.Redis
 ) -> None:
     gate = application.hold("/callback")
+    await button(asked, "consent.allow").click(trial=True)
     middle = await find_middle(button(asked, "consent.allow"))
     addresses = set()
     for _ in range(2):
@@ -202,6 +203,7 @@ async def test_a_second_click_after_the_exchange_makes_no_code_and_ends_nothing(
     asked: Page, application: Application, http: httpx2.AsyncClient, store: redis.Redis
 ) -> None:
     application.hold("/callback")
+    await button(asked, "consent.allow").click(trial=True)
     middle = await find_middle(button(asked, "consent.allow"))
     async with asked.expect_request(arrival_at(application)) as requested:
         await asked.mouse.click(*middle)
@@ -213,6 +215,23 @@ async def test_a_second_click_after_the_exchange_makes_no_code_and_ends_nothing(
     assert count_codes(store) == 0
     assert is_live(store, tokens["access_token"])
     tokens_of(await SHOP.refresh(http, tokens["refresh_token"]))
+
+
+async def test_a_click_meant_for_the_page_before_answers_nothing(
+    page: Page, parts: Parts, application: Application, request_address: str
+) -> None:
+    """As the second of a double click: for a moment the answers hear no pointer, but the keyboard all the same."""
+    await be_signed_in(page, parts)
+    await page.goto(request_address)
+    answer = button(page, "consent.allow")
+    await answer.evaluate("answer => answer.getAnimations().map(moment => { moment.pause(); moment.currentTime = 0 })")
+    await page.mouse.click(*await find_middle(answer))
+    await page.evaluate("new Promise(requestAnimationFrame)")
+    assert not application.visits
+
+    await answer.press("Enter")
+    await application.arrival_of(page)
+    assert len(codes_at(application)) == 1
 
 
 async def test_a_double_click_on_sign_in_leads_to_one_session_and_one_question(
