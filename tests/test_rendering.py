@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
-from service.protocol.scope import REALMS, ROLES
+from service.protocol.scope import ROLES
 from service.rendering import DARK, LIGHT, TEMPLATES, Look, Renderer, Theme, contrast, find_text_on, find_visible
 from tests.servers import CHECKOUT
 
@@ -34,7 +34,8 @@ CONTEXTS: dict[str, dict[str, Any]] = {
         "error": "wrong",
         "username_error": "missing",
         "password_error": "missing",
-        "realms": [SimpleNamespace(name=realm, label=realm, checked=realm == "cep") for realm in REALMS],
+        "has_passwords": True,
+        "organisations": [SimpleNamespace(name="cep", label="Example Energy Cooperative")],
     },
     "consent.html": {
         "action": "/authorization/consent",
@@ -75,7 +76,7 @@ CONTEXTS: dict[str, dict[str, Any]] = {
         "token_url": "https://example.com/token",
     },
 }
-NAMES = frozenset({"realm", "roles", "now", "since", "last_used", "checked", "stay", "insecure", "retry", "more"})
+NAMES = frozenset({"realm", "roles", "now", "since", "last_used", "has_passwords", "stay", "insecure", "retry", "more"})
 """What is a date, a flag or a word of ours, and cannot be hostile."""
 
 renderer = Renderer(Look("Token Service", "#1f5fa8", has_logo=False), "")
@@ -205,7 +206,6 @@ def test_every_text_is_used() -> None:
 
 
 def test_every_text_that_templates_put_together_exists() -> None:
-    assert set(TEXTS["realm"]) == set(REALMS)
     assert set(TEXTS["role_name"]) == set(ROLES)
     assert set(TEXTS["role"]) == {*ROLES, *(f"{role}_detail" for role in ROLES)}
 
@@ -288,12 +288,24 @@ def test_a_general_error_is_announced() -> None:
     assert "Error: Sign in" in page.words
 
 
-def test_a_choice_of_realms_is_only_shown_where_there_is_one() -> None:
-    one = [SimpleNamespace(name="main", label="here", checked=True)]
+def test_each_organisation_has_a_button_of_its_own() -> None:
+    two = [SimpleNamespace(name=name, label=f"The {name}") for name in ("cep", "coop")]
+    page = render("login.html", organisations=two)
 
-    assert [found["value"] for found in render("login.html").find("input", type="radio")] == ["main", "cep"]
-    assert not render("login.html", realms=one).find("input", name="realm")
-    assert not render("login.html", realms=[]).find("input", name="realm")
+    assert [found["value"] for found in page.find("input", name="realm")] == ["cep", "coop"]
+    assert "Sign in with The coop" in " ".join(page.words.split())
+    assert not render("login.html", organisations=[]).find("input", name="realm")
+
+
+@pytest.mark.parametrize(
+    ("has_passwords", "organisations", "divided"), [(True, True, True), (True, False, False), (False, True, False)]
+)
+def test_a_choice_is_only_offered_where_there_is_one(has_passwords: bool, organisations: bool, divided: bool) -> None:
+    offered = CONTEXTS["login.html"]["organisations"] if organisations else []
+    page = render("login.html", has_passwords=has_passwords, organisations=offered)
+
+    assert bool(page.find("input", name="password")) == has_passwords
+    assert bool(page.find("p", **{"class": "or"})) == divided
 
 
 # Consent

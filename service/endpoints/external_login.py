@@ -75,7 +75,7 @@ class ExternalLoginEndpoint:
             raise Refusal("expired", "external_login_unknown")
         browser_secret = self.browsers.find_secret(request)
         if browser_secret is None or digest_token(browser_secret) != login.browser_digest:
-            raise Refusal("forged", "external_login_of_another_browser")
+            raise Refusal("astray", "external_login_of_another_browser")
         if not await self.external_logins.take(name):
             raise Refusal("expired", "external_login_repeated")
         proofs = _derive_proofs(name, browser_secret)

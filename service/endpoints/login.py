@@ -170,7 +170,7 @@ class LoginEndpoint:
                 return await self._set_out(form, organisation)
             return await self._check_password(request, form, fields)
         except (InvalidGrant, LoginThrottled, TemporarilyUnavailable) as error:
-            return self._refuse(request, form, fields, error)
+            return self._refuse(request, form, fields, error, organisation)
         except StoreUnavailable as outage:
             return self._refuse(request, form, fields, report_outage(outage))
 
@@ -191,13 +191,22 @@ class LoginEndpoint:
         self.browsers.put_device(request, response, user)
         return response
 
-    def _refuse(self, request: Request, form: LoginForm, fields: Form, error: OAuthError) -> Response:
+    def _refuse(
+        self,
+        request: Request,
+        form: LoginForm,
+        fields: Form,
+        error: OAuthError,
+        organisation: ExternalRealm | None = None,
+    ) -> Response:
         """The form again, so that nothing is lost but the password."""
         request.scope[REASON] = error.reason
         if isinstance(error, InvalidGrant):
-            return self._render(form, fields, error="wrong")
-        kind = "throttled" if isinstance(error, LoginThrottled) else "busy"
-        response = self._render(form, fields, error=kind, status=error.status)
+            return self._render(form, fields, error=self.pages.text("login.error_wrong"))
+        text = self.pages.text(f"login.error_{'throttled' if isinstance(error, LoginThrottled) else 'busy'}")
+        if organisation is not None:
+            text = self.pages.text("login.error_organisation", organisation=organisation.label)
+        response = self._render(form, fields, error=text, status=error.status)
         response.headers["Retry-After"] = str(error.retry_after_seconds)
         return response
 
@@ -212,7 +221,7 @@ class LoginEndpoint:
         form: LoginForm,
         fields: Form | None = None,
         *,
-        error: str = "",
+        error: str | None = None,
         missing: bool = False,
         notice: str | None = None,
         status: int = 200,
@@ -229,7 +238,7 @@ class LoginEndpoint:
             username=fields.get("username", ""),
             stay="stay" in fields,
             notice=self.pages.text(f"login.notice_{notice}") if notice else None,
-            error=self.pages.text(f"login.error_{error}") if error else None,
+            error=error,
             username_error=self.pages.text("login.username_missing") if missing and "username" not in fields else None,
             password_error=self.pages.text("login.password_missing") if missing and "password" not in fields else None,
             has_passwords=form.has_passwords,

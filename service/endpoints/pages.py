@@ -22,12 +22,13 @@ from service.rendering import Renderer
 from service.store.connection import StoreUnavailable
 
 Handler = Callable[[Request], Awaitable[Response]]
-RefusalKind = Literal["expired", "answered", "forged", "signed_out", "unverified", "busy", "unforeseen"]
+RefusalKind = Literal["expired", "answered", "forged", "astray", "signed_out", "unverified", "busy", "unforeseen"]
 
 _STATUS: Final[dict[RefusalKind, int]] = {
     "expired": 400,
     "answered": 400,
     "forged": 403,
+    "astray": 403,
     "signed_out": 403,
     "unverified": 400,
     "busy": 503,
