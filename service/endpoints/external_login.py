@@ -56,15 +56,16 @@ class ExternalLoginEndpoint:
         *,
         afresh: bool,
     ) -> Response:
-        """The way to the organisation. Clauses: RFC 6749 §4.1.1"""
+        """The way to the organisation, for a browser that holds the secret or is given it along with this answer.
+
+        Clauses: RFC 6749 §4.1.1
+        """
         name = make_external_login()
         proofs = _derive_proofs(name, browser_secret)
         address = await realm.make_authorization_address(proofs, self.redirect_uri, afresh=afresh)
         login = ExternalLogin(browser_digest=digest_token(browser_secret), realm=realm.name, request=asked)
         await self.external_logins.keep(name, login)
-        response = self.pages.leave_for(address)
-        self.browsers.put_secret(response, browser_secret)
-        return response
+        return self.pages.leave_for(address)
 
     async def get(self, request: Request) -> Response:
         """Whose browser this is comes first: somebody else's neither gets in nor uses the name up."""

@@ -119,6 +119,14 @@ async def test_where_only_realm_cep_will_do_the_browser_is_sent_to_the_organisat
     }
 
 
+async def test_the_browser_gets_the_cookie_that_it_comes_back_with_and_no_other(
+    http: httpx2.AsyncClient, cep: None
+) -> None:
+    (cookie,) = (await http.get(ASK_CEP)).headers.get_list("set-cookie")
+
+    assert cookie.startswith("ts_browser=")
+
+
 async def test_every_way_there_is_another(browser: Browser, cep: None) -> None:
     queries = [query_of(await set_out(browser)) for _ in range(3)]
 
