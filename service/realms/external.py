@@ -126,7 +126,11 @@ class ExternalRealm:
                     raise AccessDenied("organisation_denied") from None
                 raise
             nonce = proofs.nonce if self.organisation.speaks_openid else None
-            person = await self._conversation.identify(tokens, nonce)
+            try:
+                person = await self._conversation.identify(tokens, nonce)
+            except InvalidGrant:
+                # Of the address that is the user's name the organisation says that it may be somebody else's.
+                raise AccessDenied("user_not_admitted") from None
         user = await self._admit(person)
         if user is None:
             raise AccessDenied("user_not_admitted")

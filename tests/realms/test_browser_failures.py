@@ -916,6 +916,26 @@ async def test_a_claim_that_is_an_unusual_name(
     assert name in Page(page).text
 
 
+@pytest.mark.clause("6749-4.1.2.1-error")
+@pytest.mark.parametrize("entry", [{}, BY_USERINFO, BY_INTROSPECTION], ids=["ID token", "userinfo", "introspection"])
+async def test_an_address_that_the_organisation_itself_doubts(
+    organisation: ScriptedOrganisation,
+    browser: Browser,
+    enlist: Enlist,
+    json_logs: io.StringIO,
+    monkeypatch: pytest.MonkeyPatch,
+    entry: Mapping[str, object],
+) -> None:
+    await assert_trouble(
+        Trouble(claims(email_verified=False), "", "access_denied", {**entry, "username_claim": "email"}),
+        organisation=organisation,
+        browser=browser,
+        enlist=enlist,
+        json_logs=json_logs,
+        monkeypatch=monkeypatch,
+    )
+
+
 # The registry changes while the user is away
 
 
