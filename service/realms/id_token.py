@@ -76,7 +76,7 @@ def check_id_token(text: str, keys: jwk.KeySet, expected: Expectation) -> Claims
     _check_audience(claims, expected.client_id)
     nonce = claims.get("nonce")
     if expected.nonce is not None and not (
-        isinstance(nonce, str) and hmac.compare_digest(nonce.encode(), expected.nonce.encode())
+        isinstance(nonce, str) and hmac.compare_digest(nonce.encode(errors="surrogatepass"), expected.nonce.encode())
     ):
         raise Misanswer("its ID token has another nonce than this login")
     return claims

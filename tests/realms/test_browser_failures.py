@@ -545,6 +545,26 @@ async def test_an_id_token_that_is_not_to_be_believed(
     )
 
 
+@pytest.mark.parametrize("name", ["nonce", "sub", "aud", "iss", "azp"])
+async def test_a_claim_of_the_protocol_that_is_no_text_of_unicode(
+    organisation: ScriptedOrganisation,
+    browser: Browser,
+    enlist: Enlist,
+    json_logs: io.StringIO,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+) -> None:
+    """JSON can spell half of a character, which UTF-8 cannot."""
+    await assert_trouble(
+        Trouble(id_token_says(**{name: "\ud800"}), ""),
+        organisation=organisation,
+        browser=browser,
+        enlist=enlist,
+        json_logs=json_logs,
+        monkeypatch=monkeypatch,
+    )
+
+
 @pytest.mark.parametrize(
     "said",
     [
