@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 import httpx2
 import pytest
 import redis
-from joserfc.jwk import KeySet, RSAKey
+from joserfc.jwk import ECKey, Key, KeySet, OKPKey, RSAKey
 
 from service.app import Parts
 from service.realms.gate import PAUSE_SECONDS
@@ -585,6 +585,29 @@ async def test_an_id_token_that_is_unusual_and_right(
 
 
 # Keys
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "make_key"),
+    [
+        ("RS384", lambda: other_key(auto_kid=True)),
+        ("PS256", lambda: other_key(auto_kid=True)),
+        ("ES256", lambda: ECKey.generate_key("P-256", auto_kid=True)),
+        ("EdDSA", lambda: OKPKey.generate_key("Ed25519", auto_kid=True)),
+        ("Ed25519", lambda: OKPKey.generate_key("Ed25519", auto_kid=True)),
+    ],
+)
+async def test_keys_of_every_usual_kind_are_known(
+    organisation: ScriptedOrganisation, browser: Browser, cep: None, algorithm: str, make_key: Callable[[], Key]
+) -> None:
+    key = make_key()
+    organisation.keys = [published_key(), key]
+    organisation.sign_with(key, algorithm)
+    assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
+
+    organisation.id_token_header = {"kid": published_key().kid}
+    other = Browser(browser.http)
+    assert_came_to_nothing(await log_in_by_way_of_cep(other, ASK), other, "temporarily_unavailable")
 
 
 async def test_a_new_key_is_found_by_asking_once_more(
