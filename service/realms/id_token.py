@@ -65,6 +65,8 @@ def parse_keys(content: dict[str, Any]) -> jwk.KeySet:
     entries = content.get("keys")
     keys = []
     for entry in entries if isinstance(entries, list) else ():
+        if not isinstance(entry, dict):
+            continue
         try:
             keys.append(jwk.import_key(entry))
         except (JoseError, ValueError, TypeError, KeyError, AttributeError):

@@ -641,6 +641,23 @@ async def test_a_key_that_is_nowhere_is_asked_for_once_more_and_then_not_for_a_w
     assert len(organisation.calls(KEYS)) == 2
 
 
+async def test_keys_that_are_not_for_us_are_passed_over(
+    organisation: ScriptedOrganisation, browser: Browser, cep: None
+) -> None:
+    good = KeySet(organisation.keys).as_dict(private=False)["keys"]
+    others: list[object] = [
+        7,
+        "key",
+        {},
+        {"kty": "XYZ"},
+        {"kty": "RSA", "n": 5},
+        {"kty": "EC", "crv": "P-256", "x": "A", "y": "A"},
+    ]
+    organisation.answer(KEYS, Reply(200, {"keys": [*others, *good]}))
+
+    assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
+
+
 @pytest.mark.parametrize("keys", [{}, {"keys": []}, {"keys": {}}, {"keys": [{"kty": "XYZ"}]}, {"keys": [None]}])
 async def test_a_key_set_without_a_key(
     organisation: ScriptedOrganisation,
