@@ -381,7 +381,6 @@ async def test_a_state_of_one_login_with_the_code_of_another_is_worth_nothing(
     assert_came_to_nothing(await come_back(browser, bend(path, code=code)), browser, "access_denied")
 
 
-@pytest.mark.clause("6749-10.13-no-frames")
 @pytest.mark.parametrize("destination", ["image", "iframe", "script", "empty"])
 async def test_a_callback_that_is_no_page_uses_nothing_up(
     organisation: ScriptedOrganisation, browser: Browser, cep: None, destination: str
