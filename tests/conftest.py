@@ -7,15 +7,19 @@ from a copy, since hashing its passwords takes longer than most tests.
 from __future__ import annotations
 
 import asyncio
+import io
+import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 
 import httpx2
 import pytest
 import redis
+import structlog
 from starlette.types import ASGIApp, Message
 
 from service.app import Parts, assemble
+from service.logs import configure_logging
 from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.user import User, identify_user
 from service.settings import Settings, load_settings
@@ -144,6 +148,23 @@ async def http(make_settings: MakeSettings, clock: Clock, registry: None) -> Asy
     """The service with the default settings."""
     async with serving(make_settings(), clock) as client:
         yield client
+
+
+@pytest.fixture
+def json_logs() -> Iterator[io.StringIO]:
+    """At level debug, as an operator would have them while looking for a fault."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    configure_logging("debug", "json")
+    written = io.StringIO()
+    for handler in root.handlers:
+        if type(handler) is logging.StreamHandler:
+            handler.setStream(written)
+    yield written
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.getLogger("uvicorn.access").disabled = False
+    structlog.reset_defaults()
 
 
 @asynccontextmanager

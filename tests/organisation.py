@@ -22,8 +22,8 @@ from http import HTTPStatus
 from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
 
-from joserfc import jwt
-from joserfc.jwk import JWKRegistry, Key, KeySet, RSAKey
+from joserfc.jwk import Key, KeySet, RSAKey
+from joserfc.jws import JWSRegistry
 
 from tests.servers import PATIENCE_SECONDS, free_port
 
@@ -116,7 +116,15 @@ class Slowly:
     slice_bytes: int = 1
 
 
-Answer: TypeAlias = Reply | Hang | Drop | Raw | Endless | Slowly
+@dataclass(frozen=True)
+class Held:
+    """The reply, but not before the event."""
+
+    reply: Reply
+    event: asyncio.Event
+
+
+Answer: TypeAlias = Reply | Hang | Drop | Raw | Endless | Slowly | Held
 
 
 class _Grant(NamedTuple):
@@ -156,6 +164,8 @@ class ScriptedOrganisation:
         self.metadata: Changes = {}
         self.redirect: Changes = {}
         self.keys: list[Key] = [published_key()]
+        self.handed_out: list[str] = []
+        """Every code and token that left in a right answer."""
         self.waiting = 0
         """How many requests hang at this moment, or get an answer without end or a slow one."""
         self._signing_key: Key | bytes | None = published_key()
@@ -297,6 +307,10 @@ class ScriptedOrganisation:
             case Slowly(reply, pause_seconds, slice_bytes):
                 with self._keeping_somebody_waiting():
                     await _send_slowly(reply.encode(), pause_seconds, slice_bytes, writer)
+            case Held(reply, event):
+                with self._keeping_somebody_waiting():
+                    await event.wait()
+                writer.write(reply.encode())
 
     @contextmanager
     def _keeping_somebody_waiting(self) -> Iterator[None]:
@@ -321,6 +335,7 @@ class ScriptedOrganisation:
         if not is_whole or not wanted.items() <= query.items():
             raise _Refusal("invalid_request")
         code = secrets.token_urlsafe()
+        self.handed_out.append(code)
         redirect_uri = query["redirect_uri"]
         self._grants[code] = _Grant(redirect_uri, query["code_challenge"], query.get("nonce"), query.get("scope", ""))
         state = {"state": query["state"]} if "state" in query else {}
@@ -358,6 +373,7 @@ class ScriptedOrganisation:
             tokens["scope"] = scope
         if "openid" in scope.split():
             tokens["id_token"] = self._make_id_token(nonce)
+        self.handed_out += [str(tokens[name]) for name in ("access_token", "id_token") if name in tokens]
         return Reply(200, _changed(tokens, self.token_response), {"cache-control": "no-store"})
 
     def _make_id_token(self, nonce: str | None) -> str:
@@ -368,14 +384,18 @@ class ScriptedOrganisation:
         return self._sign(_changed(usual, self.id_token_claims))
 
     def _sign(self, claims: Changes) -> str:
+        """By hand, since a library for it would not write down what is wrong."""
         key = self._signing_key
         kid = None if key is None or isinstance(key, bytes) else key.kid
         usual = {"alg": self._algorithm, "typ": "JWT", "kid": kid or self.keys[0].kid}
         header = _changed(usual, self.id_token_header)
-        if key is not None and not isinstance(key, bytes):
-            return jwt.encode(header, claims, _unbound(key), algorithms=[self._algorithm], default_type=None)
-        signed = f"{_encode(json.dumps(header).encode())}.{_encode(json.dumps(claims).encode())}"
-        signature = b"" if key is None else hmac.digest(key, signed.encode(), "sha256")
+        signed = ".".join(_encode(json.dumps(part).encode()) for part in (header, claims))
+        if key is None:
+            signature = b""
+        elif isinstance(key, bytes):
+            signature = hmac.digest(key, signed.encode(), "sha256")
+        else:
+            signature = JWSRegistry.algorithms[self._algorithm].sign(signed.encode(), key)
         return f"{signed}.{_encode(signature)}"
 
     def _tell_of_user(self, request: Received) -> Reply:
@@ -432,11 +452,6 @@ def realm_of(organisation: ScriptedOrganisation, **changes: object) -> dict[str,
 def published_key() -> RSAKey:
     """The key of all organisations of this run, since making one takes time."""
     return RSAKey.generate_key(2048, {"use": "sig", "alg": "RS256"}, auto_kid=True)
-
-
-def _unbound(key: Key) -> Key:
-    """The same key for whatever algorithm, where it was published for one."""
-    return JWKRegistry.import_key({name: part for name, part in key.as_dict(private=True).items() if name != "alg"})
 
 
 async def _read_request(reader: asyncio.StreamReader) -> Received:

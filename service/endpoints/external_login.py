@@ -57,7 +57,10 @@ class ExternalLoginEndpoint:
         *,
         afresh: bool,
     ) -> Response:
-        """The way to the organisation. Clauses: RFC 6749 §4.1.1"""
+        """The way to the organisation, for a browser that holds the secret or is given it along with this answer.
+
+        Clauses: RFC 6749 §4.1.1
+        """
         name = make_external_login()
         proofs = _derive_proofs(name, browser_secret)
         address = await realm.make_authorization_address(proofs, self.redirect_uri, afresh=afresh)

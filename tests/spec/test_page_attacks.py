@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from urllib.parse import quote, urlsplit
 
 import httpx2
 import pytest
 import redis
-import structlog
 
 from service.app import Parts
-from service.logs import configure_logging
 from tests.browser import (
     AUTHORIZATION,
     CHALLENGE,
@@ -416,23 +412,6 @@ async def test_the_host_header_decides_nothing(make_settings: MakeSettings, cloc
     assert (answer_of(allowed)["iss"], answer_of(refused)["iss"]) == (ISSUER, ISSUER)
     for response in (*pages, allowed, refused):
         assert "evil.example" not in response.text + str(response.headers)
-
-
-@pytest.fixture
-def json_logs() -> Iterator[io.StringIO]:
-    """At level debug, as an operator would have them while looking for a fault."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    configure_logging("debug", "json")
-    written = io.StringIO()
-    for handler in root.handlers:
-        if type(handler) is logging.StreamHandler:
-            handler.setStream(written)
-    yield written
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    logging.getLogger("uvicorn.access").disabled = False
-    structlog.reset_defaults()
 
 
 async def test_no_log_line_holds_a_secret_of_the_pages(

@@ -1,0 +1,238 @@
+"""Which realm a user logs in to: the request says it, or the client, or the user at the page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import httpx2
+import pytest
+
+from service.app import Parts
+from tests.browser import (
+    LOGIN,
+    SESSIONS,
+    SWITCH,
+    Browser,
+    HtmlForm,
+    Page,
+    answer_of,
+    ask,
+    assert_refused,
+    assert_sent_back,
+    is_consent_page,
+    is_login_page,
+    page_text,
+    register,
+)
+from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, SHOP_CALLBACK, WEB_SHOP, Person, tokens_of
+from tests.organisation import PASSWORD, ScriptedOrganisation
+from tests.realms.conftest import Enlist
+from tests.realms.journey import ASK_CEP, choose_cep, come_back, log_in_there, place_of, query_of, set_out
+
+ASK_EITHER = ask(scope="role:enduser")
+BUTTON = page_text("login.organisation").format(organisation="Example Energy Cooperative")
+WRONG = page_text("login.error_wrong")
+
+ONLY_MAIN = [
+    pytest.param(ask(scope="realm:main role:enduser"), id="the request names main"),
+    pytest.param(ask(), id="the default scope names main"),
+    pytest.param(ask(WEB_SHOP, SHOP_CALLBACK, scope="role:enduser"), id="the client has main"),
+]
+
+
+def login_forms_of(page: Page) -> list[HtmlForm]:
+    return [form for form in page.forms if form.action.endswith(LOGIN)]
+
+
+async def scope_of(http: httpx2.AsyncClient, browser: Browser, page: httpx2.Response) -> str:
+    """What comes of allowing what the page asks."""
+    code = answer_of(await browser.allow(page))["code"]
+    return tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["scope"]
+
+
+# Both are open
+
+
+@pytest.mark.clause("decided-realm-choice")
+@pytest.mark.parametrize("address", [ASK_EITHER, SESSIONS])
+async def test_where_both_realms_are_open_the_page_offers_both(browser: Browser, cep: None, address: str) -> None:
+    page = Page(await browser.open(address))
+    ours, theirs = login_forms_of(page)
+
+    assert {"username", "password"} <= ours.fields.keys()
+    assert "realm" not in ours.fields
+    assert theirs.fields == {name: ours.fields[name] for name in ("request", "csrf")} | {"realm": "cep"}
+    assert (theirs.method, BUTTON in page.text) == ("post", True)
+
+
+@pytest.mark.clause("decided-realm-choice")
+async def test_the_button_has_the_name_of_the_realm_where_the_organisation_has_none(
+    browser: Browser, enlist: Enlist
+) -> None:
+    await enlist(name=None)
+
+    assert page_text("login.organisation").format(organisation="cep") in Page(await browser.open(ASK_EITHER)).text
+
+
+@pytest.mark.clause("decided-realm-choice", "decided-page-scope-names-realm")
+@pytest.mark.parametrize("fields", [{}, {"realm": "main"}, {"realm": ""}])
+async def test_a_password_chooses_realm_main(
+    browser: Browser, http: httpx2.AsyncClient, cep: None, organisation: ScriptedOrganisation, fields: dict[str, str]
+) -> None:
+    page = await browser.log_in(await browser.open(ASK_EITHER), ALICE, **fields)
+
+    assert page_text("consent.realm_main") in Page(page).text
+    assert await scope_of(http, browser, page) == "realm:main role:enduser"
+    assert organisation.requests == []
+
+
+@pytest.mark.clause("decided-realm-choice", "decided-page-scope-names-realm")
+async def test_the_button_chooses_realm_cep(browser: Browser, http: httpx2.AsyncClient, cep: None) -> None:
+    place = await choose_cep(browser, await browser.open(ASK_EITHER))
+    page = await come_back(browser, await log_in_there(place))
+
+    assert "prompt" not in query_of(place)
+    assert "Example Energy Cooperative" in Page(page).text
+    assert await scope_of(http, browser, page) == "realm:cep role:enduser"
+
+
+@pytest.mark.clause("spec-2.2-realm-cep")
+async def test_a_password_that_was_typed_before_the_button_was_pressed_goes_nowhere(
+    browser: Browser, cep: None, organisation: ScriptedOrganisation
+) -> None:
+    page = await browser.open(ASK_EITHER)
+    place = place_of(await browser.log_in(page, ALICE, realm="cep"))
+    await come_back(browser, await log_in_there(place))
+
+    for request in organisation.requests:
+        told = [*request.query.values(), *request.form.values(), *request.headers.values()]
+        assert not [text for text in told if ALICE.password in text or ALICE.username in text]
+
+
+@pytest.mark.clause("decided-realm-choice", "spec-2.2-realm-main")
+async def test_a_password_of_the_organisation_is_none_at_the_page(
+    browser: Browser, cep: None, organisation: ScriptedOrganisation
+) -> None:
+    page = await browser.log_in(await browser.open(ASK_EITHER), Person("zoe", PASSWORD))
+
+    assert WRONG in Page(page).text
+    assert organisation.requests == []
+
+
+@pytest.mark.clause("decided-realm-choice")
+async def test_the_choice_outlives_a_wrong_password(browser: Browser, cep: None) -> None:
+    page = await browser.log_in(await browser.open(ASK_EITHER), replace(ALICE, password="wrong"))
+    assert (WRONG in Page(page).text, BUTTON in Page(page).text) == (True, True)
+
+    place = await choose_cep(browser, page)
+    assert is_consent_page(await come_back(browser, await log_in_there(place)))
+
+
+@pytest.mark.clause("decided-realm-choice")
+async def test_the_choice_outlives_an_organisation_that_is_away(
+    browser: Browser, cep: None, organisation: ScriptedOrganisation
+) -> None:
+    page = await browser.open(ASK_EITHER)
+    async with organisation.away():
+        page = await browser.submit(page, LOGIN, {"realm": "cep"})
+
+    assert (page.status_code, BUTTON in Page(page).text) == (503, True)
+    assert is_consent_page(await browser.log_in(page))
+
+
+@pytest.mark.clause("decided-realm-choice")
+async def test_who_turns_back_halfway_may_choose_otherwise(
+    browser: Browser, http: httpx2.AsyncClient, cep: None
+) -> None:
+    page = await browser.open(ASK_EITHER)
+    left = await choose_cep(browser, page)
+    place = await choose_cep(browser, page)
+    consent = await browser.log_in(page)
+
+    assert len({left, place}) == 2
+    assert await scope_of(http, browser, consent) == "realm:main role:enduser"
+
+
+@pytest.mark.clause("decided-realm-choice")
+@pytest.mark.parametrize("realm", ["mars", "main cep", "MAIN", "Cep", "cep ", "cep\x00"])
+async def test_a_realm_that_was_not_offered_is_no_choice(
+    browser: Browser, cep: None, organisation: ScriptedOrganisation, realm: str
+) -> None:
+    page = await browser.open(ASK_EITHER)
+
+    assert_refused(await browser.log_in(page, ALICE, realm=realm), 403, "forged")
+    assert organisation.requests == []
+    assert is_consent_page(await browser.log_in(page))
+
+
+@pytest.mark.clause("6749-10.12-csrf", "decided-realm-choice")
+@pytest.mark.parametrize("csrf", ["", "x"])
+async def test_nobody_is_sent_to_the_organisation_by_a_form_from_elsewhere(
+    browser: Browser, cep: None, organisation: ScriptedOrganisation, csrf: str
+) -> None:
+    page = await browser.open(ASK_EITHER)
+
+    assert_refused(await browser.submit(page, LOGIN, {"realm": "cep", "csrf": csrf}), 403, "forged")
+    assert organisation.requests == []
+
+
+# One is open
+
+
+@pytest.mark.clause("decided-realm-choice")
+@pytest.mark.parametrize("address", ONLY_MAIN)
+async def test_where_only_main_is_open_there_is_no_button_and_no_way_around_it(
+    browser: Browser, cep: None, organisation: ScriptedOrganisation, address: str
+) -> None:
+    page = await browser.open(address)
+
+    assert (len(login_forms_of(Page(page))), BUTTON in Page(page).text) == (1, False)
+    assert_refused(await browser.submit(page, LOGIN, {"realm": "cep"}), 403, "forged")
+    assert_refused(await browser.log_in(page, ALICE, realm="cep"), 403, "forged")
+    assert organisation.requests == []
+    assert is_consent_page(await browser.log_in(page))
+
+
+@pytest.mark.clause("decided-realm-choice")
+async def test_where_only_cep_is_open_there_is_no_page_to_choose_at(
+    browser: Browser, cep: None, parts: Parts, organisation: ScriptedOrganisation
+) -> None:
+    scope = "realm:cep role:enduser"
+    app = await register(parts, "cep-only", scope=scope, default_scope=scope)
+
+    for address in (ASK_CEP, ask(app), ask(app, scope="role:enduser")):
+        assert (await set_out(browser, address)).startswith(organisation.url)
+
+
+@pytest.mark.clause("decided-realm-choice", "decided-page-scope-names-realm")
+async def test_where_only_cep_is_open_a_password_is_no_way_around_it(
+    browser: Browser, cep: None, organisation: ScriptedOrganisation
+) -> None:
+    """The only page that waits for such a login is the one after "not you?", and it shows nothing either."""
+    consent = await come_back(browser, await log_in_there(await set_out(browser)))
+    form = Page(consent).find_form(SWITCH)
+    cookies = "; ".join(f"{name}={value}" for name, value in browser.cookie_values.items())
+    switched = await browser.http.post(form.action, data=form.fields, headers={"cookie": cookies})
+    address = place_of(switched)
+    assert address.startswith(f"{LOGIN}?request=")
+    assert (await set_out(browser, address)).startswith(organisation.url)
+
+    other = Page(await browser.open(ASK_EITHER)).find_form(LOGIN).fields
+    fields = {"request": query_of(address)["request"], "username": ALICE.username, "password": ALICE.password}
+    for csrf in (form.fields["csrf"], other["csrf"]):
+        assert_refused(await browser.send(LOGIN, fields | {"csrf": csrf}), 403, "forged")
+
+
+@pytest.mark.clause("decided-realm-choice")
+async def test_where_no_organisation_is_configured_the_page_offers_none(browser: Browser) -> None:
+    for address in (ASK_EITHER, SESSIONS):
+        page = await browser.open(address)
+        assert (is_login_page(page), len(login_forms_of(Page(page)))) == (True, 1)
+        assert_refused(await browser.submit(page, LOGIN, {"realm": "cep"}), 403, "forged")
+
+
+@pytest.mark.clause("decided-realm-choice", "6749-4.1.2.1-error")
+async def test_a_realm_that_is_not_configured_cannot_be_asked_for(browser: Browser) -> None:
+    answer = assert_sent_back(await browser.open(f"{ASK_CEP}&state=a%20state"), "invalid_scope")
+
+    assert answer["state"] == "a state"
