@@ -6,7 +6,6 @@ Clauses: RFC 6749 §3.1, §4.1.1, §4.1.2.1, SPEC §4.1, §5.2
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -67,17 +66,21 @@ class AuthorizationEndpoint:
         """A login that will do is not asked for again; consent always is.
 
         A login that will not do is no answer to the client yet: the person may have another account, and a redirect
-        without a word would tell the client who they are not.
+        without a word would tell the client who they are not. An organisation is told, or it would send them back.
         """
+        afresh = False
         name = self.browsers.find_session_name(request)
         session = await self.browser_sessions.find(name) if name else None
         if session is not None and session.realm in realms:
             user = await self.logins.find_user(session.realm, session.username)
             if user is not None:
-                # Refused: the session is over, or a revokeAll that broke off covers it and has not deleted it yet.
-                with suppress(AccessDenied, Refusal):
+                try:
                     return await self.consent.ask(request, asked, client, session, user)
-        return await self.login.offer(request, asked, client)
+                except AccessDenied:
+                    afresh = True
+                except Refusal:
+                    pass  # the session is over, or a revokeAll that broke off covers it and has not deleted it yet
+        return await self.login.offer(request, asked, client, afresh=afresh)
 
     async def switch(self, request: Request) -> Response:
         """POST /authorization/switch: "not you?" ends the browser session and asks for a login to the same end."""

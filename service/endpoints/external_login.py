@@ -10,6 +10,7 @@ Clauses: RFC 6749 §4.1.1, §4.1.2, §4.1.2.1, §10.12, RFC 6819 §4.4.1.8, RFC 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -30,13 +31,15 @@ from service.protocol.authorization import (
 )
 from service.protocol.client import Client
 from service.protocol.errors import AccessDenied, OAuthError
-from service.protocol.organisation import CALLBACK_PARAMETERS
+from service.protocol.organisation import CALLBACK_PARAMETERS, make_unavailable
 from service.realms.external import ExternalRealm, Proofs
 from service.realms.logins import Logins
 from service.registry.cache import RegistryCache
 from service.store.connection import StoreUnavailable
 from service.store.external_logins import ExternalLogin, ExternalLogins
 from service.tokens import RandomToken, digest_token, make_external_login, parse_external_login
+
+_NOTICES: Final = {"organisation_denied": "login_denied", "user_not_admitted": "login_not_admitted"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,12 @@ class ExternalLoginEndpoint:
         name = make_external_login()
         proofs = _derive_proofs(name, browser_secret)
         address = await realm.make_authorization_address(proofs, self.redirect_uri, afresh=afresh)
-        login = ExternalLogin(browser_digest=digest_token(browser_secret), realm=realm.name, request=asked)
+        login = ExternalLogin(
+            browser_digest=digest_token(browser_secret),
+            realm=realm.name,
+            organisation=realm.organisation.fingerprint,
+            request=asked,
+        )
         await self.external_logins.keep(name, login)
         return self.pages.leave_for(address)
 
@@ -104,11 +112,15 @@ class ExternalLoginEndpoint:
         except OAuthError as refusal:
             error = refusal
         request.scope[REASON] = error.reason
-        notice = "login_denied" if isinstance(error, AccessDenied) else "login_failed"
-        return self.pages.go_to(self.browsers.make_notice(request, "/sessions/", notice))
+        return self.pages.go_to(
+            self.browsers.make_notice(request, "/sessions/", _NOTICES.get(error.reason, "login_failed"))
+        )
 
     async def _enter(self, request: Request, login: ExternalLogin, answer: Query, proofs: Proofs) -> Response:
         realm = await self.logins.find_organisation(login.realm)
+        if realm.organisation.fingerprint != login.organisation:
+            # What one organisation gave is not for another.
+            raise make_unavailable()
         user, shown_name = await realm.finish(answer, proofs, self.redirect_uri)
         response = await self.sign_in.enter(request, login.request, user, stays=False, shown_name=shown_name)
         if response is None:

@@ -91,10 +91,19 @@ class LoginEndpoint:
         return await self._judge(request, form, fields)
 
     async def offer(
-        self, request: Request, asked: AuthorizationRequest | None, client: Client | None, *, notice: str | None = None
+        self,
+        request: Request,
+        asked: AuthorizationRequest | None,
+        client: Client | None,
+        *,
+        afresh: bool = False,
+        notice: str | None = None,
     ) -> Response:
-        """A login page for what is asked; without that the user wants to see their own sessions."""
-        form = await self._make_form(request, asked, client)
+        """A login page for what is asked; without that the user wants to see their own sessions.
+
+        `afresh`: somebody else than the last user is to log in.
+        """
+        form = await self._make_form(request, asked, client, afresh=afresh)
         await self.page_limit.count(request)
         if form.only_organisation is None:
             await self._keep(form)
@@ -104,18 +113,18 @@ class LoginEndpoint:
 
     async def offer_next(self, request: Request, asked: AuthorizationRequest) -> Response:
         """The way to such a page, after a form, for somebody else than the last user."""
-        form = await self._make_form(request, asked, await self.clients.find(asked.client_id))
+        form = await self._make_form(request, asked, await self.clients.find(asked.client_id), afresh=True)
         await self.page_limit.count(request)
-        await self._keep(form._replace(afresh=True))
+        await self._keep(form)
         response = self.pages.go_to(f"/authorization/login?request={form.name.text}")
         self.browsers.put_secret(response, form.browser_secret)
         return response
 
     async def _make_form(
-        self, request: Request, asked: AuthorizationRequest | None, client: Client | None
+        self, request: Request, asked: AuthorizationRequest | None, client: Client | None, *, afresh: bool
     ) -> LoginForm:
         browser_secret = self.browsers.find_secret(request) or make_browser_secret()
-        return await self._open(make_pending_login(), browser_secret, asked, client, afresh=False)
+        return await self._open(make_pending_login(), browser_secret, asked, client, afresh=afresh)
 
     async def _keep(self, form: LoginForm) -> None:
         login = PendingLogin(browser_digest=digest_token(form.browser_secret), request=form.request, afresh=form.afresh)
@@ -203,7 +212,8 @@ class LoginEndpoint:
         request.scope[REASON] = error.reason
         if isinstance(error, InvalidGrant):
             return self._render(form, fields, error=self.pages.text("login.error_wrong"))
-        text = self.pages.text(f"login.error_{'throttled' if isinstance(error, LoginThrottled) else 'busy'}")
+        kind = "throttled" if isinstance(error, LoginThrottled) else "busy"
+        text = self.pages.text(f"login.error_{kind}")
         if organisation is not None:
             text = self.pages.text("login.error_organisation", organisation=organisation.label)
         response = self._render(form, fields, error=text, status=error.status)

@@ -5,7 +5,9 @@ Clauses: RFC 6749 §4.1.2, §4.1.2.1, §5.1, §5.2, §7.1, RFC 7662 §2.2, RFC 8
 
 from __future__ import annotations
 
+import hashlib
 import re
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -45,6 +47,12 @@ class Organisation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     scope: str = ""
     username_claim: str = "sub"
     default_roles: tuple[str, ...] = ()
+
+    @property
+    def fingerprint(self) -> str:
+        """Stays the same while it is the same server that knows us by the same name: 22 characters of base64url."""
+        named = (self.client_id, self.issuer, self.authorization_endpoint, self.token_endpoint)
+        return urlsafe_b64encode(hashlib.sha256("\n".join(named).encode()).digest()[:16]).decode().rstrip("=")
 
     @property
     def needs_metadata(self) -> bool:
@@ -272,7 +280,15 @@ def read_person(claims: Claims, username_claim: str) -> Person:
         raise Misanswer(f"the claim {username_claim} is missing, or is no name of 1 to {MAX_USERNAME_CHARACTERS}")
     name = claims.get("name")
     shown = name if isinstance(name, str) and is_name(name) else ""
-    return Person(username, shown, username_claim == "email" and claims.get("email_verified") is False)
+    return Person(username, shown, is_doubted=username_claim == "email" and _is_doubted(claims))
+
+
+def _is_doubted(claims: Claims) -> bool:
+    """Nothing said is no doubt; some servers say it in text.
+
+    Clauses: OpenID Connect Core 1.0 §5.1 (email_verified)
+    """
+    return claims.get("email_verified", True) not in (True, "true")
 
 
 def is_name(text: str) -> bool:

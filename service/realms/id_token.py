@@ -33,7 +33,12 @@ ALGORITHMS: Final = (
 
 
 class _Signatures(jws.JWSRegistry):
-    """Takes what is listed above without the library's warning of a name that is merely old."""
+    """Takes what is listed above without the library's warning of a name that is merely old.
+
+    A header may carry the key's certificates, which are not looked at.
+    """
+
+    max_header_length = 8192
 
     def get_alg(self, name: str) -> Any:
         if name not in ALGORITHMS:

@@ -17,10 +17,14 @@ from service.tokens import RandomToken
 
 
 class ExternalLogin(msgspec.Struct, frozen=True, kw_only=True):
-    """`browser_digest` names the browser that set out. Without a request the user wants to see their own sessions."""
+    """`browser_digest` names the browser that set out, `organisation` (its fingerprint) where to.
+
+    Without a request the user wants to see their own sessions.
+    """
 
     browser_digest: str
     realm: str
+    organisation: str
     request: AuthorizationRequest | None
 
 

@@ -75,7 +75,7 @@ async def every_kind_of_key(parts: Parts, http: httpx2.AsyncClient, broken: Stor
     yield "a login and a code"
     await Browser(http).reach_consent(ask())
     yield "a consent page"
-    login = ExternalLogin(browser_digest="x" * 43, realm="cep", request=None)
+    login = ExternalLogin(browser_digest="x" * 43, realm="cep", organisation="x" * 22, request=None)
     await parts.external_logins.keep(make_external_login(), login)
     yield "a login at an organisation"
     tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK))

@@ -472,6 +472,7 @@ async def test_who_has_none_of_the_roles_is_denied(
     answer = assert_sent_back(await log_in_by_way_of_cep(browser, f"{ASK_CEP}&state=a%20state"), "access_denied")
 
     assert answer["state"] == "a state"
+    assert query_of(await set_out(browser))["prompt"] == "login"  # or they would be sent back as who they are
 
 
 async def test_who_is_listed_gets_in_where_nobody_else_does(
@@ -695,6 +696,21 @@ async def test_a_login_that_came_to_nothing_is_told_on_the_page(
     assert page_text("sessions.sign_out_heading") in Page(page).text
 
 
+async def test_who_is_not_admitted_here_is_told_so(browser: Browser, cep: None, parts: Parts) -> None:
+    await change_user(parts, ZOE, disabled=True)
+    page = await come_back(browser, await log_in_there(await choose_cep(browser, await browser.open(SESSIONS))))
+
+    assert page_text("login.notice_login_not_admitted") in Page(page).text
+
+
+async def test_an_id_token_may_carry_the_certificates_of_its_key(
+    browser: Browser, cep: None, organisation: ScriptedOrganisation
+) -> None:
+    organisation.id_token_header = {"x5c": ["A" * 4000]}
+
+    assert is_consent_page(await log_in_by_way_of_cep(browser))
+
+
 async def test_an_organisation_that_is_away_is_told_on_the_page_with_the_form(
     browser: Browser, cep: None, organisation: ScriptedOrganisation
 ) -> None:
@@ -704,7 +720,7 @@ async def test_an_organisation_that_is_away_is_told_on_the_page_with_the_form(
 
     assert page.status_code == 503
     assert int(page.headers["retry-after"]) >= 1
-    assert page_text("login.error_busy") in Page(page).text
+    assert "Signing in with Example Energy Cooperative is not possible right now." in Page(page).text
     assert (await choose_cep(browser, page)).startswith(organisation.url)
 
 
