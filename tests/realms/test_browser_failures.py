@@ -236,7 +236,13 @@ def answers(path: str, answer: Answer) -> Bend:
 # What the browser brings back
 
 
-@pytest.mark.clause("6749-4.1.2.1-error", "6749-4.1.2.1-state-returned", "9207-2-iss-in-error-redirect")
+@pytest.mark.clause(
+    "6749-4.1.2.1-error",
+    "6749-4.1.2.1-state-returned",
+    "9207-2-iss-in-error-redirect",
+    "9207-2.4-iss-checked",
+    "decided-external-denial",
+)
 @pytest.mark.clause("decided-external-realm-down")
 @pytest.mark.parametrize(
     "trouble",
@@ -327,7 +333,7 @@ async def test_no_issuer_where_none_is_promised_is_no_trouble(
 # States
 
 
-@pytest.mark.clause("6749-4.1.2.1-no-redirect")
+@pytest.mark.clause("6749-4.1.2.1-no-redirect", "6749-10.12-csrf-as-a-client")
 @pytest.mark.parametrize(
     "state",
     [None, "", "x", make_external_login().text, "tspl1_000" + "A" * 44, "\x00", "ä", "x" * 2000],
@@ -354,7 +360,7 @@ async def test_a_state_that_stands_twice_is_none(
     assert is_consent_page(await come_back(browser, path))
 
 
-@pytest.mark.clause("6749-10.12-csrf")
+@pytest.mark.clause("6749-10.12-csrf", "6749-10.12-csrf-as-a-client", "decided-external-state")
 @pytest.mark.parametrize("has_cookie", [True, False])
 async def test_a_state_of_another_browser_is_refused_and_still_good_in_its_own(
     organisation: ScriptedOrganisation, browser: Browser, cep: None, has_cookie: bool
@@ -393,6 +399,7 @@ async def test_a_callback_that_is_no_page_uses_nothing_up(
     assert is_consent_page(await browser.open(path, **{"Sec-Fetch-Dest": "document"}))
 
 
+@pytest.mark.clause("decided-external-state")
 @pytest.mark.parametrize("is_right", [True, False])
 async def test_a_callback_works_once(
     organisation: ScriptedOrganisation, browser: Browser, cep: None, is_right: bool
@@ -408,6 +415,7 @@ async def test_a_callback_works_once(
     assert len(organisation.calls(TOKEN)) == 1
 
 
+@pytest.mark.clause("decided-external-state")
 async def test_of_many_callbacks_with_one_state_one_gets_through(
     organisation: ScriptedOrganisation, browser: Browser, cep: None
 ) -> None:
@@ -436,7 +444,7 @@ async def test_many_logins_of_one_browser_at_once_are_each_their_own(
     assert all(is_consent_page(response) for response in responses)
 
 
-@pytest.mark.clause("decided-i6-pending-login-expires")
+@pytest.mark.clause("decided-i6-pending-login-expires", "decided-external-state")
 async def test_who_takes_longer_than_half_an_hour_starts_again(
     organisation: ScriptedOrganisation, browser: Browser, cep: None, clock: Clock, store: redis.Redis
 ) -> None:
@@ -481,7 +489,7 @@ def forge_id_token(text: str) -> Bend:
     return tokens_are(id_token=text)
 
 
-@pytest.mark.clause("decided-external-realm-down")
+@pytest.mark.clause("decided-external-realm-down", "decided-external-id-token")
 @pytest.mark.parametrize(
     "trouble",
     [
@@ -615,6 +623,7 @@ async def test_keys_of_every_usual_kind_are_known(
     assert_came_to_nothing(await log_in_by_way_of_cep(other, ASK), other, "temporarily_unavailable")
 
 
+@pytest.mark.clause("decided-external-id-token")
 async def test_a_new_key_is_found_by_asking_once_more(
     organisation: ScriptedOrganisation, browser: Browser, cep: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -719,7 +728,7 @@ NO_ANSWERS: Mapping[str, tuple[Answer, str]] = {
 }
 
 
-@pytest.mark.clause("decided-external-realm-down")
+@pytest.mark.clause("decided-external-realm-down", "decided-external-answer-checked")
 @pytest.mark.parametrize("path", ASKED)
 @pytest.mark.parametrize("name", NO_ANSWERS)
 async def test_an_answer_that_is_none(
@@ -773,7 +782,7 @@ async def test_an_answer_that_does_not_come_in_time(
     )
 
 
-@pytest.mark.clause("decided-external-realm-down")
+@pytest.mark.clause("decided-external-realm-down", "decided-external-answer-checked")
 @pytest.mark.parametrize("path", ASKED)
 @pytest.mark.parametrize("status", [302, 307])
 async def test_no_redirect_is_followed(
@@ -843,7 +852,9 @@ def refuses(path: str, status: int, body: Mapping[str, object]) -> Bend:
     return answers(path, Reply(status, body))
 
 
-@pytest.mark.clause("decided-external-realm-down")
+@pytest.mark.clause(
+    "decided-external-realm-down", "8414-3.3-issuer-checked", "7662-2.2-active-believed", "decided-external-denial"
+)
 @pytest.mark.parametrize(
     "trouble",
     [
@@ -948,7 +959,7 @@ NO_NAMES = {
 }
 
 
-@pytest.mark.clause("decided-external-realm-down", "6749-10.14-input-validated")
+@pytest.mark.clause("decided-external-realm-down", "6749-10.14-input-validated", "decided-external-username")
 @pytest.mark.parametrize("entry", [{}, BY_USERINFO, BY_INTROSPECTION], ids=["ID token", "userinfo", "introspection"])
 @pytest.mark.parametrize("name", NO_NAMES)
 async def test_a_claim_that_is_no_name(
@@ -970,6 +981,7 @@ async def test_a_claim_that_is_no_name(
     )
 
 
+@pytest.mark.clause("decided-external-username")
 @pytest.mark.parametrize("name", ["z", "z" * 255, "zoe:zoe", "zoe zoe", "Zoë \U0001d4b5", "-", "*"])
 async def test_a_claim_that_is_an_unusual_name(
     organisation: ScriptedOrganisation, browser: Browser, cep: None, name: str
@@ -981,7 +993,7 @@ async def test_a_claim_that_is_an_unusual_name(
     assert name in Page(page).text
 
 
-@pytest.mark.clause("6749-4.1.2.1-error")
+@pytest.mark.clause("6749-4.1.2.1-error", "decided-external-username")
 @pytest.mark.parametrize("verified", [False, "false", "", 0], ids=repr)
 @pytest.mark.parametrize("entry", [{}, BY_USERINFO, BY_INTROSPECTION], ids=["ID token", "userinfo", "introspection"])
 async def test_an_address_that_the_organisation_itself_doubts(
@@ -1106,7 +1118,7 @@ def assert_refused_without_redirect(response: httpx2.Response) -> None:
 # Many troubles
 
 
-@pytest.mark.clause("decided-external-realm-down")
+@pytest.mark.clause("decided-external-realm-down", "decided-external-limits")
 async def test_an_organisation_that_keeps_failing_is_asked_no_more_and_then_once_again(
     organisation: ScriptedOrganisation, browser: Browser, cep: None
 ) -> None:
@@ -1122,6 +1134,7 @@ async def test_an_organisation_that_keeps_failing_is_asked_no_more_and_then_once
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
 
 
+@pytest.mark.clause("decided-external-limits")
 async def test_denials_are_no_reason_not_to_ask(
     organisation: ScriptedOrganisation, browser: Browser, cep: None
 ) -> None:

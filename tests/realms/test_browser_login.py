@@ -96,7 +96,7 @@ def answer_tokens_to_anybody(organisation: ScriptedOrganisation) -> None:
 # The way there
 
 
-@pytest.mark.clause("spec-2.2-realm-cep", "decided-realm-choice")
+@pytest.mark.clause("spec-2.2-realm-cep", "decided-realm-choice", "decided-external-at-once")
 async def test_where_only_realm_cep_will_do_the_browser_is_sent_to_the_organisation_at_once(
     http: httpx2.AsyncClient, cep: None, organisation: ScriptedOrganisation
 ) -> None:
@@ -251,7 +251,7 @@ async def test_without_a_secret_the_service_only_names_itself(
 # Who it is
 
 
-@pytest.mark.clause("spec-2.2-realm-cep")
+@pytest.mark.clause("spec-2.2-realm-cep", "decided-external-source", "decided-external-id-token")
 async def test_the_id_token_says_who_it_is_and_nobody_else_is_asked(
     browser: Browser, http: httpx2.AsyncClient, cep: None, organisation: ScriptedOrganisation
 ) -> None:
@@ -262,7 +262,7 @@ async def test_the_id_token_says_who_it_is_and_nobody_else_is_asked(
     assert paths_of(organisation) == [OPENID_METADATA, AUTHORIZE, TOKEN, KEYS]
 
 
-@pytest.mark.clause("spec-2.2-realm-cep")
+@pytest.mark.clause("spec-2.2-realm-cep", "decided-external-source")
 @pytest.mark.parametrize("source", ["userinfo_endpoint", None])
 async def test_userinfo_says_who_it_is_where_there_is_no_id_token(
     browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: ScriptedOrganisation, source: str | None
@@ -277,7 +277,7 @@ async def test_userinfo_says_who_it_is_where_there_is_no_id_token(
     assert not {KEYS, INTROSPECT} & set(paths_of(organisation))
 
 
-@pytest.mark.clause("spec-2.2-realm-cep")
+@pytest.mark.clause("spec-2.2-realm-cep", "decided-external-source")
 @pytest.mark.parametrize("source", ["introspection_endpoint", None])
 async def test_introspection_says_who_it_is_where_nothing_else_does(
     browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: ScriptedOrganisation, source: str | None
@@ -293,6 +293,7 @@ async def test_introspection_says_who_it_is_where_nothing_else_does(
     assert not {KEYS, USERINFO} & set(paths_of(organisation))
 
 
+@pytest.mark.clause("decided-external-source")
 async def test_a_claim_that_the_id_token_lacks_is_asked_for_at_userinfo(
     browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: ScriptedOrganisation
 ) -> None:
@@ -313,6 +314,7 @@ async def test_a_claim_that_the_id_token_has_is_not_asked_for_again(
     assert not organisation.calls(USERINFO)
 
 
+@pytest.mark.clause("decided-external-username")
 @pytest.mark.parametrize("number", [4711, 0, 2**63, 10**30])
 @pytest.mark.parametrize("source", ["openid email", "email"])
 async def test_the_digits_of_a_number_are_a_name(
@@ -435,7 +437,7 @@ async def test_metadata_and_keys_are_remembered(
 # What they may do
 
 
-@pytest.mark.clause("spec-2.2-realm-cep")
+@pytest.mark.clause("spec-2.2-realm-cep", "decided-external-roles")
 @pytest.mark.parametrize(
     ("default_roles", "granted"),
     [(["enduser"], "role:enduser"), (["organisation", "enduser"], "role:enduser role:organisation")],
@@ -448,6 +450,7 @@ async def test_who_is_not_listed_has_the_roles_of_the_realm(
     assert (await log_in(http, browser, BOTH_ROLES))["scope"] == f"realm:cep {granted}"
 
 
+@pytest.mark.clause("decided-external-roles")
 async def test_who_is_listed_has_the_listed_roles_and_not_those_of_the_realm(
     browser: Browser, http: httpx2.AsyncClient, enlist: Enlist
 ) -> None:
@@ -456,6 +459,7 @@ async def test_who_is_listed_has_the_listed_roles_and_not_those_of_the_realm(
     assert (await log_in(http, browser, BOTH_ROLES))["scope"] == "realm:cep role:organisation"
 
 
+@pytest.mark.clause("decided-external-roles", "decided-external-afresh")
 @pytest.mark.parametrize(
     ("users", "default_roles"),
     [
@@ -579,6 +583,7 @@ async def test_markup_in_what_the_organisation_says_is_text(
     assert hostile in Page(page).text
 
 
+@pytest.mark.clause("decided-external-afresh")
 async def test_not_you_leads_back_to_the_organisation_which_is_to_ask_for_a_login(
     browser: Browser, http: httpx2.AsyncClient, cep: None, organisation: ScriptedOrganisation
 ) -> None:
