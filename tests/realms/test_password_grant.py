@@ -289,6 +289,18 @@ async def test_an_organisation_that_is_not_there_is_an_outage_until_it_is_back(
     assert (await log_in(http)).status_code == 200
 
 
+@pytest.mark.clause("decided-external-realm-down")
+@pytest.mark.parametrize("host", ["nobody.invalid", "x" * 64 + ".invalid", "a..invalid", "xn--.invalid", "[::1]"])
+async def test_a_host_that_leads_nowhere_is_an_outage(
+    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, cep: None, host: str
+) -> None:
+    """What a metadata document names need not be a name at all."""
+    scheme = "http" if host == "[::1]" else "https"
+    organisation.metadata["token_endpoint"] = f"{scheme}://{host}:{free_port()}/token"
+
+    assert_away(await log_in(http))
+
+
 @pytest.mark.clause("decided-external-realm-down", "decided-external-answer-checked")
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("path", [OPENID_METADATA, TOKEN, KEYS])
