@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from joserfc import jws, jwt
+from joserfc.errors import SecurityWarning
 from joserfc.jwk import ECKey, Key, KeySet, OctKey, OKPKey, RSAKey
 
 from service.protocol.organisation import Misanswer
@@ -229,9 +230,11 @@ def test_a_key_for_encryption_beside_the_one_that_signs_is_no_trouble() -> None:
         pytest.param({"kty": "RSA", "n": "!", "e": "AQAB"}, id="parts that cannot be read"),
         pytest.param({"kty": "RSA", "n": 7, "e": 7}, id="parts that are no text"),
         pytest.param({"kty": "RSA", "n": "", "e": ""}, id="empty parts"),
+        pytest.param({"kty": "RSA", "n": encode(b"\xff" * 64), "e": "AQAB"}, id="a key too short to trust"),
         pytest.param({"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}, id="a point off its curve"),
         pytest.param({"kty": "EC", "crv": "P-257", "x": "AA", "y": "AA"}, id="an unknown curve"),
         pytest.param({"kty": "OKP", "crv": "Ed25519", "x": "AA"}, id="a short key"),
+        pytest.param({"kty": "oct", "k": "AA"}, id="a secret"),
         pytest.param({"kty": "oct", "k": ""}, id="an empty secret"),
         pytest.param({"kty": "RSA", "use": "x", "key_ops": ["verify"]}, id="an unknown use"),
         pytest.param(None, id="null"),
@@ -246,6 +249,16 @@ def test_a_key_that_cannot_be_used_is_no_trouble_beside_one_that_can(stranger: o
 
     for entries in ([stranger, right], [right, stranger]):
         check(sign(), parse_keys({"keys": entries}))
+
+
+def test_a_key_that_is_too_short_to_be_trusted_signs_nothing() -> None:
+    with pytest.warns(SecurityWarning):
+        short = RSAKey.generate_key(1024, {"kid": "short"})
+    registry = jws.JWSRegistry(algorithms=["RS256"])
+    text = jwt.encode({"alg": "RS256", "kid": "short"}, CLAIMS, short, registry=registry)
+
+    with pytest.raises(UnknownKey):
+        check_id_token(text, publish(short, make_key("RSA")), EXPECTED)
 
 
 @pytest.mark.parametrize(
