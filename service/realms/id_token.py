@@ -6,6 +6,7 @@ Clauses: OpenID Connect Core 1.0 §2, §3.1.3.7, §15.1, RFC 7515 §4.1.1, RFC 7
 from __future__ import annotations
 
 import hmac
+import warnings
 from typing import Any, Final, NamedTuple
 
 from joserfc import jwk, jws, jwt
@@ -73,12 +74,25 @@ def parse_keys(content: dict[str, Any]) -> jwk.KeySet:
         if not isinstance(entry, dict):
             continue
         try:
-            keys.append(jwk.import_key(entry))
+            keys.append(_import_key(entry))
         except (JoseError, ValueError, TypeError, KeyError, AttributeError):
             continue
     if not keys:
         raise Misanswer("its key set has no key that can be used")
     return jwk.KeySet(keys)
+
+
+def _import_key(entry: dict[str, Any]) -> jwk.Key:
+    """What the library only warns of is refused: an RSA key of 512 bits can be broken, and then signs for anybody.
+
+    Clauses: RFC 7518 §3.3
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return jwk.import_key(entry)
+        except Warning as weakness:
+            raise ValueError(str(weakness)) from None
 
 
 def check_id_token(text: str, keys: jwk.KeySet, expected: Expectation) -> Claims:

@@ -114,7 +114,11 @@ class _Network(httpcore2.AsyncNetworkBackend):
 
 
 def _look_up(host: str, port: int) -> list[str]:
-    return [str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError:  # an empty label, say, or one of more than 63 characters
+        raise OSError(f"{host} is no name of a host") from None
+    return [str(entry[4][0]) for entry in found]
 
 
 async def _read_body(response: httpcore2.Response) -> bytes:

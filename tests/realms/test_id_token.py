@@ -1,0 +1,398 @@
+"""The check of an ID token, by tokens and keys made for the purpose."""
+
+from __future__ import annotations
+
+import functools
+import hmac
+import json
+from base64 import urlsafe_b64encode
+from typing import Any
+
+import pytest
+from joserfc import jws, jwt
+from joserfc.errors import SecurityWarning
+from joserfc.jwk import ECKey, Key, KeySet, OctKey, OKPKey, RSAKey
+
+from service.protocol.organisation import Misanswer
+from service.realms.id_token import ALGORITHMS, LEEWAY_SECONDS, Expectation, UnknownKey, check_id_token, parse_keys
+
+pytestmark = pytest.mark.clause("decided-external-id-token")
+
+NOW = 1_700_000_000
+ISSUER = "https://login.example.org"
+CLIENT_ID = "token-service"
+NONCE = "a nonce"
+EXPECTED = Expectation(ISSUER, CLIENT_ID, None, NOW)
+EXPECTED_AT_PAGE = EXPECTED._replace(nonce=NONCE)
+CLAIMS: dict[str, Any] = {"iss": ISSUER, "sub": "zoe", "aud": CLIENT_ID, "iat": NOW, "exp": NOW + 600}
+CURVES = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
+
+
+@functools.cache
+def make_key(kind: str) -> Key:
+    """One of each kind for all tests, since an RSA key takes time; kinds are algorithms, but for `another`."""
+    if kind.startswith("ES"):
+        return ECKey.generate_key(CURVES[kind], {"kid": kind})
+    if kind.startswith("Ed"):
+        return OKPKey.generate_key("Ed25519", {"kid": kind})
+    return RSAKey.generate_key(2048, {"kid": "RSA" if kind == "RSA" else kind})
+
+
+def key_for(algorithm: str) -> Key:
+    return make_key(algorithm if algorithm.startswith("E") else "RSA")
+
+
+def publish(*keys: Key, **parameters: str) -> KeySet:
+    """As an organisation shows them, without the private parts, and as they are read here."""
+    return parse_keys({"keys": [dict(key.as_dict(private=False)) | parameters for key in keys]})
+
+
+KEYS = publish(make_key("RSA"))
+
+
+def sign(claims: dict[str, Any] | None = None, **header: object) -> str:
+    """By the key RSA, unless the header says otherwise; None in it leaves a part out."""
+    whole = {name: value for name, value in ({"alg": "RS256", "kid": "RSA"} | header).items() if value is not None}
+    algorithm = str(whole["alg"])
+    registry = jws.JWSRegistry(algorithms=[algorithm], strict_check_header=False)
+    return jwt.encode(whole, CLAIMS if claims is None else claims, key_for(algorithm), registry=registry)
+
+
+def sign_raw(header: bytes, payload: bytes) -> str:
+    """Whatever bytes under a right RS256 signature."""
+    signed = f"{encode(header)}.{encode(payload)}".encode()
+    signature = jws.JWSRegistry.algorithms["RS256"].sign(signed, make_key("RSA"))
+    return f"{signed.decode()}.{encode(signature)}"
+
+
+def encode(data: bytes) -> str:
+    return urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def check(text: str, keys: KeySet = KEYS, expected: Expectation = EXPECTED) -> None:
+    assert check_id_token(text, keys, expected)["sub"] == "zoe"
+
+
+def refuse(text: str, keys: KeySet = KEYS, expected: Expectation = EXPECTED) -> str:
+    """What the log hears."""
+    with pytest.raises(Misanswer) as refusal:
+        check_id_token(text, keys, expected)
+    return str(refusal.value)
+
+
+# Who signed it
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_every_algorithm_of_a_key_pair_is_understood_without_a_warning(algorithm: str) -> None:
+    key = key_for(algorithm)
+    signed = f"{encode(json.dumps({'alg': algorithm, 'kid': key.kid}).encode())}.{encode(json.dumps(CLAIMS).encode())}"
+    signature = jws.JWSRegistry.algorithms[algorithm].sign(signed.encode(), key)
+
+    check(f"{signed}.{encode(signature)}", publish(make_key("another"), key))
+
+
+def test_a_token_without_a_signature_is_refused() -> None:
+    for algorithm in ("none", "None", "NONE", "nOnE"):
+        header = json.dumps({"alg": algorithm, "kid": "RSA"}).encode()
+        refuse(f"{encode(header)}.{encode(json.dumps(CLAIMS).encode())}.")
+        refuse(f"{encode(header)}.{encode(json.dumps(CLAIMS).encode())}.{sign().rpartition('.')[2]}")
+
+
+def test_a_token_under_a_secret_that_others_know_is_refused() -> None:
+    """Neither the public key as a secret nor the client secret makes an ID token."""
+    public, shared = make_key("RSA").as_pem(private=False), b"secret at the organisation"  # type: ignore[union-attr]
+    keys = KeySet([make_key("RSA"), OctKey.import_key({"kty": "oct", "k": encode(shared), "kid": "shared"})])
+    for secret, kid in ((public, "RSA"), (shared, "RSA"), (shared, "shared")):
+        signed = f"{encode(json.dumps({'alg': 'HS256', 'kid': kid}).encode())}.{encode(json.dumps(CLAIMS).encode())}"
+        refuse(f"{signed}.{encode(hmac.digest(secret, signed.encode(), 'sha256'))}", keys)
+
+
+@pytest.mark.parametrize("algorithm", ["RS1", "ES256K", "Ed448", "RS257", "", 7, None, ["RS256"], {}])
+def test_an_algorithm_that_is_not_listed_is_refused(algorithm: object) -> None:
+    header = {"alg": algorithm, "kid": "RSA"}
+    refuse(sign_raw(json.dumps(header).encode(), json.dumps(CLAIMS).encode()))
+    del header["alg"]
+    refuse(sign_raw(json.dumps(header).encode(), json.dumps(CLAIMS).encode()))
+
+
+def test_a_signature_of_one_algorithm_is_none_of_another() -> None:
+    header, payload, signature = sign(alg="PS256").split(".")
+    forged = encode(json.dumps({"alg": "RS256", "kid": "RSA"}).encode())
+
+    refuse(f"{forged}.{payload}.{signature}")
+    refuse(f"{header}.{payload}.{sign().rpartition('.')[2]}")
+
+
+def test_a_key_of_another_kind_than_the_algorithm_is_refused() -> None:
+    refuse(sign(kid="ES256"), publish(make_key("ES256")))
+    refuse(sign(alg="ES256", kid="RSA"))
+
+
+def test_another_key_of_the_same_name_is_refused() -> None:
+    stranger = dict(make_key("another").as_dict(private=False)) | {"kid": "RSA"}
+
+    refuse(sign(), parse_keys({"keys": [stranger]}))
+
+
+@pytest.mark.parametrize("part", [0, 1, 2])
+def test_a_token_of_which_a_part_was_changed_is_refused(part: int) -> None:
+    parts = sign().split(".")
+    changed = {
+        0: b'{"alg":"RS256","kid":"RSA","x":1}',
+        1: json.dumps(CLAIMS | {"sub": "admin"}).encode(),
+        2: b"x" * 256,
+    }
+    parts[part] = encode(changed[part])
+
+    refuse(".".join(parts))
+
+
+@pytest.mark.parametrize("text", ["", ".", "..", "...", "x", "x.y.z", "ä.ö.ü", "\ud800", "a" * 200_000, "e30.e30.e30"])
+def test_what_is_no_token_is_refused(text: str) -> None:
+    refuse(text)
+
+
+def test_a_token_with_more_or_fewer_parts_is_refused() -> None:
+    refuse(sign() + ".")
+    refuse(sign() + ".x.y")
+    refuse(sign().rpartition(".")[0])
+
+
+@pytest.mark.parametrize(
+    "header",
+    [b'"alg"', b'["alg"]', b"7", b"null", b"{}", b"{", b"\xff", b"[" * 100_000, b'{"alg":"RS256","kid":["RSA"]}'],
+    ids=lambda header: repr(header[:20]),
+)
+def test_a_header_of_another_form_is_refused(header: bytes) -> None:
+    refuse(sign_raw(header, json.dumps(CLAIMS).encode()))
+
+
+def test_a_header_that_must_be_understood_and_is_not_is_refused() -> None:
+    for extension in ("b64", "exp", "http://example.com/extension"):
+        header = {"alg": "RS256", "kid": "RSA", "crit": [extension], extension: False}
+        refuse(sign_raw(json.dumps(header).encode(), json.dumps(CLAIMS).encode()))
+
+
+def test_a_header_may_say_more_than_we_know() -> None:
+    check(sign(typ="at+jwt", x="y", jku="https://evil.example/keys", x5u="https://evil.example/key"))
+
+
+def test_a_key_that_the_token_brings_along_is_not_used() -> None:
+    stranger = make_key("another")
+    header = {"alg": "RS256", "jwk": dict(stranger.as_dict(private=False))}
+    registry = jws.JWSRegistry(algorithms=["RS256"], strict_check_header=False)
+    for kid in ({}, {"kid": "RSA"}):
+        refuse(jwt.encode(header | kid, CLAIMS, stranger, registry=registry))
+
+
+# Which of the keys
+
+
+def test_a_key_that_is_not_published_may_be_a_new_one() -> None:
+    with pytest.raises(UnknownKey):
+        check_id_token(sign(kid="new"), KEYS, EXPECTED)
+
+
+def test_a_token_that_names_no_key_is_under_the_only_one() -> None:
+    check(sign(kid=None))
+
+
+def test_of_two_keys_of_one_name_the_one_for_the_algorithm_counts() -> None:
+    entries = [dict(make_key(kind).as_dict(private=False)) | {"kid": "one"} for kind in ("another", "RSA")]
+    entries[0]["alg"], entries[1]["alg"] = "PS256", "RS256"
+
+    check(sign(kid="one"), parse_keys({"keys": entries}))
+
+
+@pytest.mark.parametrize("kid", ["RSA", None])
+def test_a_key_for_encryption_signs_nothing(kid: str | None) -> None:
+    keys = publish(make_key("RSA"), use="enc")
+
+    with pytest.raises((UnknownKey, Misanswer)):
+        check_id_token(sign(kid=kid), keys, EXPECTED)
+
+
+def test_a_key_for_encryption_beside_the_one_that_signs_is_no_trouble() -> None:
+    entries = [dict(make_key(kind).as_dict(private=False)) for kind in ("another", "RSA")]
+    entries[0]["use"], entries[1]["use"] = "enc", "sig"
+
+    check(sign(), parse_keys({"keys": entries}))
+
+
+@pytest.mark.parametrize(
+    "stranger",
+    [
+        pytest.param({"kty": "AKP", "alg": "ML-DSA-44", "pub": "x", "kid": "x"}, id="an unknown kind"),
+        pytest.param({"kty": ["RSA"]}, id="a kind that is no text"),
+        pytest.param({"kid": "x"}, id="no kind"),
+        pytest.param({"kty": "RSA", "kid": "x"}, id="no parts"),
+        pytest.param({"kty": "RSA", "n": "!", "e": "AQAB"}, id="parts that cannot be read"),
+        pytest.param({"kty": "RSA", "n": 7, "e": 7}, id="parts that are no text"),
+        pytest.param({"kty": "RSA", "n": "", "e": ""}, id="empty parts"),
+        pytest.param({"kty": "RSA", "n": encode(b"\xff" * 64), "e": "AQAB"}, id="a key too short to trust"),
+        pytest.param({"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}, id="a point off its curve"),
+        pytest.param({"kty": "EC", "crv": "P-257", "x": "AA", "y": "AA"}, id="an unknown curve"),
+        pytest.param({"kty": "OKP", "crv": "Ed25519", "x": "AA"}, id="a short key"),
+        pytest.param({"kty": "oct", "k": "AA"}, id="a secret"),
+        pytest.param({"kty": "oct", "k": ""}, id="an empty secret"),
+        pytest.param({"kty": "RSA", "use": "x", "key_ops": ["verify"]}, id="an unknown use"),
+        pytest.param(None, id="null"),
+        pytest.param("x", id="text"),
+        pytest.param("-----BEGIN PUBLIC KEY-----", id="PEM"),
+        pytest.param(7, id="a number"),
+        pytest.param([], id="a list"),
+    ],
+)
+def test_a_key_that_cannot_be_used_is_no_trouble_beside_one_that_can(stranger: object) -> None:
+    right = dict(make_key("RSA").as_dict(private=False))
+
+    for entries in ([stranger, right], [right, stranger]):
+        check(sign(), parse_keys({"keys": entries}))
+
+
+def test_a_key_that_is_too_short_to_be_trusted_signs_nothing() -> None:
+    with pytest.warns(SecurityWarning):
+        short = RSAKey.generate_key(1024, {"kid": "short"})
+    registry = jws.JWSRegistry(algorithms=["RS256"])
+    text = jwt.encode({"alg": "RS256", "kid": "short"}, CLAIMS, short, registry=registry)
+
+    with pytest.raises(UnknownKey):
+        check_id_token(text, publish(short, make_key("RSA")), EXPECTED)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"keys": []},
+        {"keys": None},
+        {"keys": {}},
+        {"keys": "RSA"},
+        {"keys": 7},
+        {"keys": {"RSA": dict(make_key("RSA").as_dict(private=False))}},
+        {"keys": [None]},
+        {"keys": [{"kty": "AKP"}]},
+        dict(make_key("RSA").as_dict(private=False)),
+    ],
+    ids=lambda content: repr(content)[:20],
+)
+def test_a_set_without_a_key_is_a_misanswer(content: dict[str, Any]) -> None:
+    with pytest.raises(Misanswer, match="no key that can be used"):
+        parse_keys(content)
+
+
+# What it says
+
+
+@pytest.mark.parametrize("name", ["iss", "sub", "aud", "exp", "iat"])
+@pytest.mark.parametrize("value", ["missing", None, "", [], {}, True, ["x"], {"x": 1}], ids=repr)
+def test_a_claim_that_must_be_there_is_there_and_of_its_type(name: str, value: object) -> None:
+    claims = {**CLAIMS, name: value}
+    if value == "missing":
+        del claims[name]
+
+    refuse(sign(claims))
+
+
+@pytest.mark.parametrize("name", ["exp", "iat"])
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", f'"{NOW}"', "false", "9" * 5000])
+def test_a_time_is_a_number_that_is_one(name: str, number: str) -> None:
+    payload = json.dumps(CLAIMS | {name: "here"}).replace('"here"', number)
+
+    refuse(sign_raw(b'{"alg":"RS256","kid":"RSA"}', payload.encode()))
+
+
+def test_a_token_is_believed_until_it_is_older_than_clocks_may_differ() -> None:
+    assert LEEWAY_SECONDS == 60
+    check(sign(CLAIMS | {"exp": NOW - 59}))
+    check(sign(CLAIMS | {"exp": NOW - 59.5}))
+    refuse(sign(CLAIMS | {"exp": NOW - 60}))
+    refuse(sign(CLAIMS | {"exp": 0}))
+    refuse(sign(CLAIMS | {"exp": -1}))
+
+
+@pytest.mark.parametrize("name", ["iat", "nbf"])
+def test_a_token_of_the_future_is_believed_as_far_as_clocks_may_differ(name: str) -> None:
+    check(sign(CLAIMS | {name: NOW + 60}))
+    refuse(sign(CLAIMS | {name: NOW + 61}))
+
+
+@pytest.mark.parametrize(
+    "issuer", ["https://login.example.org/", "https://LOGIN.example.org", "http://login.example.org", [ISSUER]]
+)
+def test_the_issuer_is_compared_letter_by_letter(issuer: object) -> None:
+    refuse(sign(CLAIMS | {"iss": issuer}))
+
+
+@pytest.mark.parametrize(
+    "audience", ["another", "token-service ", "TOKEN-SERVICE", ["another"], [], [7], [[CLIENT_ID]]]
+)
+def test_a_token_for_somebody_else_is_refused(audience: object) -> None:
+    refuse(sign(CLAIMS | {"aud": audience}))
+    refuse(sign(CLAIMS | {"aud": audience, "azp": CLIENT_ID}))
+
+
+@pytest.mark.parametrize(
+    ("audience", "azp", "is_ours"),
+    [
+        (CLIENT_ID, CLIENT_ID, True),
+        (CLIENT_ID, "another", False),
+        (CLIENT_ID, None, False),
+        (CLIENT_ID, [CLIENT_ID], False),
+        ([CLIENT_ID], "missing", True),
+        ([CLIENT_ID, CLIENT_ID], "missing", True),
+        ([CLIENT_ID], CLIENT_ID, True),
+        ([CLIENT_ID], "another", False),
+        ([CLIENT_ID, "another"], CLIENT_ID, True),
+        (["another", CLIENT_ID], "another", False),
+        ([CLIENT_ID, "another"], "missing", False),
+        ([CLIENT_ID, "another"], None, False),
+        ([CLIENT_ID, 7], CLIENT_ID, False),
+        ([CLIENT_ID, {}], CLIENT_ID, False),
+    ],
+)
+def test_a_token_for_several_says_that_it_was_handed_to_us(audience: object, azp: object, is_ours: bool) -> None:
+    claims = CLAIMS | {"aud": audience} | ({} if azp == "missing" else {"azp": azp})
+
+    if is_ours:
+        check(sign(claims))
+    else:
+        refuse(sign(claims))
+
+
+def test_a_token_of_a_login_in_a_browser_has_its_nonce() -> None:
+    check(sign(CLAIMS | {"nonce": NONCE}), expected=EXPECTED_AT_PAGE)
+
+
+@pytest.mark.parametrize("nonce", ["another", "", "A NONCE", None, 7, [NONCE], "\u00e4", "\ud800"], ids=ascii)
+def test_another_nonce_or_none_is_refused_there(nonce: object) -> None:
+    assert "nonce" in refuse(
+        sign_raw(b'{"alg":"RS256","kid":"RSA"}', json.dumps(CLAIMS | {"nonce": nonce}).encode()),
+        expected=EXPECTED_AT_PAGE,
+    )
+    assert "nonce" in refuse(sign(), expected=EXPECTED_AT_PAGE)
+
+
+def test_without_a_browser_no_nonce_is_asked_for_and_one_too_many_is_no_trouble() -> None:
+    check(sign(CLAIMS | {"nonce": "of whatever"}))
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", b"[]", b'"x"', b"7", b"null", b"{", b"\xff", b"[" * 100_000], ids=lambda b: repr(b[:9])
+)
+def test_claims_of_another_form_are_refused(payload: bytes) -> None:
+    refuse(sign_raw(b'{"alg":"RS256","kid":"RSA"}', payload))
+
+
+def test_what_is_refused_quotes_nothing_of_the_token() -> None:
+    said = [
+        refuse(sign(CLAIMS | {"iss": "a secret"})),
+        refuse(sign(CLAIMS | {"aud": "a secret"})),
+        refuse(sign(CLAIMS | {"exp": "a secret"})),
+        refuse(sign(CLAIMS | {"azp": "a secret"})),
+        refuse(sign(CLAIMS | {"nonce": "a secret"}), expected=EXPECTED_AT_PAGE),
+        refuse("a secret"),
+    ]
+
+    assert not [text for text in said if "secret" in text]
