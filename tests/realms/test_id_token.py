@@ -270,10 +270,10 @@ def test_a_key_that_is_too_short_to_be_trusted_signs_nothing() -> None:
         {"keys": {}},
         {"keys": "RSA"},
         {"keys": 7},
-        {"keys": {"RSA": dict(make_key("RSA").as_dict(private=False))}},
+        pytest.param({"keys": {"RSA": dict(make_key("RSA").as_dict(private=False))}}, id="a mapping of keys"),
         {"keys": [None]},
         {"keys": [{"kty": "AKP"}]},
-        dict(make_key("RSA").as_dict(private=False)),
+        pytest.param(dict(make_key("RSA").as_dict(private=False)), id="a key instead of a set"),
     ],
     ids=lambda content: repr(content)[:20],
 )
