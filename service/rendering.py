@@ -13,10 +13,11 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from jinja2 import DictLoader, Environment, StrictUndefined
+from jinja2 import DictLoader, Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 TEMPLATES: Final = Path(__file__).resolve().parent.parent / "templates"
@@ -60,21 +61,20 @@ class Renderer:
         self.stylesheet_path = f"{web_path}/authorization/assets/page.css?v={_shorten(self.stylesheet)}"
         self.logo_path = f"{web_path}/authorization/assets/logo"
         self.plain_logo = _draw_logo(look.accent).encode()
-        environment = _make_environment()
-        environment.globals.update(
-            look=look,
-            lang=language["lang"],
-            web_path=web_path,
-            stylesheet_path=self.stylesheet_path,
-            logo_path=self.logo_path,
-            text=self.text,
-            ago=self.ago,
-            absolute=self.absolute,
-        )
-        self._templates = {name: environment.get_template(name) for name in environment.list_templates()}
+        self._shared: Mapping[str, Any] = {
+            "look": look,
+            "lang": language["lang"],
+            "web_path": web_path,
+            "stylesheet_path": self.stylesheet_path,
+            "logo_path": self.logo_path,
+            "text": self.text,
+            "ago": self.ago,
+            "absolute": self.absolute,
+        }
+        self._templates = _load_templates()
 
     def render(self, template: str, **context: Any) -> str:
-        return self._templates[template].render(context)
+        return self._templates[template].render({**self._shared, **context})
 
     def text(self, key: str, **values: object) -> Markup:
         """Ready for HTML: the text is trusted, the values are escaped."""
@@ -110,8 +110,14 @@ class Renderer:
         return self.text(f"{kind}.{unit}_{'one' if count == 1 else 'other'}", count=count)
 
 
+@cache
+def _load_templates() -> Mapping[str, Template]:
+    """All of them, in memory, so that rendering never waits for a disk; what is compiled is nobody's in particular."""
+    environment = _make_environment()
+    return {name: environment.get_template(name) for name in environment.list_templates()}
+
+
 def _make_environment() -> Environment:
-    """All templates lie in memory, so that rendering never waits for a disk."""
     sources = {file.name: file.read_text("utf-8") for file in TEMPLATES.glob("*.html")}
     return Environment(
         loader=DictLoader(sources),

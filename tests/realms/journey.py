@@ -32,7 +32,7 @@ def place_of(response: httpx2.Response) -> str:
 
 async def log_in_there(place: str) -> str:
     """What the organisation sends the browser back with, where it does so without a page."""
-    async with httpx2.AsyncClient() as there:
+    async with httpx2.AsyncClient(verify=False) as there:
         response = await there.get(place)
     assert response.status_code == 302, response.text
     return path_of(response.headers["location"])
