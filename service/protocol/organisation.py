@@ -149,7 +149,7 @@ def parse_metadata(body: bytes, issuer: str) -> Metadata:
     """Clauses: RFC 8414 §3.2, §3.3 (the issuer is the one that was asked)"""
     metadata = parse_json(body, Metadata, "its metadata")
     if metadata.issuer != issuer:
-        raise Misanswer(f"its metadata is that of the issuer {metadata.issuer[:200]!r}")
+        raise Misanswer(f"its metadata is that of the issuer {metadata.issuer[:200]!r}; the seed file says {issuer!r}")
     for name in ("authorization_endpoint", "token_endpoint", "introspection_endpoint", "userinfo_endpoint", "jwks_uri"):
         address = getattr(metadata, name)
         is_downgrade = issuer.startswith("https:") and not address.startswith("https:")
@@ -237,7 +237,7 @@ def parse_token_answer(status: int, body: bytes) -> TokenAnswer:
         raise Declined("too_many_requests")
     if status in _CLIENT_ERRORS:
         raise Declined(_name_error(parse_json(body, _ErrorAnswer, f"its answer with status {status}").error))
-    check_ok(status)
+    check_ok(status, "its token answer")
     answer = parse_json(body, TokenAnswer, "its token answer")
     if answer.token_type.lower() != "bearer" or not B64TOKEN.fullmatch(answer.access_token):
         raise Misanswer("its token answer has no bearer token")
@@ -245,7 +245,7 @@ def parse_token_answer(status: int, body: bytes) -> TokenAnswer:
 
 
 def parse_claims(status: int, body: bytes, what: str) -> Claims:
-    check_ok(status)
+    check_ok(status, what)
     return parse_json(body, dict[str, Any], what)
 
 
@@ -255,10 +255,10 @@ def check_active(claims: Claims) -> None:
         raise Misanswer("its introspection says that its own new token is not active")
 
 
-def check_ok(status: int) -> None:
+def check_ok(status: int, what: str) -> None:
     """No other status is believed, a redirect least of all: it would carry what is secret elsewhere."""
     if status != _OK:
-        raise Misanswer(f"it answers with status {status}")
+        raise Misanswer(f"{what} has status {status}")
 
 
 def parse_json(body: bytes, form: type[Record], what: str) -> Record:
@@ -277,7 +277,8 @@ def read_person(claims: Claims, username_claim: str) -> Person:
     if isinstance(username, int) and not isinstance(username, bool):
         username = str(username)
     if not isinstance(username, str) or not is_name(username):
-        raise Misanswer(f"the claim {username_claim} is missing, or is no name of 1 to {MAX_USERNAME_CHARACTERS}")
+        form = f"1 to {MAX_USERNAME_CHARACTERS} characters in one line"
+        raise Misanswer(f"the claim {username_claim} is missing, or is not {form}")
     name = claims.get("name")
     shown = name if isinstance(name, str) and is_name(name) else ""
     return Person(username, shown, is_doubted=username_claim == "email" and _is_doubted(claims))

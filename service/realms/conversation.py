@@ -121,7 +121,7 @@ class Conversation:
         server = await self.find_server()
         claims: Claims | None = None
         if server.can_check_id_tokens and (tokens.id_token or nonce is not None or not server.has_other_source):
-            claims = await self._read_id_token(tokens.id_token or "", server, nonce)
+            claims = await self._read_id_token(tokens.id_token, server, nonce)
         username_claim = self._organisation.username_claim
         if server.userinfo_endpoint and (claims is None or username_claim not in claims):
             claims = _join(claims, await self._ask_userinfo(server, tokens))
@@ -147,8 +147,10 @@ class Conversation:
         check_active(claims)
         return claims
 
-    async def _read_id_token(self, text: str, server: Server, nonce: str | None) -> Claims:
+    async def _read_id_token(self, text: str | None, server: Server, nonce: str | None) -> Claims:
         """Keys change: where the one is missing that the token names, they are asked for once more."""
+        if not text:
+            raise Misanswer("its token answer has no ID token")
         expected = Expectation(
             issuer=server.issuer,
             client_id=self._organisation.client_id,
@@ -170,14 +172,15 @@ class Conversation:
         for address in addresses:
             answer = await self._outgoing.get(address, {})
             if answer.status != _NOT_FOUND:
-                check_ok(answer.status)
+                check_ok(answer.status, "its metadata")
                 return find_server(organisation, parse_metadata(answer.body, organisation.issuer))
-        raise Misanswer("it publishes no metadata, and the seed file does not name all of its endpoints")
+        where = " or ".join(addresses)
+        raise Misanswer(f"it publishes no metadata at {where}, and the seed file does not name all of its endpoints")
 
     async def _fetch_keys(self) -> KeySet:
         server = await self.find_server()
         answer = await self._outgoing.get(server.jwks_uri, {})
-        check_ok(answer.status)
+        check_ok(answer.status, "its key set")
         return parse_keys(parse_json(answer.body, dict[str, Any], "its key set"))
 
     async def _post(self, address: str, server: Server, form: Mapping[str, str]) -> Answer:

@@ -77,7 +77,7 @@ class Outgoing:
             async with asking as response:
                 return Answer(response.status, await _read_body(response))
         except _TROUBLES as error:
-            raise Misanswer(_describe(error)) from error
+            raise Misanswer(f"{_describe(error)}, at {_drop_query(address)}") from error
 
 
 class _Network(httpcore2.AsyncNetworkBackend):
@@ -130,6 +130,10 @@ async def _read_body(response: httpcore2.Response) -> bytes:
         if len(body) > MAX_ANSWER_BYTES:
             raise Misanswer(f"its answer is longer than {MAX_ANSWER_BYTES // 1024} KiB")
     return bytes(body)
+
+
+def _drop_query(address: str) -> str:
+    return address.partition("?")[0]
 
 
 def _describe(error: Exception) -> str:

@@ -253,6 +253,8 @@ class _Reader:
                 self.note(f"{place}.{name}", mistake)
         if "?" in entry.issuer:
             self.note(f"{place}.issuer", "expected an address without a query")
+        if "/.well-known/" in entry.issuer:
+            self.note(f"{place}.issuer", "expected what comes before /.well-known/")
         self._check_identity_there(place, entry)
         if entry.issuer:
             return

@@ -155,6 +155,7 @@ def test_users_have_a_name_a_known_realm_and_a_password_where_it_is_ours(text: s
             set(),
         ),
         ("client_id: us, issuer: 'https://a.example/?tenant=1'", {"realms.cep.issuer"}),
+        ("client_id: us, issuer: 'https://a.example/.well-known/openid-configuration'", {"realms.cep.issuer"}),
         ("client_id: ü, issuer: 'https://a.example'", {"realms.cep.client_id"}),
         ("client_id: us, client_secret: ü, issuer: 'https://a.example'", {"realms.cep.client_secret"}),
         ("client_id: us, issuer: 'https://a.example', scope: 'openid  email'", {"realms.cep.scope"}),
