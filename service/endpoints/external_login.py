@@ -39,7 +39,11 @@ from service.store.connection import StoreUnavailable
 from service.store.external_logins import ExternalLogin, ExternalLogins
 from service.tokens import RandomToken, digest_token, make_external_login, parse_external_login
 
-_NOTICES: Final = {"organisation_denied": "login_denied", "user_not_admitted": "login_not_admitted"}
+_NOTICES: Final = {
+    "organisation_denied": "login_denied",
+    "user_not_admitted": "login_not_admitted",
+    "email_not_verified": "login_not_admitted",
+}
 
 
 @dataclass(frozen=True, slots=True)

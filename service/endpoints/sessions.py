@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,6 +27,10 @@ from service.store.revocations import Revocations
 
 SESSIONS_PARAMETERS: Final = frozenset({"csrf", "session"})
 MOST_SHOWN: Final = 100
+
+Leaving = Literal["signed_out_here", "signed_out_everywhere"]
+_LEAVINGS: Final = get_args(Leaving)
+"""After these an organisation must not let the next person in as the last one."""
 
 
 class ShownSession(NamedTuple):
@@ -56,7 +60,8 @@ class SessionsEndpoint:
         check_is_page(request)
         session = await self._find_session(request)
         if session is None:
-            return await self.login.offer(request, None, None, notice=self.browsers.find_notice(request))
+            notice = self.browsers.find_notice(request)
+            return await self.login.offer(request, None, None, notice=notice, afresh=notice in _LEAVINGS)
         found, more = await self.families.find_of_user(session.identity, MOST_SHOWN)
         sessions = [await self._show(family) for family in found]
         path = f"{self.pages.web_path}/sessions"
@@ -101,7 +106,7 @@ class SessionsEndpoint:
         await self.browser_sessions.end(session.name)
         return self._leave(request, "signed_out_here")
 
-    def _leave(self, request: Request, notice: Literal["signed_out_here", "signed_out_everywhere"]) -> Response:
+    def _leave(self, request: Request, notice: Leaving) -> Response:
         response = self.pages.go_to(self.browsers.make_notice(request, "/sessions/", notice))
         self.browsers.remove_session(response)
         return response

@@ -20,6 +20,7 @@ _TOO_MANY_CHECKS: Final = "The service is checking too many passwords or secrets
 _ORGANISATION_AWAY: Final = (
     "The organisation where this login is checked does not answer at the moment; try again in a moment."
 )
+_NOT_ADMITTED: Final = "The user may not log in here."
 _MISSING_SCOPE: Final = "The access token does not have all of the scope that is needed."
 _DEAD_ACCESS_TOKEN: Final = "The access token is unknown, expired or revoked."
 
@@ -58,7 +59,8 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "code_challenge_method_unsupported": "The code_challenge_method must be S256.",
     "user_denied": "The user refused the request.",
     "organisation_denied": "The organisation where the user logs in refused the login.",
-    "user_not_admitted": "The user may not log in here.",
+    "user_not_admitted": _NOT_ADMITTED,
+    "email_not_verified": _NOT_ADMITTED,
     "user_without_role": "The user has none of the roles that were asked for.",
     # The scope
     "scope_missing": "The parameter scope is missing: name exactly one realm and one role.",

@@ -9,8 +9,8 @@ Clauses: RFC 6749 §4.1, §4.3.2, §10.12, RFC 6819 §5.1.4.1.3, RFC 7636 §4.3,
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import NamedTuple
 from urllib.parse import urlencode
 
@@ -67,7 +67,8 @@ class ExternalRealm:
 
     def check_room(self) -> None:
         """Raises TemporarilyUnavailable where the organisation is not asked at the moment."""
-        self._gate.check()
+        with self._counting():
+            self._gate.check()
 
     async def log_in(self, username: str, password: str) -> User:
         """Only the organisation's yes counts; what it hands out is used to learn who that was, and thrown away.
@@ -129,7 +130,9 @@ class ExternalRealm:
                 raise
             nonce = proofs.nonce if self.organisation.speaks_openid else None
             person = await self._conversation.identify(tokens, nonce)
-        user = None if person.is_doubted else await self._admit(person)
+        if person.is_doubted:
+            raise AccessDenied("email_not_verified")
+        user = await self._admit(person)
         if user is None:
             raise AccessDenied("user_not_admitted")
         return user, person.name
@@ -164,10 +167,24 @@ class ExternalRealm:
     @asynccontextmanager
     async def _asking(self) -> AsyncIterator[None]:
         try:
-            async with self._gate.passing():
-                yield
+            with self._counting():
+                async with self._gate.passing():
+                    yield
         except (Misanswer, Declined) as trouble:
             raise self._report_trouble(trouble) from None
+        except (InvalidGrant, AccessDenied):
+            self._report.tell_end()
+            raise
+        self._report.tell_end()
+
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        """Whom the gate lets wait or turns away is counted with those who met the trouble."""
+        try:
+            yield
+        except TemporarilyUnavailable:
+            self._report.count()
+            raise
 
     def _report_trouble(self, trouble: Exception) -> TemporarilyUnavailable:
         """The log hears what is wrong, the caller that the organisation is away."""

@@ -272,8 +272,11 @@ class _Reader:
             self.note(f"{place}.client_id", "expected printable ASCII characters")
         if entry.client_secret and not is_vschar(entry.client_secret):
             self.note(f"{place}.client_secret", "expected printable ASCII characters")
-        if entry.scope and not all(map(SCOPE_TOKEN.fullmatch, entry.scope.split(" "))):
+        items = entry.scope.split(" ") if entry.scope else []
+        if not all(map(SCOPE_TOKEN.fullmatch, items)) or "," in entry.scope:
             self.note(f"{place}.scope", "expected items of printable ASCII characters, separated by single spaces")
+        if any(item != "openid" and item.lower() == "openid" for item in items):
+            self.note(f"{place}.scope", "openid is written in small letters")
         if not self._is_text(entry.username_claim):
             self.note(f"{place}.username_claim", "expected the name of a claim, in one line")
         if entry.name and not self._is_text(entry.name):

@@ -560,9 +560,9 @@ def test_only_true_is_active(active: object) -> None:
 
 @pytest.mark.parametrize("status", [199, 201, 204, 301, 400, 500])
 def test_only_200_is_in_order(status: int) -> None:
-    check_ok(200)
+    check_ok(200, "its answer")
     with pytest.raises(Misanswer, match=str(status)):
-        check_ok(status)
+        check_ok(status, "its answer")
 
 
 def test_what_is_no_json_is_told_by_its_name_and_not_quoted() -> None:

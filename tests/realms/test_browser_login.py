@@ -701,6 +701,19 @@ async def test_a_login_that_came_to_nothing_is_told_on_the_page(
     assert page_text("sessions.sign_out_heading") in Page(page).text
 
 
+@pytest.mark.clause("decided-external-afresh")
+@pytest.mark.parametrize("leave", ["/sessions/sign-out", "/sessions/end-all"])
+async def test_who_signs_out_is_not_let_in_again_by_the_next_click_of_somebody_else(
+    browser: Browser, cep: None, leave: str
+) -> None:
+    page = await come_back(browser, await log_in_there(await choose_cep(browser, await browser.open(SESSIONS))))
+    page = await browser.submit(page, leave, {})
+
+    assert is_login_page(page)
+    assert query_of(await choose_cep(browser, page))["prompt"] == "login"
+    assert "prompt" not in query_of(await choose_cep(browser, await browser.open(SESSIONS)))
+
+
 async def test_who_is_not_admitted_here_is_told_so(browser: Browser, cep: None, parts: Parts) -> None:
     await change_user(parts, ZOE, disabled=True)
     page = await come_back(browser, await log_in_there(await choose_cep(browser, await browser.open(SESSIONS))))
