@@ -65,12 +65,14 @@ class Expectation(NamedTuple):
 def parse_keys(content: dict[str, Any]) -> jwk.KeySet:
     """The keys that can be used; those that cannot be read are somebody else's.
 
+    One that is published with its private part (`d`) is anybody's, and the library would take seconds to check it.
+
     Clauses: RFC 7517 §5
     """
     entries = content.get("keys")
     keys = []
     for entry in entries if isinstance(entries, list) else ():
-        if not isinstance(entry, dict):
+        if not isinstance(entry, dict) or "d" in entry:
             continue
         try:
             keys.append(jwk.import_key(entry))

@@ -11,6 +11,7 @@ import gzip
 import io
 import json
 import time
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
@@ -71,6 +72,7 @@ STATE = "a state of the client"
 ASK = ask(scope="realm:cep role:enduser", state=STATE)
 OTHER_ISSUER = "https://other.example"
 SHORT_SECONDS = 0.5
+PATIENCE_SECONDS = 3
 CONTENDERS = 20
 HALF_AN_HOUR = 1800
 
@@ -672,7 +674,30 @@ async def test_keys_that_are_not_for_us_are_passed_over(
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
 
 
-@pytest.mark.parametrize("keys", [{}, {"keys": []}, {"keys": {}}, {"keys": [{"kty": "XYZ"}]}, {"keys": [None]}])
+async def test_private_keys_are_passed_over(organisation: ScriptedOrganisation, browser: Browser, cep: None) -> None:
+    """A library would check that they are whole, which takes seconds for each of these, and forever for longer ones."""
+    good = KeySet(organisation.keys).as_dict(private=False)["keys"]
+    number = urlsafe_b64encode(b"\xff" * 2048).decode().rstrip("=")
+    private = {"kty": "RSA", "n": number, "e": "AQAB", "d": number}
+    organisation.answer(KEYS, Reply(200, {"keys": [private, private, *good]}))
+
+    started = time.monotonic()
+    assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
+    assert time.monotonic() - started < PATIENCE_SECONDS
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"keys": []},
+        {"keys": {}},
+        {"keys": [{"kty": "XYZ"}]},
+        {"keys": [None]},
+        {"keys": [published_key().as_dict(private=True)]},
+    ],
+    ids=["nothing", "none", "no list", "unheard-of", "null", "private"],
+)
 async def test_a_key_set_without_a_key(
     organisation: ScriptedOrganisation,
     browser: Browser,
