@@ -76,6 +76,10 @@ class Misanswer(Exception):
     """The organisation did not answer, or not rightly. What is told goes to the log, and repeats nothing secret."""
 
 
+class OddLogin(Misanswer):
+    """Wrong is what it says to one login, which a single person may have brought about; others may be all right."""
+
+
 class Declined(Exception):
     """An orderly refusal by the organisation. `error` is its code where it has the form of one."""
 
@@ -229,14 +233,18 @@ def read_callback(query: Query, server: Server) -> str:
 
 
 def parse_token_answer(status: int, body: bytes) -> TokenAnswer:
-    """Raises Declined for an error in the standard's form.
+    """Raises Declined for an error in the standard's form, and OddLogin where the request is refused in another.
 
     Clauses: RFC 6749 §5.1, §5.2, §7.1 (a token of a type that is not understood is not used)
     """
     if status == _TOO_MANY_REQUESTS:
         raise Declined("too_many_requests")
     if status in _CLIENT_ERRORS:
-        raise Declined(_name_error(parse_json(body, _ErrorAnswer, f"its answer with status {status}").error))
+        try:
+            refusal = parse_json(body, _ErrorAnswer, f"its answer with status {status}")
+        except Misanswer as odd:
+            raise OddLogin(str(odd)) from None
+        raise Declined(_name_error(refusal.error))
     check_ok(status)
     answer = parse_json(body, TokenAnswer, "its token answer")
     if answer.token_type.lower() != "bearer" or not B64TOKEN.fullmatch(answer.access_token):
@@ -277,7 +285,7 @@ def read_person(claims: Claims, username_claim: str) -> Person:
     if isinstance(username, int) and not isinstance(username, bool):
         username = str(username)
     if not isinstance(username, str) or not is_name(username):
-        raise Misanswer(f"the claim {username_claim} is missing, or is no name of 1 to {MAX_USERNAME_CHARACTERS}")
+        raise OddLogin(f"the claim {username_claim} is missing, or is no name of 1 to {MAX_USERNAME_CHARACTERS}")
     name = claims.get("name")
     shown = name if isinstance(name, str) and is_name(name) else ""
     return Person(username, shown, is_doubted=username_claim == "email" and _is_doubted(claims))

@@ -1174,3 +1174,23 @@ async def test_denials_are_no_reason_not_to_ask(
     organisation.answer(TOKEN, None)
 
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
+
+
+@pytest.mark.clause("decided-external-limits")
+@pytest.mark.parametrize(
+    "bend",
+    [claims(sub="z" * 256), answers(TOKEN, Reply(403, b"<html>"))],
+    ids=["a name that is too long", "refused by a firewall"],
+)
+async def test_one_person_cannot_shut_the_organisation_out_for_all(
+    organisation: ScriptedOrganisation, browser: Browser, enlist: Enlist, bend: Bend
+) -> None:
+    """Neither by the name that they have there, nor by what they send it."""
+    await enlist()
+    bend(organisation)
+    for _ in range(CONTENDERS + 5):
+        assert_came_to_nothing(await log_in_by_way_of_cep(browser, ASK), browser, "temporarily_unavailable")
+    organisation.claims = dict(CLAIMS)
+    organisation.answer(TOKEN, None)
+
+    assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
