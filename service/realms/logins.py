@@ -5,6 +5,7 @@ Clauses: RFC 6749 §4.3.2, §10.10, RFC 6819 §5.1.4.2.3
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -89,9 +90,10 @@ class Logins:
         """Two groups, since the keys of an address and of a user lie in different slots.
 
         A known device has counters of its own, or strangers could lock a user out by failing in their name. Each realm
-        has its own, so that an organisation which keeps logins waiting holds up nobody of another realm.
+        has its own, so that an organisation which keeps logins waiting holds up nobody of another realm. What an
+        organisation may take for one name counts as one.
         """
-        identity = identify_user(realm, username)
+        identity = identify_user(realm, username if realm == MAIN_REALM else _fold(username))
         short, long = (f"device {device}", f"device {device} long") if device else (address, "")
         return (
             [
@@ -100,3 +102,7 @@ class Logins:
             ],
             [Counter(address_key("login", address, realm), *self._allowed.per_address)],
         )
+
+
+def _fold(username: str) -> str:
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", username).casefold()).strip()

@@ -1,0 +1,37 @@
+"""Who uses a realm's login for something else: guesses past the limits."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+
+from tests.cast import assert_error
+from tests.organisation import TOKEN, ScriptedOrganisation
+from tests.realms.journey import log_in_with_password
+
+SPELLINGS = ["zoe", "ZOE", "Zoe", " zoe", "zoe ", "\uff5aoe", "zo\u00e9", "zoe\u0301", "ZO\u00c9"]
+
+
+@pytest.mark.clause("decided-external-throttle-first", "6749-4.3.2-brute-force")
+@pytest.mark.parametrize("spellings", [SPELLINGS[:6], SPELLINGS[6:]], ids=["zoe", "zo\u00e9"])
+async def test_writing_the_name_differently_gives_no_further_guesses_at_the_organisation(
+    organisation: ScriptedOrganisation, http: httpx2.AsyncClient, cep: None, spellings: list[str]
+) -> None:
+    """To most organisations these are one name, whose password ten guesses a minute are too many for."""
+    for number in range(10):
+        spelling = spellings[number % len(spellings)]
+        assert_error(await log_in_with_password(http, spelling, "wrong"), 400, "invalid_grant")
+
+    for spelling in spellings:
+        assert_error(await log_in_with_password(http, spelling, "wrong"), 429, "invalid_grant")
+    assert len(organisation.calls(TOKEN)) == 10
+
+
+@pytest.mark.clause("decided-external-throttle-first")
+async def test_another_name_has_guesses_of_its_own(
+    organisation: ScriptedOrganisation, http: httpx2.AsyncClient, cep: None
+) -> None:
+    for _ in range(10):
+        assert_error(await log_in_with_password(http, "zoe", "wrong"), 400, "invalid_grant")
+
+    assert_error(await log_in_with_password(http, "zo\u00e9", "wrong"), 400, "invalid_grant")
