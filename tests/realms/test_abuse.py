@@ -1,13 +1,16 @@
-"""Who uses a realm's login for something else: guesses past the limits."""
+"""Who uses a realm's login for something else: guesses past the limits, memory without end."""
 
 from __future__ import annotations
 
 import httpx2
 import pytest
+import redis
 
+from service.endpoints.page_limit import PAGES_PER_MINUTE
+from tests.browser import SWITCH, Browser, Page, assert_refused
 from tests.cast import assert_error
 from tests.organisation import TOKEN, ScriptedOrganisation
-from tests.realms.journey import log_in_with_password
+from tests.realms.journey import log_in_by_way_of_cep, log_in_with_password
 
 SPELLINGS = ["zoe", "ZOE", "Zoe", " zoe", "zoe ", "\uff5aoe", "zo\u00e9", "zoe\u0301", "ZO\u00c9"]
 
@@ -35,3 +38,22 @@ async def test_another_name_has_guesses_of_its_own(
         assert_error(await log_in_with_password(http, "zoe", "wrong"), 400, "invalid_grant")
 
     assert_error(await log_in_with_password(http, "zo\u00e9", "wrong"), 400, "invalid_grant")
+
+
+async def test_ways_to_the_organisation_are_pages_of_an_address(
+    browser: Browser, store: redis.Redis, cep: None
+) -> None:
+    """Each is kept for half an hour, and one page after "not you?" could lead to any number of them."""
+    page = await log_in_by_way_of_cep(browser)
+    form = Page(page).find_form(SWITCH)
+    request = browser.http.build_request("POST", form.action, data=form.fields, headers=browser_headers(browser))
+    place = (await browser.http.send(request)).headers["location"]
+    responses = [await browser.open(place) for _ in range(PAGES_PER_MINUTE)]
+
+    assert responses[0].status_code == 303
+    assert_refused(responses[-1], 503, "busy")
+    assert len(list(store.scan_iter("external:*"))) < PAGES_PER_MINUTE
+
+
+def browser_headers(browser: Browser) -> dict[str, str]:
+    return {"cookie": "; ".join(f"{name}={value}" for name, value in browser.cookie_values.items())}
