@@ -91,7 +91,7 @@ def check_id_token(text: str, keys: jwk.KeySet, expected: Expectation) -> Claims
     except InvalidKeyIdError:
         raise UnknownKey from None
     except JoseError as error:
-        raise Misanswer(f"its ID token is not to be believed ({error})") from None
+        raise Misanswer(f"its ID token is not to be believed ({_quote(str(error))})") from None
     except (ValueError, TypeError, RecursionError) as error:
         raise Misanswer(f"its ID token cannot be read ({type(error).__name__})") from None
     _check_audience(claims, expected.client_id)
@@ -101,6 +101,11 @@ def check_id_token(text: str, keys: jwk.KeySet, expected: Expectation) -> Claims
     ):
         raise Misanswer("its ID token has another nonce than this login")
     return claims
+
+
+def _quote(text: str) -> str:
+    """The library's words may repeat what stands in the token."""
+    return "".join(filter(str.isprintable, text[:200]))
 
 
 def _make_registry(expected: Expectation) -> jwt.JWTClaimsRegistry:

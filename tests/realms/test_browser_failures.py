@@ -599,6 +599,26 @@ async def test_an_id_token_that_is_unusual_and_right(
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
 
 
+@pytest.mark.parametrize(
+    "header", [{"alg": "RS256\n2026-11-21 [error] made up\x1b[2J"}, {"alg": "R" * 5000}], ids=["lines", "length"]
+)
+async def test_a_header_writes_nothing_of_its_own_into_the_log(
+    organisation: ScriptedOrganisation,
+    browser: Browser,
+    cep: None,
+    json_logs: io.StringIO,
+    header: dict[str, object],
+) -> None:
+    """The console's form of the log has no other way to tell where an event ends."""
+    organisation.id_token_header = header
+    assert_came_to_nothing(await log_in_by_way_of_cep(browser, ASK), browser, "temporarily_unavailable")
+
+    trouble = troubles_of(json_logs)
+    assert "not to be believed" in trouble
+    assert trouble.isprintable()
+    assert len(trouble) < 500
+
+
 # Keys
 
 
