@@ -1060,6 +1060,21 @@ async def test_an_address_that_the_organisation_itself_doubts(
     )
 
 
+@pytest.mark.clause("decided-external-username")
+async def test_a_doubt_counts_where_the_address_stands(
+    organisation: ScriptedOrganisation, browser: Browser, enlist: Enlist
+) -> None:
+    """What the ID token vouches for is the address of the ID token, which here has none."""
+    await enlist(username_claim="email")
+    organisation.id_token_claims = {"email": None, "email_verified": True}
+    organisation.userinfo = {"email": "somebody@else.example", "email_verified": False}
+    assert_came_to_nothing(await log_in_by_way_of_cep(browser, ASK), browser, "access_denied")
+
+    organisation.id_token_claims = {"email": None, "email_verified": False}
+    organisation.userinfo = {}
+    assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
+
+
 # The registry changes while the user is away
 
 
