@@ -126,6 +126,10 @@ class Server(NamedTuple):
         return bool(self.userinfo_endpoint or self.introspection_endpoint)
 
 
+class OrganisationRefuses(TemporarilyUnavailable):
+    """It is there, and refuses: for a reason that is no wrong password, ours or that of whoever asks for the login."""
+
+
 class TokenAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Clauses: RFC 6749 §5.1"""
 
@@ -305,6 +309,10 @@ def is_name(text: str) -> bool:
 
 def make_unavailable() -> TemporarilyUnavailable:
     return TemporarilyUnavailable("organisation_unavailable", retry_after_seconds=RETRY_SECONDS)
+
+
+def make_refusal() -> OrganisationRefuses:
+    return OrganisationRefuses("organisation_unavailable", retry_after_seconds=RETRY_SECONDS)
 
 
 def _name_error(error: str) -> str:

@@ -6,11 +6,13 @@ Clauses: RFC 6749 §4.3.2, §10.10, RFC 6819 §5.1.4.2.3
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from service.protocol.errors import InvalidGrant, InvalidScope, LoginThrottled
+from service.protocol.errors import InvalidGrant, InvalidScope, LoginThrottled, TemporarilyUnavailable
+from service.protocol.organisation import OrganisationRefuses
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User, identify_user
 from service.realms.external import ExternalRealm, ExternalRealms
@@ -74,12 +76,29 @@ class Logins:
             raise InvalidScope("realm_without_login")
         checker.check_room()
         of_user, of_address = self._make_counters(realm, username, address, device)
+        async with self._sparing(realm, address):
+            try:
+                # The user first: who waits for a user must not take up room of an address that others share.
+                async with self._attempts.checking(of_user, of_address, failure=InvalidGrant):
+                    return await checker.log_in(username, password)
+            except Exhausted as error:
+                raise LoginThrottled("login_throttled", retry_after_seconds=error.wait_seconds) from None
+
+    @asynccontextmanager
+    async def _sparing(self, realm: str, address: str) -> AsyncIterator[None]:
+        """What an organisation refuses, and not as a wrong password, is no guess and uses up no attempts.
+
+        It gets no more of it from one address than of guesses, all the same.
+        """
+        if realm == MAIN_REALM:
+            yield
+            return
+        counter = Counter(address_key("refused", address, realm), *self._allowed.per_address)
         try:
-            # The user first: who waits for a user must not take up room of an address that others share.
-            async with self._attempts.checking(of_user, of_address, failure=InvalidGrant):
-                return await checker.log_in(username, password)
+            async with self._attempts.checking([counter], failure=OrganisationRefuses):
+                yield
         except Exhausted as error:
-            raise LoginThrottled("login_throttled", retry_after_seconds=error.wait_seconds) from None
+            raise TemporarilyUnavailable("organisation_busy", retry_after_seconds=error.wait_seconds) from None
 
     async def _find_realm(self, realm: str) -> Realm | None:
         return self._main if realm == MAIN_REALM else await self._external.find(realm)

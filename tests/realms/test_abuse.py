@@ -9,7 +9,8 @@ import redis
 from service.endpoints.page_limit import PAGES_PER_MINUTE
 from tests.browser import SWITCH, Browser, Page, assert_refused
 from tests.cast import assert_error
-from tests.organisation import TOKEN, ScriptedOrganisation
+from tests.conftest import Clock, MakeSettings, serving
+from tests.organisation import PASSWORD, TOKEN, USERNAME, Reply, ScriptedOrganisation
 from tests.realms.journey import log_in_by_way_of_cep, log_in_with_password
 
 SPELLINGS = ["zoe", "ZOE", "Zoe", " zoe", "zoe ", "\uff5aoe", "zo\u00e9", "zoe\u0301", "ZO\u00c9"]
@@ -38,6 +39,40 @@ async def test_another_name_has_guesses_of_its_own(
         assert_error(await log_in_with_password(http, "zoe", "wrong"), 400, "invalid_grant")
 
     assert_error(await log_in_with_password(http, "zo\u00e9", "wrong"), 400, "invalid_grant")
+
+
+REFUSALS = {
+    "a firewall's": Reply(403, b"<html>"),
+    "another error": Reply(400, {"error": "invalid_request"}),
+    "too many requests": Reply(429),
+}
+
+
+@pytest.mark.clause("decided-external-isolated", "decided-external-throttle-first", "decided-external-realm-down")
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
+async def test_what_is_no_guess_reaches_the_organisation_so_often_from_an_address(
+    organisation: ScriptedOrganisation,
+    make_settings: MakeSettings,
+    clock: Clock,
+    cep: None,
+    refusal: Reply,
+) -> None:
+    """It uses up nobody's attempts, but could get our own address shut out there."""
+    settings = make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="5/minute")
+    organisation.answer(TOKEN, refusal)
+    async with serving(settings, clock) as http:
+        for number in range(8):
+            response = await log_in_with_password(http, f"user{number}", "' or 1=1 --")
+            assert_error(response, 503, "temporarily_unavailable")
+            assert 1 <= int(response.headers["retry-after"]) <= 60
+        assert len(organisation.calls(TOKEN)) == 5
+    organisation.answer(TOKEN, None)
+
+    async with serving(settings, clock, address="198.51.100.1") as http:
+        assert (await log_in_with_password(http, USERNAME, PASSWORD)).status_code == 200
+    clock.advance(60)
+    async with serving(settings, clock) as http:
+        assert (await log_in_with_password(http, USERNAME, PASSWORD)).status_code == 200
 
 
 async def test_ways_to_the_organisation_are_pages_of_an_address(
