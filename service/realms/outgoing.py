@@ -157,7 +157,10 @@ class _Stream(httpcore2.AsyncNetworkStream):
 
 
 def _look_up(host: str, port: int) -> list[str]:
-    return [str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    try:
+        return [str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
+    except UnicodeError:
+        raise OSError("its address has a host that is no name") from None
 
 
 async def _read_body(response: httpcore2.Response) -> bytes:

@@ -237,3 +237,11 @@ async def test_every_address_of_a_name_is_tried(outgoing: Outgoing, monkeypatch:
     monkeypatch.setattr("service.realms.outgoing._look_up", lambda host, port: ["127.0.0.2", "127.0.0.1"])
     async with serving(Connections()) as port:
         assert (await outgoing.get(f"http://login.example:{port}/", {})).status == 200
+
+
+@pytest.mark.clause("decided-external-realm-down")
+@pytest.mark.parametrize("host", [f"{'a' * 64}.example", "a..example", ".example"])
+async def test_a_host_that_is_no_name_is_not_reached(outgoing: Outgoing, host: str) -> None:
+    """An organisation may write anything into its metadata."""
+    with pytest.raises(Misanswer, match="it cannot be reached"):
+        await outgoing.get(f"https://{host}/", {})
