@@ -160,10 +160,13 @@ def parse_metadata(body: bytes, issuer: str) -> Metadata:
         raise Misanswer(f"its metadata is that of the issuer {metadata.issuer[:200]!r}")
     for name in ("authorization_endpoint", "token_endpoint", "introspection_endpoint", "userinfo_endpoint", "jwks_uri"):
         address = getattr(metadata, name)
-        is_downgrade = issuer.startswith("https:") and not address.startswith("https:")
-        if address and (is_downgrade or find_server_mistake(address) is not None):
+        if address and (find_server_mistake(address) is not None or (_is_plain(address) and not _is_plain(issuer))):
             raise Misanswer(f"the {name} of its metadata is not one to speak to")
     return metadata
+
+
+def _is_plain(address: str) -> bool:
+    return urlsplit(address).scheme != "https"
 
 
 def find_metadata_addresses(issuer: str, *, openid: bool) -> tuple[str, str]:
