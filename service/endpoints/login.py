@@ -78,6 +78,9 @@ class LoginEndpoint:
         form = await self._find_form(request, request.query_params.get("request", ""))
         if form is None:
             raise Refusal("expired", "login_expired")
+        if form.only_organisation is not None:
+            # Each way there is kept, and this address can be opened any number of times.
+            await self.page_limit.count(request)
         return await self._show(request, form)
 
     async def post(self, request: Request) -> Response:

@@ -76,6 +76,10 @@ class Misanswer(Exception):
     """The organisation did not answer, or not rightly. What is told goes to the log, and repeats nothing secret."""
 
 
+class OddLogin(Misanswer):
+    """Wrong is what it says to one login, which a single person may have brought about; others may be all right."""
+
+
 class Declined(Exception):
     """An orderly refusal by the organisation. `error` is its code where it has the form of one."""
 
@@ -122,6 +126,10 @@ class Server(NamedTuple):
         return bool(self.userinfo_endpoint or self.introspection_endpoint)
 
 
+class OrganisationRefuses(TemporarilyUnavailable):
+    """It is there, and refuses: for a reason that is no wrong password, ours or that of whoever asks for the login."""
+
+
 class TokenAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Clauses: RFC 6749 §5.1"""
 
@@ -152,10 +160,13 @@ def parse_metadata(body: bytes, issuer: str) -> Metadata:
         raise Misanswer(f"its metadata is that of the issuer {metadata.issuer[:200]!r}; the seed file says {issuer!r}")
     for name in ("authorization_endpoint", "token_endpoint", "introspection_endpoint", "userinfo_endpoint", "jwks_uri"):
         address = getattr(metadata, name)
-        is_downgrade = issuer.startswith("https:") and not address.startswith("https:")
-        if address and (is_downgrade or find_server_mistake(address) is not None):
+        if address and (find_server_mistake(address) is not None or (_is_plain(address) and not _is_plain(issuer))):
             raise Misanswer(f"the {name} of its metadata is not one to speak to")
     return metadata
+
+
+def _is_plain(address: str) -> bool:
+    return urlsplit(address).scheme != "https"
 
 
 def find_metadata_addresses(issuer: str, *, openid: bool) -> tuple[str, str]:
@@ -229,14 +240,18 @@ def read_callback(query: Query, server: Server) -> str:
 
 
 def parse_token_answer(status: int, body: bytes) -> TokenAnswer:
-    """Raises Declined for an error in the standard's form.
+    """Raises Declined for an error in the standard's form, and OddLogin where the request is refused in another.
 
     Clauses: RFC 6749 §5.1, §5.2, §7.1 (a token of a type that is not understood is not used)
     """
     if status == _TOO_MANY_REQUESTS:
         raise Declined("too_many_requests")
     if status in _CLIENT_ERRORS:
-        raise Declined(_name_error(parse_json(body, _ErrorAnswer, f"its answer with status {status}").error))
+        try:
+            refusal = parse_json(body, _ErrorAnswer, f"its answer with status {status}")
+        except Misanswer as odd:
+            raise OddLogin(str(odd)) from None
+        raise Declined(_name_error(refusal.error))
     check_ok(status, "its token answer")
     answer = parse_json(body, TokenAnswer, "its token answer")
     if answer.token_type.lower() != "bearer" or not B64TOKEN.fullmatch(answer.access_token):
@@ -278,7 +293,7 @@ def read_person(claims: Claims, username_claim: str) -> Person:
         username = str(username)
     if not isinstance(username, str) or not is_name(username):
         form = f"1 to {MAX_USERNAME_CHARACTERS} characters in one line"
-        raise Misanswer(f"the claim {username_claim} is missing, or is not {form}")
+        raise OddLogin(f"the claim {username_claim} is missing, or is not {form}")
     name = claims.get("name")
     shown = name if isinstance(name, str) and is_name(name) else ""
     return Person(username, shown, is_doubted=username_claim == "email" and _is_doubted(claims))
@@ -298,6 +313,10 @@ def is_name(text: str) -> bool:
 
 def make_unavailable() -> TemporarilyUnavailable:
     return TemporarilyUnavailable("organisation_unavailable", retry_after_seconds=RETRY_SECONDS)
+
+
+def make_refusal() -> OrganisationRefuses:
+    return OrganisationRefuses("organisation_unavailable", retry_after_seconds=RETRY_SECONDS)
 
 
 def _name_error(error: str) -> str:

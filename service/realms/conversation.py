@@ -199,7 +199,9 @@ class Conversation:
 
 
 def _join(id_token: Claims | None, userinfo: Claims) -> Claims:
-    """What userinfo adds to an ID token, which goes first.
+    """What userinfo adds to an ID token, which goes first. Only where it lacks the user's name is userinfo asked.
+
+    So an address in the name is that of userinfo, and what userinfo says of it counts.
 
     Clauses: OpenID Connect Core 1.0 §5.3.2 (sub is the same, or userinfo is not used)
     """
@@ -207,4 +209,7 @@ def _join(id_token: Claims | None, userinfo: Claims) -> Claims:
         return userinfo
     if userinfo.get("sub") != id_token["sub"]:
         raise Misanswer("its userinfo speaks of somebody else than its ID token")
-    return {**userinfo, **id_token}
+    joined = {**userinfo, **id_token}
+    if "email_verified" in userinfo:
+        joined["email_verified"] = userinfo["email_verified"]
+    return joined

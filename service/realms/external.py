@@ -21,9 +21,11 @@ from service.protocol.errors import AccessDenied, InvalidGrant, TemporarilyUnava
 from service.protocol.organisation import (
     Declined,
     Misanswer,
+    OddLogin,
     Organisation,
     Person,
     Server,
+    make_refusal,
     make_unavailable,
     read_callback,
 )
@@ -189,7 +191,7 @@ class ExternalRealm:
     def _report_trouble(self, trouble: Exception) -> TemporarilyUnavailable:
         """The log hears what is wrong, the caller that the organisation is away."""
         self._report.tell(trouble)
-        return make_unavailable()
+        return make_refusal() if isinstance(trouble, Declined | OddLogin) else make_unavailable()
 
 
 class ExternalRealms:

@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from service.protocol.errors import OAuthError, TemporarilyUnavailable
-from service.protocol.organisation import Declined, Misanswer, make_unavailable
+from service.protocol.organisation import Declined, Misanswer, OddLogin, make_unavailable
 
 CALLS: Final = 20
 CALL_SECONDS: Final = 5.0
@@ -30,7 +30,8 @@ PAUSE_SECONDS: Final = 1.0
 class Gate:
     """Open, until FAILURES calls in a row have failed within a time; then one call is tried after each pause.
 
-    Only `Misanswer` and the time limit are failures: a refusal shows that the organisation is there and in order.
+    Only `Misanswer` and the time limit are failures: a refusal shows that the organisation is there and in order. An
+    `OddLogin` shows nothing, or one person could shut the organisation out for all.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -82,6 +83,8 @@ class Gate:
         self._trial = trial or self._trial
         try:
             yield
+        except OddLogin:
+            raise
         except Misanswer:
             self._note_failure()
             raise

@@ -5,11 +5,14 @@ Clauses: RFC 6749 §4.3.2, §10.10, RFC 6819 §5.1.4.2.3
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from service.protocol.errors import InvalidGrant, InvalidScope, LoginThrottled
+from service.protocol.errors import InvalidGrant, InvalidScope, LoginThrottled, TemporarilyUnavailable
+from service.protocol.organisation import OrganisationRefuses
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User, identify_user
 from service.realms.external import ExternalRealm, ExternalRealms
@@ -73,12 +76,29 @@ class Logins:
             raise InvalidScope("realm_without_login")
         checker.check_room()
         of_user, of_address = self._make_counters(realm, username, address, device)
+        async with self._sparing(realm, address):
+            try:
+                # The user first: who waits for a user must not take up room of an address that others share.
+                async with self._attempts.checking(of_user, of_address, failure=InvalidGrant):
+                    return await checker.log_in(username, password)
+            except Exhausted as error:
+                raise LoginThrottled("login_throttled", retry_after_seconds=error.wait_seconds) from None
+
+    @asynccontextmanager
+    async def _sparing(self, realm: str, address: str) -> AsyncIterator[None]:
+        """What an organisation refuses, and not as a wrong password, is no guess and uses up no attempts.
+
+        It gets no more of it from one address than of guesses, all the same.
+        """
+        if realm == MAIN_REALM:
+            yield
+            return
+        counter = Counter(address_key("refused", address, realm), *self._allowed.per_address)
         try:
-            # The user first: who waits for a user must not take up room of an address that others share.
-            async with self._attempts.checking(of_user, of_address, failure=InvalidGrant):
-                return await checker.log_in(username, password)
+            async with self._attempts.checking([counter], failure=OrganisationRefuses):
+                yield
         except Exhausted as error:
-            raise LoginThrottled("login_throttled", retry_after_seconds=error.wait_seconds) from None
+            raise TemporarilyUnavailable("organisation_busy", retry_after_seconds=error.wait_seconds) from None
 
     async def _find_realm(self, realm: str) -> Realm | None:
         return self._main if realm == MAIN_REALM else await self._external.find(realm)
@@ -89,9 +109,10 @@ class Logins:
         """Two groups, since the keys of an address and of a user lie in different slots.
 
         A known device has counters of its own, or strangers could lock a user out by failing in their name. Each realm
-        has its own, so that an organisation which keeps logins waiting holds up nobody of another realm.
+        has its own, so that an organisation which keeps logins waiting holds up nobody of another realm. What an
+        organisation may take for one name counts as one.
         """
-        identity = identify_user(realm, username)
+        identity = identify_user(realm, username if realm == MAIN_REALM else _fold(username))
         short, long = (f"device {device}", f"device {device} long") if device else (address, "")
         return (
             [
@@ -100,3 +121,7 @@ class Logins:
             ],
             [Counter(address_key("login", address, realm), *self._allowed.per_address)],
         )
+
+
+def _fold(username: str) -> str:
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", username).casefold()).strip()

@@ -13,13 +13,16 @@ import socket
 import ssl
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import httpcore2
 
 from service.protocol.organisation import Misanswer
 
 MAX_ANSWER_BYTES: Final = 256 * 1024
+MAX_WIRE_BYTES: Final = 2 * MAX_ANSWER_BYTES
+"""The answer with its heads, and with what separates its chunks."""
+READ_BYTES: Final = 4096
 CONNECT_SECONDS: Final = 2.0
 IDLE_SECONDS: Final = 2.0
 """Shorter than any usual server keeps an idle connection, so that none is used just as it goes away."""
@@ -98,7 +101,9 @@ class _Network(httpcore2.AsyncNetworkBackend):
         trouble: Exception = OSError(f"{host} has no address")
         for address in await self._find_addresses(host, port):
             try:
-                return await self._network.connect_tcp(address, port, CONNECT_SECONDS, local_address, socket_options)
+                return _Stream(
+                    await self._network.connect_tcp(address, port, CONNECT_SECONDS, local_address, socket_options)
+                )
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 trouble = error
         raise trouble
@@ -111,6 +116,44 @@ class _Network(httpcore2.AsyncNetworkBackend):
         loop = asyncio.get_running_loop()
         found = await loop.run_in_executor(self._lookups, _look_up, host, port)
         return list(dict.fromkeys(found))
+
+
+class _Stream(httpcore2.AsyncNetworkStream):
+    """Reads a little at a time, with a turn for others in between, and no more than an answer may take.
+
+    In heads or chunks of a few bytes it costs far more to take apart than to read: the event loop would stand still.
+    """
+
+    def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
+        self._stream = stream
+        self._read_bytes = 0
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - likewise
+        await asyncio.sleep(0)
+        data = await self._stream.read(min(max_bytes, READ_BYTES), timeout)
+        self._read_bytes += len(data)
+        if self._read_bytes > MAX_WIRE_BYTES:
+            raise Misanswer(f"its answer takes more than {MAX_WIRE_BYTES // 1024} KiB with all that it is wrapped in")
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - likewise
+        """Of a request; what comes after it is one answer."""
+        self._read_bytes = 0
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - likewise
+    ) -> httpcore2.AsyncNetworkStream:
+        return _Stream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
 
 
 def _look_up(host: str, port: int) -> list[str]:

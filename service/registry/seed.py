@@ -35,6 +35,12 @@ _YAML_WORDS: Final = {
     "bool": "true or false",
     "null": "nothing",
 }
+_NOBODY: Final = frozenset(
+    {"iss", "aud", "azp", "client_id", "scope", "token_type", "active", "acr", "amr"}
+    | {"exp", "iat", "nbf", "auth_time", "jti", "nonce", "sid", "at_hash", "c_hash"}
+)
+"""Claims that are the same for everybody, or others at each login: all users would be one, or each of them many."""
+
 _SECTIONS: Final = ("realms", "clients", "users")
 
 GrantType = Literal["authorization_code", "password", "refresh_token"]
@@ -279,6 +285,8 @@ class _Reader:
             self.note(f"{place}.scope", "openid is written in small letters")
         if not self._is_text(entry.username_claim):
             self.note(f"{place}.username_claim", "expected the name of a claim, in one line")
+        if entry.username_claim in _NOBODY:
+            self.note(f"{place}.username_claim", "expected a claim that names a user, and always by the same name")
         if entry.name and not self._is_text(entry.name):
             self.note(f"{place}.name", "expected text in one line")
 

@@ -447,7 +447,7 @@ def test_an_answer_that_leaves_out_what_it_must_have_is_a_misanswer(name: str) -
 @pytest.mark.parametrize("status", [100, 201, 202, 204, 206, 301, 302, 304, 307, 500, 502, 503, 599, 700])
 @pytest.mark.parametrize("body", [TOKENS, {"error": "invalid_grant"}])
 def test_no_other_status_is_a_yes_or_a_no(status: int, body: object) -> None:
-    with pytest.raises(Misanswer, match=f"it answers with status {status}"):
+    with pytest.raises(Misanswer, match=f"its token answer has status {status}"):
         answer(status, body)
 
 
@@ -528,7 +528,7 @@ def test_a_user_has_the_name_that_the_claim_gives(
     ids=lambda value: ascii(value)[:12],
 )  # fmt: skip
 def test_a_claim_that_names_nobody_is_a_misanswer(value: object) -> None:
-    with pytest.raises(Misanswer, match="the claim sub is missing, or is no name"):
+    with pytest.raises(Misanswer, match="the claim sub is missing, or is not 1 to 255 characters in one line"):
         read_person({"sub": value, "name": "Zoe"}, "sub")
     with pytest.raises(Misanswer):
         read_person({"name": "Zoe"}, "sub")
@@ -577,3 +577,13 @@ def test_an_organisation_that_is_away_is_told_with_the_time_to_try_again() -> No
     error = make_unavailable()
 
     assert (error.status, error.error, error.retry_after_seconds) == (503, "temporarily_unavailable", 1)
+
+
+@pytest.mark.clause("decided-external-answer-checked")
+@pytest.mark.parametrize("issuer", ["https://login.example", "HTTPS://login.example"])
+@pytest.mark.parametrize("name", ["authorization_endpoint", "token_endpoint", "userinfo_endpoint", "jwks_uri"])
+def test_metadata_that_came_over_tls_lead_to_no_plain_address(issuer: str, name: str) -> None:
+    """This machine's own least of all, where plain http is allowed to an issuer of this machine."""
+    body = json.dumps({"issuer": issuer, name: "http://127.0.0.1:6379/"}).encode()
+    with pytest.raises(Misanswer, match=name):
+        parse_metadata(body, issuer)

@@ -11,6 +11,7 @@ import gzip
 import io
 import json
 import time
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
@@ -71,6 +72,7 @@ STATE = "a state of the client"
 ASK = ask(scope="realm:cep role:enduser", state=STATE)
 OTHER_ISSUER = "https://other.example"
 SHORT_SECONDS = 0.5
+PATIENCE_SECONDS = 3
 CONTENDERS = 20
 HALF_AN_HOUR = 1800
 
@@ -597,6 +599,26 @@ async def test_an_id_token_that_is_unusual_and_right(
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
 
 
+@pytest.mark.parametrize(
+    "header", [{"alg": "RS256\n2026-11-21 [error] made up\x1b[2J"}, {"alg": "R" * 5000}], ids=["lines", "length"]
+)
+async def test_a_header_writes_nothing_of_its_own_into_the_log(
+    organisation: ScriptedOrganisation,
+    browser: Browser,
+    cep: None,
+    json_logs: io.StringIO,
+    header: dict[str, object],
+) -> None:
+    """The console's form of the log has no other way to tell where an event ends."""
+    organisation.id_token_header = header
+    assert_came_to_nothing(await log_in_by_way_of_cep(browser, ASK), browser, "temporarily_unavailable")
+
+    trouble = troubles_of(json_logs)
+    assert "not to be believed" in trouble
+    assert trouble.isprintable()
+    assert len(trouble) < 500
+
+
 # Keys
 
 
@@ -672,7 +694,30 @@ async def test_keys_that_are_not_for_us_are_passed_over(
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
 
 
-@pytest.mark.parametrize("keys", [{}, {"keys": []}, {"keys": {}}, {"keys": [{"kty": "XYZ"}]}, {"keys": [None]}])
+async def test_private_keys_are_passed_over(organisation: ScriptedOrganisation, browser: Browser, cep: None) -> None:
+    """A library would check that they are whole, which takes seconds for each of these, and forever for longer ones."""
+    good = KeySet(organisation.keys).as_dict(private=False)["keys"]
+    number = urlsafe_b64encode(b"\xff" * 2048).decode().rstrip("=")
+    private = {"kty": "RSA", "n": number, "e": "AQAB", "d": number}
+    organisation.answer(KEYS, Reply(200, {"keys": [private, private, *good]}))
+
+    started = time.monotonic()
+    assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
+    assert time.monotonic() - started < PATIENCE_SECONDS
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"keys": []},
+        {"keys": {}},
+        {"keys": [{"kty": "XYZ"}]},
+        {"keys": [None]},
+        {"keys": [published_key().as_dict(private=True)]},
+    ],
+    ids=["nothing", "none", "no list", "unheard-of", "null", "private"],
+)
 async def test_a_key_set_without_a_key(
     organisation: ScriptedOrganisation,
     browser: Browser,
@@ -1015,6 +1060,21 @@ async def test_an_address_that_the_organisation_itself_doubts(
     )
 
 
+@pytest.mark.clause("decided-external-username")
+async def test_a_doubt_counts_where_the_address_stands(
+    organisation: ScriptedOrganisation, browser: Browser, enlist: Enlist
+) -> None:
+    """What the ID token vouches for is the address of the ID token, which here has none."""
+    await enlist(username_claim="email")
+    organisation.id_token_claims = {"email": None, "email_verified": True}
+    organisation.userinfo = {"email": "somebody@else.example", "email_verified": False}
+    assert_came_to_nothing(await log_in_by_way_of_cep(browser, ASK), browser, "access_denied")
+
+    organisation.id_token_claims = {"email": None, "email_verified": False}
+    organisation.userinfo = {}
+    assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
+
+
 # The registry changes while the user is away
 
 
@@ -1149,6 +1209,26 @@ async def test_denials_are_no_reason_not_to_ask(
     organisation.answer(TOKEN, Reply(400, {"error": "invalid_grant"}))
     for _ in range(CONTENDERS + 5):
         assert_came_to_nothing(await log_in_by_way_of_cep(browser, ASK), browser, "access_denied")
+    organisation.answer(TOKEN, None)
+
+    assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
+
+
+@pytest.mark.clause("decided-external-limits")
+@pytest.mark.parametrize(
+    "bend",
+    [claims(sub="z" * 256), answers(TOKEN, Reply(403, b"<html>"))],
+    ids=["a name that is too long", "refused by a firewall"],
+)
+async def test_one_person_cannot_shut_the_organisation_out_for_all(
+    organisation: ScriptedOrganisation, browser: Browser, enlist: Enlist, bend: Bend
+) -> None:
+    """Neither by the name that they have there, nor by what they send it."""
+    await enlist()
+    bend(organisation)
+    for _ in range(CONTENDERS + 5):
+        assert_came_to_nothing(await log_in_by_way_of_cep(browser, ASK), browser, "temporarily_unavailable")
+    organisation.claims = dict(CLAIMS)
     organisation.answer(TOKEN, None)
 
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))

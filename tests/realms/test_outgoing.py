@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from service.protocol.organisation import Misanswer
-from service.realms.outgoing import IDLE_SECONDS, Outgoing
+from service.realms.outgoing import IDLE_SECONDS, MAX_WIRE_BYTES, READ_BYTES, Outgoing
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n{}"
 
@@ -196,6 +196,35 @@ async def test_no_more_is_read_than_an_answer_may_be_long(outgoing: Outgoing, he
             await outgoing.get(f"http://127.0.0.1:{port}/", {})
 
 
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+SHREDS = {
+    "chunks of one byte": CHUNKED + b"1\r\n \r\n" * 250_000 + b"0\r\n\r\n",
+    "chunks with long extensions": CHUNKED + (b"1;" + b"x" * 60_000 + b"\r\n \r\n") * 25 + b"0\r\n\r\n",
+    "heads without end": b"HTTP/1.1 100 Continue\r\n\r\n" * 60_000 + OK,
+}
+
+
+@pytest.mark.clause("decided-external-answer-checked", "decided-external-isolated")
+@pytest.mark.parametrize("answer", SHREDS.values(), ids=SHREDS)
+async def test_an_answer_in_shreds_holds_nobody_else_up(outgoing: Outgoing, answer: bytes) -> None:
+    """To take them apart costs far more than to read them: 250 000 bytes, one by one, took two seconds."""
+    turns = 0
+
+    async def work() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async with serving(Connections(answer)) as port:
+        elsewhere = asyncio.create_task(work())
+        with pytest.raises(Misanswer, match="its answer takes more than 512 KiB"):
+            await outgoing.get(f"http://127.0.0.1:{port}/", {})
+        elsewhere.cancel()
+
+    assert turns >= MAX_WIRE_BYTES // READ_BYTES
+
+
 @pytest.mark.clause("decided-external-answer-checked")
 async def test_what_is_packed_is_not_unpacked(outgoing: Outgoing) -> None:
     packed = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n\x1f\x8b"
@@ -208,3 +237,11 @@ async def test_every_address_of_a_name_is_tried(outgoing: Outgoing, monkeypatch:
     monkeypatch.setattr("service.realms.outgoing._look_up", lambda host, port: ["127.0.0.2", "127.0.0.1"])
     async with serving(Connections()) as port:
         assert (await outgoing.get(f"http://login.example:{port}/", {})).status == 200
+
+
+@pytest.mark.clause("decided-external-realm-down")
+@pytest.mark.parametrize("host", [f"{'a' * 64}.example", "a..example", ".example"])
+async def test_a_host_that_is_no_name_is_not_reached(outgoing: Outgoing, host: str) -> None:
+    """An organisation may write anything into its metadata."""
+    with pytest.raises(Misanswer, match="it cannot be reached"):
+        await outgoing.get(f"https://{host}/", {})

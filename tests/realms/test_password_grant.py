@@ -346,7 +346,7 @@ async def test_a_refusal_for_any_other_reason_says_nothing_about_the_password(
 
     assert_away(await log_in(http))
 
-    assert not list(store.scan_iter("login:*")) + list(store.scan_iter("address:*"))
+    assert not list(store.scan_iter("login:*")) + list(store.scan_iter("address:*:login:*"))
 
 
 @pytest.mark.clause("decided-external-realm-down")
@@ -627,14 +627,14 @@ async def test_failures_of_the_organisation_use_up_nobodys_attempts(
     settings = make_settings(
         TOKEN_SERVICE_LOGIN_ATTEMPTS="1/minute",
         TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER="1/minute",
-        TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="1/minute",
+        TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="4/minute",
     )
     async with serving(settings, clock) as http:
         organisation.answer(TOKEN, answer)
         for _ in range(3):
             assert_away(await guess(http))
 
-        assert not list(store.scan_iter("login:*")) + list(store.scan_iter("address:*"))
+        assert not list(store.scan_iter("login:*")) + list(store.scan_iter("address:*:login:*"))
         organisation.answer(TOKEN, None)
         monkeypatch.undo()
         assert (await log_in(http)).status_code == 200

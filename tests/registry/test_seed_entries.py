@@ -162,6 +162,9 @@ def test_users_have_a_name_a_known_realm_and_a_password_where_it_is_ours(text: s
         ("client_id: us, issuer: 'https://a.example', scope: 'openid, email'", {"realms.cep.scope"}),
         ("client_id: us, issuer: 'https://a.example', scope: OpenID email", {"realms.cep.scope"}),
         ("client_id: us, issuer: 'https://a.example', username_claim: ''", {"realms.cep.username_claim"}),
+        ("client_id: us, issuer: 'https://a.example', username_claim: iss", {"realms.cep.username_claim"}),
+        ("client_id: us, issuer: 'https://a.example', username_claim: client_id", {"realms.cep.username_claim"}),
+        ("client_id: us, issuer: 'https://a.example', username_claim: iat", {"realms.cep.username_claim"}),
         ("client_id: us, issuer: 'https://a.example', name: \"two\\nlines\"", {"realms.cep.name"}),
     ],
 )

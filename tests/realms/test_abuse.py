@@ -1,0 +1,94 @@
+"""Who uses a realm's login for something else: guesses past the limits, memory without end."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+import redis
+
+from service.endpoints.page_limit import PAGES_PER_MINUTE
+from tests.browser import SWITCH, Browser, Page, assert_refused
+from tests.cast import assert_error
+from tests.conftest import Clock, MakeSettings, serving
+from tests.organisation import PASSWORD, TOKEN, USERNAME, Reply, ScriptedOrganisation
+from tests.realms.journey import log_in_by_way_of_cep, log_in_with_password
+
+SPELLINGS = ["zoe", "ZOE", "Zoe", " zoe", "zoe ", "\uff5aoe", "zo\u00e9", "zoe\u0301", "ZO\u00c9"]
+
+
+@pytest.mark.clause("decided-external-throttle-first", "6749-4.3.2-brute-force")
+@pytest.mark.parametrize("spellings", [SPELLINGS[:6], SPELLINGS[6:]], ids=["zoe", "zo\u00e9"])
+async def test_writing_the_name_differently_gives_no_further_guesses_at_the_organisation(
+    organisation: ScriptedOrganisation, http: httpx2.AsyncClient, cep: None, spellings: list[str]
+) -> None:
+    """To most organisations these are one name, whose password ten guesses a minute are too many for."""
+    for number in range(10):
+        spelling = spellings[number % len(spellings)]
+        assert_error(await log_in_with_password(http, spelling, "wrong"), 400, "invalid_grant")
+
+    for spelling in spellings:
+        assert_error(await log_in_with_password(http, spelling, "wrong"), 429, "invalid_grant")
+    assert len(organisation.calls(TOKEN)) == 10
+
+
+@pytest.mark.clause("decided-external-throttle-first")
+async def test_another_name_has_guesses_of_its_own(
+    organisation: ScriptedOrganisation, http: httpx2.AsyncClient, cep: None
+) -> None:
+    for _ in range(10):
+        assert_error(await log_in_with_password(http, "zoe", "wrong"), 400, "invalid_grant")
+
+    assert_error(await log_in_with_password(http, "zo\u00e9", "wrong"), 400, "invalid_grant")
+
+
+REFUSALS = {
+    "a firewall's": Reply(403, b"<html>"),
+    "another error": Reply(400, {"error": "invalid_request"}),
+    "too many requests": Reply(429),
+}
+
+
+@pytest.mark.clause("decided-external-isolated", "decided-external-throttle-first", "decided-external-realm-down")
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
+async def test_what_is_no_guess_reaches_the_organisation_so_often_from_an_address(
+    organisation: ScriptedOrganisation,
+    make_settings: MakeSettings,
+    clock: Clock,
+    cep: None,
+    refusal: Reply,
+) -> None:
+    """It uses up nobody's attempts, but could get our own address shut out there."""
+    settings = make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="5/minute")
+    organisation.answer(TOKEN, refusal)
+    async with serving(settings, clock) as http:
+        for number in range(8):
+            response = await log_in_with_password(http, f"user{number}", "' or 1=1 --")
+            assert_error(response, 503, "temporarily_unavailable")
+            assert 1 <= int(response.headers["retry-after"]) <= 60
+        assert len(organisation.calls(TOKEN)) == 5
+    organisation.answer(TOKEN, None)
+
+    async with serving(settings, clock, address="198.51.100.1") as http:
+        assert (await log_in_with_password(http, USERNAME, PASSWORD)).status_code == 200
+    clock.advance(60)
+    async with serving(settings, clock) as http:
+        assert (await log_in_with_password(http, USERNAME, PASSWORD)).status_code == 200
+
+
+async def test_ways_to_the_organisation_are_pages_of_an_address(
+    browser: Browser, store: redis.Redis, cep: None
+) -> None:
+    """Each is kept for half an hour, and one page after "not you?" could lead to any number of them."""
+    page = await log_in_by_way_of_cep(browser)
+    form = Page(page).find_form(SWITCH)
+    request = browser.http.build_request("POST", form.action, data=form.fields, headers=browser_headers(browser))
+    place = (await browser.http.send(request)).headers["location"]
+    responses = [await browser.open(place) for _ in range(PAGES_PER_MINUTE)]
+
+    assert responses[0].status_code == 303
+    assert_refused(responses[-1], 503, "busy")
+    assert len(list(store.scan_iter("external:*"))) < PAGES_PER_MINUTE
+
+
+def browser_headers(browser: Browser) -> dict[str, str]:
+    return {"cookie": "; ".join(f"{name}={value}" for name, value in browser.cookie_values.items())}
