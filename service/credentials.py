@@ -142,13 +142,16 @@ class Keyring:
 
     def decrypt(self, sealed: str, name: str) -> str | None:
         """None where no key of ours opens it: another name, another text, or a key that was dropped."""
-        data = urlsafe_b64decode(sealed + "=" * (-len(sealed) % 4))
+        try:
+            data = urlsafe_b64decode(sealed + "=" * (-len(sealed) % 4))
+        except ValueError:
+            return None
         key_id, nonce, box = data[:_KEY_ID_BYTES], data[_KEY_ID_BYTES:15], data[15:]
         for key in self._keys:
             if key.key_id == key_id:
                 try:
                     return AESGCM(key.encryption).decrypt(nonce, box, name.encode()).decode()
-                except InvalidTag:
+                except (InvalidTag, ValueError):
                     continue
         return None
 

@@ -61,6 +61,7 @@ CONTEXTS: dict[str, dict[str, Any]] = {
     },
     "sessions.html": {
         "username": "alice@example.com",
+        "name": "Alice Example",
         "sessions": [SimpleNamespace(**SESSION)],
         "now": NOW,
         "csrf": "c",

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.credentials import derive_from_browser
+from service.endpoints.addresses import find_throttle_address
 from service.endpoints.answers import REASON
 from service.endpoints.browser import Browsers
 from service.endpoints.pages import Pages, Refusal, check_is_page, troubles_answering_to
@@ -83,6 +84,8 @@ class ExternalLoginEndpoint:
     async def get(self, request: Request) -> Response:
         """Whose browser this is comes first: somebody else's neither gets in nor uses the name up."""
         check_is_page(request)
+        if request.method == "HEAD":
+            raise Refusal("forged", "not_asked_for_as_a_page")
         answer = parse_query(request.scope["query_string"], CALLBACK_PARAMETERS)
         name = parse_external_login(answer.values.get("state", ""))
         login = await self.external_logins.find(name) if name and "state" not in answer.repeated else None
@@ -125,7 +128,8 @@ class ExternalLoginEndpoint:
         if realm.organisation.fingerprint != login.organisation:
             # What one organisation gave is not for another.
             raise make_unavailable()
-        user, shown_name = await realm.finish(answer, proofs, self.redirect_uri)
+        async with self.logins.sparing(login.realm, find_throttle_address(request)):
+            user, shown_name = await realm.finish(answer, proofs, self.redirect_uri)
         response = await self.sign_in.enter(request, login.request, user, stays=False, shown_name=shown_name)
         if response is None:
             raise AccessDenied("user_not_admitted")

@@ -67,7 +67,8 @@ class SessionsEndpoint:
         path = f"{self.pages.web_path}/sessions"
         return self.pages.render(
             "sessions.html",
-            username=session.shown_name or session.username,
+            username=session.username,
+            name=session.shown_name,
             sessions=sessions,
             more=more,
             now=_read_moment(await self.families.read_clock_ms()),

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from service.protocol.errors import InvalidGrant, InvalidScope, LoginThrottled, TemporarilyUnavailable
+from service.protocol.errors import AccessDenied, InvalidGrant, InvalidScope, LoginThrottled, TemporarilyUnavailable
 from service.protocol.organisation import OrganisationRefuses
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User, identify_user
@@ -76,7 +76,7 @@ class Logins:
             raise InvalidScope("realm_without_login")
         checker.check_room()
         of_user, of_address = self._make_counters(realm, username, address, device)
-        async with self._sparing(realm, address):
+        async with self.sparing(realm, address):
             try:
                 # The user first: who waits for a user must not take up room of an address that others share.
                 async with self._attempts.checking(of_user, of_address, failure=InvalidGrant):
@@ -85,17 +85,17 @@ class Logins:
                 raise LoginThrottled("login_throttled", retry_after_seconds=error.wait_seconds) from None
 
     @asynccontextmanager
-    async def _sparing(self, realm: str, address: str) -> AsyncIterator[None]:
+    async def sparing(self, realm: str, address: str) -> AsyncIterator[None]:
         """What an organisation refuses, and not as a wrong password, is no guess and uses up no attempts.
 
-        It gets no more of it from one address than of guesses, all the same.
+        It gets no more of it from one address than of guesses, all the same: a code that somebody made up, for one.
         """
         if realm == MAIN_REALM:
             yield
             return
         counter = Counter(address_key("refused", address, realm), *self._allowed.per_address)
         try:
-            async with self._attempts.checking([counter], failure=OrganisationRefuses):
+            async with self._attempts.checking([counter], failure=(OrganisationRefuses, AccessDenied)):
                 yield
         except Exhausted as error:
             raise TemporarilyUnavailable("organisation_busy", retry_after_seconds=error.wait_seconds) from None

@@ -55,7 +55,9 @@ class Attempts:
         self._queues: WeakValueDictionary[str, _Queue] = WeakValueDictionary()
 
     @asynccontextmanager
-    async def checking(self, *groups: Sequence[Counter], failure: type[Exception]) -> AsyncIterator[None]:
+    async def checking(
+        self, *groups: Sequence[Counter], failure: type[Exception] | tuple[type[Exception], ...]
+    ) -> AsyncIterator[None]:
         """Around one check: reserved on each group in turn before it, settled after it.
 
         Only `failure` counts as a failed check: an outage must not use up anybody's attempts. The counters of a group

@@ -244,6 +244,7 @@ def test_an_encrypted_secret_opens_under_its_own_name_and_key_only() -> None:
     assert Keyring([NEW, OLD]).decrypt(sealed, "cep") == "a secret é"
     assert Keyring([OLD]).decrypt(sealed, "other") is None
     assert Keyring([NEW]).decrypt(sealed, "cep") is None
+    assert [Keyring([OLD]).decrypt(broken, "cep") for broken in ("", "x", sealed[:10], sealed + "xxxxx")] == 4 * [None]
     assert Keyring([OLD]).encrypt("a secret é", "cep") != sealed
     for position in range(4, len(sealed) - 4):
         other = "A" if sealed[position] != "A" else "B"

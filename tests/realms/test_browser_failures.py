@@ -28,6 +28,7 @@ from tests.browser import (
     ISSUER,
     Browser,
     Page,
+    answer_of,
     ask,
     assert_refused,
     assert_sent_back,
@@ -35,7 +36,7 @@ from tests.browser import (
     page_text,
     register,
 )
-from tests.conftest import Clock
+from tests.conftest import Clock, MakeSettings, serving
 from tests.organisation import (
     CLAIMS,
     CLIENT_ID,
@@ -399,6 +400,30 @@ async def test_a_callback_that_is_no_page_uses_nothing_up(
 
     assert organisation.calls(TOKEN) == []
     assert is_consent_page(await browser.open(path, **{"Sec-Fetch-Dest": "document"}))
+
+
+async def test_a_look_at_the_head_of_a_callback_uses_nothing_up(browser: Browser, cep: None) -> None:
+    path = await log_in_there(await set_out(browser, ASK))
+    assert (await browser.open(path, method="HEAD")).status_code == 403
+
+    assert is_consent_page(await come_back(browser, path))
+
+
+@pytest.mark.clause("decided-external-limits")
+async def test_codes_that_somebody_made_up_are_not_asked_for_without_end(
+    make_settings: MakeSettings, clock: Clock, organisation: ScriptedOrganisation, cep: None
+) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="3/minute"), clock) as http:
+        browser = Browser(http)
+        errors = []
+        for _ in range(5):
+            path = bend(await log_in_there(await set_out(browser, ASK)), code="made-up")
+            errors.append(answer_of(await come_back(browser, path))["error"])
+
+        assert errors == 3 * ["access_denied"] + 2 * ["temporarily_unavailable"]
+        assert len(organisation.calls(TOKEN)) == 3
+        clock.advance(60)
+        assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
 
 
 @pytest.mark.clause("decided-external-state")
