@@ -57,7 +57,7 @@ def make_pending_login() -> RandomToken:
 
 
 def make_external_login() -> RandomToken:
-    """Likewise."""
+    """As `state` at an organisation; in a shard by chance, too."""
     return make_random_token(EXTERNAL_LOGIN_PREFIX, _pick_shard())
 
 

@@ -73,6 +73,7 @@ class AuthorizationEndpoint:
         session = await self.browser_sessions.find(name) if name else None
         if session is not None and session.realm in realms:
             user = await self.logins.find_user(session.realm, session.username)
+            afresh = user is None
             if user is not None:
                 try:
                     return await self.consent.ask(request, asked, client, session, user)

@@ -84,7 +84,7 @@ class ExternalLoginEndpoint:
     async def get(self, request: Request) -> Response:
         """Whose browser this is comes first: somebody else's neither gets in nor uses the name up."""
         check_is_page(request)
-        if request.method == "HEAD":
+        if request.method == "HEAD":  # it would use the name up, and nobody would be there
             raise Refusal("forged", "not_asked_for_as_a_page")
         answer = parse_query(request.scope["query_string"], CALLBACK_PARAMETERS)
         name = parse_external_login(answer.values.get("state", ""))

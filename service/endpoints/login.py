@@ -217,7 +217,7 @@ class LoginEndpoint:
             return self._render(form, fields, error=self.pages.text("login.error_wrong"))
         kind = "throttled" if isinstance(error, LoginThrottled) else "busy"
         text = self.pages.text(f"login.error_{kind}")
-        if organisation is not None:
+        if organisation is not None and error.reason.startswith("organisation_"):
             text = self.pages.text("login.error_organisation", organisation=organisation.label)
         response = self._render(form, fields, error=text, status=error.status)
         response.headers["Retry-After"] = str(error.retry_after_seconds)

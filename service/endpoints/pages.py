@@ -90,10 +90,10 @@ class Pages:
         return Response(status_code=303, headers=_HEADERS | {"Location": location})
 
     def land(self, response: Response) -> Response:
-        """In place of a redirect to an app on the user's device a page that links to it.
+        """For a refusal on the way back from an organisation: a redirect to an app becomes a page with a link.
 
-        For what follows a form of somebody else's: browsers hold each redirect after it against the policy of the page
-        with the form, which knows nothing of such an app, and the click there would do nothing.
+        Browsers hold the redirects that follow the organisation's form against the policy of the organisation's page,
+        which does not know the app: the click there would do nothing.
         """
         location = response.headers.get("location", "")
         if urlsplit(location).scheme in ("", "http", "https"):

@@ -29,7 +29,7 @@ SESSIONS_PARAMETERS: Final = frozenset({"csrf", "session"})
 MOST_SHOWN: Final = 100
 
 Leaving = Literal["signed_out_here", "signed_out_everywhere"]
-_LEAVINGS: Final = get_args(Leaving)
+_ASKS_AFRESH: Final = (*get_args(Leaving), "login_not_admitted")
 """After these an organisation must not let the next person in as the last one."""
 
 
@@ -61,7 +61,7 @@ class SessionsEndpoint:
         session = await self._find_session(request)
         if session is None:
             notice = self.browsers.find_notice(request)
-            return await self.login.offer(request, None, None, notice=notice, afresh=notice in _LEAVINGS)
+            return await self.login.offer(request, None, None, notice=notice, afresh=notice in _ASKS_AFRESH)
         found, more = await self.families.find_of_user(session.identity, MOST_SHOWN)
         sessions = [await self._show(family) for family in found]
         path = f"{self.pages.web_path}/sessions"

@@ -127,7 +127,11 @@ class Server(NamedTuple):
 
 
 class OrganisationRefuses(TemporarilyUnavailable):
-    """It is there, and refuses: for a reason that is no wrong password, ours or that of whoever asks for the login."""
+    """It answered, but not with a login: our registration there may be at fault, or this one request."""
+
+
+class CodeRefused(AccessDenied):
+    """It did not give the code that a browser brought back, or not to this browser, or took too long about it."""
 
 
 class TokenAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,15 +190,7 @@ def find_server(organisation: Organisation, metadata: Metadata | None) -> Server
 
     Where the record names a source of who logged in, the others of the metadata are left alone.
     """
-    if metadata is None:
-        return Server(
-            issuer=organisation.issuer,
-            authorization_endpoint=organisation.authorization_endpoint,
-            token_endpoint=organisation.token_endpoint,
-            introspection_endpoint=organisation.introspection_endpoint,
-            userinfo_endpoint=organisation.userinfo_endpoint,
-            jwks_uri=organisation.jwks_uri,
-        )
+    metadata = metadata or Metadata(issuer=organisation.issuer)
     methods = metadata.token_endpoint_auth_methods_supported
     sources: Organisation | Metadata = organisation if organisation._names_a_source else metadata
     server = Server(

@@ -5,6 +5,7 @@ Clauses: RFC 6749 §2.3.1, §4.1.3, §4.3.2, RFC 6750 §2.1, RFC 7636 §4.5, RFC
 
 from __future__ import annotations
 
+import asyncio
 import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
@@ -48,6 +49,7 @@ class _Kept(Generic[Thing]):
 
     def __init__(self, fetch: Callable[[], Awaitable[Thing]]) -> None:
         self._fetch = fetch
+        self._fetching = asyncio.Lock()
         self._known: tuple[float, Thing] | None = None
 
     def peek(self, most_seconds: float) -> Thing | None:
@@ -55,11 +57,13 @@ class _Kept(Generic[Thing]):
         return self._known[1] if self._known is not None and is_fresh else None
 
     async def find(self, most_seconds: float) -> Thing:
-        thing = self.peek(most_seconds)
-        if thing is None:
-            asked_at = time.monotonic()
-            thing = await self._fetch()
-            self._known = (asked_at, thing)
+        """Of many who want it at once one asks."""
+        async with self._fetching:
+            thing = self.peek(most_seconds)
+            if thing is None:
+                asked_at = time.monotonic()
+                thing = await self._fetch()
+                self._known = (asked_at, thing)
         return thing
 
 

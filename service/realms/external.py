@@ -19,6 +19,7 @@ from service.outage import OutageReport
 from service.protocol.authorization import Query
 from service.protocol.errors import AccessDenied, InvalidGrant, TemporarilyUnavailable
 from service.protocol.organisation import (
+    CodeRefused,
     Declined,
     Misanswer,
     OddLogin,
@@ -128,7 +129,7 @@ class ExternalRealm:
                 )
             except Declined as refusal:
                 if refusal.error == "invalid_grant":
-                    raise AccessDenied("organisation_denied") from None
+                    raise CodeRefused("organisation_denied") from None
                 raise
             nonce = proofs.nonce if self.organisation.speaks_openid else None
             person = await self._conversation.identify(tokens, nonce)

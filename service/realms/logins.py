@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from service.protocol.errors import AccessDenied, InvalidGrant, InvalidScope, LoginThrottled, TemporarilyUnavailable
-from service.protocol.organisation import OrganisationRefuses
+from service.protocol.errors import InvalidGrant, InvalidScope, LoginThrottled, TemporarilyUnavailable
+from service.protocol.organisation import CodeRefused, OrganisationRefuses
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User, identify_user
 from service.realms.external import ExternalRealm, ExternalRealms
@@ -55,7 +55,7 @@ class Logins:
         return [MAIN_REALM, *await self._external.find_names()]
 
     async def find_organisation(self, realm: str) -> ExternalRealm:
-        """Raises InvalidScope for a realm that nobody can log in to here by way of an organisation."""
+        """Raises InvalidScope for a realm that no organisation stands behind."""
         found = await self._external.find(realm)
         if found is None:
             raise InvalidScope("realm_without_login")
@@ -76,13 +76,13 @@ class Logins:
             raise InvalidScope("realm_without_login")
         checker.check_room()
         of_user, of_address = self._make_counters(realm, username, address, device)
-        async with self.sparing(realm, address):
-            try:
-                # The user first: who waits for a user must not take up room of an address that others share.
-                async with self._attempts.checking(of_user, of_address, failure=InvalidGrant):
-                    return await checker.log_in(username, password)
-            except Exhausted as error:
-                raise LoginThrottled("login_throttled", retry_after_seconds=error.wait_seconds) from None
+        try:
+            # The user first: who waits for a user must not take up room of an address that others share.
+            checking = self._attempts.checking(of_user, of_address, failure=InvalidGrant)
+            async with checking, self.sparing(realm, address):
+                return await checker.log_in(username, password)
+        except Exhausted as error:
+            raise LoginThrottled("login_throttled", retry_after_seconds=error.wait_seconds) from None
 
     @asynccontextmanager
     async def sparing(self, realm: str, address: str) -> AsyncIterator[None]:
@@ -95,10 +95,10 @@ class Logins:
             return
         counter = Counter(address_key("refused", address, realm), *self._allowed.per_address)
         try:
-            async with self._attempts.checking([counter], failure=(OrganisationRefuses, AccessDenied)):
+            async with self._attempts.checking([counter], failure=(OrganisationRefuses, CodeRefused)):
                 yield
         except Exhausted as error:
-            raise TemporarilyUnavailable("organisation_busy", retry_after_seconds=error.wait_seconds) from None
+            raise TemporarilyUnavailable("organisation_spared", retry_after_seconds=error.wait_seconds) from None
 
     async def _find_realm(self, realm: str) -> Realm | None:
         return self._main if realm == MAIN_REALM else await self._external.find(realm)

@@ -181,6 +181,8 @@ def _drop_query(address: str) -> str:
 
 def _describe(error: Exception) -> str:
     """What went wrong with a connection may be told; what went wrong in an answer might quote it."""
+    if isinstance(error, httpcore2.ConnectTimeout):
+        return f"it cannot be reached: no connection within {CONNECT_SECONDS:g} s"
     if not isinstance(error, httpcore2.ConnectError | OSError):
         return f"the connection broke off ({type(error).__name__})"
     cause: BaseException = error

@@ -150,15 +150,16 @@ class Seeding:
         organisations = {realm: await self._registry.find_realm(realm) for realm in owed}
         ended: set[str] = set()
         async for batch in self._sweeps.find_sessions(after_batch=lock.renew):
-            sessions = [session for session in batch if session.identity.realm in owed]
-            users = await self._registry.find_users([session.identity for session in sessions])
-            for session, user in zip(sessions, users, strict=True):
-                shard, subject = session.identity.shard, session.identity.subject
-                organisation = organisations[session.identity.realm]
-                roles = organisation.find_roles(user) if organisation else ()
-                if subject not in ended and not set(parse_scope(session.scope).roles) <= set(roles):
-                    await self._revocations.revoke_all(shard, subject)
-                    ended.add(subject)
+            found = [(session.identity, set(parse_scope(session.scope).roles)) for session in batch]
+            concerned = [(identity, roles) for identity, roles in found if identity.realm in owed]
+            users = await self._registry.find_users([identity for identity, _ in concerned])
+            for (identity, roles), user in zip(concerned, users, strict=True):
+                organisation = organisations[identity.realm]
+                allowed = organisation.find_roles(user) if organisation else ()
+                if identity.subject not in ended and not roles <= set(allowed):
+                    await self._revocations.revoke_all(identity.shard, identity.subject)
+                    ended.add(identity.subject)
+                    await lock.renew()
         await lock.renew()
         await self._registry.settle_realm_sweeps(owed)
         log.info("realms narrowed: %s; users whose sessions ended: %d", ", ".join(owed), len(ended))

@@ -426,6 +426,34 @@ async def test_codes_that_somebody_made_up_are_not_asked_for_without_end(
         assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
 
 
+@pytest.mark.clause("decided-external-isolated")
+async def test_people_who_change_their_mind_keep_nobody_out(
+    make_settings: MakeSettings, clock: Clock, organisation: ScriptedOrganisation, cep: None
+) -> None:
+    """Of all who share an address."""
+    async with serving(make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="1/minute"), clock) as http:
+        organisation.redirect = {"code": None, "error": "access_denied"}
+        for _ in range(3):
+            assert_sent_back(await log_in_by_way_of_cep(Browser(http), ASK), "access_denied")
+        organisation.redirect = {}
+
+        assert is_consent_page(await log_in_by_way_of_cep(Browser(http), ASK))
+
+
+@pytest.mark.clause("decided-external-limits")
+async def test_of_many_who_need_what_the_organisation_publishes_one_asks(
+    organisation: ScriptedOrganisation, browser: Browser, cep: None
+) -> None:
+    metadata = asyncio.Event()
+    organisation.answer(OPENID_METADATA, Held(Reply(200, dict(organisation.describe())), metadata))
+    setting_out = [asyncio.create_task(set_out(Browser(browser.http), ASK)) for _ in range(20)]
+    await organisation.reached(OPENID_METADATA)
+    metadata.set()
+    await asyncio.gather(*setting_out)
+
+    assert len(organisation.calls(OPENID_METADATA)) == 1
+
+
 @pytest.mark.clause("decided-external-state")
 @pytest.mark.parametrize("is_right", [True, False])
 async def test_a_callback_works_once(

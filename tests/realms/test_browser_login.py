@@ -507,7 +507,7 @@ async def test_a_login_of_a_user_who_was_disabled_since_is_worth_nothing(
     await change_user(parts, ZOE, disabled=True)
 
     assert_refused(await browser.allow(page), 403, "signed_out")
-    assert (await set_out(browser)).startswith("http")
+    assert query_of(await set_out(browser))["prompt"] == "login"  # or single sign-on would send them back
 
 
 @pytest.mark.clause("decided-same-name-in-two-realms")
@@ -719,6 +719,7 @@ async def test_who_is_not_admitted_here_is_told_so(browser: Browser, cep: None, 
     page = await come_back(browser, await log_in_there(await choose_cep(browser, await browser.open(SESSIONS))))
 
     assert page_text("login.notice_login_not_admitted") in Page(page).text
+    assert query_of(await choose_cep(browser, page))["prompt"] == "login"
 
 
 async def test_an_id_token_may_carry_the_certificates_of_its_key(

@@ -163,7 +163,8 @@ async def test_a_name_server_that_hangs_keeps_nobody_else_from_looking_up_names(
 ) -> None:
     """A connection to a Redis that has a name needs one of the event loop's few threads."""
     monkeypatch.setattr(gate, "CALL_SECONDS", 1.0)
-    await enlist(issuer=f"https://{SLOW_HOST}")
+    named = ("authorization_endpoint", "token_endpoint", "userinfo_endpoint")
+    await enlist(issuer=None, **{name: f"https://{SLOW_HOST}/{name}" for name in named})
     crowd = start_crowd(http, gate.CALLS)
     await until(lambda: names.waiting == outgoing.LOOKUPS)
 
