@@ -32,7 +32,7 @@ from service.protocol.authorization import (
 )
 from service.protocol.client import Client
 from service.protocol.errors import AccessDenied, OAuthError
-from service.protocol.organisation import CALLBACK_PARAMETERS, make_unavailable
+from service.protocol.organisation_answers import CALLBACK_PARAMETERS, make_unavailable
 from service.realms.external import ExternalRealm, Proofs
 from service.realms.logins import Logins
 from service.registry.cache import RegistryCache

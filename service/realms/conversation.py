@@ -14,16 +14,14 @@ from urllib.parse import quote_plus, urlencode
 
 from joserfc.jwk import KeySet
 
-from service.protocol.organisation import (
+from service.protocol.organisation import Organisation, Server, find_metadata_addresses
+from service.protocol.organisation_answers import (
     Claims,
     Misanswer,
-    Organisation,
     Person,
-    Server,
     TokenAnswer,
     check_active,
     check_ok,
-    find_metadata_addresses,
     find_server,
     parse_claims,
     parse_json,

@@ -18,14 +18,13 @@ from service.credentials import Keyring
 from service.outage import OutageReport
 from service.protocol.authorization import Query
 from service.protocol.errors import AccessDenied, InvalidGrant, TemporarilyUnavailable
-from service.protocol.organisation import (
+from service.protocol.organisation import Organisation, Server
+from service.protocol.organisation_answers import (
     CodeRefused,
     Declined,
     Misanswer,
     OddLogin,
-    Organisation,
     Person,
-    Server,
     make_refusal,
     make_unavailable,
     read_callback,

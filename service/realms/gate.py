@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from service.protocol.errors import OAuthError, TemporarilyUnavailable
-from service.protocol.organisation import Declined, Misanswer, OddLogin, make_unavailable
+from service.protocol.organisation_answers import Declined, Misanswer, OddLogin, make_unavailable
 
 CALLS: Final = 20
 CALL_SECONDS: Final = 5.0

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from joserfc import jwk, jws, jwt
 from joserfc.errors import InvalidKeyIdError, JoseError, UnsupportedAlgorithmError
 
-from service.protocol.organisation import Claims, Misanswer
+from service.protocol.organisation_answers import Claims, Misanswer
 
 LEEWAY_SECONDS: Final = 60
 """How far the organisation's clock may be from Redis's."""

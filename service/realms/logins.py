@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from service.protocol.errors import InvalidGrant, InvalidScope, LoginThrottled, TemporarilyUnavailable
-from service.protocol.organisation import CodeRefused, OrganisationRefuses
+from service.protocol.organisation_answers import CodeRefused, OrganisationRefuses
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User, identify_user
 from service.realms.external import ExternalRealm, ExternalRealms

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import httpcore2
 
-from service.protocol.organisation import Misanswer
+from service.protocol.organisation_answers import Misanswer
 
 MAX_ANSWER_BYTES: Final = 256 * 1024
 MAX_WIRE_BYTES: Final = 2 * MAX_ANSWER_BYTES

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from service.protocol.errors import AccessDenied, InvalidGrant, TemporarilyUnavailable
-from service.protocol.organisation import Declined, Misanswer
+from service.protocol.organisation_answers import Declined, Misanswer
 from service.realms import gate as gate_module
 from service.realms.gate import CALLS, FAILURES, FAILURES_WITHIN_SECONDS, MOST_WAITING, PAUSE_SECONDS, Gate
 from service.store.connection import StoreUnavailable

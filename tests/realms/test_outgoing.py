@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from service.protocol.organisation import Misanswer
+from service.protocol.organisation_answers import Misanswer
 from service.realms.outgoing import IDLE_SECONDS, MAX_WIRE_BYTES, READ_BYTES, Outgoing
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n{}"

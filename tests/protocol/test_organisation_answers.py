@@ -11,16 +11,14 @@ import pytest
 
 from service.protocol.authorization import parse_query
 from service.protocol.errors import AccessDenied
-from service.protocol.organisation import (
+from service.protocol.organisation import Organisation, Server, find_metadata_addresses
+from service.protocol.organisation_answers import (
     CALLBACK_PARAMETERS,
     Declined,
     Metadata,
     Misanswer,
-    Organisation,
-    Server,
     check_active,
     check_ok,
-    find_metadata_addresses,
     find_server,
     make_unavailable,
     parse_claims,
