@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, urlsplit
 
-from playwright.async_api import Page
+from playwright.async_api import Error, Page
 
 from tests.servers import PATIENCE_SECONDS
 
@@ -81,8 +81,17 @@ class Application:
         return self._pages.get(visit.path, WELCOME), self._redirects.get(visit.path)
 
     async def arrival_of(self, page: Page) -> Visit:
-        """Waits until the page has come to the callback, and tells with what."""
-        await page.wait_for_url(re.compile(re.escape(self.callback) + r"(\?|#|$)"))
+        """Waits until the page has come to the callback, and tells with what.
+
+        A second click breaks off a navigation that the first one began, and begins the same anew.
+        """
+        callback = re.compile(re.escape(self.callback) + r"(\?|#|$)")
+        try:
+            await page.wait_for_url(callback)
+        except Error as broken_off:
+            if "ERR_ABORTED" not in broken_off.message:
+                raise
+            await page.wait_for_url(callback)
         return next(visit for visit in reversed(self.visits) if visit.path == "/callback")
 
 
