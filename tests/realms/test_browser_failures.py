@@ -12,7 +12,7 @@ import io
 import json
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 import httpx2
@@ -176,25 +176,34 @@ def told(
     return pytest.param(Trouble(bend, told, error, entry or {}), id=name)
 
 
-async def assert_trouble(
-    trouble: Trouble,
-    *,
+AssertTrouble: TypeAlias = Callable[[Trouble], Awaitable[None]]
+
+
+@pytest.fixture
+def assert_trouble(
     organisation: ScriptedOrganisation,
     browser: Browser,
     enlist: Enlist,
     json_logs: io.StringIO,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    places = {"userinfo_endpoint": USERINFO, "introspection_endpoint": INTROSPECT}
-    entry = {key: organisation.url + places[key] if key in places else value for key, value in trouble.entry.items()}
-    await enlist(**entry)
-    trouble.bend(organisation)
-    assert_came_to_nothing(await try_to_log_in(browser, organisation), browser, trouble.error)
+) -> AssertTrouble:
+    """A login with this trouble comes to nothing, for the reason that is told, and the next one is right."""
 
-    assert trouble.told in troubles_of(json_logs)
-    assert bool(troubles_of(json_logs)) is (trouble.error == "temporarily_unavailable")
-    await organisation.left_alone()
-    await assert_healthy(enlist, organisation, browser, monkeypatch)
+    async def assert_trouble(trouble: Trouble) -> None:
+        places = {"userinfo_endpoint": USERINFO, "introspection_endpoint": INTROSPECT}
+        entry = {
+            key: organisation.url + places[key] if key in places else value for key, value in trouble.entry.items()
+        }
+        await enlist(**entry)
+        trouble.bend(organisation)
+        assert_came_to_nothing(await try_to_log_in(browser, organisation), browser, trouble.error)
+
+        assert trouble.told in troubles_of(json_logs)
+        assert bool(troubles_of(json_logs)) is (trouble.error == "temporarily_unavailable")
+        await organisation.left_alone()
+        await assert_healthy(enlist, organisation, browser, monkeypatch)
+
+    return assert_trouble
 
 
 def redirects(**changes: object) -> Bend:
@@ -596,42 +605,14 @@ def forge_id_token(text: str) -> Bend:
         told("of a number", id_token_says(sub=7), "invalid_claim"),
     ],
 )
-async def test_an_id_token_that_is_not_to_be_believed(
-    trouble: Trouble,
-    organisation: ScriptedOrganisation,
-    browser: Browser,
-    enlist: Enlist,
-    json_logs: io.StringIO,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    await assert_trouble(
-        trouble,
-        organisation=organisation,
-        browser=browser,
-        enlist=enlist,
-        json_logs=json_logs,
-        monkeypatch=monkeypatch,
-    )
+async def test_an_id_token_that_is_not_to_be_believed(assert_trouble: AssertTrouble, trouble: Trouble) -> None:
+    await assert_trouble(trouble)
 
 
 @pytest.mark.parametrize("name", ["nonce", "sub", "aud", "iss", "azp"])
-async def test_a_claim_of_the_protocol_that_is_no_text_of_unicode(
-    organisation: ScriptedOrganisation,
-    browser: Browser,
-    enlist: Enlist,
-    json_logs: io.StringIO,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-) -> None:
+async def test_a_claim_of_the_protocol_that_is_no_text_of_unicode(assert_trouble: AssertTrouble, name: str) -> None:
     """JSON can spell half of a character, which UTF-8 cannot."""
-    await assert_trouble(
-        Trouble(id_token_says(**{name: "\ud800"}), ""),
-        organisation=organisation,
-        browser=browser,
-        enlist=enlist,
-        json_logs=json_logs,
-        monkeypatch=monkeypatch,
-    )
+    await assert_trouble(Trouble(id_token_says(**{name: "\ud800"}), ""))
 
 
 @pytest.mark.parametrize(
@@ -771,22 +752,8 @@ async def test_private_keys_are_passed_over(organisation: ScriptedOrganisation, 
     ],
     ids=["nothing", "none", "no list", "unheard-of", "null", "private"],
 )
-async def test_a_key_set_without_a_key(
-    organisation: ScriptedOrganisation,
-    browser: Browser,
-    enlist: Enlist,
-    json_logs: io.StringIO,
-    monkeypatch: pytest.MonkeyPatch,
-    keys: dict[str, object],
-) -> None:
-    await assert_trouble(
-        Trouble(answers(KEYS, Reply(200, keys)), "no key that can be used"),
-        organisation=organisation,
-        browser=browser,
-        enlist=enlist,
-        json_logs=json_logs,
-        monkeypatch=monkeypatch,
-    )
+async def test_a_key_set_without_a_key(assert_trouble: AssertTrouble, keys: dict[str, object]) -> None:
+    await assert_trouble(Trouble(answers(KEYS, Reply(200, keys)), "no key that can be used"))
 
 
 # Answers that are none
@@ -830,23 +797,10 @@ NO_ANSWERS: Mapping[str, tuple[Answer, str]] = {
 @pytest.mark.parametrize("path", ASKED)
 @pytest.mark.parametrize("name", NO_ANSWERS)
 async def test_an_answer_that_is_none(
-    organisation: ScriptedOrganisation,
-    browser: Browser,
-    enlist: Enlist,
-    json_logs: io.StringIO,
-    monkeypatch: pytest.MonkeyPatch,
-    path: str,
-    name: str,
+    assert_trouble: AssertTrouble, organisation: ScriptedOrganisation, path: str, name: str
 ) -> None:
     answer, said = NO_ANSWERS[name]
-    await assert_trouble(
-        Trouble(answers(path, answer), said, entry=ASKED[path]),
-        organisation=organisation,
-        browser=browser,
-        enlist=enlist,
-        json_logs=json_logs,
-        monkeypatch=monkeypatch,
-    )
+    await assert_trouble(Trouble(answers(path, answer), said, entry=ASKED[path]))
     assert organisation.calls(path)
 
 
@@ -861,48 +815,19 @@ async def test_an_answer_that_is_none(
     ],
 )
 async def test_an_answer_that_does_not_come_in_time(
-    organisation: ScriptedOrganisation,
-    browser: Browser,
-    enlist: Enlist,
-    json_logs: io.StringIO,
-    monkeypatch: pytest.MonkeyPatch,
-    impatient: None,
-    path: str,
-    answer: Answer,
+    assert_trouble: AssertTrouble, impatient: None, path: str, answer: Answer
 ) -> None:
-    await assert_trouble(
-        Trouble(answers(path, answer), f"no answer within {SHORT_SECONDS} s", entry=ASKED[path]),
-        organisation=organisation,
-        browser=browser,
-        enlist=enlist,
-        json_logs=json_logs,
-        monkeypatch=monkeypatch,
-    )
+    await assert_trouble(Trouble(answers(path, answer), f"no answer within {SHORT_SECONDS} s", entry=ASKED[path]))
 
 
 @pytest.mark.clause("decided-external-realm-down", "decided-external-answer-checked")
 @pytest.mark.parametrize("path", ASKED)
 @pytest.mark.parametrize("status", [302, 307])
-async def test_no_redirect_is_followed(
-    organisation: ScriptedOrganisation,
-    browser: Browser,
-    enlist: Enlist,
-    json_logs: io.StringIO,
-    monkeypatch: pytest.MonkeyPatch,
-    path: str,
-    status: int,
-) -> None:
+async def test_no_redirect_is_followed(assert_trouble: AssertTrouble, path: str, status: int) -> None:
     """It would take the code, the token or the secret elsewhere."""
     async with running_organisation() as elsewhere:
         moved = Reply(status, headers={"location": elsewhere.url + path})
-        await assert_trouble(
-            Trouble(answers(path, moved), f"status {status}", entry=ASKED[path]),
-            organisation=organisation,
-            browser=browser,
-            enlist=enlist,
-            json_logs=json_logs,
-            monkeypatch=monkeypatch,
-        )
+        await assert_trouble(Trouble(answers(path, moved), f"status {status}", entry=ASKED[path]))
         assert elsewhere.requests == []
 
 
@@ -1023,22 +948,8 @@ def refuses(path: str, status: int, body: Mapping[str, object]) -> Bend:
         ),
     ],
 )
-async def test_an_organisation_that_is_not_in_order(
-    trouble: Trouble,
-    organisation: ScriptedOrganisation,
-    browser: Browser,
-    enlist: Enlist,
-    json_logs: io.StringIO,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    await assert_trouble(
-        trouble,
-        organisation=organisation,
-        browser=browser,
-        enlist=enlist,
-        json_logs=json_logs,
-        monkeypatch=monkeypatch,
-    )
+async def test_an_organisation_that_is_not_in_order(assert_trouble: AssertTrouble, trouble: Trouble) -> None:
+    await assert_trouble(trouble)
 
 
 NO_NAMES = {
@@ -1060,22 +971,9 @@ NO_NAMES = {
 @pytest.mark.clause("decided-external-realm-down", "6749-10.14-input-validated", "decided-external-username")
 @pytest.mark.parametrize("entry", [{}, BY_USERINFO, BY_INTROSPECTION], ids=["ID token", "userinfo", "introspection"])
 @pytest.mark.parametrize("name", NO_NAMES)
-async def test_a_claim_that_is_no_name(
-    organisation: ScriptedOrganisation,
-    browser: Browser,
-    enlist: Enlist,
-    json_logs: io.StringIO,
-    monkeypatch: pytest.MonkeyPatch,
-    entry: Mapping[str, object],
-    name: str,
-) -> None:
+async def test_a_claim_that_is_no_name(assert_trouble: AssertTrouble, entry: Mapping[str, object], name: str) -> None:
     await assert_trouble(
-        Trouble(claims(employee=NO_NAMES[name]), "the claim employee", entry={**entry, "username_claim": "employee"}),
-        organisation=organisation,
-        browser=browser,
-        enlist=enlist,
-        json_logs=json_logs,
-        monkeypatch=monkeypatch,
+        Trouble(claims(employee=NO_NAMES[name]), "the claim employee", entry={**entry, "username_claim": "employee"})
     )
 
 
@@ -1095,21 +993,10 @@ async def test_a_claim_that_is_an_unusual_name(
 @pytest.mark.parametrize("verified", [False, "false", "", 0], ids=repr)
 @pytest.mark.parametrize("entry", [{}, BY_USERINFO, BY_INTROSPECTION], ids=["ID token", "userinfo", "introspection"])
 async def test_an_address_that_the_organisation_itself_doubts(
-    organisation: ScriptedOrganisation,
-    browser: Browser,
-    enlist: Enlist,
-    json_logs: io.StringIO,
-    monkeypatch: pytest.MonkeyPatch,
-    entry: Mapping[str, object],
-    verified: object,
+    assert_trouble: AssertTrouble, entry: Mapping[str, object], verified: object
 ) -> None:
     await assert_trouble(
-        Trouble(claims(email_verified=verified), "", "access_denied", {**entry, "username_claim": "email"}),
-        organisation=organisation,
-        browser=browser,
-        enlist=enlist,
-        json_logs=json_logs,
-        monkeypatch=monkeypatch,
+        Trouble(claims(email_verified=verified), "", "access_denied", {**entry, "username_claim": "email"})
     )
 
 
