@@ -19,7 +19,6 @@ from service.endpoints.login import LoginEndpoint
 from service.endpoints.pages import Pages, Refusal, check_is_page, troubles_answering_to
 from service.protocol.authorization import (
     AuthorizationRequest,
-    answering_to,
     check_registered,
     find_open_realms,
     parse_authorization_request,
@@ -55,7 +54,7 @@ class AuthorizationEndpoint:
         query = parse_query(request.scope["query_string"])
         client = check_registered(await self.clients.find(read_client_id(query)))
         return_address = verify_return_address(query, client)
-        with troubles_answering_to(return_address), answering_to(return_address):
+        with troubles_answering_to(return_address):
             asked = parse_authorization_request(query, client, return_address)
             realms = find_open_realms(asked, client, await self.logins.find_realm_names())
             return await self._go_on(request, asked, client, realms)

@@ -22,7 +22,7 @@ from starlette.responses import Response
 
 from service.credentials import Keyring, make_browser_secret
 from service.protocol.user import User
-from service.tokens import RandomToken, parse_browser_session
+from service.tokens import RandomToken, digest_token, parse_browser_session
 
 MOST_DEVICE_USERS: Final = 5
 
@@ -41,6 +41,11 @@ class Browsers:
     def find_secret(self, request: Request) -> str | None:
         secret = request.cookies.get(self._browser, "")
         return secret if _SECRET.fullmatch(secret) else None
+
+    def find_bound_secret(self, request: Request, browser_digest: str) -> str | None:
+        """None where this is not the browser that the digest names."""
+        secret = self.find_secret(request)
+        return secret if secret is not None and digest_token(secret) == browser_digest else None
 
     def put_secret(self, response: Response, secret: str) -> None:
         """It outlives the browser, so that two tabs which open at once seldom get two of them."""

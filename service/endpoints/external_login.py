@@ -26,7 +26,6 @@ from service.protocol.authorization import (
     AuthorizationRefused,
     AuthorizationRequest,
     Query,
-    answering_to,
     check_registration_still,
     parse_query,
 )
@@ -91,8 +90,8 @@ class ExternalLoginEndpoint:
         login = await self.external_logins.find(name) if name and "state" not in answer.repeated else None
         if name is None or login is None:
             raise Refusal("expired", "external_login_unknown")
-        browser_secret = self.browsers.find_secret(request)
-        if browser_secret is None or digest_token(browser_secret) != login.browser_digest:
+        browser_secret = self.browsers.find_bound_secret(request, login.browser_digest)
+        if browser_secret is None:
             raise Refusal("astray", "external_login_of_another_browser")
         if not await self.external_logins.take(name):
             raise Refusal("expired", "external_login_repeated")
@@ -102,7 +101,7 @@ class ExternalLoginEndpoint:
         asked = login.request
         try:
             check_registration_still(asked, asked.scope, await self.clients.find(asked.client_id))
-            with troubles_answering_to(asked.return_address), answering_to(asked.return_address):
+            with troubles_answering_to(asked.return_address):
                 response = await self._enter(request, login, answer, proofs)
         except AuthorizationRefused as refused:
             response = self.pages.refuse_client(request, refused.return_address, refused.error)

@@ -139,8 +139,8 @@ class LoginEndpoint:
         login = await self.pending_logins.find(name) if name else None
         if name is None or login is None:
             return None
-        browser_secret = self.browsers.find_secret(request)
-        if browser_secret is None or digest_token(browser_secret) != login.browser_digest:
+        browser_secret = self.browsers.find_bound_secret(request, login.browser_digest)
+        if browser_secret is None:
             raise Refusal("forged", "login_of_another_browser")
         client = None
         if login.request is not None:
@@ -168,7 +168,7 @@ class LoginEndpoint:
         """The page, or at once the way to the organisation where there is no other."""
         if form.only_organisation is None or form.request is None:
             return self._render(form, notice=notice)
-        with troubles_answering_to(form.request.return_address), answering_to(form.request.return_address):
+        with troubles_answering_to(form.request.return_address):
             return await self._set_out(form, form.only_organisation)
 
     async def _judge(self, request: Request, form: LoginForm, fields: Form) -> Response:

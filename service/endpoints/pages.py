@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from service.endpoints.answers import REASON
 from service.outage import report_outage
-from service.protocol.authorization import AuthorizationRefused, ReturnAddress, make_location
+from service.protocol.authorization import AuthorizationRefused, ReturnAddress, answering_to, make_location
 from service.protocol.errors import OAuthError, ServerError
 from service.rendering import Renderer
 from service.store.connection import StoreUnavailable
@@ -160,12 +160,13 @@ def check_is_page(request: Request) -> None:
 
 @contextmanager
 def troubles_answering_to(return_address: ReturnAddress) -> Iterator[None]:
-    """Where the client is known to be right, an outage travels back to it too.
+    """Where the client is known to be right, refusals travel back to it, and an outage too.
 
     Clauses: RFC 6749 §4.1.2.1 (server_error, temporarily_unavailable)
     """
     try:
-        yield
+        with answering_to(return_address):
+            yield
     except StoreUnavailable as outage:
         raise AuthorizationRefused(return_address, report_outage(outage)) from None
     except (AuthorizationRefused, Refusal):

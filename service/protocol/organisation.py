@@ -6,7 +6,6 @@ Clauses: RFC 8414 §3.1, §5, SPEC §2.2
 from __future__ import annotations
 
 import hashlib
-from base64 import urlsafe_b64encode
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -33,18 +32,18 @@ class Organisation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     @property
     def fingerprint(self) -> str:
-        """Stays the same while it is the same server that knows us by the same name: 22 characters of base64url."""
+        """Stays the same while it is the same server that knows us by the same name: 32 hexadecimal digits."""
         named = (self.client_id, self.issuer, self.authorization_endpoint, self.token_endpoint)
-        return urlsafe_b64encode(hashlib.sha256("\n".join(named).encode()).digest()[:16]).decode().rstrip("=")
+        return hashlib.sha256("\n".join(named).encode()).hexdigest()[:32]
 
     @property
     def needs_metadata(self) -> bool:
         """Whether the record leaves open what only the organisation's metadata can tell."""
         return not (self.authorization_endpoint and self.token_endpoint and self.names_a_source)
 
-    def find_roles(self, user: User | None) -> tuple[str, ...]:
-        """Those of a user; whom the registry does not list has the realm's."""
-        return self.default_roles if user is None else user.roles
+    def make_unlisted_user(self, realm: str, username: str) -> User:
+        """Somebody whom the registry does not list: they have no record, and the default roles."""
+        return User(realm=realm, username=username, roles=self.default_roles)
 
     @property
     def speaks_openid(self) -> bool:

@@ -209,11 +209,11 @@ def read_person(claims: Claims, username_claim: str) -> Person:
     username = claims.get(username_claim)
     if isinstance(username, int) and not isinstance(username, bool):
         username = str(username)
-    if not isinstance(username, str) or not is_name(username):
+    if not isinstance(username, str) or not _is_name(username):
         form = f"1 to {MAX_USERNAME_CHARACTERS} characters in one line"
         raise OddLogin(f"the claim {username_claim} is missing, or is not {form}")
     name = claims.get("name")
-    shown = name if isinstance(name, str) and is_name(name) else ""
+    shown = name if isinstance(name, str) and _is_name(name) else ""
     return Person(username, shown, is_doubted=username_claim == "email" and _is_doubted(claims))
 
 
@@ -225,7 +225,7 @@ def _is_doubted(claims: Claims) -> bool:
     return claims.get("email_verified", True) not in (True, "true")
 
 
-def is_name(text: str) -> bool:
+def _is_name(text: str) -> bool:
     return len(text) <= MAX_USERNAME_CHARACTERS and is_unicode_without_line_ends(text)
 
 

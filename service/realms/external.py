@@ -142,7 +142,7 @@ class ExternalRealm:
     async def find_user(self, username: str) -> User | None:
         """None where the user may not log in any more."""
         listed = await self._realms.find_user(self.name, username)
-        user = listed or User(realm=self.name, username=username, roles=self.organisation.find_roles(None))
+        user = listed or self.organisation.make_unlisted_user(self.name, username)
         return None if user.disabled else user
 
     async def _admit(self, person: Person) -> User | None:

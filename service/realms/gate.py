@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from service.protocol.errors import OAuthError, TemporarilyUnavailable
-from service.protocol.organisation_answers import Declined, Misanswer, OddLogin, make_unavailable
+from service.protocol.organisation_answers import RETRY_SECONDS, Declined, Misanswer, OddLogin, make_unavailable
 
 CALLS: Final = 20
 CALL_SECONDS: Final = 5.0
@@ -110,4 +110,4 @@ class Gate:
 
 
 def _too_busy() -> TemporarilyUnavailable:
-    return TemporarilyUnavailable("organisation_busy", retry_after_seconds=1)
+    return TemporarilyUnavailable("organisation_busy", retry_after_seconds=RETRY_SECONDS)

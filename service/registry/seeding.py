@@ -155,8 +155,9 @@ class Seeding:
             users = await self._registry.find_users([identity for identity, _ in concerned])
             for (identity, roles), user in zip(concerned, users, strict=True):
                 organisation = organisations[identity.realm]
-                allowed = organisation.find_roles(user) if organisation else ()
-                if identity.subject not in ended and not roles <= set(allowed):
+                if user is None and organisation is not None:
+                    user = organisation.make_unlisted_user(identity.realm, identity.username)
+                if identity.subject not in ended and not roles <= set(user.roles if user else ()):
                     await self._revocations.revoke_all(identity.shard, identity.subject)
                     ended.add(identity.subject)
                     await lock.renew()
@@ -203,7 +204,7 @@ class Seeding:
         for index, user in enumerate(users):
             organisation = organisations.get(user.realm)
             if olds[index] is None and organisation is not None:
-                befores[index] = User(realm=user.realm, username=user.username, roles=organisation.find_roles(None))
+                befores[index] = organisation.make_unlisted_user(user.realm, user.username)
         return befores
 
     async def _settle_revocations(self, lock: StoreLock) -> None:

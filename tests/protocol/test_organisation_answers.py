@@ -275,12 +275,12 @@ def test_userinfo_and_introspection_are_other_sources(userinfo: str, introspecti
 
 
 @pytest.mark.clause("decided-external-roles")
-def test_who_is_listed_has_the_roles_of_the_list_and_who_is_not_those_of_the_realm() -> None:
+def test_who_is_not_listed_has_the_roles_of_the_realm() -> None:
     organisation = Organisation(client_id="us", default_roles=("enduser",))
 
-    assert organisation.find_roles(None) == ("enduser",)
-    assert organisation.find_roles(User(realm="cep", username="zoe", roles=("partner",))) == ("partner",)
-    assert organisation.find_roles(User(realm="cep", username="zoe")) == ()
+    assert organisation.make_unlisted_user("cep", "zoe") == User(realm="cep", username="zoe", roles=("enduser",))
+    nobody_gets_any = Organisation(client_id="us")
+    assert nobody_gets_any.make_unlisted_user("cep", "zoe") == User(realm="cep", username="zoe")
 
 
 # What a browser brings back
