@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
+import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -122,6 +124,18 @@ async def _seed(settings: Settings) -> None:
     parts = Parts(settings, lambda: 0)
     await parts.apply_seed()
     await parts.close()
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path, registry_dump: Mapping[bytes, bytes]) -> Iterator[RedisServer]:
+    """A server that the test may stop, with the cast registered."""
+    server = start_redis(tmp_path)
+    with redis.Redis(port=server.port) as raw:
+        for key, value in registry_dump.items():
+            raw.restore(key, 0, value)
+    yield server
+    server.process.send_signal(signal.SIGCONT)
+    stop(server.process)
 
 
 @pytest.fixture

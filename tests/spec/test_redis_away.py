@@ -4,28 +4,14 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import httpx2
 import pytest
-import redis
 
 from tests.cast import ALICE, AUDITOR, PHONE_APP, WEB_SHOP, assert_error, revoke_all, tokens_of, verify
 from tests.conftest import Clock, MakeSettings, serving
-from tests.servers import RedisServer, start_redis, stop
-
-
-@pytest.fixture
-def own_redis(tmp_path: Path, registry_dump: Mapping[bytes, bytes]) -> Iterator[RedisServer]:
-    """A server that the test may stop, with the cast registered."""
-    server = start_redis(tmp_path)
-    with redis.Redis(port=server.port) as raw:
-        for key, value in registry_dump.items():
-            raw.restore(key, 0, value)
-    yield server
-    server.process.send_signal(signal.SIGCONT)
-    stop(server.process)
+from tests.servers import RedisServer, stop
 
 
 @pytest.fixture

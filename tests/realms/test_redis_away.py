@@ -1,0 +1,63 @@
+"""Without Redis nobody comes back from an organisation, and nothing of the way there is lost."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest
+import yaml
+
+from service.app import Parts
+from service.registry.seed import parse_seed
+from tests.browser import SESSIONS, Browser, assert_refused, is_consent_page
+from tests.cast import assert_error
+from tests.conftest import Clock, MakeSettings, serving
+from tests.organisation import PASSWORD, TOKEN, USERNAME, ScriptedOrganisation, realm_of
+from tests.realms.journey import come_back, log_in_there, log_in_with_password, set_out
+from tests.servers import RedisServer
+
+
+@pytest.fixture
+async def frail(
+    own_redis: RedisServer, make_settings: MakeSettings, clock: Clock, organisation: ScriptedOrganisation
+) -> AsyncIterator[httpx2.AsyncClient]:
+    """The service on a server that the test may stop, with realm cep."""
+    settings = make_settings(REDIS_URL=own_redis.url)
+    parts = Parts(settings, lambda: clock.offset_ms)
+    await parts.seeding.apply(parse_seed(yaml.safe_dump({"realms": {"cep": realm_of(organisation)}}).encode()))
+    await parts.close()
+    async with serving(settings, clock) as http:
+        yield http
+
+
+@pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed", "decided-external-state")
+async def test_who_comes_back_while_redis_hangs_may_come_back_once_more(
+    frail: httpx2.AsyncClient, own_redis: RedisServer, organisation: ScriptedOrganisation
+) -> None:
+    browser = Browser(frail)
+    path = await log_in_there(await set_out(browser))
+    own_redis.process.send_signal(signal.SIGSTOP)
+    assert_refused_for_now(await come_back(browser, path))
+    assert organisation.calls(TOKEN) == []
+    assert "ts_session" not in browser.cookie_values
+
+    own_redis.process.send_signal(signal.SIGCONT)
+    assert is_consent_page(await come_back(browser, path))
+
+
+@pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed")
+async def test_nobody_is_sent_to_an_organisation_and_no_password_either(
+    frail: httpx2.AsyncClient, own_redis: RedisServer, organisation: ScriptedOrganisation
+) -> None:
+    own_redis.process.send_signal(signal.SIGSTOP)
+
+    assert_refused_for_now(await Browser(frail).open(SESSIONS))
+    assert_error(await log_in_with_password(frail, USERNAME, PASSWORD), 503, "temporarily_unavailable")
+    assert organisation.requests == []
+
+
+def assert_refused_for_now(response: httpx2.Response) -> None:
+    assert_refused(response, 503, "busy")
+    assert int(response.headers["retry-after"]) >= 1
