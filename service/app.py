@@ -58,6 +58,7 @@ from service.realms.logins import AllowedAttempts, Logins
 from service.realms.main import MainRealm
 from service.realms.outgoing import Outgoing
 from service.registry.cache import RegistryCache
+from service.registry.consequences import Consequences
 from service.registry.seed import BadSeed, load_seed
 from service.registry.seeding import Seeding
 from service.rendering import Look, Renderer
@@ -123,13 +124,9 @@ class Parts:
             self.attempts,
             _allowed_attempts(settings),
         )
-        self.seeding = Seeding(
-            self.registry,
-            self.keyring,
-            self.revocations,
-            Sweeps(self.connection, self.families),
-            hashing_threads=os.cpu_count() or 1,
-        )
+        self.sweeps = Sweeps(self.connection, self.families)
+        self.consequences = Consequences(self.registry, self.revocations, self.sweeps)
+        self.seeding = Seeding(self.registry, self.keyring, self.consequences, hashing_threads=os.cpu_count() or 1)
         self.health = HealthEndpoint(self.connection, self.bearer, self.is_seed_in_force)
         self.is_seeded = settings.seed_file is None
         self._seed_trouble = ""

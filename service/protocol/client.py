@@ -23,7 +23,10 @@ Loss = Literal["refresh", "grant_or_scope"]
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True):
-    """The registration record, with the field names of RFC 7591. Without a secret hash the client is public."""
+    """The registration record, with the field names of RFC 7591. Without a secret hash the client is public.
+
+    After a rotation the previous secret may stay good until a time by Redis's clock, in milliseconds since 1970.
+    """
 
     client_id: str
     client_secret_hash: str | None = None
@@ -34,6 +37,8 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     default_scope: str = ""
     require_pkce: bool = False
     introspect: bool | Literal["all"] = False
+    previous_secret_hash: str | None = None
+    previous_secret_until_ms: int = 0
 
     @property
     def is_public(self) -> bool:

@@ -10,8 +10,7 @@ is interrupted anywhere is done again by the next.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Final, TypeVar
@@ -21,19 +20,13 @@ import msgspec
 
 from service.credentials import Keyring
 from service.hashing import hash_password, verify_password
-from service.protocol.client import Client, Loss, find_loss, may_keep_session
+from service.protocol.client import Client, find_loss
 from service.protocol.organisation import Organisation
-from service.protocol.scope import parse_scope
 from service.protocol.user import User, identify_user
-from service.registry.cache import TRUSTED_SECONDS
+from service.registry.consequences import Consequences
 from service.registry.seed import ClientEntry, RealmEntry, Seed, UserEntry
-from service.store.connection import DEADLINE_SECONDS, StoreLock
+from service.store.connection import StoreLock
 from service.store.registry import RegistryStore
-from service.store.revocations import Revocations
-from service.store.sweeps import Session, Sweeps
-
-SWEEP_PAUSE_SECONDS: Final = TRUSTED_SECONDS + DEADLINE_SECONDS + 0.7
-"""Longer than a request can still issue tokens under the registration that it read before the change."""
 
 _USERS_PER_BATCH: Final = 500
 _UNDER_WAY: Final = "under way"
@@ -41,19 +34,16 @@ _UNDER_WAY: Final = "under way"
 
 Item = TypeVar("Item")
 
-log = logging.getLogger("service.seeding")
-
 
 class Seeding:
     """Applies seeds; `apply` returns how many entries were added or updated."""
 
     def __init__(
-        self, registry: RegistryStore, keyring: Keyring, revocations: Revocations, sweeps: Sweeps, hashing_threads: int
+        self, registry: RegistryStore, keyring: Keyring, consequences: Consequences, hashing_threads: int
     ) -> None:
         self._registry = registry
         self._keyring = keyring
-        self._revocations = revocations
-        self._sweeps = sweeps
+        self._consequences = consequences
         self._hashing_threads = hashing_threads
 
     async def apply(self, seed: Seed) -> int:
@@ -64,8 +54,7 @@ class Seeding:
             if digest != self._keyring.digest_seed(seed.text):
                 await self._registry.put_seed("file", _UNDER_WAY)
                 applied = await self._apply_entries(seed, lock)
-            await self._settle_revocations(lock)
-            await self._settle_sweeps(lock)
+            await self._consequences.settle(lock)
             await lock.renew()
             await self._registry.put_seed("file", self._keyring.digest_seed(seed.text))
         return applied
@@ -123,48 +112,6 @@ class Seeding:
             client, old_origins=old_origins, new_origins=find_origins(client.redirect_uris), loss=loss
         )
 
-    async def _settle_sweeps(self, lock: StoreLock) -> None:
-        """Ends what rests on a wider registration, once no request that has read it is under way any more."""
-        owed, realms = await self._registry.find_owed_sweeps(), await self._registry.find_owed_realm_sweeps()
-        if owed or realms:
-            await asyncio.sleep(SWEEP_PAUSE_SECONDS)
-        if owed:
-            await self._sweep_clients(owed, lock)
-        if realms:
-            await self._sweep_realms(realms, lock)
-
-    async def _sweep_clients(self, owed: Mapping[str, Loss], lock: StoreLock) -> None:
-        clients = {client_id: await self._registry.find_client(client_id) for client_id in owed}
-
-        def may_keep(session: Session) -> bool:
-            client, loss = clients[session.client_id], owed[session.client_id]
-            return may_keep_session(client, loss, session.grant_type, parse_scope(session.scope))
-
-        ended = await self._sweeps.end_sessions(owed, may_keep, after_batch=lock.renew)
-        await lock.renew()
-        await self._registry.settle_sweeps(list(owed))
-        log.info("clients narrowed: %s; sessions ended: %d", ", ".join(owed), ended)
-
-    async def _sweep_realms(self, owed: Collection[str], lock: StoreLock) -> None:
-        """Whose sessions have a role that the realm no longer gives to everybody, and that is not the user's own."""
-        organisations = {realm: await self._registry.find_realm(realm) for realm in owed}
-        ended: set[str] = set()
-        async for batch in self._sweeps.find_sessions(after_batch=lock.renew):
-            found = [(session.identity, set(parse_scope(session.scope).roles)) for session in batch]
-            concerned = [(identity, roles) for identity, roles in found if identity.realm in owed]
-            users = await self._registry.find_users([identity for identity, _ in concerned])
-            for (identity, roles), user in zip(concerned, users, strict=True):
-                organisation = organisations[identity.realm]
-                if user is None and organisation is not None:
-                    user = organisation.make_unlisted_user(identity.realm, identity.username)
-                if identity.subject not in ended and not roles <= set(user.roles if user else ()):
-                    await self._revocations.revoke_all(identity.shard, identity.subject)
-                    ended.add(identity.subject)
-                    await lock.renew()
-        await lock.renew()
-        await self._registry.settle_realm_sweeps(owed)
-        log.info("realms narrowed: %s; users whose sessions ended: %d", ", ".join(owed), len(ended))
-
     async def _apply_users(self, entries: Sequence[UserEntry], threads: ThreadPoolExecutor, lock: StoreLock) -> int:
         identities = [identify_user(entry.realm, entry.username) for entry in entries]
         texts = [msgspec.json.encode(entry) for entry in entries]
@@ -194,7 +141,7 @@ class Seeding:
         owing = [user.identity for before, user in pairs if before is not None and _loses(before, user)]
         await self._registry.note_owed_revocations(owing)
         await self._registry.put_users(users)
-        await self._settle_revocations(lock)
+        await self._consequences.settle_revocations(lock)
 
     async def _find_befores(self, users: Sequence[User], olds: Sequence[User | None]) -> list[User | None]:
         """What each was until now: whom an external realm did not list had its default roles all the same."""
@@ -206,13 +153,6 @@ class Seeding:
             if olds[index] is None and organisation is not None:
                 befores[index] = organisation.make_unlisted_user(user.realm, user.username)
         return befores
-
-    async def _settle_revocations(self, lock: StoreLock) -> None:
-        """Ends the sessions of everybody who lost something, those of an interrupted earlier run included."""
-        for shard, subject in await self._registry.find_owed_revocations():
-            await self._revocations.revoke_all(shard, subject)
-            await self._registry.settle_revocation(shard, subject)
-            await lock.renew()
 
 
 def find_origins(redirect_uris: Iterable[str]) -> tuple[str, ...]:

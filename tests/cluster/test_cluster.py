@@ -218,7 +218,7 @@ async def test_a_sweep_ends_the_sessions_of_a_client_on_all_nodes_and_no_others(
     async def after_batch() -> None:
         pass
 
-    ended = await cluster_parts.seeding._sweeps.end_sessions(["narrowed"], may_keep, after_batch=after_batch)
+    ended = await cluster_parts.sweeps.end_sessions(["narrowed"], may_keep, after_batch=after_batch)
 
     assert ended == len(PEOPLE)
     assert {is_known(cluster, tokens) for tokens in narrowed} == {(False, False)}

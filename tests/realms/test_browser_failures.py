@@ -1063,7 +1063,7 @@ async def test_a_realm_that_changes_while_the_organisation_is_asked(
 async def test_a_realm_that_gives_no_roles_any_more(
     browser: Browser, enlist: Enlist, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.registry.seeding.SWEEP_PAUSE_SECONDS", 0)
+    monkeypatch.setattr("service.registry.consequences.SWEEP_PAUSE_SECONDS", 0)
     await enlist()
     path = await log_in_there(await set_out(browser, ASK))
     await enlist(default_roles=["partner", "enduser"])

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from service.app import Parts
-from service.registry import seeding as seeding_module
+from service.registry import consequences
 from service.registry.seeding import Seeding
 from tests.conftest import Clock, MakeSettings
 from tests.registry.seeds import make_seeding
@@ -18,7 +18,7 @@ from tests.store.sessions import Sessions
 @pytest.fixture(autouse=True)
 def no_worker_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sweep waits until no request under the old registration is under way; here there is none to wait for."""
-    monkeypatch.setattr(seeding_module, "SWEEP_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(consequences, "SWEEP_PAUSE_SECONDS", 0)
 
 
 @pytest.fixture

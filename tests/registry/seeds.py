@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from service.credentials import Keyring
 from service.hashing import hash_password
 from service.protocol.token_response import Lifetimes
+from service.registry.consequences import Consequences
 from service.registry.seed import Seed, parse_seed
 from service.registry.seeding import Seeding
 from service.store.connection import StoreConnection
@@ -59,10 +60,7 @@ class SeedText:
 
 def make_seeding(connection: StoreConnection, *secret_keys: bytes, lifetimes: Lifetimes = DEFAULT_LIFETIMES) -> Seeding:
     """As a process with these keys starts."""
-    return Seeding(
-        RegistryStore(connection),
-        Keyring(secret_keys or (KEY_ONE,)),
-        Revocations(connection),
-        Sweeps(connection, Families(connection, lifetimes)),
-        hashing_threads=2,
-    )
+    registry = RegistryStore(connection)
+    sweeps = Sweeps(connection, Families(connection, lifetimes))
+    consequences = Consequences(registry, Revocations(connection), sweeps)
+    return Seeding(registry, Keyring(secret_keys or (KEY_ONE,)), consequences, hashing_threads=2)

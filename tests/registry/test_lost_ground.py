@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
-from service.registry import seeding as seeding_module
+from service.registry import consequences
 from service.registry.cache import TRUSTED_SECONDS
-from service.registry.seeding import SWEEP_PAUSE_SECONDS, Seeding
+from service.registry.consequences import SWEEP_PAUSE_SECONDS
+from service.registry.seeding import Seeding
 from service.store.connection import DEADLINE_SECONDS
 from tests.cast import ALICE, BOB
 from tests.registry.seeds import OTHER_HASH, SeedText
@@ -125,7 +126,7 @@ async def test_a_login_that_was_under_way_while_the_client_was_narrowed_ends_as_
     sessions: Sessions, seeding: Seeding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker that still remembers the old registration gives out tokens until the sweep begins."""
-    monkeypatch.setattr(seeding_module, "SWEEP_PAUSE_SECONDS", 2)
+    monkeypatch.setattr(consequences, "SWEEP_PAUSE_SECONDS", 2)
     await seeding.apply(SeedText().seed)
     applying = asyncio.create_task(seeding.apply(SeedText().but(scope=ENDUSER).seed))
     while not sessions.store.exists("owed_sweeps:{registry}"):
