@@ -194,19 +194,23 @@ class StoreConnection:
 
     async def eviction_policies(self) -> set[str]:
         """The maxmemory-policy of each master; empty where this user may not read it."""
+        sections = await self.find_info("memory")
+        if not sections:
+            log.warning("this Redis user may not read maxmemory-policy (INFO), so nobody checks that it is noeviction")
+        return {section["maxmemory_policy"] for section in sections}
+
+    async def find_info(self, section: str) -> list[dict[str, Any]]:
+        """What each master tells of itself; empty where this user may not ask."""
         try:
-            if isinstance(self._reading, RedisCluster):
-                await within_deadline(self._reading.initialize())
-                sections = await within_deadline(self._reading.info("memory", target_nodes=RedisCluster.PRIMARIES))
-                found = list(sections.values()) if "maxmemory_policy" not in sections else [sections]
-            else:
-                found = [await within_deadline(self._reading.info("memory"))]
+            if not isinstance(self._reading, RedisCluster):
+                return [await within_deadline(self._reading.info(section))]
+            await within_deadline(self._reading.initialize())
+            by_node = await within_deadline(self._reading.info(section, target_nodes=RedisCluster.PRIMARIES))
+            return list(by_node.values()) if all(isinstance(told, dict) for told in by_node.values()) else [by_node]
         except StoreUnavailable as error:
             if "NOPERM" not in str(error):
                 raise
-            log.warning("this Redis user may not read maxmemory-policy (INFO), so nobody checks that it is noeviction")
-            return set()
-        return {section["maxmemory_policy"] for section in found}
+            return []
 
     def make_lock(self, key: str, seconds: float) -> StoreLock:
         return StoreLock(Lock(self._writing, key, timeout=seconds))

@@ -36,10 +36,16 @@ organisation (`external`), is nobody's yet and lies in a shard by chance.
 from __future__ import annotations
 
 import hashlib
+from typing import Final
 
 from service.protocol.user import UserIdentity
 
-REGISTRY_SHARD = "registry"
+REGISTRY_SHARD: Final = "registry"
+
+LASTING_KINDS: Final = frozenset(
+    {"user", "seed", "client", "realm", "origin", "owed_sweeps", "owed_realm_sweeps", "owed_revocations"}
+)
+"""The first words of those that have no time to live; all others expire by themselves."""
 
 
 def access_key(shard: str, digest: str) -> str:

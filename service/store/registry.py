@@ -6,8 +6,8 @@ Clauses: RFC 6749 §2, SPEC §2.3
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Sequence
-from typing import Final
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -19,6 +19,8 @@ from service.store.keys import registry_key, user_key, user_seed_key
 from service.store.scripts import load_script
 
 LOCK_SECONDS: Final = 10
+
+Record = TypeVar("Record")
 
 _PUT_CLIENT: Final = load_script("put_client")
 _REPLACE_PASSWORD_HASH: Final = load_script("replace_password_hash")
@@ -125,6 +127,35 @@ class RegistryStore:
 
     async def put_seed(self, name: str, digest: str) -> None:
         await self._connection.write("HSET", registry_key("seed"), name, digest)
+
+    async def find_all_clients(self) -> list[Client]:
+        """In the order of their names."""
+        return [client for _, client in sorted((await self._find_all("client", _read_client)).items())]
+
+    async def find_all_realms(self) -> dict[str, Organisation]:
+        """The realms of organisations, by their names."""
+        return dict(sorted((await self._find_all("realm", _read_realm)).items()))
+
+    async def find_all_users(self, realm: str) -> list[User]:
+        """Those of one realm, in the order of their names."""
+        found: dict[str, User] = {}
+        async for keys in self._connection.scan("user:{*}:*"):
+            commands: list[Command] = [("HMGET", key, "record", "revision") for key in keys]
+            for fields in await self._connection.read_many(commands):
+                user = _parse_user(*fields)
+                if user is not None and user.realm == realm:
+                    found[user.identity.username] = user
+        return [found[username] for username in sorted(found)]
+
+    async def _find_all(self, kind: str, read: Callable[[bytes], Record]) -> dict[str, Record]:
+        """The records of a kind by their names."""
+        records: dict[str, Record] = {}
+        beginning = registry_key(kind, "*").removesuffix("*")
+        async for keys in self._connection.scan(f"{beginning}*"):
+            answers = await self._connection.read_many([("GET", key) for key in keys])
+            found = zip(keys, answers, strict=True)
+            records |= {key.removeprefix(beginning): read(answer) for key, answer in found if answer is not None}
+        return records
 
     def make_lock(self) -> StoreLock:
         """Held by the one that applies a seed; ends by itself unless it is renewed."""

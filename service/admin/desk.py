@@ -1,0 +1,92 @@
+"""What the commands work with, on the store of the environment's settings."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Unpack
+
+from service.admin.output import Output, Refused, WrongInput
+from service.audit import Event, Fields, make_event
+from service.configured import find_store, make_lifetimes
+from service.credentials import Keyring
+from service.registry.amendments import AmendmentRefused, Amendments
+from service.registry.consequences import Consequences
+from service.registry.seed import BadSeed
+from service.registry.seeding import Seeding
+from service.settings import BadSettings, Settings, load_settings
+from service.store.access_tokens import AccessTokens
+from service.store.connection import StoreConnection, StoreUnavailable
+from service.store.events import EventStream
+from service.store.families import Families
+from service.store.inspection import TokenInspection
+from service.store.registry import RegistryStore
+from service.store.revocations import Revocations
+from service.store.sweeps import Sweeps
+
+
+class Desk:
+    """Only tests move its clock."""
+
+    def __init__(self, settings: Settings, clock_offset_ms: Callable[[], int] = lambda: 0) -> None:
+        self.settings = settings
+        self.connection = StoreConnection(find_store(settings), clock_offset_ms=clock_offset_ms)
+        self.keyring = Keyring(settings.secret_keys)
+        self.registry = RegistryStore(self.connection)
+        self.access_tokens = AccessTokens(self.connection)
+        lifetimes = make_lifetimes(settings)
+        self.families = Families(self.connection, lifetimes)
+        self.inspection = TokenInspection(self.connection, lifetimes)
+        self.revocations = Revocations(self.connection)
+        self.events = EventStream(self.connection)
+        self.sweeps = Sweeps(self.connection, self.families)
+        consequences = Consequences(self.registry, self.revocations, self.sweeps)
+        self.amendments = Amendments(self.registry, consequences)
+        self.seeding = Seeding(self.registry, self.keyring, consequences, hashing_threads=os.cpu_count() or 1)
+
+    async def record(self, output: Output, event: Event, **fields: Unpack[Fields]) -> None:
+        """A security event; what was done is done, even where it cannot be written down."""
+        try:
+            await self.events.append([make_event(event, actor=find_actor(), **fields)])
+        except StoreUnavailable as outage:
+            output.note(f"this could not be written to the security events: {outage}")
+
+    async def close(self) -> None:
+        await self.connection.close()
+
+
+def open_desk() -> Desk:
+    """Raises BadSettings, or Refused where no store can be there."""
+    settings = load_settings(os.environ)
+    store = find_store(settings)
+    if not settings.secret_keys or (store.path is not None and not Path(store.path).exists()):
+        raise Refused(
+            f"no store runs at {store.path or settings.data_dir}: start ./scripts/serve first, or set REDIS_URL"
+        )
+    return Desk(settings)
+
+
+def find_actor() -> str:
+    """Who sits at the console, as the system knows them."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name
+        return f"user id {os.getuid()}"
+
+
+@contextmanager
+def explaining() -> Iterator[None]:
+    """Turns what can go wrong below into a sentence and an exit status."""
+    try:
+        yield
+    except BadSettings as refusal:
+        raise WrongInput("\n".join(refusal.mistakes)) from None
+    except BadSeed as refusal:
+        raise WrongInput("\n".join((f"mistakes in {refusal.file}:", *refusal.mistakes))) from None
+    except AmendmentRefused as refusal:
+        raise Refused(str(refusal)) from None
+    except StoreUnavailable as outage:
+        raise Refused(f"the store does not answer or cannot serve: {outage}") from None

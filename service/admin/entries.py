@@ -1,0 +1,42 @@
+"""What is given to the console is checked by the rules of the seed file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from service.admin.output import WrongInput
+from service.protocol.client import Client
+from service.protocol.scope import MAIN_REALM
+from service.protocol.user import User
+from service.registry.seed import BadSeed, ClientEntry, Seed, UserEntry, parse_seed
+
+
+def check_client(**fields: Any) -> Client:
+    """Raises WrongInput with every mistake."""
+    (entry,) = _check("clients", fields).clients
+    known = {name: getattr(entry, name) for name in ClientEntry.__struct_fields__ if name != "client_secret"}
+    return Client(**known)
+
+
+def check_user(realm: str, username: str, password: str | None, roles: tuple[str, ...], name: str) -> UserEntry:
+    """Raises WrongInput with every mistake; which realms there are is for the registry to say."""
+    stand_in = {"realm": MAIN_REALM, "password": password if password is not None else "none of theirs"}
+    (entry,) = _check("users", {"username": username, "roles": roles, "name": name} | stand_in).users
+    return msgspec.structs.replace(entry, realm=realm, password=password)
+
+
+def make_user(entry: UserEntry, password_hash: str | None) -> User:
+    return User(
+        realm=entry.realm, username=entry.username, password_hash=password_hash, roles=entry.roles, name=entry.name
+    )
+
+
+def _check(section: str, fields: dict[str, Any]) -> Seed:
+    given = {name: value for name, value in fields.items() if value is not None}
+    try:
+        return parse_seed(msgspec.json.encode({section: [given]}))
+    except BadSeed as refusal:
+        mistakes = (mistake.removeprefix(f"{section}[0].") for mistake in refusal.mistakes)
+        raise WrongInput("\n".join(mistakes)) from None

@@ -1,0 +1,71 @@
+"""`events`: the stream of security events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+import click
+import msgspec
+
+from service.admin.commands import command, console
+from service.admin.desk import Desk
+from service.admin.output import Output
+from service.admin.words import format_time
+from service.audit import KINDS
+from service.store.events import MOST_EVENTS
+
+FOLLOW_SECONDS: Final = 0.5
+SHOWN_FIRST: Final = 20
+"""Of those that were there before somebody began to follow."""
+
+
+@command(console, "events")
+@click.option("--follow", is_flag=True, help="Go on, and print what comes, until Ctrl-C.")
+@click.option("--user", "username", metavar="NAME", help="Those about this user only.")
+@click.option("--client", "client_id", metavar="ID", help="Those about this client only.")
+async def events(desk: Desk, output: Output, follow: bool, username: str | None, client_id: str | None) -> None:
+    """Security events, oldest first: thefts, revocations, changes, throttles, failures (those are sampled).
+
+    Redis keeps about the last ten thousand, for 30 days. With --json there is one JSON value a line.
+    """
+    stream = desk.events
+    wanted = {"username": username, "client_id": client_id}
+    latest = await stream.read_latest(SHOWN_FIRST if follow and not any(wanted.values()) else 2 * MOST_EVENTS)
+    shown = _print(output, latest, wanted)
+    if not (shown or follow):
+        output.note("There are no such events.")
+    after = latest[-1][0] if latest else "0"
+    while follow:
+        await asyncio.sleep(FOLLOW_SECONDS)
+        news = await stream.read(after=after)
+        _print(output, news, wanted)
+        after = news[-1][0] if news else after
+
+
+def _print(output: Output, entries: Sequence[tuple[str, bytes]], wanted: dict[str, str | None]) -> int:
+    """How many of them were asked for."""
+    found = [
+        {"at": format_time(int(name.partition("-")[0])), "id": name} | msgspec.json.decode(entry)
+        for name, entry in entries
+    ]
+    meant = [event for event in found if _is_about(event, wanted)]
+    for event in meant:
+        output.line(event, _word(event), _choose_style(event["event"]))
+    return len(meant)
+
+
+def _is_about(event: dict[str, Any], wanted: dict[str, str | None]) -> bool:
+    """Names are compared without regard to case: realm main folds them, and one too many does no harm here."""
+    return all(str(event.get(field, "")).lower() == value.lower() for field, value in wanted.items() if value)
+
+
+def _word(event: dict[str, Any]) -> str:
+    said = " ".join(f"{name}={value}" for name, value in event.items() if name not in ("at", "id", "event"))
+    return f"{event['at']}  {event['event']}  {said}"
+
+
+def _choose_style(name: str) -> str:
+    kind = KINDS.get(name)  # type: ignore[call-overload]
+    return "yellow" if kind is not None and kind.level >= 30 else ""

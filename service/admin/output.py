@@ -1,0 +1,143 @@
+"""What the console prints: tables and sentences for people, or one JSON value for programs.
+
+The answer goes to stdout, and all else to stderr: questions, progress, what went wrong.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, Protocol
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from service.admin.words import show
+
+Fields = Mapping[str, Any]
+
+UNBOUNDED: Final = 10_000
+"""Columns: where nobody looks at a screen, no line is broken and nothing is cut off."""
+
+
+class Refused(click.ClickException):
+    """What was asked for cannot be done, or what was named is not there."""
+
+    exit_code = 1
+
+
+class WrongInput(click.ClickException):
+    """What was given cannot be used."""
+
+    exit_code = 2
+
+
+class Advance(Protocol):
+    def __call__(self, done: int, total: int | None = None) -> None: ...
+
+
+class Output:
+    def __init__(self, *, as_json: bool, always_yes: bool) -> None:
+        self.as_json = as_json
+        self._always_yes = always_yes
+        width = None if sys.stdout.isatty() else UNBOUNDED
+        self._people = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=width)
+        self._aside = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
+
+    def table(self, rows: Sequence[Fields], columns: Mapping[str, str], nothing: str) -> None:
+        """`columns` are the fields that people see, with their headings; programs get all."""
+        if self.as_json:
+            self._json(rows)
+        elif not rows:
+            self.note(nothing)
+        else:
+            table = Table(box=None, pad_edge=False, header_style="bold")
+            for heading in columns.values():
+                table.add_column(heading, overflow="fold")
+            for row in rows:
+                table.add_row(*(_cell(row[name]) for name in columns))
+            self._people.print(table)
+
+    def facts(self, facts: Fields) -> None:
+        """Of one thing. Programs get the fields as they are."""
+        if self.as_json:
+            self._json(facts)
+            return
+        table = Table(box=None, pad_edge=False, show_header=False)
+        table.add_column(style="bold")
+        table.add_column(overflow="fold")
+        for name, value in facts.items():
+            table.add_row(name.replace("_", " "), _cell(value))
+        self._people.print(table)
+
+    def done(self, sentence: str, **facts: Any) -> None:
+        """What was done; programs get `facts` alone."""
+        if self.as_json:
+            self._json(facts)
+        else:
+            self._people.print(Text("✓ ", style="green") + Text(show(sentence)))
+
+    def line(self, fields: Fields, sentence: str, style: str = "") -> None:
+        """One of many that come one after the other; a line of JSON each for programs."""
+        if self.as_json:
+            self._json(fields)
+        else:
+            self._people.print(Text(show(sentence), style=style))
+
+    def plain(self, text: str) -> None:
+        """As it is, for people who copy it."""
+        self._people.print(Text(show(text)), soft_wrap=True)
+
+    def note(self, sentence: str, style: str = "") -> None:
+        """Beside the answer."""
+        self._aside.print(Text(show(sentence), style=style), soft_wrap=True)
+
+    def ask(self, question: str) -> None:
+        """Returns where the answer is yes; raises Refused where it is not, or nobody answers."""
+        if self._always_yes:
+            return
+        try:
+            agreed = click.confirm(show(question), err=True)
+        except click.Abort:
+            click.echo(err=True)
+            raise Refused("nothing was changed: this asks first, and --yes answers") from None
+        if not agreed:
+            raise Refused("nothing was changed")
+
+    @contextmanager
+    def progress(self, what: str) -> Iterator[Advance]:
+        """A bar on a terminal, nothing elsewhere."""
+        if not sys.stderr.isatty():
+            yield lambda done, total=None: None
+            return
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=self._aside, transient=True) as bars:
+            task = bars.add_task(what, total=None)
+
+            def advance(done: int, total: int | None = None) -> None:
+                bars.update(task, completed=done, total=total)
+
+            yield advance
+
+    def _json(self, value: Any) -> None:
+        sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+        sys.stdout.flush()
+
+
+def _cell(value: Any) -> Text:
+    if isinstance(value, list | tuple):
+        return Text("\n".join(show(str(item)) for item in value) or "-")
+    if isinstance(value, bool):
+        return Text("yes" if value else "no")
+    return Text("-" if value is None or value == "" else show(str(value)))

@@ -1,0 +1,67 @@
+"""How the console writes times, spans and names."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_SPAN: Final = re.compile(r"([0-9]{1,9})([smhd]?)")
+
+
+def parse_span_ms(text: str) -> int:
+    """`24h`, `30m`, `7d`, `90s` or seconds alone, as milliseconds; raises ValueError with what was expected."""
+    match = _SPAN.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("a span of time such as 24h, 30m, 7d or 90s")
+    return int(match[1]) * _UNITS[match[2] or "s"] * 1000
+
+
+def parse_time_ms(text: str) -> int:
+    """ISO 8601 as milliseconds since 1970, UTC where no offset is named; raises ValueError with what was expected."""
+    try:
+        time = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError("a time by ISO 8601 such as 2026-11-21T08:30:00Z") from None
+    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return round(aware.timestamp() * 1000)
+
+
+def format_time(ms: int) -> str:
+    """In UTC, to the second: 2026-11-21T08:30:00Z."""
+    return datetime.fromtimestamp(ms // 1000, UTC).isoformat().replace("+00:00", "Z")
+
+
+def format_span(ms: int) -> str:
+    """In its two greatest units: 3 d 4 h, 12 min 5 s, 0.4 s."""
+    if ms < 10_000:
+        return f"{ms / 1000:g} s"
+    parts: list[str] = []
+    seconds = ms // 1000
+    for name, size in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, seconds = divmod(seconds, size)
+        if count or parts:
+            parts.append(f"{count} {name}" if count else "")
+    return " ".join(part for part in parts[:2] if part)
+
+
+def format_when(ms: int, now_ms: int) -> str:
+    """With how long that is ago or ahead."""
+    span = format_span(abs(now_ms - ms))
+    return f"{format_time(ms)} ({span} ago)" if ms <= now_ms else f"{format_time(ms)} (in {span})"
+
+
+def format_bytes(count: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            break
+        count /= 1024
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+
+
+def show(text: str) -> str:
+    """A name that somebody chose, with nothing in it that a terminal would obey."""
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
+    )

@@ -1,0 +1,76 @@
+"""The console, as an admin types it: in this process, on the test's own Redis and with its clock."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from service.admin import commands
+from service.admin.__main__ import load_console
+from service.admin.desk import Desk
+from service.registry import consequences
+from service.settings import load_settings
+from tests.conftest import Clock, environment_of
+from tests.servers import RedisServer
+
+CONSOLE = load_console()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a command ended, and what it printed."""
+
+    status: int
+    output: str
+    aside: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.output)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.output.splitlines()]
+
+
+Admin = Callable[..., Awaitable[Answer]]
+
+
+def type_in(*words: str, typed: str | None = None, environment: dict[str, str]) -> Answer:
+    """`typed` is what stdin brings; it is no terminal."""
+    result = CliRunner(env=environment).invoke(CONSOLE, words, input=typed, prog_name="token-service-admin")
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+    return Answer(result.exit_code, result.stdout, result.stderr)
+
+
+@pytest.fixture(autouse=True)
+def no_worker_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing is under way a sweep need not wait."""
+    monkeypatch.setattr(consequences, "SWEEP_PAUSE_SECONDS", 0)
+
+
+@pytest.fixture
+def environment(redis_server: RedisServer) -> Iterator[dict[str, str]]:
+    yield environment_of(redis_server)
+
+
+@pytest.fixture
+def admin(environment: dict[str, str], clock: Clock, registry: None, monkeypatch: pytest.MonkeyPatch) -> Admin:
+    """Types a command, with the cast registered."""
+
+    def open_desk() -> Desk:
+        return Desk(load_settings(os.environ), lambda: clock.offset_ms)
+
+    monkeypatch.setattr(commands, "open_desk", open_desk)
+
+    async def run(*words: str, typed: str | None = None) -> Answer:
+        return await asyncio.to_thread(type_in, *words, typed=typed, environment=environment)
+
+    return run

@@ -1,0 +1,63 @@
+"""What was changed at the console stays so: no restart, no old file and no second instance undoes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.admin.conftest import Admin
+from tests.cast import ALICE, BOB, PHONE_APP, WEB_SHOP, App, Person
+from tests.conftest import SEED, Clock, MakeSettings, serving
+
+NEW_PASSWORD = Person(ALICE.username, "a new password")
+
+
+@pytest.fixture
+def other_file(tmp_path: Path) -> str:
+    """A later deploy: the same entries, and one more."""
+    file = tmp_path / "seed.yaml"
+    file.write_text(SEED.read_text() + "  - {username: new@example.com, password: new, roles: [enduser]}\n")
+    return str(file)
+
+
+async def log_in_statuses(http: httpx2.AsyncClient, new_secret: str) -> list[int]:
+    """The leaked secret, the new one, the deleted client, the disabled user, the old and the new password."""
+    attempts = [
+        (WEB_SHOP, ALICE),
+        (App("web-shop", new_secret), NEW_PASSWORD),
+        (App("made-secret", "m" * 43), NEW_PASSWORD),
+        (PHONE_APP, BOB),
+        (PHONE_APP, ALICE),
+        (PHONE_APP, NEW_PASSWORD),
+    ]
+    return [(await app.log_in(http, person)).status_code for app, person in attempts]
+
+
+@pytest.mark.clause("decided-seed-keeps-console-changes")
+async def test_neither_a_restart_nor_an_old_file_nor_a_second_instance_undoes_what_the_console_did(
+    admin: Admin, make_settings: MakeSettings, clock: Clock, other_file: str
+) -> None:
+    rotated = await admin("client", "rotate-secret", "web-shop", "--json")
+    await admin("client", "delete", "made-secret", "--yes")
+    await admin("user", "disable", BOB.username)
+    await admin("user", "set-password", ALICE.username, typed=NEW_PASSWORD.password + "\n")
+    secret, expected = rotated.json["client_secret"], [401, 200, 401, 400, 400, 200]
+
+    for file in (str(SEED), other_file, str(SEED)):
+        async with serving(make_settings(TOKEN_SERVICE_SEED_FILE=file), clock) as http:
+            assert await log_in_statuses(http, secret) == expected
+            async with serving(make_settings(), clock) as second:
+                assert await log_in_statuses(second, secret) == expected
+
+
+async def test_force_undoes_it(admin: Admin, http: httpx2.AsyncClient) -> None:
+    await admin("client", "delete", "web-shop", "--yes")
+    await admin("user", "disable", ALICE.username)
+    assert (await admin("seed", str(SEED))).status == 0
+    assert (await WEB_SHOP.log_in(http, ALICE)).status_code == 401
+
+    assert (await admin("seed", str(SEED), "--force", "--yes")).status == 0
+
+    assert (await WEB_SHOP.log_in(http, ALICE)).status_code == 200

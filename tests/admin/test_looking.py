@@ -1,0 +1,239 @@
+"""`events · stats · doctor · hash-secret`, and what the console does where nothing works."""
+
+from __future__ import annotations
+
+import getpass
+from pathlib import Path
+
+import httpx2
+import pytest
+import redis
+
+from service.hashing import verify_password
+from tests.admin.conftest import CONSOLE, Admin, type_in
+from tests.cast import ALICE, BOB, PHONE_APP
+
+
+class TestEvents:
+    async def test_what_was_done_at_the_console_is_told_with_who_did_it(self, admin: Admin) -> None:
+        await admin("user", "disable", BOB.username)
+        await admin("client", "rotate-secret", "web-shop")
+
+        told = (await admin("events", "--json")).lines
+
+        assert [(event["event"], event["actor"]) for event in told] == [
+            ("user_disabled", getpass.getuser()),
+            ("client_secret_rotated", getpass.getuser()),
+        ]
+        assert (told[0]["username"], told[0]["realm"], told[1]["client_id"]) == (BOB.username, "main", "web-shop")
+
+    async def test_they_can_be_narrowed_to_a_user_and_to_a_client(self, admin: Admin) -> None:
+        await admin("user", "disable", BOB.username)
+        await admin("user", "enable", BOB.username)
+        await admin("client", "rotate-secret", "web-shop")
+
+        for words, count in ((("--user", "Bob@example.com"), 2), (("--client", "web-shop"), 1), (("--user", "x"), 0)):
+            assert len((await admin("events", *words, "--json")).lines) == count
+        assert "There are no such events." in (await admin("events", "--user", "x")).aside
+
+    async def test_a_name_with_control_characters_is_shown_and_not_obeyed(self, admin: Admin) -> None:
+        """Whoever may choose a name must not be able to write on an admin's terminal."""
+        await admin("user", "create", "eve\x9b31m\u202e", "--role", "enduser", typed="password\n")
+
+        for words in (("user", "list"), ("events",), ("user", "show", "eve\x9b31m\u202e")):
+            shown = await admin(*words)
+            assert "eve\\x9b31m\\u202e" in shown.output
+            assert not {"\x9b", "\u202e"} & set(shown.output)
+
+
+class TestStats:
+    async def test_everything_is_counted(self, admin: Admin, http: httpx2.AsyncClient) -> None:
+        tokens = (await PHONE_APP.log_in(http, ALICE)).json()
+        await PHONE_APP.refresh(http, tokens["refresh_token"])
+        await PHONE_APP.log_in(http, BOB)
+
+        told = (await admin("stats", "--json")).json
+
+        assert (told["sessions"], told["access_tokens"], told["users"], told["clients"]) == (2, 3, 3, 6)
+        assert told["users_with_something_live"] == 2
+        assert 300 < told["bytes_per_session"] < 2000
+        assert "bytes per session" in (await admin("stats")).output
+
+    async def test_an_empty_store_has_nothing(self, environment: dict[str, str], store: redis.Redis) -> None:
+        told = type_in("stats", "--json", environment=environment).json
+
+        assert (told["sessions"], told["bytes_per_session"], told["keys"]) == (0, None, 0)
+
+
+class TestDoctor:
+    async def look(self, admin: Admin) -> dict[tuple[str, str], str]:
+        """What was found, by level and subject."""
+        answer = await admin("doctor", "--json")
+        found = {(each["level"], each["subject"]): each["says"] for each in answer.json}
+        assert answer.status == any(level == "trouble" for level, _ in found)
+        return found
+
+    async def test_a_store_in_order_is_told_to_be(self, admin: Admin, http: httpx2.AsyncClient) -> None:
+        await PHONE_APP.log_in(http, ALICE)
+
+        found = await self.look(admin)
+
+        assert not [subject for level, subject in found if level == "trouble"]
+        assert found["good", "keys"] == "all that should expire will"
+        assert "appendonly is off" in found["warning", "Redis"]
+        assert ("note", "client phone-app") in found
+
+    async def test_a_policy_that_evicts_is_trouble(self, admin: Admin, store: redis.Redis) -> None:
+        store.config_set("maxmemory-policy", "allkeys-lru")
+        try:
+            found = await self.look(admin)
+        finally:
+            store.config_set("maxmemory-policy", "noeviction")
+
+        assert "maxmemory-policy is allkeys-lru" in found["trouble", "Redis"]
+
+    async def test_a_key_that_would_stay_for_good_is_trouble(self, admin: Admin, store: redis.Redis) -> None:
+        store.set("family:{000}:stray", "x")
+
+        found = await self.look(admin)
+
+        assert found["trouble", "keys"].endswith("which family should have: family:{000}:stray")
+
+    @pytest.mark.parametrize(
+        ("variables", "level", "subject"),
+        [
+            ({"TOKEN_SERVICE_BASE_URL": "http://auth.example"}, "trouble", "TOKEN_SERVICE_BASE_URL"),
+            ({"TOKEN_SERVICE_TRUSTED_PROXIES": "0.0.0.0/0"}, "trouble", "TOKEN_SERVICE_TRUSTED_PROXIES"),
+            ({"TOKEN_SERVICE_BASE_URL": "https://auth.example"}, "warning", "TOKEN_SERVICE_TRUSTED_PROXIES"),
+            ({"TOKEN_SERVICE_CODE_TTL": "3600"}, "warning", "TOKEN_SERVICE_CODE_TTL"),
+            ({"TOKEN_SERVICE_REFRESH_GRACE": "0"}, "warning", "TOKEN_SERVICE_REFRESH_GRACE"),
+            ({"TOKEN_SERVICE_REFRESH_GRACE": "900"}, "warning", "TOKEN_SERVICE_REFRESH_GRACE"),
+            ({"TOKEN_SERVICE_ACCESS_TOKEN_TTL": "7200"}, "warning", "TOKEN_SERVICE_ACCESS_TOKEN_TTL"),
+            ({"TOKEN_SERVICE_ACESS_TOKEN_TTL": "60"}, "warning", "environment"),
+            ({"TOKEN_SERVICE_SECRET_KEY": f"{'a' * 32},{'b' * 32}"}, "note", "TOKEN_SERVICE_SECRET_KEY"),
+        ],
+    )
+    async def test_settings_that_look_unsafe_are_named(
+        self, admin: Admin, environment: dict[str, str], variables: dict[str, str], level: str, subject: str
+    ) -> None:
+        environment |= variables
+
+        assert (level, subject) in await self.look(admin)
+
+    async def test_an_organisation_is_asked_who_it_is(self, admin: Admin, store: redis.Redis) -> None:
+        store.set("realm:{registry}:cep", '{"client_id":"us","issuer":"http://127.0.0.1:1","scope":"openid"}')
+
+        found = await self.look(admin)
+
+        assert "metadata" in found["trouble", "realm cep"]
+        assert found["note", "realm cep"].endswith("for us: http://127.0.0.1:8000/authorization/callback")
+
+
+class TestHashSecret:
+    def test_a_file_of_secrets_becomes_hashes_in_the_same_order(self, tmp_path: Path) -> None:
+        file = tmp_path / "secrets"
+        file.write_text("first secret\nsecond: ü\n")
+
+        answer = type_in("hash-secret", "--file", str(file), environment={})
+
+        first, second = answer.output.splitlines()
+        assert verify_password("first secret", first)[0]
+        assert verify_password("second: ü", second)[0]
+
+    def test_a_single_one_may_come_through_a_pipe(self) -> None:
+        answer = type_in("hash-secret", "--json", typed="a secret\n", environment={})
+
+        assert verify_password("a secret", answer.json["hash"])[0]
+
+    @pytest.mark.parametrize(
+        ("typed", "says"),
+        [
+            ("", "-: expected one secret a line, and no empty lines"),
+            ("a\n\nb\n", "-: expected one secret a line, and no empty lines"),
+            ("a\n" + "b" * 1025 + "\n", "-, line 2: expected 1 to 1024 characters in one line"),
+        ],
+    )
+    def test_a_bad_file_is_told(self, typed: str, says: str) -> None:
+        answer = type_in("hash-secret", "--file", "-", typed=typed, environment={})
+
+        assert (answer.status, answer.output) == (2, "")
+        assert says in answer.aside
+
+
+def every_command() -> list[tuple[str, ...]]:
+    """The words of each."""
+    found: list[tuple[str, ...]] = []
+    for name, made in CONSOLE.commands.items():
+        inner = getattr(made, "commands", None)
+        found += [(name,)] if inner is None else [(name, verb) for verb in inner]
+    return sorted(found)
+
+
+def test_there_are_the_commands_that_were_promised() -> None:
+    words = {" ".join(command) for command in every_command()}
+
+    assert words == {
+        "seed",
+        *(f"client {verb}" for verb in ("list", "show", "create", "rotate-secret", "delete")),
+        *(f"user {verb}" for verb in ("list", "show", "create", "set-password", "disable", "enable", "delete")),
+        *("token inspect", "token revoke", "revoke-all", "events", "stats", "doctor", "hash-secret"),
+    }
+
+
+@pytest.mark.parametrize("words", every_command(), ids=" ".join)
+def test_every_command_explains_itself(words: tuple[str, ...]) -> None:
+    answer = type_in(*words, "--help", environment={})
+
+    assert answer.status == 0
+    assert {"--json", "--yes", "--help"} <= set(answer.output.split())
+
+
+ARGUMENTS = {
+    "seed": ("examples/seed.yaml",),
+    "show": ("web-shop",),
+    "create": ("new",),
+    "rotate-secret": ("web-shop",),
+    "delete": ("web-shop",),
+    "set-password": ("alice@example.com",),
+    "disable": ("alice@example.com",),
+    "enable": ("alice@example.com",),
+    "inspect": ("tsat1_000" + "A" * 44,),
+    "revoke": ("tsat1_000" + "A" * 44,),
+    "revoke-all": ("--everything", "--yes"),
+}
+WORDS_AT_STORE = [(*words, *ARGUMENTS.get(words[-1], ())) for words in every_command() if words != ("hash-secret",)]
+
+
+@pytest.mark.parametrize("words", WORDS_AT_STORE, ids=" ".join)
+def test_where_redis_is_away_every_command_says_so(environment: dict[str, str], words: tuple[str, ...]) -> None:
+    answer = type_in(*words, environment=environment | {"REDIS_URL": "redis://127.0.0.1:1"}, typed="secret\n")
+
+    assert (answer.status, answer.output) == (1, "")
+    assert "the store does not answer or cannot serve" in answer.aside
+
+
+def test_bad_settings_are_named_and_no_password_is_shown(environment: dict[str, str]) -> None:
+    bad = {"REDIS_URL": "ftp://me:hunter2@example.org", "TOKEN_SERVICE_CODE_TTL": "soon"}
+
+    answer = type_in("stats", environment=environment | bad)
+
+    assert answer.status == 2
+    assert "REDIS_URL" in answer.aside
+    assert "TOKEN_SERVICE_CODE_TTL: 'soon'" in answer.aside
+    assert "hunter2" not in answer.aside
+
+
+def test_an_embedded_store_that_does_not_run_is_told(tmp_path: Path) -> None:
+    answer = type_in("stats", environment={"TOKEN_SERVICE_DATA_DIR": str(tmp_path), "REDIS_URL": ""})
+
+    assert answer.status == 1
+    assert "start ./scripts/serve first, or set REDIS_URL" in answer.aside
+
+
+async def test_what_was_done_counts_even_where_it_cannot_be_written_down(admin: Admin, store: redis.Redis) -> None:
+    store.set("events:{registry}", "no stream")
+
+    answer = await admin("user", "disable", BOB.username)
+
+    assert answer.status == 0
+    assert "could not be written to the security events" in answer.aside

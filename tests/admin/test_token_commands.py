@@ -1,0 +1,129 @@
+"""`token inspect · revoke`: what a token is, and what became of it."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+import redis
+
+from service.app import Parts
+from tests.admin.conftest import Admin
+from tests.admin.test_user_commands import is_live
+from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, REVOKE_ALL, WEB_SHOP
+from tests.conftest import Clock, make_code
+
+
+async def explain(admin: Admin, token: str) -> str:
+    answer = await admin("token", "inspect", token, "--json")
+    assert answer.status == 0
+    text: str = answer.json["explanation"]
+    return text
+
+
+async def test_an_access_token_is_told_with_its_session(admin: Admin, http: httpx2.AsyncClient) -> None:
+    tokens = (await PHONE_APP.log_in(http, ALICE)).json()
+
+    told = (await admin("token", "inspect", tokens["access_token"], "--json")).json
+
+    assert told["live"] is True
+    assert told["explanation"].startswith("Live for another 9 min")
+    assert (told["client_id"], told["username"], told["scope"]) == (
+        "phone-app",
+        ALICE.username,
+        "realm:main role:enduser",
+    )
+    assert (told["family_live"], told["head_generation"], told["grant_type"]) == (True, 1, "password")
+
+
+async def test_a_refresh_token_is_told_by_its_generation(admin: Admin, http: httpx2.AsyncClient, clock: Clock) -> None:
+    first = (await PHONE_APP.log_in(http, ALICE)).json()["refresh_token"]
+    assert await explain(admin, first) == "Live: generation 1 is the session's one refresh token."
+
+    second = (await PHONE_APP.refresh(http, first)).json()["refresh_token"]
+
+    assert "it is still answered with generation 2" in await explain(admin, first)
+    assert await explain(admin, second) == "Live: generation 2 is the session's one refresh token."
+    clock.advance(301)
+    assert "whoever presents it ends the session (now generation 2)" in await explain(admin, first)
+
+
+async def test_who_ended_a_session_and_why_is_told(admin: Admin, http: httpx2.AsyncClient, clock: Clock) -> None:
+    first = (await PHONE_APP.log_in(http, ALICE)).json()["refresh_token"]
+    second = (await PHONE_APP.refresh(http, first)).json()["refresh_token"]
+    clock.advance(301)
+    await PHONE_APP.refresh(http, first)
+
+    told = (await admin("token", "inspect", second, "--json")).json
+
+    assert told["explanation"].startswith(
+        "Its session ended by a replay of generation 1, while 2 was the live one; it had been spent 5 min 1 s before: "
+    )
+    assert (told["live"], told["family_live"], told["ended_by"]) == (False, False, "replayed")
+
+
+async def test_the_other_ends_are_told_apart(admin: Admin, http: httpx2.AsyncClient, parts: Parts) -> None:
+    revoked, everywhere, console = [(await PHONE_APP.log_in(http, ALICE)).json() for _ in range(3)]
+    await PHONE_APP.revoke(http, revoked["refresh_token"])
+    await admin("token", "revoke", console["refresh_token"])
+    await http.post(REVOKE_ALL, headers={"Authorization": f"Bearer {everywhere['access_token']}"})
+
+    ends = [await explain(admin, tokens["refresh_token"]) for tokens in (revoked, console, everywhere)]
+
+    assert [end.split(":")[0] for end in ends] == [
+        "Its session ended by its client, which revoked it",
+        "Its session ended at the console",
+        "Its session ended by a revokeAll of its user",
+    ]
+
+
+async def test_a_code_is_told_before_and_after_its_exchange(
+    admin: Admin, http: httpx2.AsyncClient, parts: Parts
+) -> None:
+    code = await make_code(parts)
+    assert (await explain(admin, code)).startswith("Waits for its exchange, for another ")
+
+    await PHONE_APP.exchange(http, code, PHONE_CALLBACK)
+
+    told = (await admin("token", "inspect", code, "--json")).json
+    assert (told["explanation"], told["family_live"]) == ("It was exchanged for a session.", True)
+
+
+async def test_a_token_may_be_typed_where_nobody_sees_it(admin: Admin, http: httpx2.AsyncClient) -> None:
+    token = (await PHONE_APP.log_in(http, ALICE)).json()["access_token"]
+
+    for words in ((), ("-",)):
+        assert (await admin("token", "inspect", *words, "--json", typed=token + "\n")).json["live"] is True
+
+
+@pytest.mark.parametrize("kind", ["access_token", "refresh_token"])
+async def test_a_token_is_revoked_whoever_its_client_is(admin: Admin, http: httpx2.AsyncClient, kind: str) -> None:
+    tokens = (await WEB_SHOP.log_in(http, ALICE)).json()
+
+    done = await admin("token", "revoke", tokens[kind], "--json")
+
+    assert done.json == {"revoked": True, "client_id": "web-shop", "username": ALICE.username}
+    assert not await is_live(http, tokens["access_token"])
+    assert (await WEB_SHOP.refresh(http, tokens["refresh_token"])).status_code == (200 if kind[0] == "a" else 400)
+    assert (await admin("token", "revoke", tokens[kind])).status == 1
+
+
+@pytest.mark.parametrize("verb", ["inspect", "revoke"])
+@pytest.mark.parametrize("text", ["garbage", "tsrt1_000" + "A" * 52])
+async def test_what_is_no_token_of_ours_is_refused(admin: Admin, verb: str, text: str) -> None:
+    refused = await admin("token", verb, text)
+
+    assert (refused.status, refused.output) == (1, "")
+    assert text not in refused.aside
+
+
+async def test_neither_redis_nor_the_events_see_the_token(
+    admin: Admin, http: httpx2.AsyncClient, store: redis.Redis
+) -> None:
+    tokens = (await PHONE_APP.log_in(http, ALICE)).json()
+    for verb in ("inspect", "revoke"):
+        for token in tokens.values():
+            await admin("token", verb, str(token))
+
+    dumped = b"".join(store.execute_command("DUMP", key, NEVER_DECODE=True) for key in store.scan_iter())
+
+    assert not any(tokens[kind].encode() in dumped for kind in ("access_token", "refresh_token"))

@@ -1,0 +1,163 @@
+"""`user list · show · create · set-password · disable · enable · delete`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx2
+import pytest
+import redis
+
+from tests.admin.conftest import Admin, Answer
+from tests.cast import ALICE, BOB, GATEWAY, PHONE_APP, Person
+
+EVE = Person("eve@example.com", "eve's own password")
+CREATE = ("user", "create", "eve@example.com", "--role", "enduser", "--name", "Eve")
+
+
+@pytest.fixture
+def password_file(tmp_path: Path) -> str:
+    file = tmp_path / "password"
+    file.write_text(EVE.password + "\n")
+    return str(file)
+
+
+async def is_live(http: httpx2.AsyncClient, token: str) -> bool:
+    answer: bool = (await GATEWAY.introspect(http, token)).json()["active"]
+    return answer
+
+
+async def test_a_user_that_was_created_logs_in_with_the_password_of_the_file(
+    admin: Admin, http: httpx2.AsyncClient, password_file: str
+) -> None:
+    created = await admin(*CREATE, "--password-file", password_file, "--json")
+
+    assert created.json["roles"] == ["enduser"]
+    assert (await PHONE_APP.log_in(http, EVE)).status_code == 200
+
+
+async def test_a_password_may_come_through_a_pipe(admin: Admin, http: httpx2.AsyncClient) -> None:
+    assert (await admin(*CREATE, typed=EVE.password + "\n")).status == 0
+    assert (await PHONE_APP.log_in(http, EVE)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("words", "typed", "status", "says"),
+    [
+        (CREATE, "", 2, "stdin: expected one line with the secret"),
+        (CREATE, "one\ntwo\n", 2, "stdin: expected one line with the secret"),
+        ((*CREATE, "--password-file", "/nowhere"), None, 2, "/nowhere cannot be read: No such file or directory"),
+        ((*CREATE, "--role", "king"), None, 2, "'king' is not one of"),
+        (("user", "create", "alice@example.com"), "x\n", 1, "there is a user alice@example.com in realm main already"),
+        (("user", "create", "Alice@Example.com"), "x\n", 1, "there is a user"),
+        (("user", "create", "x\ny"), "x\n", 2, "username: expected 1 to 255 characters in one line"),
+        (("user", "create", "x", "--realm", "cep"), None, 1, "there is no realm cep"),
+        (("user", "list", "--realm", "nowhere"), None, 1, "there is no realm nowhere"),
+        (("user", "show", "nobody"), None, 1, "there is no user nobody in realm main"),
+        (("user", "set-password", "nobody"), "x\n", 1, "there is no user nobody in realm main"),
+        (("user", "set-password", "x", "--realm", "cep"), "x\n", 1, "the realm cep checks passwords itself"),
+        (("user", "disable", "nobody"), None, 1, "there is no user nobody in realm main"),
+        (("user", "enable", "nobody"), None, 1, "there is no user nobody in realm main"),
+        (("user", "delete", "nobody"), None, 1, "there is no user nobody in realm main"),
+        (("user", "delete", "bob@example.com"), None, 1, "nothing was changed: this asks first, and --yes answers"),
+    ],
+)
+async def test_what_cannot_be_done_is_told_in_a_line(
+    admin: Admin, store: redis.Redis, words: tuple[str, ...], typed: str | None, status: int, says: str
+) -> None:
+    before = store.dbsize()
+
+    refused = await admin(*words, typed=typed)
+
+    assert (refused.status, refused.output) == (status, "")
+    assert says in refused.aside
+    assert store.dbsize() == before
+
+
+@pytest.mark.clause("decided-console-ends-sessions")
+@pytest.mark.parametrize("words", [("disable",), ("delete", "--yes"), ("set-password",)])
+async def test_what_a_user_had_ends_at_once(admin: Admin, http: httpx2.AsyncClient, words: tuple[str, ...]) -> None:
+    alices, bobs = [(await PHONE_APP.log_in(http, person)).json() for person in (ALICE, BOB)]
+    verb, *options = words
+
+    done = await admin("user", verb, ALICE.username, *options, typed="a new password\n")
+
+    assert done.status == 0
+    assert not await is_live(http, alices["access_token"])
+    assert (await PHONE_APP.refresh(http, alices["refresh_token"])).json()["error"] == "invalid_grant"
+    assert await is_live(http, bobs["access_token"])
+    assert (await PHONE_APP.log_in(http, ALICE)).status_code == 400
+
+
+async def test_a_new_password_may_spare_the_sessions(admin: Admin, http: httpx2.AsyncClient) -> None:
+    tokens = (await PHONE_APP.log_in(http, ALICE)).json()
+
+    done = await admin("user", "set-password", ALICE.username, "--keep-sessions", "--json", typed="a new password\n")
+
+    assert done.json["sessions_ended"] is False
+    assert await is_live(http, tokens["access_token"])
+    assert (await PHONE_APP.log_in(http, ALICE)).status_code == 400
+    assert (await PHONE_APP.log_in(http, Person(ALICE.username, "a new password"))).status_code == 200
+
+
+async def test_a_disabled_user_may_log_in_again_once_enabled(admin: Admin, http: httpx2.AsyncClient) -> None:
+    await admin("user", "disable", ALICE.username)
+    assert (await PHONE_APP.log_in(http, ALICE)).status_code == 400
+
+    assert (await admin("user", "enable", ALICE.username)).status == 0
+
+    assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
+
+
+async def test_the_list_shows_all_users_of_the_realm_and_no_hash(admin: Admin) -> None:
+    await admin("user", "disable", BOB.username)
+
+    listed, table = await admin("user", "list", "--json"), await admin("user", "list")
+
+    assert {user["username"]: user["disabled"] for user in listed.json} == {
+        "alice@example.com": False,
+        "bob@example.com": True,
+        "Meter@Example.com": False,
+    }
+    assert "argon2" not in listed.output + table.output
+    assert len(table.output.splitlines()) == 4
+
+
+async def test_a_user_is_shown_with_their_sessions(admin: Admin, http: httpx2.AsyncClient) -> None:
+    await PHONE_APP.log_in(http, ALICE)
+
+    shown = (await admin("user", "show", ALICE.username, "--json")).json
+
+    assert (shown["roles"], shown["disabled"], shown["has_password"]) == (["enduser", "organisation"], False, True)
+    assert [session["client_id"] for session in shown["sessions"]] == ["phone-app"]
+    assert "phone-app" in (await admin("user", "show", ALICE.username)).output
+
+
+class TestOfAnOrganisation:
+    """Users whom nobody need list."""
+
+    @pytest.fixture
+    def cep(self, store: redis.Redis) -> None:
+        store.set("realm:{registry}:cep", '{"client_id":"us","default_roles":["enduser","partner"]}')
+
+    async def show(self, admin: Admin) -> Answer:
+        return await admin("user", "show", "carol", "--realm", "cep", "--json")
+
+    async def test_somebody_who_is_not_listed_can_be_disabled_and_let_in_again(self, admin: Admin, cep: None) -> None:
+        assert (await self.show(admin)).status == 1
+
+        assert (await admin("user", "disable", "carol", "--realm", "cep")).status == 0
+
+        shown = (await self.show(admin)).json
+        assert (shown["disabled"], shown["roles"]) == (True, ["enduser", "partner"])
+        assert (await admin("user", "enable", "carol", "--realm", "cep")).status == 0
+        assert (await self.show(admin)).json["disabled"] is False
+
+    async def test_nobody_is_asked_for_a_password(self, admin: Admin, cep: None, password_file: str) -> None:
+        create = ("user", "create", "carol", "--realm", "cep", "--role", "enduser")
+
+        refused = await admin(*create, "--password-file", password_file)
+
+        assert (refused.status, "checks passwords itself" in refused.aside) == (2, True)
+        assert (await admin(*create)).status == 0
+        assert (await self.show(admin)).json["has_password"] is False
