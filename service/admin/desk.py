@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Unpack
 
+import click
+
 from service.admin.output import Output, Refused, WrongInput
 from service.audit import Event, Fields, make_event
 from service.configured import find_store, make_lifetimes
@@ -44,7 +46,7 @@ class Desk:
         self.events = EventStream(self.connection)
         self.sweeps = Sweeps(self.connection, self.families)
         consequences = Consequences(self.registry, self.revocations, self.sweeps)
-        self.amendments = Amendments(self.registry, consequences)
+        self.amendments = Amendments(self.registry, consequences, on_wait=_tell_waiting)
         self.seeding = Seeding(self.registry, self.keyring, consequences, hashing_threads=os.cpu_count() or 1)
 
     async def record(self, output: Output, event: Event, **fields: Unpack[Fields]) -> None:
@@ -67,6 +69,10 @@ def open_desk() -> Desk:
             f"no store runs at {store.path or settings.data_dir}: start ./scripts/serve first, or set REDIS_URL"
         )
     return Desk(settings)
+
+
+def _tell_waiting() -> None:
+    click.echo("waiting for a seed, or another change, to be finished …", err=True)
 
 
 def find_actor() -> str:

@@ -8,7 +8,7 @@ Clauses: SPEC §2.3, §3
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -26,11 +26,14 @@ class AmendmentRefused(Exception):
 
 
 class Amendments:
-    """When one of these returns, what it ends has ended, on every worker."""
+    """When one of these returns, what it ends has ended, on every worker. `on_wait`: a seed is being applied first."""
 
-    def __init__(self, registry: RegistryStore, consequences: Consequences) -> None:
+    def __init__(
+        self, registry: RegistryStore, consequences: Consequences, on_wait: Callable[[], object] = lambda: None
+    ) -> None:
         self._registry = registry
         self._consequences = consequences
+        self._on_wait = on_wait
 
     async def create_client(self, client: Client) -> None:
         async with self._changing():
@@ -96,7 +99,7 @@ class Amendments:
     @asynccontextmanager
     async def _changing(self) -> AsyncIterator[None]:
         """Settles what an earlier change was cut short before, too."""
-        async with self._registry.make_lock() as lock:
+        async with self._registry.make_lock(self._on_wait) as lock:
             await self._consequences.settle(lock)
             yield
             await self._consequences.settle(lock)

@@ -113,14 +113,20 @@ def translate(error: Exception) -> Exception:
 
 
 class StoreLock:
-    """Held by one at a time, and by nobody where its holder dies: it ends by itself unless it is renewed."""
+    """Held by one at a time, and by nobody where its holder dies: it ends by itself unless it is renewed.
 
-    def __init__(self, lock: Lock) -> None:
+    `on_wait` hears once that somebody else holds it at the moment.
+    """
+
+    def __init__(self, lock: Lock, on_wait: Callable[[], object]) -> None:
         self._lock = lock
+        self._on_wait = on_wait
 
     async def __aenter__(self) -> StoreLock:
-        while not await within_deadline(self._lock.acquire(blocking=False)):  # noqa: ASYNC110 - another process holds it
-            await asyncio.sleep(LOCK_PAUSE_SECONDS)
+        if not await within_deadline(self._lock.acquire(blocking=False)):
+            self._on_wait()
+            while not await within_deadline(self._lock.acquire(blocking=False)):  # noqa: ASYNC110 - of another process
+                await asyncio.sleep(LOCK_PAUSE_SECONDS)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -212,8 +218,8 @@ class StoreConnection:
                 raise
             return []
 
-    def make_lock(self, key: str, seconds: float) -> StoreLock:
-        return StoreLock(Lock(self._writing, key, timeout=seconds))
+    def make_lock(self, key: str, seconds: float, on_wait: Callable[[], object]) -> StoreLock:
+        return StoreLock(Lock(self._writing, key, timeout=seconds), on_wait)
 
     async def close(self) -> None:
         for client in (self._reading, self._writing):

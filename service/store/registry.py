@@ -157,9 +157,9 @@ class RegistryStore:
             records |= {key.removeprefix(beginning): read(answer) for key, answer in found if answer is not None}
         return records
 
-    def make_lock(self) -> StoreLock:
-        """Held by the one that applies a seed; ends by itself unless it is renewed."""
-        return self._connection.make_lock(registry_key("lock"), LOCK_SECONDS)
+    def make_lock(self, on_wait: Callable[[], object] = lambda: None) -> StoreLock:
+        """Held by the one that applies a seed or changes a record; ends by itself unless it is renewed."""
+        return self._connection.make_lock(registry_key("lock"), LOCK_SECONDS, on_wait)
 
 
 def _decode(text: bytes | None) -> str | None:
