@@ -57,7 +57,7 @@ from service.realms.external import ExternalRealms
 from service.realms.logins import AllowedAttempts, Logins
 from service.realms.main import MainRealm
 from service.realms.outgoing import Outgoing
-from service.registry.cache import RegistryCache
+from service.registry.cache import RegistryMemory
 from service.registry.consequences import Consequences
 from service.registry.seed import BadSeed, load_seed
 from service.registry.seeding import Seeding
@@ -111,22 +111,22 @@ class Parts:
         self.revocations = Revocations(self.connection)
         self.passwords = HashingPool("password")
         self.secrets = HashingPool("secret")
-        self.origins = RegistryCache(self.registry.is_origin)
-        self.clients = RegistryCache(self.registry.find_client)
+        self.memory = memory = RegistryMemory(_find_store(settings), clock_offset_ms)
+        self.clients, self.users = memory.clients, memory.users
         self.authenticator = ClientAuthenticator(
-            self.clients, self.attempts, _limit(settings.client_attempts), self.secrets
+            self.clients, self.attempts, _limit(settings.client_attempts), self.secrets, memory.now_ms
         )
         self.outgoing = Outgoing()
         self.logins = Logins(
-            MainRealm(self.registry, self.passwords),
-            ExternalRealms(self.registry, self.keyring, self.outgoing, self.connection.read_clock_ms),
+            MainRealm(self.registry, self.users, self.passwords),
+            ExternalRealms(memory.realms, self.users, self.keyring, self.outgoing, self.connection.read_clock_ms),
             self.attempts,
             _allowed_attempts(settings),
         )
         self.sweeps = Sweeps(self.connection, self.families)
         self.consequences = Consequences(self.registry, self.revocations, self.sweeps)
         self.seeding = Seeding(self.registry, self.keyring, self.consequences, hashing_threads=os.cpu_count() or 1)
-        self.health = HealthEndpoint(self.connection, self.bearer, self.is_seed_in_force)
+        self.health = HealthEndpoint(self.connection, self.bearer, self.clients, self.is_seed_in_force)
         self.is_seeded = settings.seed_file is None
         self._seed_trouble = ""
 
@@ -170,6 +170,7 @@ class Parts:
         self.secrets.close()
         await self.outgoing.close()
         await self.bearer.close()
+        await self.memory.close()
         await self.connection.close()
 
 
@@ -205,13 +206,15 @@ def assemble(parts: Parts) -> ASGIApp:
     app.router.redirect_slashes = False
     # Around the application, not inside as its middleware: a 500 is made outside of all that.
     methods = {f"{prefix}/oauth2/v1/{name}": "POST" for prefix in prefixes for name in ("token", "revoke")}
-    cross_origin = CrossOrigin(app, parts.origins, methods | dict.fromkeys(metadata_paths(base_path), "GET"))
+    cross_origin = CrossOrigin(app, parts.memory.origins, methods | dict.fromkeys(metadata_paths(base_path), "GET"))
     limited = HeadLimit(cross_origin, {f"{prefix}/oauth2/v1/verify" for prefix in prefixes})
     return _within_one_deadline(TrustedProxies(AccessLog(limited), parts.settings.trusted_proxies))
 
 
 def _make_routes(parts: Parts, prefix: str) -> list[BaseRoute]:
-    token = TokenEndpoint(parts.authenticator, parts.clients, parts.logins, parts.codes, parts.families, parts.keyring)
+    token = TokenEndpoint(
+        parts.authenticator, parts.clients, parts.users, parts.logins, parts.codes, parts.families, parts.keyring
+    )
     revoke = RevocationEndpoint(parts.authenticator, parts.access_tokens, parts.families, parts.keyring)
     revoke_all = RevokeAllEndpoint(parts.access_tokens, parts.revocations)
     introspect = IntrospectionEndpoint(
@@ -241,6 +244,7 @@ def _make_page_routes(parts: Parts) -> list[BaseRoute]:
         pages,
         browsers,
         parts.clients,
+        parts.users,
         parts.logins,
         parts.consents,
         parts.browser_sessions,
@@ -251,6 +255,7 @@ def _make_page_routes(parts: Parts) -> list[BaseRoute]:
     sign_in = SignIn(
         pages,
         browsers,
+        parts.users,
         parts.browser_sessions,
         consent,
         session_ms=settings.login_session_ttl_ms,

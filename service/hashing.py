@@ -149,21 +149,21 @@ class HashingPool:
 class SecretMemory:
     """Client secrets that were right, so that a busy client pays for the slow hash once per worker.
 
-    Remembered is a digest under a key of this process, bound to the stored hash: a rotated secret is forgotten.
+    Remembered for a stored hash is a digest of both under a key of this process: a rotated secret is forgotten.
     """
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
         self._digests: OrderedDict[str, bytes] = OrderedDict()
 
-    def remember(self, client_id: str, client_secret: str, stored_hash: str) -> None:
-        self._digests[client_id] = self._digest(client_secret, stored_hash)
-        self._digests.move_to_end(client_id)
+    def remember(self, client_secret: str, stored_hash: str) -> None:
+        self._digests[stored_hash] = self._digest(client_secret, stored_hash)
+        self._digests.move_to_end(stored_hash)
         if len(self._digests) > _REMEMBERED_SECRETS:
             self._digests.popitem(last=False)
 
-    def knows(self, client_id: str, client_secret: str, stored_hash: str) -> bool:
-        remembered = self._digests.get(client_id, b"")
+    def knows(self, client_secret: str, stored_hash: str) -> bool:
+        remembered = self._digests.get(stored_hash, b"")
         return hmac.compare_digest(remembered, self._digest(client_secret, stored_hash))
 
     def _digest(self, client_secret: str, stored_hash: str) -> bytes:

@@ -19,6 +19,7 @@ from service.app import Parts
 from service.protocol.client import Client
 from service.rendering import TEMPLATES
 from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, App, Person
+from tests.hearing import heard
 
 AUTHORIZATION: Final = "/authorization/"
 LOGIN: Final = "/authorization/login"
@@ -123,6 +124,7 @@ async def register(parts: Parts, client_id: str, *redirect_uris: str, **changes:
     )
     client = msgspec.structs.replace(usual, **changes)
     await parts.registry.put_client(client, old_origins=(), new_origins=(), loss=None)
+    await heard(parts)
     return App(client_id)
 
 
@@ -131,6 +133,7 @@ async def change_user(parts: Parts, person: Person, **changes: Any) -> None:
     user = await parts.logins.find_user(person.realm, person.username)
     assert user is not None
     await parts.registry.put_users([msgspec.structs.replace(user, **changes)])
+    await heard(parts)
 
 
 def is_login_page(response: httpx2.Response) -> bool:

@@ -29,7 +29,7 @@ from service.protocol.authorization import (
 from service.protocol.client import Client
 from service.protocol.errors import AccessDenied
 from service.realms.logins import Logins
-from service.registry.cache import RegistryCache
+from service.registry.cache import ClientCache
 from service.store.browser_sessions import BrowserSessions
 
 SWITCH_PARAMETERS: Final = frozenset({"request", "csrf"})
@@ -39,7 +39,7 @@ SWITCH_PARAMETERS: Final = frozenset({"request", "csrf"})
 class AuthorizationEndpoint:
     pages: Pages
     browsers: Browsers
-    clients: RegistryCache[Client | None]
+    clients: ClientCache
     logins: Logins
     browser_sessions: BrowserSessions
     login: LoginEndpoint

@@ -10,7 +10,7 @@ import hmac
 import math
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import lru_cache
 from typing import Final, NamedTuple, NoReturn, TypeVar
@@ -24,7 +24,7 @@ from service.protocol.client import Client
 from service.protocol.client_authentication import ClientCredentials, check_secret_presence, parse_client_credentials
 from service.protocol.errors import ClientThrottled, InvalidClient, TemporarilyUnavailable
 from service.protocol.parameters import Form
-from service.registry.cache import RegistryCache
+from service.registry.cache import ClientCache
 from service.store.attempts import PATIENCE_SECONDS, Attempts, Counter, Exhausted
 from service.store.keys import address_key
 
@@ -50,15 +50,17 @@ class AuthenticatedClient(NamedTuple):
 class ClientAuthenticator:
     def __init__(
         self,
-        clients: RegistryCache[Client | None],
+        clients: ClientCache,
         attempts: Attempts,
         allowed: tuple[int, int],
         secrets: HashingPool,
+        now_ms: Callable[[], int],
     ) -> None:
         self._clients = clients
         self._attempts = attempts
         self._allowed = allowed
         self._secrets = secrets
+        self._now_ms = now_ms
         self._memory = SecretMemory()
         self._turns: _Turns[ClientCredentials] = WeakValueDictionary()
         self._admissions: _Turns[Counters] = WeakValueDictionary()
@@ -98,12 +100,17 @@ class ClientAuthenticator:
 
     def _is_known_right(self, client: Client, reading: ClientCredentials) -> bool:
         """By one SHA-256 for a secret that the service made, or from memory for one that was right before."""
-        stored, secret = client.client_secret_hash, reading.client_secret
-        if stored is None or secret is None:
-            return False
+        secret = reading.client_secret
+        return secret is not None and any(self._is_known(secret, stored) for stored in self._accepted_hashes(client))
+
+    def _is_known(self, client_secret: str, stored: str) -> bool:
         if stored.startswith(MADE_SECRET_PREFIX):
-            return hmac.compare_digest(stored, hash_made_secret(secret))
-        return self._memory.knows(client.client_id, secret, stored)
+            return hmac.compare_digest(stored, hash_made_secret(client_secret))
+        return self._memory.knows(client_secret, stored)
+
+    def _accepted_hashes(self, client: Client) -> tuple[str, ...]:
+        """The time is looked at only after a rotation; it is Redis's, without asking (see `RegistryMemory.now_ms`)."""
+        return client.accepted_secret_hashes(self._now_ms() if client.previous_secret_hash else 0)
 
     async def _admit(self, counters: Counters) -> None:
         """A right secret needs room under the limit too, or a flood of guesses would still find it.
@@ -152,13 +159,14 @@ class ClientAuthenticator:
         return client
 
     async def _is_right(self, client: Client, client_secret: str) -> bool:
-        stored = client.client_secret_hash or ""
-        if stored.startswith(MADE_SECRET_PREFIX):
-            return False  # else it would have been known to be right
-        right, _ = await self._secrets.run(verify_password, client_secret, stored)
-        if right:
-            self._memory.remember(client.client_id, client_secret, stored)
-        return right
+        for stored in self._accepted_hashes(client):
+            if stored.startswith(MADE_SECRET_PREFIX):
+                continue  # else it would have been known to be right
+            right, _ = await self._secrets.run(verify_password, client_secret, stored)
+            if right:
+                self._memory.remember(client_secret, stored)
+                return True
+        return False
 
 
 @lru_cache(_MOST_ENTRIES)

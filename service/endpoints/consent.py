@@ -32,7 +32,7 @@ from service.protocol.scope import MAIN_REALM, parse_scope
 from service.protocol.token_response import Lifetimes
 from service.protocol.user import User
 from service.realms.logins import Logins
-from service.registry.cache import RegistryCache
+from service.registry.cache import ClientCache, UserCache
 from service.store.browser_sessions import BrowserSession, BrowserSessions
 from service.store.consents import AllowAnswer, Consents, DenyAnswer
 from service.tokens import RandomToken, make_consent, parse_consent
@@ -56,7 +56,8 @@ class OpenConsent(NamedTuple):
 class ConsentEndpoint:
     pages: Pages
     browsers: Browsers
-    clients: RegistryCache[Client | None]
+    clients: ClientCache
+    users: UserCache
     logins: Logins
     consents: Consents
     browser_sessions: BrowserSessions
@@ -151,6 +152,8 @@ class ConsentEndpoint:
             code_challenge=asked.request.code_challenge,
         )
         answer = await self.consents.allow(consent.name, consent.session.name, consent.user, code_name, code)
+        if answer == "changed":
+            self.users.forget(consent.user.identity)
         _check_answer(answer)
         return self.pages.answer_client(asked.request.return_address, {"code": code_name.text})
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.protocol.token_response import NO_STORE_HEADERS
-from service.registry.cache import RegistryCache
+from service.registry.cache import OriginCache
 from service.store.connection import StoreUnavailable
 
 _MAX_AGE_SECONDS: Final = 600
@@ -29,7 +29,7 @@ class CrossOrigin:
     `methods` says for each path which method may be used there.
     """
 
-    def __init__(self, app: ASGIApp, origins: RegistryCache[bool], methods: Mapping[str, str]) -> None:
+    def __init__(self, app: ASGIApp, origins: OriginCache, methods: Mapping[str, str]) -> None:
         self._app = app
         self._origins = origins
         self._methods = methods

@@ -29,12 +29,11 @@ from service.protocol.authorization import (
     check_registration_still,
     parse_query,
 )
-from service.protocol.client import Client
 from service.protocol.errors import AccessDenied, OAuthError
 from service.protocol.organisation_answers import CALLBACK_PARAMETERS, make_unavailable
 from service.realms.external import ExternalRealm, Proofs
 from service.realms.logins import Logins
-from service.registry.cache import RegistryCache
+from service.registry.cache import ClientCache
 from service.store.connection import StoreUnavailable
 from service.store.external_logins import ExternalLogin, ExternalLogins
 from service.tokens import RandomToken, digest_token, make_external_login, parse_external_login
@@ -50,7 +49,7 @@ _NOTICES: Final = {
 class ExternalLoginEndpoint:
     pages: Pages
     browsers: Browsers
-    clients: RegistryCache[Client | None]
+    clients: ClientCache
     logins: Logins
     external_logins: ExternalLogins
     sign_in: SignIn

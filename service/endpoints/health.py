@@ -14,22 +14,29 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.gateway.lookup import BearerLookup
+from service.registry.cache import ClientCache
 from service.store.connection import StoreConnection, StoreUnavailable
 from service.store.readiness import find_obstacle
 from service.tokens import make_access_token
 
 _NOBODYS_TOKEN: Final = make_access_token("000").text
-"""To see whether lookups work, which have a connection of their own."""
+_NOBODYS_CLIENT_ID: Final = ""
+"""To see whether lookups work, and reads of the registry, which have connections of their own."""
 
 log = logging.getLogger("service.health")
 
 
 class HealthEndpoint:
     def __init__(
-        self, connection: StoreConnection, bearer: BearerLookup, is_seed_in_force: Callable[[], Awaitable[bool]]
+        self,
+        connection: StoreConnection,
+        bearer: BearerLookup,
+        clients: ClientCache,
+        is_seed_in_force: Callable[[], Awaitable[bool]],
     ) -> None:
         self._connection = connection
         self._bearer = bearer
+        self._clients = clients
         self._is_seed_in_force = is_seed_in_force
         self._last_reason = ""
 
@@ -46,6 +53,7 @@ class HealthEndpoint:
         try:
             obstacle = await find_obstacle(self._connection) or ""
             await self._bearer.lookup(_NOBODYS_TOKEN)
+            await self._clients.find(_NOBODYS_CLIENT_ID)
         except StoreUnavailable as error:
             return "the store does not answer or cannot serve", str(error)
         if not obstacle and not await self._is_seed_in_force():

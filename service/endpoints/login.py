@@ -35,7 +35,7 @@ from service.protocol.parameters import Form
 from service.protocol.scope import MAIN_REALM
 from service.realms.external import ExternalRealm
 from service.realms.logins import Logins
-from service.registry.cache import RegistryCache
+from service.registry.cache import ClientCache
 from service.store.connection import StoreUnavailable
 from service.store.pending_logins import PendingLogin, PendingLogins
 from service.tokens import RandomToken, digest_token, make_pending_login, parse_pending_login
@@ -67,7 +67,7 @@ class LoginForm(NamedTuple):
 class LoginEndpoint:
     pages: Pages
     browsers: Browsers
-    clients: RegistryCache[Client | None]
+    clients: ClientCache
     logins: Logins
     page_limit: PageLimit
     pending_logins: PendingLogins

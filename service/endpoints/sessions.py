@@ -16,11 +16,10 @@ from service.endpoints.browser import Browsers
 from service.endpoints.forms import read_form
 from service.endpoints.login import LoginEndpoint
 from service.endpoints.pages import Pages, Refusal, check_is_page
-from service.protocol.client import Client
 from service.protocol.parameters import Form
 from service.protocol.scope import parse_scope
 from service.realms.logins import Logins
-from service.registry.cache import RegistryCache
+from service.registry.cache import ClientCache
 from service.store.browser_sessions import BrowserSession, BrowserSessions
 from service.store.families import Families, FamilyView
 from service.store.revocations import Revocations
@@ -45,7 +44,7 @@ class ShownSession(NamedTuple):
 class SessionsEndpoint:
     pages: Pages
     browsers: Browsers
-    clients: RegistryCache[Client | None]
+    clients: ClientCache
     logins: Logins
     browser_sessions: BrowserSessions
     families: Families

@@ -15,6 +15,7 @@ from service.endpoints.consent import ConsentEndpoint
 from service.endpoints.pages import Pages
 from service.protocol.authorization import AuthorizationRequest
 from service.protocol.user import User
+from service.registry.cache import UserCache
 from service.store.browser_sessions import BrowserSessions
 from service.tokens import make_browser_session
 
@@ -23,6 +24,7 @@ from service.tokens import make_browser_session
 class SignIn:
     pages: Pages
     browsers: Browsers
+    users: UserCache
     browser_sessions: BrowserSessions
     consent: ConsentEndpoint
     session_ms: int
@@ -42,6 +44,7 @@ class SignIn:
         if not await self.browser_sessions.start(
             session, user, lifetime_ms=lifetime_ms, former=former, shown_name=shown_name
         ):
+            self.users.forget(user.identity)
             return None
         if asked is None:
             response = self.pages.go_to("/sessions/")

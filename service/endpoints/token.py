@@ -19,13 +19,13 @@ from service.endpoints.answers import render_tokens
 from service.endpoints.client_authentication import AuthenticatedClient, ClientAuthenticator
 from service.endpoints.forms import read_form
 from service.protocol.authorization_code import RedeemedCode, check_exchange, judge_second_exchange
-from service.protocol.client import AUTHORIZATION_CODE, PASSWORD, REFRESH_TOKEN, Client, check_grant_type, check_scope
+from service.protocol.client import AUTHORIZATION_CODE, PASSWORD, REFRESH_TOKEN, check_grant_type, check_scope
 from service.protocol.errors import InvalidClient, InvalidGrant, InvalidScope, OAuthError, UnsupportedGrantType
 from service.protocol.parameters import TOKEN_PARAMETERS, Form, check_text, require
 from service.protocol.scope import Scope, check_narrowing, check_one_realm_one_role, check_user_has, parse_scope
 from service.protocol.token_response import TokenResponse
 from service.realms.logins import Logins
-from service.registry.cache import RegistryCache
+from service.registry.cache import ClientCache, UserCache
 from service.store.codes import Codes
 from service.store.families import Families, Refused, Spent
 from service.tokens import RandomToken, make_access_token, parse_authorization_code
@@ -47,7 +47,8 @@ _CODE_REFUSALS: Final = {"repeated": "code_repeated", "revoked": "code_revoked",
 @dataclass(frozen=True, slots=True)
 class TokenEndpoint:
     authenticator: ClientAuthenticator
-    clients: RegistryCache[Client | None]
+    clients: ClientCache
+    users: UserCache
     logins: Logins
     codes: Codes
     families: Families
@@ -123,6 +124,7 @@ class TokenEndpoint:
             access_token=access_token,
         )
         if lives_ms is None:
+            self.users.forget(user.identity)
             raise InvalidGrant("user_changed")
         return self._make_response(access_token, refresh_token, lives_ms, str(scope))
 

@@ -113,9 +113,9 @@ class BearerLookup:
         if not is_access_token(token) or self._unknown.get(digest, NEVER) > read_clock():
             return None
         is_tracked = is_met and self._memory
-        key = access_key(token[SHARD], encode(digest))
-        return await self._get_reads().get(
-            key, functools.partial(self._keep, digest, is_tracked), is_tracked=is_tracked
+        command = "GET", access_key(token[SHARD], encode(digest))
+        return await self._get_reads().read(
+            command, functools.partial(self._keep, digest, is_tracked), is_tracked=is_tracked
         )
 
     def _get_reads(self) -> TrackedReads:

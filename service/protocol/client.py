@@ -44,6 +44,17 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     def is_public(self) -> bool:
         return self.client_secret_hash is None
 
+    def accepted_secret_hashes(self, now_ms: int) -> tuple[str, ...]:
+        """Of the secrets that are good at this time by Redis's clock, the newest first; none of a public client.
+
+        Clauses: RFC 6819 §5.2.3.6 (client secrets can be replaced)
+        """
+        if self.client_secret_hash is None:
+            return ()
+        if self.previous_secret_hash is None or now_ms >= self.previous_secret_until_ms:
+            return (self.client_secret_hash,)
+        return (self.client_secret_hash, self.previous_secret_hash)
+
     @property
     def allowed_scope(self) -> Scope:
         return parse_scope(self.scope) if self.scope else Scope()

@@ -35,8 +35,7 @@ from service.protocol.user import User, identify_user
 from service.realms.conversation import Conversation
 from service.realms.gate import Gate
 from service.realms.outgoing import Outgoing
-from service.registry.cache import RegistryCache
-from service.store.registry import RegistryStore
+from service.registry.cache import RealmCache, UserCache
 
 log = logging.getLogger("service.realms")
 
@@ -199,16 +198,17 @@ class ExternalRealms:
 
     def __init__(
         self,
-        registry: RegistryStore,
+        records: RealmCache,
+        users: UserCache,
         keyring: Keyring,
         outgoing: Outgoing,
         read_clock_ms: Callable[[], Awaitable[int]],
     ) -> None:
-        self._registry = registry
+        self._records = records
+        self._users = users
         self._keyring = keyring
         self._outgoing = outgoing
         self._read_clock_ms = read_clock_ms
-        self._records = RegistryCache(registry.find_realm)
         self._realms: dict[str, ExternalRealm] = {}
 
     async def find_names(self) -> list[str]:
@@ -228,7 +228,7 @@ class ExternalRealms:
 
     async def find_user(self, realm: str, username: str) -> User | None:
         """As the registry lists them."""
-        return await self._registry.find_user(identify_user(realm, username))
+        return await self._users.find(identify_user(realm, username))
 
     def _make(self, name: str, organisation: Organisation) -> ExternalRealm:
         sealed = organisation.sealed_secret

@@ -13,13 +13,15 @@ from service.hashing import HashingPool, verify_nobody, verify_password
 from service.protocol.errors import InvalidGrant
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User, identify_user
+from service.registry.cache import UserCache
 from service.store.connection import StoreUnavailable
 from service.store.registry import RegistryStore
 
 
 class MainRealm:
-    def __init__(self, registry: RegistryStore, passwords: HashingPool) -> None:
+    def __init__(self, registry: RegistryStore, users: UserCache, passwords: HashingPool) -> None:
         self._registry = registry
+        self._users = users
         self._passwords = passwords
 
     def check_room(self) -> None:
@@ -28,7 +30,7 @@ class MainRealm:
 
     async def log_in(self, username: str, password: str) -> User:
         """The user whose password this is; refuses alike, and after the same time, whoever is not known."""
-        user = await self._registry.find_user(identify_user(MAIN_REALM, username))
+        user = await self._users.find(identify_user(MAIN_REALM, username))
         if user is None or user.password_hash is None:
             await self._passwords.run(verify_nobody)
             raise InvalidGrant("user_unknown")
@@ -46,5 +48,5 @@ class MainRealm:
 
     async def find_user(self, username: str) -> User | None:
         """None where the user may not log in any more."""
-        user = await self._registry.find_user(identify_user(MAIN_REALM, username))
+        user = await self._users.find(identify_user(MAIN_REALM, username))
         return None if user is None or user.disabled else user

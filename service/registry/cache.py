@@ -1,61 +1,152 @@
-"""Each worker's memory of the registry, trusted for half a second.
+"""Each worker's memory of the registry, which Redis keeps true: what changes leaves it as soon as Redis says so.
 
-That is short enough that a change is seen everywhere within a second without anybody telling, and long enough that a
-busy client costs Redis two reads a second. What cannot be read again is not trusted on: an outage is an error.
+The way to Redis is that of bearer lookups (see `store/links`): reads and the news of changes come in one stream, so
+nothing old is remembered after the news that it is old; and where no news can arrive, memory is not believed for more
+than a second. What cannot be read again is not trusted on: an outage is an error.
+
+A record is remembered from its second use on, and what does not exist for half a second only, without Redis watching
+its key: names that somebody made up cost Redis no memory.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
+import functools
+import math
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from typing import Any, Final, Generic, TypeVar
 
-from service.store.connection import within_deadline
+from service.protocol.client import Client
+from service.protocol.organisation import Organisation
+from service.protocol.user import User, UserIdentity
+from service.store.connection import StoreUnavailable, within_deadline
+from service.store.links import Link, read_clock
+from service.store.redis_url import RedisUrl
+from service.store.registry import CLIENTS, ORIGINS, REALMS, USERS, Kind
+from service.store.tracked_reads import TrackedReads
 
-TRUSTED_SECONDS: Final = 0.5
 MOST_ENTRIES: Final = 10_000
+"""Of each kind; those that were not asked for longest go first."""
 
+UNKNOWN_SECONDS: Final = 0.5
+
+MET: Final = 0.0
+"""Not remembered yet: it was used once."""
+
+ALWAYS: Final = math.inf
+
+Name = TypeVar("Name")
 Record = TypeVar("Record")
 
+_Entry = tuple[float, Link, Record]
+"""Until when, by `read_clock`; the link that must vouch for it; the record."""
 
-class RegistryCache(Generic[Record]):
-    """Answers by name from memory or through `find`; a name that is not known is remembered as well."""
 
-    def __init__(self, find: Callable[[str], Coroutine[Any, Any, Record]]) -> None:
-        self._find = find
+class RegistryCache(Generic[Name, Record]):
+    """Answers by name from memory or through `find_reads`, for one kind of record."""
+
+    def __init__(self, kind: Kind[Name, Record], find_reads: Callable[[], TrackedReads]) -> None:
+        self._kind = kind
+        self._find_reads = find_reads
         self._readings: dict[str, asyncio.Task[Record]] = {}
-        self._entries: OrderedDict[str, tuple[float, Record]] = OrderedDict()
+        self._entries: OrderedDict[str, _Entry[Record]] = OrderedDict()
 
-    async def find(self, name: str) -> Record:
-        now = time.monotonic()
-        entry = self._entries.get(name)
-        if entry is not None and now < entry[0]:
-            return entry[1]
+    async def find(self, name: Name) -> Record:
+        command = self._kind.command(name)
+        key = command[1]
+        entry = self._entries.get(key)
+        if entry is not None:
+            until, link, record = entry
+            now = read_clock()
+            if now < until and now < link.trusted_until:
+                self._entries.move_to_end(key)
+                return record
         # Many may miss at once; one reads for all, and all share what comes of it, an outage too.
-        reading = self._readings.get(name) or self._start_reading(name)
+        reading = self._readings.get(key) or self._start_reading(name, is_met=entry is not None and bool(entry[2]))
         return await within_deadline(asyncio.shield(reading))
 
-    def _start_reading(self, name: str) -> asyncio.Task[Record]:
+    def forget(self, name: Name) -> None:
+        """Where a script that looked at the record itself said that it is another one by now."""
+        self._entries.pop(self._kind.command(name)[1], None)
+
+    def forget_keys(self, keys: Sequence[bytes] | None) -> None:
+        """Those that changed; None: any of them may have."""
+        if keys is None:
+            self._entries.clear()
+            return
+        for key in keys:
+            self._entries.pop(key.decode(errors="replace"), None)
+
+    def _start_reading(self, name: Name, *, is_met: bool) -> asyncio.Task[Record]:
+        command = self._kind.command(name)
+        keep = functools.partial(self._keep, command[1], read_clock(), is_met)
         # In a context of its own: the budget of the request that happens to come first is not that of the others.
-        reading = asyncio.create_task(self._read(name), context=Context())
-        self._readings[name] = reading
-        reading.add_done_callback(lambda done: self._end_reading(name, done))
+        reading = asyncio.create_task(self._find_reads().read(command, keep, is_tracked=is_met), context=Context())
+        self._readings[command[1]] = reading
+        reading.add_done_callback(lambda done: self._end_reading(command[1], done))
         return reading
 
-    def _end_reading(self, name: str, reading: asyncio.Task[Record]) -> None:
-        del self._readings[name]
+    def _end_reading(self, key: str, reading: asyncio.Task[Record]) -> None:
+        del self._readings[key]
         if not reading.cancelled():
             reading.exception()  # looked at here, in case nobody had the patience to
 
-    async def _read(self, name: str) -> Record:
-        # Counted from before the read: what changed since then is seen in time.
-        trusted_until = time.monotonic() + TRUSTED_SECONDS
-        record = await self._find(name)
-        self._entries[name] = (trusted_until, record)
-        self._entries.move_to_end(name)
+    def _keep(self, key: str, asked: float, is_tracked: bool, link: Link | None, answer: Any) -> Record:
+        record = self._kind.parse(answer)
+        if link is not None:
+            if not record:
+                # Counted from before the read: what is made since then is seen in time.
+                self._remember(key, (asked + UNKNOWN_SECONDS, link, record))
+            else:
+                self._remember(key, (ALWAYS if is_tracked else MET, link, record))
+        return record
+
+    def _remember(self, key: str, entry: _Entry[Record]) -> None:
+        self._entries[key] = entry
+        self._entries.move_to_end(key)
         if len(self._entries) > MOST_ENTRIES:
             self._entries.popitem(last=False)
-        return record
+
+
+ClientCache = RegistryCache[str, Client | None]
+OriginCache = RegistryCache[str, bool]
+RealmCache = RegistryCache[str, Organisation | None]
+UserCache = RegistryCache[UserIdentity, User | None]
+
+
+class RegistryMemory:
+    """What one worker remembers of each kind of record. It connects by itself at the first use; close it at the end.
+
+    Only tests move its clock.
+    """
+
+    def __init__(self, url: RedisUrl, clock_offset_ms: Callable[[], int] = lambda: 0) -> None:
+        self._url = url
+        self._clock_offset_ms = clock_offset_ms
+        self._reads: TrackedReads | None = None
+        self.clients = ClientCache(CLIENTS, self._find_reads)
+        self.origins = OriginCache(ORIGINS, self._find_reads)
+        self.realms = RealmCache(REALMS, self._find_reads)
+        self.users = UserCache(USERS, self._find_reads)
+
+    def now_ms(self) -> int:
+        """The time by Redis's clock, without asking; raises StoreUnavailable before the first record was found."""
+        if self._reads is None:
+            raise StoreUnavailable("Redis has not been asked yet")
+        return self._reads.now_ms() + self._clock_offset_ms()
+
+    async def close(self) -> None:
+        reads, self._reads = self._reads, None
+        if reads is not None:
+            await reads.close()
+
+    def _find_reads(self) -> TrackedReads:
+        if self._reads is None:
+            self._reads = TrackedReads(self._url, self._forget, is_tracked=True)
+        return self._reads
+
+    def _forget(self, keys: Sequence[bytes] | None) -> None:
+        for cache in (self.clients, self.origins, self.realms, self.users):
+            cache.forget_keys(keys)

@@ -20,9 +20,9 @@
 | seed:{shard}                   | hash   | for good                               | registry                          |
 | client:{registry}:<client_id>  | string | for good                               | registry                          |
 | realm:{registry}:<realm>       | string | for good                               | registry                          |
-| origin:{registry}:<origin>     | set    | while a client has a redirect URI there | put_client                       |
+| origin:{registry}:<origin>     | set    | while a client has a redirect URI there | put_client, delete_client       |
 | seed:{registry}                | hash   | for good                               | registry                          |
-| owed_sweeps:{registry}         | hash   | while a client's sweep is owed         | put_client                        |
+| owed_sweeps:{registry}         | hash   | while a client's sweep is owed         | put_client, delete_client         |
 | owed_realm_sweeps:{registry}   | set    | while a realm's sweep is owed          | registry                          |
 | owed_revocations:{registry}    | set    | while a user's revocation is owed      | registry                          |
 | lock:{registry}                | string | ten seconds, renewed                   | registry                          |

@@ -19,7 +19,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from service.store.connection import CONNECT_SECONDS, StoreUnavailable, translate
 from service.store.redis_url import Node, RedisUrl
-from service.store.wire import Wire, WireLost, as_it_came, open_wire
+from service.store.wire import Command, Wire, WireLost, as_it_came, open_wire
 
 BEAT_SECONDS: Final = 0.25
 TRUSTED_SECONDS: Final = 1.0
@@ -120,23 +120,23 @@ class Link:
     def is_up(self) -> bool:
         return self._wire.value is not None
 
-    def get_now(self, key: str, take: Callable[[Any], Value], *, is_tracked: bool) -> asyncio.Future[Value]:
-        """Only where it is up. With `is_tracked` Redis tells when the key changes."""
+    def read_now(self, command: Command, take: Callable[[Any], Value], *, is_tracked: bool) -> asyncio.Future[Value]:
+        """Only where it is up. With `is_tracked` Redis tells when the key of the command changes."""
         assert self._wire.value is not None
-        return _get(self._wire.value, key, take, is_tracked)
+        return _read(self._wire.value, command, take, is_tracked)
 
-    async def get(self, key: str, take: Callable[[Any], Value], *, is_tracked: bool) -> Value:
+    async def read(self, command: Command, take: Callable[[Any], Value], *, is_tracked: bool) -> Value:
         """Raises WireLost where the connection ends meanwhile, StoreUnavailable where there is none to be had."""
-        return await _get(self._wire.value or await self._wire.get(), key, take, is_tracked)
+        return await _read(self._wire.value or await self._wire.get(), command, take, is_tracked)
 
     async def call(self, *command: str) -> Any:
         """The same for a command without a key."""
         return await (self._wire.value or await self._wire.get()).call(*command)
 
-    async def get_asking(self, key: str) -> Any:
+    async def read_asking(self, command: Command) -> Any:
         """Of a key that is on its way to this node."""
         wire = self._wire.value or await self._wire.get()
-        asking, answer = wire.send(("ASKING",), as_it_came), wire.send(("GET", key), as_it_came)
+        asking, answer = wire.send(("ASKING",), as_it_came), wire.send(command, as_it_came)
         await asyncio.wait((asking, answer))
         asking.result()
         return answer.result()
@@ -250,11 +250,11 @@ class Link:
             self._wire.lose()
 
 
-def _get(wire: Wire, key: str, take: Callable[[Any], Value], is_tracked: bool) -> asyncio.Future[Value]:
+def _read(wire: Wire, command: Command, take: Callable[[Any], Value], is_tracked: bool) -> asyncio.Future[Value]:
     if is_tracked:
         # Of the next command alone; its answer says nothing that an error of the other would not.
         wire.send(("CLIENT", "CACHING", "YES"), as_it_came).add_done_callback(_look_at)
-    return wire.send(("GET", key), take)
+    return wire.send(command, take)
 
 
 def _look_at(done: asyncio.Future[Any]) -> None:

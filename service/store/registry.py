@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Collection, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -17,26 +17,69 @@ from service.protocol.user import User, UserIdentity
 from service.store.connection import Command, StoreConnection, StoreLock
 from service.store.keys import registry_key, user_key, user_seed_key
 from service.store.scripts import load_script
+from service.store.tracked_reads import KeyCommand
 
 LOCK_SECONDS: Final = 10
 
-Record = TypeVar("Record")
-
 _PUT_CLIENT: Final = load_script("put_client")
+_DELETE_CLIENT: Final = load_script("delete_client")
 _REPLACE_PASSWORD_HASH: Final = load_script("replace_password_hash")
 
 _read_client: Final = msgspec.json.Decoder(Client).decode
 _read_realm: Final = msgspec.json.Decoder(Organisation).decode
 _read_user: Final = msgspec.json.Decoder(User).decode
 
+Name = TypeVar("Name")
+Record = TypeVar("Record")
+
+
+class Kind(NamedTuple, Generic[Name, Record]):
+    """One kind of record: the command that reads the one of a name, and what its answer means.
+
+    Where there is none, that is None or False.
+    """
+
+    command: Callable[[Name], KeyCommand]
+    parse: Callable[[Any], Record]
+
+
+def _decode(text: bytes | None) -> str | None:
+    return None if text is None else text.decode()
+
+
+def _parse_client(record: bytes | None) -> Client | None:
+    return None if record is None else _read_client(record)
+
+
+def _parse_realm(record: bytes | None) -> Organisation | None:
+    return None if record is None else _read_realm(record)
+
+
+def _parse_user(fields: Sequence[bytes | None]) -> User | None:
+    record, revision = fields
+    if record is None or revision is None:
+        return None
+    return msgspec.structs.replace(_read_user(record), revision=revision.decode())
+
+
+CLIENTS: Final = Kind[str, Client | None](lambda client_id: ("GET", registry_key("client", client_id)), _parse_client)
+ORIGINS: Final = Kind[str, bool](lambda origin: ("EXISTS", registry_key("origin", origin)), bool)
+"""Whether some client has a redirect URI at this web origin."""
+
+REALMS: Final = Kind[str, Organisation | None](lambda realm: ("GET", registry_key("realm", realm)), _parse_realm)
+USERS: Final = Kind[UserIdentity, User | None](
+    lambda identity: ("HMGET", user_key(identity), "record", "revision"), _parse_user
+)
+
 
 class RegistryStore:
+    """Each read asks Redis."""
+
     def __init__(self, connection: StoreConnection) -> None:
         self._connection = connection
 
     async def find_client(self, client_id: str) -> Client | None:
-        record = await self._connection.read("GET", registry_key("client", client_id))
-        return None if record is None else _read_client(record)
+        return await self._find(CLIENTS, client_id)
 
     async def put_client(
         self, client: Client, *, old_origins: Sequence[str], new_origins: Sequence[str], loss: Loss | None
@@ -47,13 +90,17 @@ class RegistryStore:
         keys = [registry_key("client", client.client_id), registry_key("owed_sweeps")]
         await self._connection.run(_PUT_CLIENT, keys, [client.client_id, record, loss or "", *origins])
 
+    async def delete_client(self, client: Client, *, origins: Sequence[str]) -> None:
+        """With a note, in the same step, that all its sessions must end; `origins` are those of its redirect URIs."""
+        keys = [registry_key("client", client.client_id), registry_key("owed_sweeps")]
+        listed = msgspec.json.encode(list(origins)).decode()
+        await self._connection.run(_DELETE_CLIENT, keys, [client.client_id, listed])
+
     async def is_origin(self, origin: str) -> bool:
-        """Whether some client has a redirect URI at this web origin."""
-        return bool(await self._connection.read("EXISTS", registry_key("origin", origin)))
+        return await self._find(ORIGINS, origin)
 
     async def find_realm(self, realm: str) -> Organisation | None:
-        record = await self._connection.read("GET", registry_key("realm", realm))
-        return None if record is None else _read_realm(record)
+        return await self._find(REALMS, realm)
 
     async def put_realm(self, realm: str, organisation: Organisation) -> None:
         await self._connection.write("SET", registry_key("realm", realm), msgspec.json.encode(organisation))
@@ -69,11 +116,11 @@ class RegistryStore:
         await self._connection.write("SREM", registry_key("owed_realm_sweeps"), *realms)
 
     async def find_user(self, identity: UserIdentity) -> User | None:
-        return (await self.find_users([identity]))[0]
+        return await self._find(USERS, identity)
 
     async def find_users(self, identities: Sequence[UserIdentity]) -> list[User | None]:
-        commands: list[Command] = [("HMGET", user_key(identity), "record", "revision") for identity in identities]
-        return [_parse_user(*fields) for fields in await self._connection.read_many(commands)]
+        commands = [USERS.command(identity) for identity in identities]
+        return [USERS.parse(fields) for fields in await self._connection.read_many(commands)]
 
     async def put_users(self, users: Sequence[User]) -> None:
         """Each gets a new revision."""
@@ -142,7 +189,7 @@ class RegistryStore:
         async for keys in self._connection.scan("user:{*}:*"):
             commands: list[Command] = [("HMGET", key, "record", "revision") for key in keys]
             for fields in await self._connection.read_many(commands):
-                user = _parse_user(*fields)
+                user = _parse_user(fields)
                 if user is not None and user.realm == realm:
                     found[user.identity.username] = user
         return [found[username] for username in sorted(found)]
@@ -161,12 +208,5 @@ class RegistryStore:
         """Held by the one that applies a seed or changes a record; ends by itself unless it is renewed."""
         return self._connection.make_lock(registry_key("lock"), LOCK_SECONDS, on_wait)
 
-
-def _decode(text: bytes | None) -> str | None:
-    return None if text is None else text.decode()
-
-
-def _parse_user(record: bytes | None, revision: bytes | None) -> User | None:
-    if record is None or revision is None:
-        return None
-    return msgspec.structs.replace(_read_user(record), revision=revision.decode())
+    async def _find(self, kind: Kind[Name, Record], name: Name) -> Record:
+        return kind.parse(await self._connection.read(*kind.command(name)))

@@ -22,6 +22,30 @@ def test_a_client_is_public_exactly_without_a_secret() -> None:
     assert not msgspec.structs.replace(SHOP, client_secret_hash="sha256:x").is_public
 
 
+@pytest.mark.clause("decided-secret-overlap", "6819-5.2.3.6-secret-revoked")
+@pytest.mark.parametrize(
+    ("now_ms", "accepted"),
+    [
+        pytest.param(0, ("new", "old"), id="long before"),
+        pytest.param(999, ("new", "old"), id="in the last millisecond"),
+        pytest.param(1000, ("new",), id="at the time itself"),
+        pytest.param(10**13, ("new",), id="long after"),
+    ],
+)
+def test_the_previous_secret_is_good_until_its_time_and_not_at_it(now_ms: int, accepted: tuple[str, ...]) -> None:
+    rotated = msgspec.structs.replace(
+        SHOP, client_secret_hash="new", previous_secret_hash="old", previous_secret_until_ms=1000
+    )
+
+    assert rotated.accepted_secret_hashes(now_ms) == accepted
+
+
+@pytest.mark.clause("decided-secret-overlap")
+def test_a_client_that_never_rotated_has_one_secret_and_a_public_one_none() -> None:
+    assert msgspec.structs.replace(SHOP, client_secret_hash="only").accepted_secret_hashes(0) == ("only",)
+    assert msgspec.structs.replace(SHOP, previous_secret_hash="old").accepted_secret_hashes(-1) == ()
+
+
 @pytest.mark.clause("6749-5.2-unauthorized-client", "6749-10.7-password-grant-rare")
 def test_a_grant_needs_its_registration() -> None:
     check_grant_type(SHOP, "password")

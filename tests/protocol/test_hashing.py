@@ -180,21 +180,31 @@ async def test_the_event_loop_goes_on_while_a_password_is_hashed() -> None:
 
 
 @pytest.mark.clause("6819-5.2.3.6-secret-revoked")
-def test_a_secret_is_remembered_for_its_client_and_its_hash_only() -> None:
+def test_a_secret_is_remembered_for_its_hash_only() -> None:
     memory = SecretMemory()
-    memory.remember("shop", "secret", "hash of today")
+    memory.remember("secret", "hash of today")
 
-    assert memory.knows("shop", "secret", "hash of today")
-    assert not memory.knows("shop", "Secret", "hash of today")
-    assert not memory.knows("shop", "secret", "hash of tomorrow")
-    assert not memory.knows("other", "secret", "hash of today")
+    assert memory.knows("secret", "hash of today")
+    assert not memory.knows("Secret", "hash of today")
+    assert not memory.knows("secret", "hash of tomorrow")
+
+
+@pytest.mark.clause("6819-5.2.3.6-secret-revoked")
+def test_two_secrets_of_a_client_are_remembered_side_by_side() -> None:
+    """While the old one is still good, instances of the client use both."""
+    memory = SecretMemory()
+    memory.remember("old secret", "hash of yesterday")
+    memory.remember("secret", "hash of today")
+
+    assert memory.knows("old secret", "hash of yesterday")
+    assert memory.knows("secret", "hash of today")
 
 
 def test_the_memory_of_secrets_is_bounded_and_forgets_the_oldest() -> None:
     memory = SecretMemory()
     for number in range(1025):
-        memory.remember(f"client-{number}", "secret", "hash")
+        memory.remember("secret", f"hash {number}")
 
-    assert not memory.knows("client-0", "secret", "hash")
-    assert memory.knows("client-1", "secret", "hash")
-    assert memory.knows("client-1024", "secret", "hash")
+    assert not memory.knows("secret", "hash 0")
+    assert memory.knows("secret", "hash 1")
+    assert memory.knows("secret", "hash 1024")

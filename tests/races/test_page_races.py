@@ -33,6 +33,7 @@ from tests.cast import (
     revoke_all,
     tokens_of,
 )
+from tests.hearing import heard
 from tests.races.arena import Arena, all_at_once, is_live, patiently
 
 ROUNDS = 2
@@ -287,6 +288,7 @@ async def test_no_login_in_a_browser_amid_the_disabling_of_its_user_is_good_for_
             assert not list(arena.store.scan_iter(f"{kind}:*")), kind
     finally:
         await parts.registry.put_users([known])
+        await heard(parts)
     assert await Browser(http).get_code()
 
 

@@ -11,6 +11,7 @@ import yaml
 from service.app import Parts
 from service.registry.seed import parse_seed
 from tests.browser import Browser
+from tests.hearing import heard
 from tests.organisation import ScriptedOrganisation, realm_of, running_organisation
 
 Enlist = Callable[..., Awaitable[None]]
@@ -29,6 +30,7 @@ def enlist(parts: Parts, organisation: ScriptedOrganisation) -> Enlist:
     async def enlist(*users: dict[str, object], **changes: object) -> None:
         entry = {"realms": {"cep": realm_of(organisation, **changes)}, "users": list(users)}
         await parts.seeding.apply(parse_seed(yaml.safe_dump(entry).encode()))
+        await heard(parts)
 
     return enlist
 

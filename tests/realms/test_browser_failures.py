@@ -37,6 +37,7 @@ from tests.browser import (
     register,
 )
 from tests.conftest import Clock, MakeSettings, serving
+from tests.hearing import heard
 from tests.organisation import (
     CLAIMS,
     CLIENT_ID,
@@ -103,12 +104,6 @@ def no_secret_is_told(
     assert [secret for secret in secrets if secret and secret in everything] == []
 
 
-@pytest.fixture(autouse=True)
-def changes_are_seen_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What each worker remembers of the registry is no matter here."""
-    monkeypatch.setattr("service.registry.cache.TRUSTED_SECONDS", 0.0)
-
-
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A time limit that a test can wait for."""
@@ -120,7 +115,6 @@ async def assert_healthy(
 ) -> None:
     """As soon as the organisation is right again, the same browser and another one get in."""
     monkeypatch.undo()
-    monkeypatch.setattr("service.registry.cache.TRUSTED_SECONDS", 0.0)
     organisation.claims = dict(CLAIMS)
     organisation.id_token_claims, organisation.id_token_header = {}, {}
     organisation.userinfo, organisation.introspection = {}, {}
@@ -1090,10 +1084,11 @@ async def test_a_realm_that_was_removed(
 
 
 async def test_a_login_of_a_realm_that_was_removed_serves_nobody(
-    browser: Browser, cep: None, store: redis.Redis
+    browser: Browser, cep: None, parts: Parts, store: redis.Redis
 ) -> None:
     page = await log_in_by_way_of_cep(browser, ASK)
     store.delete(registry_key("realm", "cep"))
+    await heard(parts)
 
     assert_refused(await browser.allow(page), 403, "signed_out")
     assert page_text("sessions.sign_out_heading") not in Page(await browser.open("/sessions/")).text

@@ -21,6 +21,7 @@ from service.protocol.user import User, identify_user
 from service.realms import gate
 from service.registry import cache
 from service.store.keys import registry_key
+from service.store.links import read_clock
 from tests.cast import (
     ALICE,
     PHONE_APP,
@@ -33,6 +34,7 @@ from tests.cast import (
     verify,
 )
 from tests.conftest import SEED, Clock, MakeSettings, environment_of, serving
+from tests.hearing import heard
 from tests.invariants.test_nothing_presentable import find_secrets, read_everything
 from tests.organisation import (
     CLAIMS,
@@ -111,16 +113,6 @@ async def held(organisation: ScriptedOrganisation, login: asyncio.Task[httpx2.Re
     assert not login.done()
     yield
     released.set()
-
-
-class Time:
-    """Stands for the module `time` in the registry's memory."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 # Who it is
@@ -715,6 +707,7 @@ async def test_a_disabled_user_is_answered_like_a_wrong_password_though_the_orga
 ) -> None:
     wrong = await guess(http)
     await parts.registry.put_users([User(realm="cep", username=SUB, roles=("enduser",), disabled=True)])
+    await heard(parts)
 
     disabled = await log_in(http)
 
@@ -748,12 +741,10 @@ async def test_a_scope_of_another_form_is_refused_before_anybody_is_asked(
 async def test_a_realm_that_is_configured_while_the_service_runs_is_there_within_a_second(
     http: httpx2.AsyncClient, enlist: Enlist, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    time = Time()
-    monkeypatch.setattr(cache, "time", time)
     assert_error(await log_in(http), 400, "invalid_scope")
 
     await enlist()
-    time.now += 1
+    monkeypatch.setattr(cache, "read_clock", lambda: read_clock() + 1)
 
     assert (await log_in(http)).status_code == 200
 
@@ -763,15 +754,13 @@ async def test_a_realm_that_is_gone_is_refused_cleanly(
     http: httpx2.AsyncClient,
     organisation: ScriptedOrganisation,
     cep: None,
+    parts: Parts,
     store: redis.Redis,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    time = Time()
-    monkeypatch.setattr(cache, "time", time)
     assert (await log_in(http)).status_code == 200
 
     store.delete(registry_key("realm", "cep"))
-    time.now += 1
+    await heard(parts)
 
     assert_error(await log_in(http), 400, "invalid_scope")
     assert len(organisation.calls(TOKEN)) == 1
@@ -793,10 +782,8 @@ async def test_a_realm_that_changes_while_its_organisation_thinks_gives_no_token
     cep: None,
     parts: Parts,
     store: redis.Redis,
-    monkeypatch: pytest.MonkeyPatch,
     changes: dict[str, object] | None,
 ) -> None:
-    monkeypatch.setattr(cache, "TRUSTED_SECONDS", 0.0)
     record = await parts.registry.find_realm("cep")
     assert record is not None
     login = asyncio.create_task(log_in(http))
@@ -805,6 +792,7 @@ async def test_a_realm_that_changes_while_its_organisation_thinks_gives_no_token
             store.delete(registry_key("realm", "cep"))
         else:
             await parts.registry.put_realm("cep", msgspec.structs.replace(record, **changes))
+        await heard(parts)
 
     assert_away(await login)
 
@@ -818,6 +806,7 @@ async def test_a_user_who_is_disabled_while_the_organisation_thinks_gets_no_toke
     login = asyncio.create_task(log_in(http))
     async with held(organisation, login):
         await parts.registry.put_users([User(realm="cep", username=SUB, roles=("enduser",), disabled=True)])
+        await heard(parts)
 
     assert_error(await login, 400, "invalid_grant")
 
@@ -839,12 +828,10 @@ async def test_a_client_does_not_get_what_it_lost_while_the_organisation_thought
     cep: None,
     parts: Parts,
     store: redis.Redis,
-    monkeypatch: pytest.MonkeyPatch,
     changes: dict[str, object] | None,
     status: int,
     error: str,
 ) -> None:
-    monkeypatch.setattr(cache, "TRUSTED_SECONDS", 0.0)
     client = await parts.registry.find_client(PHONE_APP.client_id)
     assert client is not None
     login = asyncio.create_task(log_in(http))
@@ -854,6 +841,7 @@ async def test_a_client_does_not_get_what_it_lost_while_the_organisation_thought
         else:
             narrowed = msgspec.structs.replace(client, **changes)
             await parts.registry.put_client(narrowed, old_origins=(), new_origins=(), loss=None)
+        await heard(parts)
 
     assert_error(await login, status, error)
 

@@ -1,153 +1,218 @@
-"""Each worker's memory of the registry: short, bounded, and never trusted on through an outage."""
+"""Each worker's memory of the registry: true while Redis vouches for it, bounded, and no cost to Redis for garbage."""
+
+from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
+import redis
 
 from service.app import Parts
 from service.protocol.client import Client
+from service.protocol.organisation import Organisation
+from service.protocol.user import User, identify_user
 from service.registry import cache as cache_module
-from service.registry.cache import MOST_ENTRIES, RegistryCache
-from service.store.connection import StoreUnavailable
+from service.registry.cache import MOST_ENTRIES, UNKNOWN_SECONDS
+from service.store.keys import registry_key
+from service.store.links import read_clock
+from tests.hearing import heard
+from tests.watching import watching
+
+CAROL = User(realm="main", username="carol@example.com", roles=("enduser",))
+ORIGIN = "https://app.example"
 
 
-class Time:
-    """Stands for the module `time` in the cache."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def monotonic(self) -> float:
-        return self.now
+def make_client(name: str = "One", client_id: str = "app") -> Client:
+    return Client(client_id=client_id, client_name=name)
 
 
-@pytest.fixture
-def time(monkeypatch: pytest.MonkeyPatch) -> Time:
-    time = Time()
-    monkeypatch.setattr(cache_module, "time", time)
-    return time
+async def put_client(parts: Parts, client: Client) -> None:
+    await parts.registry.put_client(client, old_origins=(), new_origins=(), loss=None)
 
 
-class Records:
-    """Records by name, and how often each was read."""
+async def remember(parts: Parts, client: Client) -> None:
+    """From the second use on."""
+    await put_client(parts, client)
+    for _ in range(2):
+        assert await parts.clients.find(client.client_id) == client
 
-    def __init__(self) -> None:
-        self.by_name: dict[str, int] = {}
-        self.reads: list[str] = []
-        self.is_away = False
 
-    async def find(self, name: str) -> int | None:
-        if self.is_away:
-            raise StoreUnavailable
-        self.reads.append(name)
-        return self.by_name.get(name)
+def count_reads(commands: list[str]) -> int:
+    return sum(command.startswith(("GET", "EXISTS", "HMGET")) for command in commands)
 
 
 @pytest.mark.clause("decided-registry-change-seen")
-async def test_a_changed_record_is_seen_after_half_a_second(parts: Parts, time: Time) -> None:
-    cache = RegistryCache(parts.registry.find_client)
-    for name in ("One", "Two"):
-        client = Client(client_id="app", client_name=name)
-        await parts.registry.put_client(client, old_origins=(), new_origins=(), loss=None)
-        time.now += 0.51
-        assert await cache.find("app") == client
+async def test_a_record_that_was_used_twice_costs_no_reads(parts: Parts, store: redis.Redis) -> None:
+    await remember(parts, make_client())
+    with watching(store) as commands:
+        for _ in range(100):
+            assert await parts.clients.find("app") == make_client()
 
-
-async def test_within_half_a_second_memory_answers(time: Time) -> None:
-    records = Records()
-    cache = RegistryCache(records.find)
-    records.by_name["app"] = 1
-    assert await cache.find("app") == 1
-    records.by_name["app"] = 2
-    time.now += 0.49
-
-    assert await cache.find("app") == 1
-    time.now += 0.02
-    assert await cache.find("app") == 2
-    assert records.reads == ["app", "app"]
+    assert count_reads(commands) == 0
 
 
 @pytest.mark.clause("decided-registry-change-seen")
-async def test_a_name_that_was_not_known_is_found_soon_after_it_is_made(time: Time) -> None:
-    records = Records()
-    cache = RegistryCache(records.find)
-    assert await cache.find("new") is None
-    records.by_name["new"] = 1
+async def test_a_change_is_seen_as_soon_as_redis_tells_of_it(parts: Parts) -> None:
+    for name in ("One", "Two", "Three"):
+        await remember(parts, make_client(name))
+        await put_client(parts, make_client("between"))
+        await heard(parts)
 
-    assert await cache.find("new") is None
-    time.now += 0.51
-    assert await cache.find("new") == 1
-
-
-async def test_a_slow_read_does_not_lengthen_the_trust(time: Time) -> None:
-    """What changed while the answer was on its way is seen as early as ever."""
-    answers = iter([1, 2])
-
-    async def find(name: str) -> int:
-        time.now += 0.4
-        return next(answers)
-
-    cache = RegistryCache(find)
-    assert await cache.find("app") == 1
-    time.now += 0.11
-
-    assert await cache.find("app") == 2
-
-
-@pytest.mark.clause("decided-i8-fail-closed")
-async def test_an_outage_is_an_error_and_not_the_old_answer(time: Time) -> None:
-    records = Records()
-    cache = RegistryCache(records.find)
-    await cache.find("app")
-    records.is_away = True
-    time.now += 0.51
-
-    with pytest.raises(StoreUnavailable):
-        await cache.find("app")
-
-
-async def test_memory_is_bounded_and_the_oldest_goes_first(time: Time) -> None:
-    records = Records()
-    cache = RegistryCache(records.find)
-    for number in range(MOST_ENTRIES + 1):
-        await cache.find(str(number))
-    await cache.find("1")
-    await cache.find("0")
-
-    assert records.reads.count("1") == 1
-    assert records.reads.count("0") == 2
+        assert await parts.clients.find("app") == make_client("between")
 
 
 @pytest.mark.clause("decided-registry-change-seen")
-async def test_many_who_miss_at_once_share_one_reading() -> None:
-    reads = []
+async def test_a_deleted_client_is_nobody_as_soon_as_redis_tells_of_it(parts: Parts) -> None:
+    await remember(parts, make_client())
+    await parts.registry.delete_client(make_client(), origins=())
+    await heard(parts)
 
-    async def find(name: str) -> str:
-        reads.append(name)
-        await asyncio.sleep(0)
-        return name.upper()
-
-    cache = RegistryCache(find)
-    found = await asyncio.gather(*(cache.find(name) for name in ["shop", "portal"] * 300))
-
-    assert found == ["SHOP", "PORTAL"] * 300
-    assert sorted(reads) == ["portal", "shop"]
+    assert await parts.clients.find("app") is None
 
 
-@pytest.mark.clause("decided-i8-one-deadline")
-async def test_an_outage_is_shared_too_and_forgotten() -> None:
-    outages: list[str] = []
+@pytest.mark.clause("decided-registry-change-seen")
+async def test_every_kind_of_record_is_remembered_and_followed(parts: Parts, store: redis.Redis) -> None:
+    client = make_client()
+    cep = Organisation(issuer="https://cep.example", client_id="us")
+    await parts.registry.put_client(client, old_origins=(), new_origins=[ORIGIN], loss=None)
+    await parts.registry.put_realm("cep", cep)
+    await parts.registry.put_users([CAROL])
 
-    async def find(name: str) -> str:
-        await asyncio.sleep(0)
-        if not outages:
-            outages.append(name)
-            raise StoreUnavailable
-        return name
+    async def find_all() -> list[object]:
+        user = await parts.users.find(CAROL.identity)
+        return [
+            await parts.clients.find("app"),
+            await parts.memory.origins.find(ORIGIN),
+            await parts.memory.realms.find("cep"),
+            user and msgspec.structs.replace(user, revision=""),
+        ]
 
-    cache = RegistryCache(find)
-    found = await asyncio.gather(*(cache.find("shop") for _ in range(300)), return_exceptions=True)
+    for _ in range(2):
+        assert await find_all() == [client, True, cep, CAROL]
+    with watching(store) as commands:
+        assert await find_all() == [client, True, cep, CAROL]
+    assert count_reads(commands) == 0
 
-    assert {StoreUnavailable} == {type(each) for each in found}
-    assert outages == ["shop"]
-    assert await cache.find("shop") == "shop"
+    await parts.registry.put_realm("cep", msgspec.structs.replace(cep, name="CEP"))
+    await parts.registry.put_users([msgspec.structs.replace(CAROL, disabled=True)])
+    await parts.registry.delete_client(client, origins=[ORIGIN])
+    await heard(parts)
+
+    gone, origin, realm, user = await find_all()
+    assert (gone, origin) == (None, False)
+    assert realm == msgspec.structs.replace(cep, name="CEP")
+    assert isinstance(user, User)
+    assert user.disabled
+
+
+@pytest.mark.clause("decided-registry-change-seen")
+async def test_when_everything_is_emptied_nothing_is_remembered(parts: Parts, store: redis.Redis) -> None:
+    await remember(parts, make_client())
+    store.flushall()
+    await heard(parts)
+
+    assert await parts.clients.find("app") is None
+
+
+@pytest.mark.clause("decided-registry-change-seen")
+async def test_what_is_not_known_is_remembered_for_half_a_second(
+    parts: Parts, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await parts.clients.find("app") is None
+    with watching(store) as commands:
+        assert await parts.clients.find("app") is None
+    assert count_reads(commands) == 0
+    await put_client(parts, make_client())
+
+    monkeypatch.setattr(cache_module, "read_clock", lambda: read_clock() + UNKNOWN_SECONDS)
+    assert await parts.clients.find("app") == make_client()
+
+
+async def test_garbage_costs_redis_no_memory(parts: Parts, store: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does what is used once."""
+    await put_client(parts, make_client())
+    await parts.clients.find("app")
+    before = store.info("stats")["tracking_total_keys"]
+    for number in range(3):
+        monkeypatch.setattr(cache_module, "read_clock", lambda ahead=number: read_clock() + ahead)
+        assert await parts.clients.find("garbage") is None
+        assert not await parts.memory.origins.find("https://garbage.example")
+        assert await parts.users.find(identify_user("main", "garbage")) is None
+
+    assert store.info("stats")["tracking_total_keys"] == before
+    await parts.clients.find("app")
+    assert store.info("stats")["tracking_total_keys"] == before + 1
+
+
+@pytest.mark.clause("decided-registry-change-seen")
+async def test_a_record_that_was_found_to_be_old_can_be_dropped(parts: Parts, store: redis.Redis) -> None:
+    """A script that looked knows before the news has come."""
+    await remember(parts, make_client())
+    parts.clients.forget("app")
+    with watching(store) as commands:
+        assert await parts.clients.find("app") == make_client()
+
+    assert count_reads(commands) == 1
+
+
+@pytest.mark.clause("decided-registry-change-seen")
+async def test_an_answer_that_the_news_overtook_is_not_remembered(parts: Parts) -> None:
+    """The record changes between Redis's answer and the next use, again and again."""
+    await remember(parts, make_client("0"))
+    for number in range(1, 100):
+        finding = asyncio.create_task(parts.clients.find("app"))
+        await put_client(parts, make_client(str(number)))
+        await finding
+        await heard(parts)
+
+        assert await parts.clients.find("app") == make_client(str(number))
+
+
+async def test_memory_is_bounded_and_what_was_not_used_for_longest_goes_first(
+    parts: Parts, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert MOST_ENTRIES == 10_000
+    monkeypatch.setattr(cache_module, "MOST_ENTRIES", 3)
+    for client_id in ("one", "two", "three"):
+        await remember(parts, make_client(client_id=client_id))
+    await parts.clients.find("one")
+    await remember(parts, make_client(client_id="four"))
+
+    with watching(store) as commands:
+        for client_id in ("one", "three", "four"):
+            await parts.clients.find(client_id)
+    assert count_reads(commands) == 0
+    with watching(store) as commands:
+        await parts.clients.find("two")
+    assert count_reads(commands) == 1
+
+
+@pytest.mark.clause("decided-registry-change-seen")
+async def test_many_who_miss_at_once_share_one_reading(parts: Parts, store: redis.Redis) -> None:
+    await put_client(parts, make_client("shop", "shop"))
+    await put_client(parts, make_client("portal", "portal"))
+    with watching(store) as commands:
+        found = await asyncio.gather(*(parts.clients.find(name) for name in ["shop", "portal"] * 300))
+
+    assert [client and client.client_name for client in found] == ["shop", "portal"] * 300
+    assert count_reads(commands) == 2
+
+
+async def test_who_gives_up_waiting_does_not_take_the_reading_from_the_others(parts: Parts) -> None:
+    await put_client(parts, make_client())
+    first, second = (asyncio.create_task(parts.clients.find("app")) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+
+    assert await second == make_client()
+
+
+async def test_a_record_that_cannot_be_read_is_an_error_each_time_and_not_remembered(
+    parts: Parts, store: redis.Redis
+) -> None:
+    store.set(registry_key("client", "broken"), "no record")
+    for _ in range(3):
+        with pytest.raises(msgspec.DecodeError):
+            await parts.clients.find("broken")
+    await remember(parts, make_client(client_id="broken"))

@@ -10,11 +10,11 @@ import redis
 
 from service.app import Parts
 from service.protocol.user import identify_user
-from service.registry import cache
 from service.store.keys import login_key, registry_key
 from tests.cast import ALICE, PHONE_APP, assert_error
 from tests.conftest import Clock, MakeSettings, serving
 from tests.faults.stage import until
+from tests.hearing import heard
 
 COUNTER = login_key(identify_user(ALICE.realm, ALICE.username))
 
@@ -45,12 +45,10 @@ async def test_a_login_that_waited_does_not_get_what_its_client_lost_meanwhile(
     clock: Clock,
     parts: Parts,
     store: redis.Redis,
-    monkeypatch: pytest.MonkeyPatch,
     changes: dict[str, object] | None,
     status: int,
     error: str,
 ) -> None:
-    monkeypatch.setattr(cache, "TRUSTED_SECONDS", 0.0)
     client = await parts.registry.find_client(PHONE_APP.client_id)
     assert client is not None
     async with serving(make_settings(), clock) as http:
@@ -65,6 +63,7 @@ async def test_a_login_that_waited_does_not_get_what_its_client_lost_meanwhile(
         else:
             narrowed = msgspec.structs.replace(client, **changes)
             await parts.registry.put_client(narrowed, old_origins=(), new_origins=(), loss=None)
+        await heard(parts)
         store.delete(COUNTER, "lease:" + COUNTER)
 
         assert_error(await login, status, error)

@@ -24,6 +24,7 @@ from tests.cast import (
     login_form,
     tokens_of,
 )
+from tests.hearing import heard
 
 
 @pytest.mark.clause(
@@ -104,6 +105,7 @@ async def test_a_disabled_user_is_answered_like_a_wrong_password(http: httpx2.As
     alice = await parts.registry.find_user(identify_user("main", ALICE.username))
     assert alice is not None
     await parts.registry.put_users([msgspec.structs.replace(alice, disabled=True)])
+    await heard(parts)
 
     disabled = await PHONE_APP.log_in(http, ALICE)
 

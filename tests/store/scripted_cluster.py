@@ -51,16 +51,16 @@ class ScriptedCluster:
     def make_token(self, node: ScriptedRedis, *, live: bool = True) -> str:
         """An access token that lies on this node by the map of now."""
         shards = (f"{number:03x}" for number in range(4096))
-        token = next(text for shard in shards if self._owner(key_of(text := make_access_token(shard).text)) is node)
+        token = next(text for shard in shards if self.find_owner(key_of(text := make_access_token(shard).text)) is node)
         if live:
             self.records[key_of(token)] = record()
         return token
 
     def find_record(self, node: ScriptedRedis, key: bytes) -> bytes:
-        owner = self._owner(key)
+        owner = self.find_owner(key)
         return self.records.get(key, NONE) if owner is node else moved(key, owner)
 
-    def _owner(self, key: bytes) -> ScriptedRedis:
+    def find_owner(self, key: bytes) -> ScriptedRedis:
         return next(node for first, last, node in self.ranges if first <= key_slot(key) <= last)
 
     def _answer(self, node: ScriptedRedis, command: list[bytes]) -> bytes:

@@ -253,7 +253,7 @@ async def test_a_closed_link_says_so_to_who_asks_and_to_who_waited() -> None:
     async with scripted_redis() as scripted:
         scripted.delay = lambda command: 10 if command[0] == b"HELLO" else 0
         link = Link(scripted.url, lambda: find_node(scripted), Memory().told.append, is_tracked=True)
-        waiting = asyncio.create_task(link.get("key", as_it_came, is_tracked=True))
+        waiting = asyncio.create_task(link.read(("GET", "key"), as_it_came, is_tracked=True))
         await until(lambda: scripted.count("HELLO") == 1)
 
         await link.close("this node is gone")
@@ -261,4 +261,4 @@ async def test_a_closed_link_says_so_to_who_asks_and_to_who_waited() -> None:
         with pytest.raises(WireLost, match="this node is gone"):
             await waiting
         with pytest.raises(WireLost, match="this node is gone"):
-            await link.get("key", as_it_came, is_tracked=True)
+            await link.read(("GET", "key"), as_it_came, is_tracked=True)

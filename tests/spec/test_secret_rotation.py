@@ -1,0 +1,88 @@
+"""A client's secret is replaced, over HTTP: the old one is wrong at once, or good for as long as the rotation said."""
+
+from __future__ import annotations
+
+import httpx2
+import msgspec
+import pytest
+
+from service.app import Parts
+from service.hashing import hash_made_secret, hash_password
+from service.protocol.client import Client
+from tests.cast import REVOKE, App, assert_error, basic
+from tests.conftest import Clock
+from tests.hearing import heard
+
+DAY_SECONDS = 86_400
+OLD, NEW, WRONG = (App("rotating", letter * 43) for letter in "onw")
+HASHES = {"made": hash_made_secret, "chosen": hash_password}
+EACH_KIND = pytest.mark.parametrize(("old", "new"), [(a, b) for a in HASHES for b in HASHES])
+
+
+async def put(parts: Parts, client: Client) -> None:
+    await parts.registry.put_client(client, old_origins=(), new_origins=(), loss=None)
+    await heard(parts)
+
+
+async def rotate(parts: Parts, old: str, new: str, overlap_seconds: float) -> None:
+    """The old secret has been used before, so it is remembered where that saves a slow hash."""
+    until_ms = await parts.connection.read_clock_ms() + round(overlap_seconds * 1000)
+    rotated = Client(
+        client_id=NEW.client_id,
+        client_secret_hash=HASHES[new](NEW.client_secret or ""),
+        previous_secret_hash=HASHES[old](OLD.client_secret or ""),
+        previous_secret_until_ms=until_ms,
+    )
+    await put(parts, rotated)
+
+
+async def is_right(http: httpx2.AsyncClient, app: App) -> bool:
+    """In the body and in the header alike."""
+    in_body = await app.revoke(http, "x")
+    in_header = await http.post(REVOKE, data={"token": "x"}, headers=basic(app.client_id, app.client_secret or ""))
+    assert in_body.status_code == in_header.status_code
+    if in_body.status_code != 200:
+        assert_error(in_body, 401, "invalid_client")
+    return in_body.status_code == 200
+
+
+@EACH_KIND
+@pytest.mark.clause("decided-secret-overlap", "6819-5.2.3.6-secret-revoked", "decided-i9-one-clock")
+async def test_both_secrets_are_good_during_the_overlap_and_only_the_new_one_after_it(
+    http: httpx2.AsyncClient, parts: Parts, clock: Clock, old: str, new: str
+) -> None:
+    await rotate(parts, old, new, DAY_SECONDS)
+    for _ in range(2):
+        assert [await is_right(http, app) for app in (OLD, NEW, WRONG)] == [True, True, False]
+
+    clock.advance(DAY_SECONDS - 60)
+    assert [await is_right(http, app) for app in (OLD, NEW, WRONG)] == [True, True, False]
+
+    clock.advance(60)
+    for _ in range(2):
+        assert [await is_right(http, app) for app in (OLD, NEW, WRONG)] == [False, True, False]
+
+
+@EACH_KIND
+@pytest.mark.clause("decided-secret-overlap", "decided-registry-change-seen", "6819-5.2.3.6-secret-revoked")
+async def test_without_an_overlap_the_old_secret_is_wrong_at_once(
+    http: httpx2.AsyncClient, parts: Parts, old: str, new: str
+) -> None:
+    before = Client(client_id=OLD.client_id, client_secret_hash=HASHES[old](OLD.client_secret or ""))
+    await put(parts, before)
+    for _ in range(2):
+        assert [await is_right(http, app) for app in (OLD, NEW)] == [True, False]
+
+    await put(parts, msgspec.structs.replace(before, client_secret_hash=HASHES[new](NEW.client_secret or "")))
+
+    assert [await is_right(http, app) for app in (OLD, NEW)] == [False, True]
+
+
+@pytest.mark.clause("decided-secret-overlap", "6819-5.2.3.6-secret-revoked")
+async def test_an_overlap_can_be_cut_short(http: httpx2.AsyncClient, parts: Parts) -> None:
+    await rotate(parts, "made", "made", DAY_SECONDS)
+    assert await is_right(http, OLD)
+
+    await rotate(parts, "made", "made", 0)
+
+    assert [await is_right(http, app) for app in (OLD, NEW)] == [False, True]
