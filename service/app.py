@@ -59,7 +59,7 @@ from service.realms.main import MainRealm
 from service.realms.outgoing import Outgoing
 from service.registry.cache import RegistryMemory
 from service.registry.consequences import Consequences
-from service.registry.seed import BadSeed, load_seed
+from service.registry.seed import BadSeed
 from service.registry.seeding import Seeding
 from service.rendering import Look, Renderer
 from service.settings import Limit, Settings, load_settings
@@ -139,7 +139,7 @@ class Parts:
         if self.settings.seed_file is None:
             return
         try:
-            applied = await self.seeding.apply(await asyncio.to_thread(load_seed, self.settings.seed_file))
+            outcome = await self.seeding.apply_file(self.settings.seed_file)
         except (StoreUnavailable, BadSeed) as error:
             if str(error) != self._seed_trouble:
                 log.error("the seed file is not applied yet: %s", error)
@@ -149,7 +149,9 @@ class Parts:
             log.exception("the seed file is not applied yet")
             return
         self.is_seeded, self._seed_trouble = True, ""
-        log.info("the seed file %s is in force; entries added or updated: %d", self.settings.seed_file, applied)
+        for warning in outcome.warnings:
+            log.warning("the seed file %s: %s", self.settings.seed_file, warning)
+        log.info("the seed file %s is in force; entries added or updated: %d", self.settings.seed_file, outcome.changes)
 
     async def keep_seed_applied(self) -> None:
         """A service that starts before its Redis becomes ready by itself, and so does one whose Redis was emptied."""

@@ -140,6 +140,10 @@ class Keyring:
         sealed = AESGCM(key.encryption).encrypt(nonce, text.encode(), name.encode())
         return encode(key.key_id + nonce + sealed)
 
+    def is_sealed(self, sealed: str, text: str, name: str) -> bool:
+        """Whether this is the text, under the key that makes."""
+        return sealed.startswith(encode(self._keys[0].key_id)) and self.decrypt(sealed, name) == text
+
     def decrypt(self, sealed: str, name: str) -> str | None:
         """None where no key of ours opens it: another name, another text, or a key that was dropped."""
         try:

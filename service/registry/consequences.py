@@ -75,7 +75,10 @@ class Consequences:
         return ended
 
     async def _sweep_realms(self, owed: Collection[str], lock: StoreLock) -> None:
-        """Whose sessions have a role that the realm no longer gives to everybody, and that is not the user's own."""
+        """Whose sessions have a role that the realm no longer gives to everybody, and that is not the user's own.
+
+        Of a realm that is gone, all sessions.
+        """
         organisations = {realm: await self._registry.find_realm(realm) for realm in owed}
         ended: set[str] = set()
         async for batch in self._sweeps.find_sessions(after_batch=lock.renew):
@@ -86,7 +89,8 @@ class Consequences:
                 organisation = organisations[identity.realm]
                 if user is None and organisation is not None:
                     user = organisation.make_unlisted_user(identity.realm, identity.username)
-                if identity.subject not in ended and not roles <= set(user.roles if user else ()):
+                is_kept = organisation is not None and user is not None and roles <= set(user.roles)
+                if identity.subject not in ended and not is_kept:
                     await self._revocations.revoke_all(identity.shard, identity.subject)
                     ended.add(identity.subject)
                     await lock.renew()

@@ -1,17 +1,20 @@
 """The seed file: realms, clients and users in YAML, checked as a whole before anything of it is used.
 
 Field names are those of RFC 7591 where it has one. Every mistake is found at once and named with its place, an unknown
-or repeated key included.
+or repeated key included. Of 100,000 users no more is kept than the entries themselves, as compact JSON.
 
 Clauses: RFC 6749 §2, §3.1.2, §3.1.2.2, RFC 7591 §2, SPEC §2.3, §5.5
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import IO, Any, Final, Literal, TypeVar
 
 import msgspec
 import yaml
@@ -23,6 +26,7 @@ from service.protocol.grammar import SCOPE_TOKEN, is_unicode_without_line_ends, 
 from service.protocol.scope import MAIN_REALM, ROLES, Scope, parse_scope
 from service.protocol.uri import find_server_mistake, find_uri_mistake
 from service.protocol.user import MAX_USERNAME_CHARACTERS, identify_user
+from service.registry.seed_yaml import SeedYaml, describe_yaml_error
 
 _REALM_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _YAML_WORDS: Final = {
@@ -42,6 +46,7 @@ _NOBODY: Final = frozenset(
 """Claims that are the same for everybody, or others at each login: all users would be one, or each of them many."""
 
 _SECTIONS: Final = ("realms", "clients", "users")
+_PLACE: Final = re.compile(r"(realms|clients|users)(?:\[([0-9]+)\]|\.|$)")
 
 GrantType = Literal["authorization_code", "password", "refresh_token"]
 Role = Literal["enduser", "organisation", "admin", "partner", "device", "orderer"]
@@ -54,7 +59,11 @@ _CHOICES: Final[dict[object, tuple[str, ...]]] = {
 }
 
 
-class RealmEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class _Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What Redis remembers is a digest of the entry as JSON: a new field is left out there while it has its default."""
+
+
+class RealmEntry(_Entry, frozen=True, kw_only=True):
     """An external organisation's login server."""
 
     client_id: str
@@ -71,7 +80,7 @@ class RealmEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     default_roles: tuple[Role, ...] = ()
 
 
-class ClientEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ClientEntry(_Entry, frozen=True, kw_only=True):
     client_id: str
     client_secret: str | None = None
     client_secret_hash: str | None = None
@@ -84,7 +93,7 @@ class ClientEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     introspect: Introspect = False
 
 
-class UserEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class UserEntry(_Entry, frozen=True, kw_only=True):
     username: str
     realm: str = MAIN_REALM
     password: str | None = None
@@ -93,13 +102,29 @@ class UserEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str = ""
 
 
+read_user_entry: Final = msgspec.json.Decoder(UserEntry).decode
+_NO_USER: Final = UserEntry(username="")
+
+
 class Seed(msgspec.Struct, frozen=True, kw_only=True):
-    """A seed file without a mistake. `text` is the file as it was read."""
+    """A seed file without a mistake.
+
+    `user_texts` are the entries of users as JSON, one by one, and `fingerprint` is a digest of the file as it was read.
+    """
 
     realms: dict[str, RealmEntry] = {}
     clients: tuple[ClientEntry, ...] = ()
-    users: tuple[UserEntry, ...] = ()
-    text: bytes = b""
+    user_texts: tuple[bytes, ...] = ()
+    fingerprint: bytes = b""
+
+    @property
+    def users(self) -> Iterator[UserEntry]:
+        return map(read_user_entry, self.user_texts)
+
+    @property
+    def size(self) -> int:
+        """How many entries."""
+        return len(self.realms) + len(self.clients) + len(self.user_texts)
 
 
 class BadSeed(Exception):
@@ -113,64 +138,118 @@ class BadSeed(Exception):
 
 def load_seed(path: Path) -> Seed:
     """Raises BadSeed with every mistake in the file."""
+    with _reading(path) as file:
+        return _read_seed(file)
+
+
+def find_fingerprint(path: Path) -> bytes:
+    """That of the seed in this file, which is not looked at further; raises BadSeed where it cannot be read."""
+    with _reading(path) as file:
+        return hashlib.file_digest(file, "sha256").digest()
+
+
+def parse_seed(text: bytes) -> Seed:
+    """Raises BadSeed with every mistake in the text."""
+    return _read_seed(BytesIO(text))
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[IO[bytes]]:
     try:
-        return parse_seed(path.read_bytes())
+        with path.open("rb") as file:
+            yield file
     except OSError as error:
         raise BadSeed((f"the file cannot be read: {error.strerror}",), path) from None
     except BadSeed as refusal:
         raise BadSeed(refusal.mistakes, path) from None
 
 
-def parse_seed(text: bytes) -> Seed:
-    """Raises BadSeed with every mistake in the text."""
-    reader = _Reader()
-    tree = reader.read_yaml(text)
-    seed = reader.read_seed(tree, text)
-    if reader.mistakes:
-        raise BadSeed(tuple(f"{place}: {mistake}" for place, mistake in reader.mistakes.items()))
-    return seed
+def _read_seed(file: IO[bytes]) -> Seed:
+    reader, watched = _Reader(), _Fingerprinted(file)
+    try:
+        seed = reader.read_seed(watched)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise BadSeed((describe_yaml_error(error),)) from None
+    if reader.has_mistakes:
+        raise BadSeed(tuple(f"{place}: {mistake}" for place, mistake in reader.list_mistakes()))
+    return msgspec.structs.replace(seed, fingerprint=watched.finish())
+
+
+class _Fingerprinted:
+    """A file that takes a digest of what is read from it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+
+    def read(self, size: int) -> bytes:
+        text = self._file.read(size)
+        self._digest.update(text)
+        return text
+
+    def finish(self) -> bytes:
+        """The parser may have left something unread behind the end of the document."""
+        while self.read(1 << 16):
+            pass
+        return self._digest.digest()
 
 
 Entry = TypeVar("Entry", RealmEntry, ClientEntry, UserEntry)
 
 
 class _Reader:
-    """Walks the tree once, notes each mistake with its place, and goes on.
+    """Reads the file once, notes each mistake with its place, and goes on.
 
     A value that cannot be used is noted and read as if it were absent, so that the rest of its entry is still checked;
-    the first mistake at a place stands for all that follow from it there.
+    the first mistake at a place stands for all that follow from it there. Sections stand in any order, and users need
+    the realms: what users are is checked when everything is read.
     """
 
     def __init__(self) -> None:
         self.mistakes: dict[str, str] = {}
+        self._repeated: dict[str, str] = {}
+
+    @property
+    def has_mistakes(self) -> bool:
+        return bool(self.mistakes or self._repeated)
+
+    def list_mistakes(self) -> list[tuple[str, str]]:
+        """Repeated keys first, which may be why another mistake is one; the rest in the order of the sections."""
+        others = sorted(self.mistakes.items(), key=lambda item: _find_order(item[0]))
+        return list((self._repeated | dict(others) | self._repeated).items())
 
     def note(self, place: str, mistake: str) -> None:
         self.mistakes.setdefault(place, mistake)
 
-    def read_yaml(self, text: bytes) -> Any:
+    def _note_repeated(self, place: str) -> None:
         """YAML's last-one-wins would hide a repeated key; here it is a mistake."""
-        try:
-            loader = yaml.CSafeLoader(text)
-            try:
-                node = loader.get_single_node()
-                for place in _find_repeated_keys(node, "", set()):
-                    self.note(place, "this key stands twice in its mapping")
-                return None if node is None else loader.construct_document(node)
-            finally:
-                loader.dispose()
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise BadSeed((_describe_yaml_error(error),)) from None
+        self._repeated.setdefault(place, "this key stands twice in its mapping")
 
-    def read_seed(self, tree: Any, text: bytes) -> Seed:
-        if not isinstance(tree, dict):
-            raise BadSeed(("the file: expected a mapping with the keys realms, clients and users",))
-        for name in tree:
-            if name not in _SECTIONS:
+    def read_seed(self, file: IO[bytes]) -> Seed:
+        yaml_values = SeedYaml(file, self._note_repeated)
+        try:
+            sections = yaml_values.read_sections()
+            if sections is None:
+                raise BadSeed(("the file: expected a mapping with the keys realms, clients and users",))
+            return self._read_sections(sections)
+        finally:
+            yaml_values.close()
+
+    def _read_sections(self, sections: Iterator[tuple[Any, Any]]) -> Seed:
+        realms: dict[str, RealmEntry] = {}
+        clients: tuple[ClientEntry, ...] = ()
+        user_texts: list[bytes] = []
+        for name, section in sections:
+            if name == "realms":
+                realms = dict(self._read_realms(section))
+            elif name == "clients":
+                clients = tuple(self._read_clients(section))
+            elif name == "users":
+                user_texts = [msgspec.json.encode(entry) for entry in self._read_users(section)]
+            else:
                 self.note(str(name), f"unknown key; known are {', '.join(_SECTIONS)}")
-        realms = dict(self._read_realms(tree.get("realms")))
-        clients = tuple(self._read_clients(tree.get("clients")))
-        users = tuple(self._read_users(tree.get("users"), {MAIN_REALM, *realms}))
-        return Seed(realms=realms, clients=clients, users=users, text=text)
+        self._check_users(user_texts, {MAIN_REALM, *realms})
+        return Seed(realms=realms, clients=clients, user_texts=tuple(user_texts))
 
     def _read_realms(self, section: Any) -> Iterator[tuple[str, RealmEntry]]:
         if not isinstance(section, dict | None):
@@ -196,28 +275,44 @@ class _Reader:
                 self._check_client(place, entry)
                 yield entry
 
-    def _read_users(self, section: Any, realms: set[str]) -> Iterator[UserEntry]:
-        seen: dict[str, str] = {}
+    def _read_users(self, section: Any) -> Iterator[UserEntry]:
+        """One for each place, so that they can be counted: what is no entry at all is one without a name."""
         for place, tree in self._read_list("users", section):
-            entry = self._read_entry(place, tree, UserEntry)
-            if entry is not None:
-                if entry.realm not in realms:
-                    self.note(f"{place}.realm", f"unknown realm; this file has {', '.join(sorted(realms))}")
-                self._check_user(place, entry)
-                subject = identify_user(entry.realm, entry.username).subject if self._is_text(entry.username) else ""
-                self._check_unique(f"{place}.username", subject, seen)
-                yield entry
+            yield self._read_entry(place, tree, UserEntry) or _NO_USER
 
-    def _read_list(self, name: str, section: Any) -> list[tuple[str, Any]]:
-        if not isinstance(section, list | None):
+    def _check_users(self, texts: list[bytes], realms: set[str]) -> None:
+        seen: dict[str, int] = {}
+        for index, entry in enumerate(map(read_user_entry, texts)):
+            place = f"users[{index}]"
+            if place in self.mistakes:
+                continue
+            if entry.realm not in realms:
+                self.note(f"{place}.realm", f"unknown realm; this file has {', '.join(sorted(realms))}")
+            self._check_user(place, entry)
+            if self._is_text(entry.username):
+                subject = identify_user(entry.realm, entry.username).subject
+                first = seen.setdefault(subject, index)
+                if first != index:
+                    self.note(f"{place}.username", f"stands at users[{first}].username already")
+
+    def _read_list(self, name: str, section: Any) -> Iterator[tuple[str, Any]]:
+        if not isinstance(section, list | Iterator | None):
             self.note(name, "expected a list")
-            return []
-        return [(f"{name}[{index}]", tree) for index, tree in enumerate(section or [])]
+            return
+        for index, tree in enumerate(section or []):
+            yield f"{name}[{index}]", tree
 
     def _read_entry(self, place: str, tree: Any, entry_type: type[Entry]) -> Entry | None:
         if not isinstance(tree, dict):
             self.note(place, "expected a mapping")
             return None
+        try:
+            return msgspec.convert(tree, entry_type)
+        except msgspec.ValidationError:
+            return self._read_entry_by_fields(place, tree, entry_type)
+
+    def _read_entry_by_fields(self, place: str, tree: dict[Any, Any], entry_type: type[Entry]) -> Entry:
+        """Finds what is wrong with it."""
         fields = {field.name: field for field in msgspec.structs.fields(entry_type)}
         for name in tree:
             if name not in fields:
@@ -235,7 +330,8 @@ class _Reader:
         if getattr(value_type, "__origin__", None) is tuple and isinstance(tree, list):
             item_type = value_type.__args__[0]
             items = [self._read_value(name, f"{place}[{i}]", item, item_type) for i, item in enumerate(tree)]
-            return {name: tuple(item.get(name, "") for item in items)}
+            # Of what must be one of a few words, a wrong one is left out: nothing that is checked later counts them.
+            return {name: tuple(item.get(name, "") for item in items if item or item_type not in _CHOICES)}
         try:
             return {name: msgspec.convert(tree, value_type)}
         except msgspec.ValidationError as error:
@@ -345,32 +441,10 @@ class _Reader:
         return is_unicode_without_line_ends(text)
 
 
-def _find_repeated_keys(node: yaml.Node | None, place: str, walked: set[int]) -> Iterator[str]:
-    """The places of keys that stand twice; an alias is looked at where its anchor stands."""
-    if id(node) in walked:
-        return
-    walked.add(id(node))
-    if isinstance(node, yaml.MappingNode):
-        seen: set[str] = set()
-        for key, value in node.value:
-            name = key.value if isinstance(key, yaml.ScalarNode) else "?"
-            inner = f"{place}.{name}".removeprefix(".")
-            if name in seen:
-                yield inner
-            seen.add(name)
-            yield from _find_repeated_keys(value, inner, walked)
-    elif isinstance(node, yaml.SequenceNode):
-        for index, value in enumerate(node.value):
-            yield from _find_repeated_keys(value, f"{place}[{index}]", walked)
-
-
-def _describe_yaml_error(error: Exception) -> str:
-    if isinstance(error, yaml.reader.ReaderError):
-        return "the file: is not text in UTF-8"
-    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        mark = error.problem_mark
-        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
-    return f"the file: {'is nested too deeply' if isinstance(error, RecursionError) else error}"
+def _find_order(place: str) -> tuple[int, int]:
+    """The section of a mistake, an unknown one first, and which of its items it is in."""
+    match = _PLACE.match(place)
+    return (_SECTIONS.index(match[1]), int(match[2] or 0)) if match else (-1, 0)
 
 
 def _describe_conversion(error: msgspec.ValidationError) -> str:

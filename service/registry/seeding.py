@@ -2,41 +2,75 @@
 
 Redis remembers a keyed digest of each entry as last applied. An entry whose text did not change since is not touched,
 so that nothing which was changed elsewhere (a disabled user, a deleted client, a rotated secret) comes back at a
-restart. One worker applies while the others wait. Whose sessions lost their ground is noted before or with the record,
-and settled by whoever applies a seed then or next; an entry's digest is replaced in two steps around its record: what
-is interrupted anywhere is done again by the next.
+restart; `force` overrules that, and `prune` removes what a seed once brought and this one no longer has. One worker
+applies while the others wait.
+
+Entries are judged against the records batch by batch. Whose sessions lost their ground is noted before or with the
+record, and settled by whoever applies a seed then or next; an entry's digest is replaced in two steps around its
+record: what is interrupted anywhere is done again by the next. A dry run judges the same way, and writes nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
-from typing import Final, TypeVar
-from urllib.parse import urlsplit
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from service.credentials import Keyring
-from service.hashing import hash_password, verify_password
-from service.protocol.client import Client, find_loss
+from service.protocol.client import find_loss
 from service.protocol.organisation import Organisation
-from service.protocol.user import User, identify_user
+from service.protocol.user import User, UserIdentity, identify_user
+from service.registry.changes import Act, Change, Difference, Kind, Outcome, Planned, Record, Tally, describe, is_same
 from service.registry.consequences import Consequences
-from service.registry.seed import ClientEntry, RealmEntry, Seed, UserEntry
+from service.registry.records import find_origins, loses, make_client, make_organisation, make_user
+from service.registry.seed import ClientEntry, RealmEntry, Seed, UserEntry, find_fingerprint, load_seed, read_user_entry
 from service.store.connection import StoreLock
-from service.store.registry import RegistryStore
+from service.store.registry import LOCK_SECONDS, RegistryStore
 
 _USERS_PER_BATCH: Final = 500
+_SHARDS_PER_BATCH: Final = 128
+_SHARDS: Final = tuple(f"{number:03x}" for number in range(4096))
 _UNDER_WAY: Final = "under way"
 """Stands for the digest of what is being written: if that breaks off, any file writes it again, the old one too."""
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
+Progress = Callable[[int, int], None]
+Renew = Callable[[], Awaitable[None]]
+
+
+class _Batch(NamedTuple):
+    """Some entries of one kind, judged. `entries` is how many of them stand in the file."""
+
+    kind: Kind
+    entries: int
+    planned: tuple[Planned, ...]
+    write: Callable[[StoreLock], Awaitable[None]]
+    plain_passwords: int = 0
+
+
+class _Judgement(NamedTuple):
+    """How entries are judged; `renew` is called where that takes long."""
+
+    force: bool
+    prune: bool
+    renew: Renew
+
+
+class _UserPlan(NamedTuple):
+    planned: Planned
+    user: User
+    digest: str
 
 
 class Seeding:
-    """Applies seeds; `apply` returns how many entries were added or updated."""
+    """Applies seeds, and tells beforehand what that would do."""
 
     def __init__(
         self, registry: RegistryStore, keyring: Keyring, consequences: Consequences, hashing_threads: int
@@ -46,102 +80,173 @@ class Seeding:
         self._consequences = consequences
         self._hashing_threads = hashing_threads
 
-    async def apply(self, seed: Seed) -> int:
-        """Waits for whoever applies a seed already; then mostly nothing is left to do."""
+    async def apply(
+        self, seed: Seed, *, prune: bool = False, force: bool = False, on_progress: Progress | None = None
+    ) -> Outcome:
+        """Waits for whoever applies a seed already; then mostly nothing is left to do.
+
+        `on_progress` is told how many entries are done, and of how many, after each batch.
+        """
         async with self._registry.make_lock() as lock:
-            digest = await self._registry.find_seed("file")
-            applied = 0
-            if digest != self._keyring.digest_seed(seed.text):
-                await self._registry.put_seed("file", _UNDER_WAY)
-                applied = await self._apply_entries(seed, lock)
-            await self._consequences.settle(lock)
-            await lock.renew()
-            await self._registry.put_seed("file", self._keyring.digest_seed(seed.text))
-        return applied
+            judgement = _Judgement(force, prune, lock.renew)
+            return await self._apply(seed, judgement, lock, on_progress or _tell_nobody)
 
-    async def _apply_entries(self, seed: Seed, lock: StoreLock) -> int:
-        applied = 0
-        for name, realm_entry in seed.realms.items():
-            applied += await self._apply_realm(name, realm_entry)
-        for client_entry in seed.clients:
-            applied += await self._apply_client(client_entry)
-            await lock.renew()
-        with ThreadPoolExecutor(self._hashing_threads, thread_name_prefix="seed") as threads:
-            for entries in _batches(seed.users, _USERS_PER_BATCH):
-                applied += await self._apply_users(entries, threads, lock)
-        return applied
+    async def apply_file(self, path: Path) -> Outcome:
+        """The same, but a file that is in force as it stands is not read again: it was found without a mistake then.
 
-    async def _apply_realm(self, name: str, entry: RealmEntry) -> int:
-        """Realms are changed by the seed only, so a new key simply writes them anew, encrypted under it."""
-        text = msgspec.json.encode(entry)
-        known = await self._registry.find_seed(f"realm:{name}")
-        if known == self._keyring.digest_seed(text):
-            return 0
-        old, new = await self._registry.find_realm(name), self._make_organisation(name, entry)
-        await self._registry.put_seed(f"realm:{name}", _UNDER_WAY)
-        if old is not None and not set(old.default_roles) <= set(new.default_roles):
-            await self._registry.note_owed_realm_sweep(name)
-        await self._registry.put_realm(name, new)
-        await self._registry.put_seed(f"realm:{name}", self._keyring.digest_seed(text))
-        return 1
+        Of several workers that start at once, one reads it.
+        """
+        async with self._registry.make_lock() as lock:
+            if await self._is_in_force(await asyncio.to_thread(find_fingerprint, path)):
+                await self._consequences.settle(lock)
+                return Outcome()
+            seed = await _renewing(lock, asyncio.to_thread(load_seed, path))
+            return await self._apply(seed, _Judgement(False, False, lock.renew), lock, _tell_nobody)
 
-    def _make_organisation(self, name: str, entry: RealmEntry) -> Organisation:
-        fields = {field: getattr(entry, field) for field in Organisation.__struct_fields__ if field != "sealed_secret"}
-        sealed = self._keyring.encrypt(entry.client_secret, f"realm:{name}") if entry.client_secret else ""
-        return Organisation(sealed_secret=sealed, **fields)
-
-    async def _apply_client(self, entry: ClientEntry) -> int:
-        text = msgspec.json.encode(entry)
-        name = f"client:{entry.client_id}"
-        known = await self._registry.find_seed(name)
-        if known == self._keyring.digest_seed(text):
-            return 0
-        is_changed = known is None or not self._keyring.recognises_seed(known, text)
-        if is_changed:
-            await self._registry.put_seed(name, _UNDER_WAY)
-            await self._write_client(entry)
-        await self._registry.put_seed(name, self._keyring.digest_seed(text))
-        return int(is_changed)
-
-    async def _write_client(self, entry: ClientEntry) -> None:
-        old = await self._registry.find_client(entry.client_id)
-        client = await asyncio.to_thread(_make_client, entry, old)
-        old_origins = find_origins(old.redirect_uris) if old else ()
-        loss = None if old is None else find_loss(old, client)
-        await self._registry.put_client(
-            client, old_origins=old_origins, new_origins=find_origins(client.redirect_uris), loss=loss
+    async def compare(
+        self, seed: Seed, *, prune: bool = False, force: bool = False, most_changes: int = 100
+    ) -> Difference:
+        """What `apply` would do now, with the first of its changes by name; writes nothing, and takes no lock."""
+        tally, first = Tally(), list[Change]()
+        async for batch in self._judge(seed, _Judgement(force, prune, _wait_for_nothing)):
+            tally.add(*batch[:3], batch.plain_passwords)
+            first += map(describe, batch.planned[: most_changes - len(first)])
+        return Difference(
+            **msgspec.structs.asdict(tally.outcome),
+            first=tuple(first),
+            staying_clients=await self._registry.count_unseeded_clients() if prune else 0,
+            staying_users=await self._registry.count_unseeded_users() if prune else 0,
         )
 
-    async def _apply_users(self, entries: Sequence[UserEntry], threads: ThreadPoolExecutor, lock: StoreLock) -> int:
+    async def _apply(self, seed: Seed, judgement: _Judgement, lock: StoreLock, on_progress: Progress) -> Outcome:
+        tally, done = Tally(), 0
+        if not (judgement.force or judgement.prune) and await self._is_in_force(seed.fingerprint):
+            _count_as_unchanged(seed, tally)
+        else:
+            await self._registry.put_seed("file", _UNDER_WAY)
+            async for batch in self._judge(seed, judgement):
+                await batch.write(lock)
+                await lock.renew()
+                tally.add(*batch[:3], batch.plain_passwords)
+                done += batch.entries
+                on_progress(done, seed.size)
+        await self._consequences.settle(lock)
+        await lock.renew()
+        await self._registry.put_seed("file", self._keyring.digest_seed(seed.fingerprint))
+        return tally.outcome
+
+    async def _is_in_force(self, fingerprint: bytes) -> bool:
+        return await self._registry.find_seed("file") == self._keyring.digest_seed(fingerprint)
+
+    async def _judge(self, seed: Seed, judgement: _Judgement) -> AsyncIterator[_Batch]:
+        """In the order in which they are to be written; each batch is judged when the one before it was taken."""
+        for name, realm_entry in seed.realms.items():
+            yield await self._judge_realm(name, realm_entry, judgement)
+        for client_entry in seed.clients:
+            yield await self._judge_client(client_entry, judgement)
+        with ThreadPoolExecutor(self._hashing_threads, thread_name_prefix="seed") as threads:
+            for texts in _batches(seed.user_texts, _USERS_PER_BATCH):
+                yield await self._judge_users(texts, judgement, threads)
+        if judgement.prune:
+            async for batch in self._judge_left_out(seed):
+                yield batch
+
+    async def _judge_realm(self, name: str, entry: RealmEntry, judgement: _Judgement) -> _Batch:
+        """A new key writes the realm anew, encrypted under it."""
+        text = msgspec.json.encode(entry)
+        known, digest = await self._registry.find_seed(f"realm:{name}"), self._keyring.digest_seed(text)
+        is_changed = not self._recognises(known, text)
+        if known == digest and not judgement.force:
+            return _nothing_to_do("realm")
+        old = await self._registry.find_realm(name)
+        new = make_organisation(name, entry, old, self._keyring)
+        is_narrowed = old is not None and not set(old.default_roles) <= set(new.default_roles)
+        planned = _plan("realm", name, old, new, is_changed, judgement.force, is_narrowed)
+        if not planned and known == digest:
+            return _nothing_to_do("realm")
+        return _Batch("realm", 1, planned, partial(self._write_realm, name, new, digest, is_narrowed))
+
+    async def _write_realm(self, name: str, new: Organisation, digest: str, is_narrowed: bool, _: StoreLock) -> None:
+        await self._registry.put_seed(f"realm:{name}", _UNDER_WAY)
+        if is_narrowed:
+            await self._registry.note_owed_realm_sweep(name)
+        await self._registry.put_realm(name, new)
+        await self._registry.put_seed(f"realm:{name}", digest)
+
+    async def _judge_client(self, entry: ClientEntry, judgement: _Judgement) -> _Batch:
+        text = msgspec.json.encode(entry)
+        name = f"client:{entry.client_id}"
+        known, digest = await self._registry.find_seed(name), self._keyring.digest_seed(text)
+        is_changed = not self._recognises(known, text)
+        if not (is_changed or judgement.force):
+            return _Batch("client", 1, (), partial(self._remember, name, known, digest))
+        old = await self._registry.find_client(entry.client_id)
+        new = await asyncio.to_thread(make_client, entry, old)
+        loss = None if old is None else find_loss(old, new)
+        planned = _plan("client", entry.client_id, old, new, is_changed, judgement.force, loss is not None)
+        if not planned:
+            return _Batch("client", 1, (), partial(self._remember, name, known, digest))
+
+        async def write(_: StoreLock) -> None:
+            await self._registry.put_seed(name, _UNDER_WAY)
+            old_origins = find_origins(old.redirect_uris) if old else ()
+            new_origins = find_origins(new.redirect_uris)
+            await self._registry.put_client(new, old_origins=old_origins, new_origins=new_origins, loss=loss)
+            await self._registry.put_seed(name, digest)
+
+        return _Batch("client", 1, planned, write)
+
+    async def _remember(self, name: str, known: str | None, digest: str, _: StoreLock) -> None:
+        """Under the key that makes."""
+        if known != digest:
+            await self._registry.put_seed(name, digest)
+
+    async def _judge_users(
+        self, texts: Sequence[bytes], judgement: _Judgement, threads: ThreadPoolExecutor
+    ) -> _Batch:
+        entries = [read_user_entry(text) for text in texts]
         identities = [identify_user(entry.realm, entry.username) for entry in entries]
-        texts = [msgspec.json.encode(entry) for entry in entries]
         digests = [self._keyring.digest_seed(text) for text in texts]
         known = await self._registry.find_user_seeds(identities)
         stale = [index for index, digest in enumerate(digests) if known[index] != digest]
-        changed = [index for index in stale if not self._recognises(known[index], texts[index])]
-        await self._registry.put_user_seeds([(identities[index], _UNDER_WAY) for index in changed])
-        await self._write_users([entries[index] for index in changed], threads, lock)
-        await self._registry.put_user_seeds([(identities[index], digests[index]) for index in stale])
-        return len(changed)
+        changed = {index for index in stale if not self._recognises(known[index], texts[index])}
+        looked_at = list(range(len(texts))) if judgement.force else sorted(changed)
+        plans = await self._plan_users([(entries[i], digests[i], i in changed) for i in looked_at], judgement, threads)
+        remembered = [(identities[index], digests[index]) for index in stale if index not in changed]
+        return _Batch(
+            "user",
+            len(texts),
+            tuple(plan.planned for plan in plans),
+            partial(self._write_users, plans, remembered),
+            sum(entries[index].password is not None for index in looked_at),
+        )
 
-    def _recognises(self, digest: str | None, text: bytes) -> bool:
-        return digest is not None and self._keyring.recognises_seed(digest, text)
-
-    async def _write_users(self, entries: Sequence[UserEntry], threads: ThreadPoolExecutor, lock: StoreLock) -> None:
-        identities = [identify_user(entry.realm, entry.username) for entry in entries]
-        olds = await self._registry.find_users(identities)
-        loop = asyncio.get_running_loop()
-        users: list[User] = []
-        for batch in _batches(zip(entries, olds, strict=True), 8 * self._hashing_threads):
-            made = (loop.run_in_executor(threads, _make_user, entry, old) for entry, old in batch)
-            users += await asyncio.gather(*made)
-            await lock.renew()
+    async def _plan_users(
+        self, entries: Sequence[tuple[UserEntry, str, bool]], judgement: _Judgement, threads: ThreadPoolExecutor
+    ) -> list[_UserPlan]:
+        """Of entries, each with its digest and whether its text changed."""
+        olds = await self._registry.find_users([identify_user(entry.realm, entry.username) for entry, _, _ in entries])
+        users = await self._make_users([entry for entry, _, _ in entries], olds, judgement.renew, threads)
         befores = await self._find_befores(users, olds)
-        pairs = zip(befores, users, strict=True)
-        owing = [user.identity for before, user in pairs if before is not None and _loses(before, user)]
-        await self._registry.note_owed_revocations(owing)
-        await self._registry.put_users(users)
-        await self._consequences.settle_revocations(lock)
+        plans = []
+        for (_, digest, is_changed), user, old, before in zip(entries, users, olds, befores, strict=True):
+            is_lost = before is not None and loses(before, user)
+            for planned in _plan("user", user.username, old, user, is_changed, judgement.force, is_lost, user.realm):
+                plans.append(_UserPlan(planned, user, digest))
+        return plans
+
+    async def _make_users(
+        self, entries: Sequence[UserEntry], olds: Sequence[User | None], renew: Renew, threads: ThreadPoolExecutor
+    ) -> list[User]:
+        """Those with a plain password in threads, since it needs a slow hash."""
+        plain = [index for index, entry in enumerate(entries) if entry.password is not None]
+        made = dict[int, User]()
+        loop = asyncio.get_running_loop()
+        for batch in _batches(plain, 8 * self._hashing_threads):
+            work = (loop.run_in_executor(threads, make_user, entries[index], olds[index]) for index in batch)
+            made.update(zip(batch, await asyncio.gather(*work), strict=True))
+            await renew()
+        return [made.get(i) or make_user(entry, olds[i]) for i, entry in enumerate(entries)]
 
     async def _find_befores(self, users: Sequence[User], olds: Sequence[User | None]) -> list[User | None]:
         """What each was until now: whom an external realm did not list had its default roles all the same."""
@@ -154,66 +259,118 @@ class Seeding:
                 befores[index] = organisation.make_unlisted_user(user.realm, user.username)
         return befores
 
+    async def _write_users(
+        self, plans: Sequence[_UserPlan], remembered: Sequence[tuple[UserIdentity, str]], lock: StoreLock
+    ) -> None:
+        """`remembered` are digests of what did not change, under the key that makes."""
+        users = [plan.user for plan in plans]
+        await self._registry.put_user_seeds([(user.identity, _UNDER_WAY) for user in users])
+        owing = [plan.user.identity for plan in plans if plan.planned.ends_sessions]
+        await self._registry.note_owed_revocations(owing)
+        await self._registry.put_users(users)
+        await self._consequences.settle_revocations(lock)
+        digests = [(plan.user.identity, plan.digest) for plan in plans]
+        await self._registry.put_user_seeds([*digests, *remembered])
 
-def find_origins(redirect_uris: Iterable[str]) -> tuple[str, ...]:
-    """The web origins of redirect URIs, as a browser would send them; a private-use scheme has none.
+    async def _judge_left_out(self, seed: Seed) -> AsyncIterator[_Batch]:
+        """What a seed once brought and this one does not have; users first, since a realm is what they log in by."""
+        kept = {identify_user(entry.realm, entry.username).subject for entry in seed.users}
+        for shards in _batches(_SHARDS, _SHARDS_PER_BATCH):
+            seeded = await self._registry.find_seeded_users(shards)
+            left_out = [identity for identity in seeded if identity.subject not in kept]
+            for identities in _batches(left_out, _USERS_PER_BATCH):
+                yield await self._judge_left_users(identities)
+        names = {f"realm:{name}" for name in seed.realms} | {f"client:{entry.client_id}" for entry in seed.clients}
+        for name in sorted(set(await self._registry.find_seeds()) - names - {"file"}):
+            kind, _, rest = name.partition(":")
+            yield await (self._judge_left_client(rest) if kind == "client" else self._judge_left_realm(rest))
 
-    Clauses: RFC 6454 §6.2
-    """
-    origins = set()
-    for redirect_uri in redirect_uris:
-        parts = urlsplit(redirect_uri)
-        if parts.scheme in ("http", "https"):
-            default_port = {"http": 80, "https": 443}[parts.scheme]
-            host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
-            port = "" if parts.port in (None, default_port) else f":{parts.port}"
-            origins.add(f"{parts.scheme}://{host}{port}")
-    return tuple(sorted(origins))
+    async def _judge_left_users(self, identities: Sequence[UserIdentity]) -> _Batch:
+        users = [user for user in await self._registry.find_users(identities) if user is not None]
+        planned = tuple(Planned("user", user.username, "remove", user, None, True, user.realm) for user in users)
+        return _Batch("user", 0, planned, partial(self._remove_users, identities))
 
+    async def _remove_users(self, identities: Sequence[UserIdentity], lock: StoreLock) -> None:
+        await self._registry.put_user_seeds([(identity, _UNDER_WAY) for identity in identities])
+        await self._registry.note_owed_revocations(identities)
+        await self._registry.delete_users(identities)
+        await self._consequences.settle_revocations(lock)
+        await self._registry.forget_user_seeds(identities)
 
-def _make_client(entry: ClientEntry, old: Client | None) -> Client:
-    """A secret that is the old one keeps its hash, so that workers need not check it anew."""
-    secret_hash = entry.client_secret_hash
-    if entry.client_secret is not None:
-        secret_hash = _keep_or_hash(entry.client_secret, old.client_secret_hash if old else None)
-    return Client(
-        client_id=entry.client_id,
-        client_secret_hash=secret_hash,
-        client_name=entry.client_name,
-        redirect_uris=entry.redirect_uris,
-        grant_types=entry.grant_types,
-        scope=entry.scope,
-        default_scope=entry.default_scope,
-        require_pkce=entry.require_pkce,
-        introspect=entry.introspect,
-    )
+    async def _judge_left_client(self, client_id: str) -> _Batch:
+        client = await self._registry.find_client(client_id)
 
+        async def remove(_: StoreLock) -> None:
+            if client is not None:
+                await self._registry.put_seed(f"client:{client_id}", _UNDER_WAY)
+                await self._registry.delete_client(client, origins=find_origins(client.redirect_uris))
+            await self._registry.forget_seed(f"client:{client_id}")
 
-def _make_user(entry: UserEntry, old: User | None) -> User:
-    password_hash, upgraded_from = entry.password_hash, None
-    if entry.password is not None:
-        password_hash = _keep_or_hash(entry.password, old.password_hash if old else None)
-    elif old is not None and old.upgraded_from == entry.password_hash:
-        password_hash, upgraded_from = old.password_hash, old.upgraded_from
-    return User(
-        realm=entry.realm,
-        username=entry.username,
-        password_hash=password_hash,
-        upgraded_from=upgraded_from,
-        roles=entry.roles,
-        name=entry.name,
-    )
+        planned = (Planned("client", client_id, "remove", client, None, True),) if client else ()
+        return _Batch("client", 0, planned, remove)
 
+    async def _judge_left_realm(self, name: str) -> _Batch:
+        realm = await self._registry.find_realm(name)
 
-def _keep_or_hash(secret: str, old_hash: str | None) -> str:
-    if old_hash is not None and old_hash.startswith("$argon2") and verify_password(secret, old_hash)[0]:
-        return old_hash
-    return hash_password(secret)
+        async def remove(_: StoreLock) -> None:
+            await self._registry.put_seed(f"realm:{name}", _UNDER_WAY)
+            await self._registry.note_owed_realm_sweep(name)
+            await self._registry.delete_realm(name)
+            await self._registry.forget_seed(f"realm:{name}")
+
+        planned = (Planned("realm", name, "remove", realm, None, True),) if realm else ()
+        return _Batch("realm", 0, planned, remove)
+
+    def _recognises(self, digest: str | None, text: bytes) -> bool:
+        return digest is not None and self._keyring.recognises_seed(digest, text)
 
 
-def _loses(old: User, new: User) -> bool:
-    """Whether sessions of the old record rest on something that the new one lacks: its password or a role."""
-    return new.disabled or old.password_hash != new.password_hash or not set(old.roles) <= set(new.roles)
+def _plan(
+    kind: Kind,
+    name: str,
+    old: Record | None,
+    new: Record,
+    is_changed: bool,
+    force: bool,
+    ends_sessions: bool,
+    realm: str = "",
+) -> tuple[Planned, ...]:
+    """Nothing, or one change: an unchanged text is only ever applied again by force, where the record differs."""
+    act: Act = "restore" if not is_changed else "update" if old is not None else "add"
+    if not is_changed and not (force and not is_same(old, new)):
+        return ()
+    return (Planned(kind, name, act, old, new, ends_sessions, realm),)
+
+
+async def _write_nothing(_: StoreLock) -> None:
+    """Of what is in force already."""
+
+
+def _nothing_to_do(kind: Kind) -> _Batch:
+    return _Batch(kind, 1, (), _write_nothing)
+
+
+def _count_as_unchanged(seed: Seed, tally: Tally) -> None:
+    tally.add("realm", len(seed.realms))
+    tally.add("client", len(seed.clients))
+    tally.add("user", len(seed.user_texts))
+
+
+def _tell_nobody(_done: int, _total: int) -> None:
+    """Nobody watches."""
+
+
+async def _wait_for_nothing() -> None:
+    """There is no lock to renew."""
+
+
+async def _renewing(lock: StoreLock, work: Awaitable[Result]) -> Result:
+    """Holds the lock while something takes long."""
+    task: asyncio.Future[Any] = asyncio.ensure_future(work)
+    while not (await asyncio.wait([task], timeout=LOCK_SECONDS / 4))[0]:
+        await lock.renew()
+    result: Result = task.result()
+    return result
 
 
 def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:

@@ -183,6 +183,46 @@ class RegistryStore:
         """The realms of organisations, by their names."""
         return dict(sorted((await self._find_all("realm", _read_realm)).items()))
 
+    async def delete_realm(self, realm: str) -> None:
+        await self._connection.write("DEL", registry_key("realm", realm))
+
+    async def delete_users(self, identities: Sequence[UserIdentity]) -> None:
+        await self._connection.write_many([("DEL", user_key(identity)) for identity in identities])
+
+    async def find_seeds(self) -> dict[str, str]:
+        """All that `find_seed` knows, by its names."""
+        fields = await self._connection.read("HGETALL", registry_key("seed"))
+        return {name.decode(): digest.decode() for name, digest in fields.items()}
+
+    async def find_seeded_users(self, shards: Sequence[str]) -> list[UserIdentity]:
+        """Who of these shards stood in a seed, by shard and subject only: nobody remembers a name."""
+        answers = await self._connection.read_many([("HKEYS", user_seed_key(shard)) for shard in shards])
+        found = zip(shards, answers, strict=True)
+        return [UserIdentity("", "", subject.decode(), shard) for shard, subjects in found for subject in subjects]
+
+    async def forget_seed(self, name: str) -> None:
+        await self._connection.write("HDEL", registry_key("seed"), name)
+
+    async def forget_user_seeds(self, identities: Sequence[UserIdentity]) -> None:
+        await self._connection.write_many(
+            [("HDEL", user_seed_key(identity.shard), identity.subject) for identity in identities]
+        )
+
+    async def count_unseeded_clients(self) -> int:
+        """Those that no seed brought."""
+        prefix, seeds = registry_key("client", ":").removesuffix(":"), await self.find_seeds()
+        client_ids = {key.removeprefix(prefix) async for keys in self._connection.scan(f"{prefix}*") for key in keys}
+        return sum(f"client:{client_id}" not in seeds for client_id in client_ids)
+
+    async def count_unseeded_users(self) -> int:
+        """Those that no seed brought."""
+        unseeded = 0
+        async for keys in self._connection.scan("user:{*}:*"):
+            parts = [key.replace("{", "").replace("}", "").split(":") for key in keys]
+            commands: list[Command] = [("HEXISTS", user_seed_key(shard), subject) for _, shard, subject in parts]
+            unseeded += (await self._connection.read_many(commands)).count(0)
+        return unseeded
+
     async def find_all_users(self, realm: str) -> list[User]:
         """Those of one realm, in the order of their names."""
         found: dict[str, User] = {}

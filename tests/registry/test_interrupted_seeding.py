@@ -70,7 +70,7 @@ async def test_the_next_start_finishes_a_first_load(
     await seeding.apply(FIRST.seed)
 
     assert await registry_of(parts) == expected
-    assert await seeding.apply(FIRST.seed) == 0
+    assert (await seeding.apply(FIRST.seed)).changes == 0
 
 
 @pytest.mark.clause("decided-seed-interrupted", "decided-seed-ends-sessions")

@@ -3,7 +3,8 @@
 import pytest
 
 from service.app import Parts
-from service.registry.seeding import Seeding, find_origins
+from service.registry.records import find_origins
+from service.registry.seeding import Seeding
 from tests.registry.seeds import SeedText
 
 

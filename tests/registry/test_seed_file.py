@@ -35,8 +35,9 @@ def test_a_good_file_is_read_as_it_stands() -> None:
         "https://shop.example/callback",
         "https://shop.example:8443/other?keep=this",
     )
-    assert seed.users[0].roles == ("enduser", "organisation")
-    assert (seed.users[2].username, seed.users[2].realm) == ("Meter@Example.com", "main")
+    users = list(seed.users)
+    assert users[0].roles == ("enduser", "organisation")
+    assert (users[2].username, users[2].realm) == ("Meter@Example.com", "main")
 
 
 def test_the_example_seed_has_no_mistake() -> None:
@@ -47,7 +48,7 @@ def test_the_example_seed_has_no_mistake() -> None:
 def test_sections_may_be_empty_or_missing(text: str) -> None:
     seed = parse_seed(text.encode())
 
-    assert (seed.realms, seed.clients, seed.users) == ({}, (), ())
+    assert (seed.realms, seed.clients, seed.user_texts) == ({}, (), ())
 
 
 def test_anchors_and_merges_of_yaml_are_taken() -> None:

@@ -47,7 +47,7 @@ async def test_an_empty_registry_gets_everything(parts: Parts, seeding: Seeding)
     applied = await seeding.apply(SeedText().seed)
     client, alice = await find_client(parts), await find_alice(parts)
 
-    assert applied == 5
+    assert applied.changes == 5
     assert client.grant_types == ("password", "authorization_code", "refresh_token")
     assert (client.scope, client.is_public) == ("realm:main role:enduser role:organisation", True)
     assert (await find_client(parts, "web-shop")).client_secret_hash == SECRET_HASH
@@ -60,7 +60,7 @@ async def test_the_same_file_again_touches_nothing(seeding: Seeding, store: redi
     await seeding.apply(SeedText().seed)
     before = everything(store)
 
-    assert await seeding.apply(SeedText().seed) == 0
+    assert (await seeding.apply(SeedText().seed)).changes == 0
     assert before == everything(store)
 
 
@@ -73,8 +73,8 @@ async def test_another_order_format_or_comment_is_no_change(parts: Parts, seedin
     grants = "[password,\n     authorization_code , 'refresh_token' ]"
     expanded = turned.replace("[password, authorization_code, refresh_token]", grants)
 
-    assert await seeding.apply(parse_seed(turned.encode())) == 0
-    assert await seeding.apply(parse_seed(expanded.encode())) == 0
+    assert (await seeding.apply(parse_seed(turned.encode()))).changes == 0
+    assert (await seeding.apply(parse_seed(expanded.encode()))).changes == 0
     assert before == (await find_client(parts), await find_alice(parts))
 
 
@@ -84,7 +84,7 @@ async def test_only_what_changed_in_the_file_is_updated(parts: Parts, seeding: S
     bob = await parts.registry.find_user(identify_user("main", "bob@example.com"))
     applied = await seeding.apply(SeedText().but(name="Alice the Second", redirect_uri="https://phone.example/y").seed)
 
-    assert applied == 2
+    assert applied.changes == 2
     assert (await find_alice(parts)).name == "Alice the Second"
     assert (await find_client(parts)).redirect_uris == ("https://phone.example/y",)
     assert bob == await parts.registry.find_user(identify_user("main", "bob@example.com"))
@@ -221,7 +221,7 @@ async def test_of_two_that_start_at_once_one_applies_and_the_other_waits(
     for other in others:
         await other.close()
 
-    assert sorted(applied) == [0, 0, 0, 5]
+    assert sorted(outcome.changes for outcome in applied) == [0, 0, 0, 5]
 
 
 @pytest.mark.clause("decided-seed-one-worker-applies")
@@ -232,4 +232,4 @@ async def test_nobody_applies_while_the_lock_is_held(parts: Parts, seeding: Seed
         assert not waiting.done()
         assert await parts.registry.find_client("phone-app") is None
 
-    assert await waiting == 5
+    assert (await waiting).changes == 5

@@ -1,0 +1,83 @@
+"""The records that the entries of a seed become; what of the old record they keep, and what sessions lose by them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from urllib.parse import urlsplit
+
+from service.credentials import Keyring
+from service.hashing import hash_password, verify_password
+from service.protocol.client import Client
+from service.protocol.organisation import Organisation
+from service.protocol.user import User
+from service.registry.seed import ClientEntry, RealmEntry, UserEntry
+
+
+def find_origins(redirect_uris: Iterable[str]) -> tuple[str, ...]:
+    """The web origins of redirect URIs, as a browser would send them; a private-use scheme has none.
+
+    Clauses: RFC 6454 §6.2
+    """
+    origins = set()
+    for redirect_uri in redirect_uris:
+        parts = urlsplit(redirect_uri)
+        if parts.scheme in ("http", "https"):
+            default_port = {"http": 80, "https": 443}[parts.scheme]
+            host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+            port = "" if parts.port in (None, default_port) else f":{parts.port}"
+            origins.add(f"{parts.scheme}://{host}{port}")
+    return tuple(sorted(origins))
+
+
+def make_client(entry: ClientEntry, old: Client | None) -> Client:
+    """A secret that is the old one keeps its hash, so that workers need not check it anew."""
+    secret_hash = entry.client_secret_hash
+    if entry.client_secret is not None:
+        secret_hash = _keep_or_hash(entry.client_secret, old.client_secret_hash if old else None)
+    return Client(
+        client_id=entry.client_id,
+        client_secret_hash=secret_hash,
+        client_name=entry.client_name,
+        redirect_uris=entry.redirect_uris,
+        grant_types=entry.grant_types,
+        scope=entry.scope,
+        default_scope=entry.default_scope,
+        require_pkce=entry.require_pkce,
+        introspect=entry.introspect,
+    )
+
+
+def make_user(entry: UserEntry, old: User | None) -> User:
+    password_hash, upgraded_from = entry.password_hash, None
+    if entry.password is not None:
+        password_hash = _keep_or_hash(entry.password, old.password_hash if old else None)
+    elif old is not None and old.upgraded_from == entry.password_hash:
+        password_hash, upgraded_from = old.password_hash, old.upgraded_from
+    return User(
+        realm=entry.realm,
+        username=entry.username,
+        password_hash=password_hash,
+        upgraded_from=upgraded_from,
+        roles=entry.roles,
+        name=entry.name,
+    )
+
+
+def _keep_or_hash(secret: str, old_hash: str | None) -> str:
+    if old_hash is not None and old_hash.startswith("$argon2") and verify_password(secret, old_hash)[0]:
+        return old_hash
+    return hash_password(secret)
+
+
+def loses(old: User, new: User) -> bool:
+    """Whether sessions of the old record rest on something that the new one lacks: its password or a role."""
+    return new.disabled or old.password_hash != new.password_hash or not set(old.roles) <= set(new.roles)
+
+
+def make_organisation(name: str, entry: RealmEntry, old: Organisation | None, keyring: Keyring) -> Organisation:
+    """Each seal of a secret is another one, so what is the same secret under today's key stays as it is."""
+    fields = {field: getattr(entry, field) for field in Organisation.__struct_fields__ if field != "sealed_secret"}
+    sealed = old.sealed_secret if old else ""
+    if not keyring.is_sealed(sealed, entry.client_secret, f"realm:{name}"):
+        sealed = keyring.encrypt(entry.client_secret, f"realm:{name}") if entry.client_secret else ""
+    return Organisation(sealed_secret=sealed, **fields)
