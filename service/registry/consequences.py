@@ -41,7 +41,7 @@ class Consequences:
     async def settle_revocations(self, lock: StoreLock) -> None:
         """Ends the sessions of everybody who lost something, those of an interrupted earlier run included."""
         for shard, subject in await self._registry.find_owed_revocations():
-            await self._revocations.revoke_all(shard, subject)
+            await self._revocations.revoke_all(shard, subject, reason="withdrawn")
             await self._registry.settle_revocation(shard, subject)
             await lock.renew()
 
@@ -87,7 +87,7 @@ class Consequences:
                 if user is None and organisation is not None:
                     user = organisation.make_unlisted_user(identity.realm, identity.username)
                 if identity.subject not in ended and not roles <= set(user.roles if user else ()):
-                    await self._revocations.revoke_all(identity.shard, identity.subject)
+                    await self._revocations.revoke_all(identity.shard, identity.subject, reason="withdrawn")
                     ended.add(identity.subject)
                     await lock.renew()
         await lock.renew()
