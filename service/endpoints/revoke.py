@@ -45,4 +45,6 @@ class RevocationEndpoint:
             return
         refresh_token = self.keyring.parse_refresh_token(token)
         if refresh_token is not None:
-            await self.families.end(refresh_token.shard, refresh_token.family_digest, client_id=client_id)
+            await self.families.end(
+                refresh_token.shard, refresh_token.family_digest, client_id=client_id, reason="revoked"
+            )

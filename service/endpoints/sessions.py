@@ -83,7 +83,9 @@ class SessionsEndpoint:
         if session is not None:
             family = await self.families.find(session.name.shard, fields.get("session", ""))
             if family is not None and family.subject == session.identity.subject:
-                await self.families.end(session.name.shard, family.digest, client_id=family.client_id)
+                await self.families.end(
+                    session.name.shard, family.digest, client_id=family.client_id, reason="signed_out_there"
+                )
         return self.pages.go_to("/sessions/")
 
     async def end_all(self, request: Request) -> Response:
@@ -95,7 +97,9 @@ class SessionsEndpoint:
         if session is None:
             return self.pages.go_to("/sessions/")
         name = session.name
-        await self.revocations.revoke_all(name.shard, session.identity.subject, kept_browser=name.digest)
+        await self.revocations.revoke_all(
+            name.shard, session.identity.subject, kept_browser=name.digest, reason="signed_out_everywhere"
+        )
         return self._leave(request, "signed_out_everywhere")
 
     async def sign_out(self, request: Request) -> Response:

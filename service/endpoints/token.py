@@ -96,7 +96,7 @@ class TokenEndpoint:
         if not judge_second_exchange(redeemed, caller.client, form):
             return
         family, client_id = redeemed.family_digest, caller.client.client_id
-        username = await self.families.end(name.shard, family, client_id=client_id)
+        username = await self.families.end(name.shard, family, client_id=client_id, reason="code_replayed")
         if username is not None:
             address = find_address(request)
             record_event("code_replayed", client_id=client_id, username=username, family=family, address=address)

@@ -41,7 +41,7 @@ class Consequences:
     async def settle_revocations(self, lock: StoreLock) -> None:
         """Ends the sessions of everybody who lost something, those of an interrupted earlier run included."""
         for shard, subject in await self._registry.find_owed_revocations():
-            await self._revocations.revoke_all(shard, subject)
+            await self._revocations.revoke_all(shard, subject, reason="withdrawn")
             await self._registry.settle_revocation(shard, subject)
             await lock.renew()
 
@@ -91,7 +91,7 @@ class Consequences:
                     user = organisation.make_unlisted_user(identity.realm, identity.username)
                 is_kept = organisation is not None and user is not None and roles <= set(user.roles)
                 if identity.subject not in ended and not is_kept:
-                    await self._revocations.revoke_all(identity.shard, identity.subject)
+                    await self._revocations.revoke_all(identity.shard, identity.subject, reason="withdrawn")
                     ended.add(identity.subject)
                     await lock.renew()
         await lock.renew()

@@ -18,6 +18,21 @@ from service.tokens import RandomToken
 
 Success = Literal["rotated", "repeated", "recovered"]
 Refusal = Literal["replayed", "foreign", "without_secret", "withdrawn", "beyond", "unknown"]
+Ending = Literal[
+    "replayed",
+    "code_replayed",
+    "revoked",
+    "revoke_all",
+    "signed_out_there",
+    "signed_out_everywhere",
+    "withdrawn",
+    "console",
+]
+"""Why a family ended before its time, as its tombstone says it.
+
+A refresh token or a code came again; its client revoked it, or somebody called revokeAll; the user ended it, or all of
+them, on their page; client, realm or user lost what it rested on; an operator ended it.
+"""
 
 _MEMBERS_AT_ONCE: Final = 500
 
@@ -142,9 +157,13 @@ class Families:
         assert verdict[0] in get_args(Success), verdict[0]
         return Spent(*verdict)  # type: ignore[arg-type]
 
-    async def end(self, shard: str, family_digest: str, *, client_id: str) -> str | None:
+    async def end(self, shard: str, family_digest: str, *, client_id: str, reason: Ending) -> str | None:
         """Whose family it was; None where there was none, or it is another client's."""
-        verdict = await self._connection.run(_END, [family_key(shard, family_digest)], [family_digest, client_id])
+        verdict = await self._connection.run(
+            _END,
+            [family_key(shard, family_digest)],
+            [family_digest, client_id, reason, self._connection.clock_offset_ms()],
+        )
         return str(verdict[1]) if verdict[0] == "ended" else None
 
     async def find(self, shard: str, family_digest: str) -> FamilyView | None:

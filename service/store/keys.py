@@ -4,6 +4,7 @@
 | ------------------------------ | ------ | -------------------------------------- | --------------------------------- |
 | access:{shard}:<token digest>  | string | the access token's lifetime            | start, redeem, spend              |
 | family:{shard}:<family digest> | string | until the family ends                  | start, redeem, spend              |
+| ended:{shard}:<family digest>  | string | a day from the family's end            | end_family, spend, delete_revoked |
 | code:{shard}:<code digest>     | string | the code's lifetime                    | allow_consent                     |
 | redeemed:{shard}:<code digest> | string | ten minutes, or a code's lifetime      | redeem_authorization_code         |
 | pending:{shard}:<digest>       | string | half an hour                           | pending_logins                    |
@@ -54,6 +55,10 @@ def access_key(shard: str, digest: str) -> str:
 
 def family_key(shard: str, family_digest: str) -> str:
     return f"family:{{{shard}}}:{family_digest}"
+
+
+def ended_key(shard: str, family_digest: str) -> str:
+    return f"ended:{{{shard}}}:{family_digest}"
 
 
 def code_key(shard: str, digest: str) -> str:

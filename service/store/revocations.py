@@ -4,19 +4,25 @@ Each step is one script that stops after `MOST_KEYS` keys (and the last family's
 request of the shard waits long. What is cut short is finished by the next call: what was set aside stays set aside, and
 the mark holds meanwhile.
 
+The mark may lie in the past: then what is younger survives, and goes back from where it was set aside.
+
 Clauses: SPEC §3, §4.4, §7.5
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from typing import Final
 
 from service.store.connection import StoreConnection
+from service.store.families import Ending
 from service.store.keys import index_key, mark_key, revoked_key
 from service.store.scripts import load_script
 
 MOST_KEYS: Final = 300
 LEAST_MARK_LIFETIME_MS: Final = 60_000
+USERS_AT_ONCE: Final = 32
 
 _MARK: Final = load_script("mark_revoked")
 _DELETE: Final = load_script("delete_revoked")
@@ -26,8 +32,20 @@ class Revocations:
     def __init__(self, connection: StoreConnection) -> None:
         self._connection = connection
 
-    async def revoke_all(self, shard: str, subject: str, *, kept_family: str = "", kept_browser: str = "") -> None:
+    async def revoke_all(
+        self,
+        shard: str,
+        subject: str,
+        *,
+        until_ms: int = 0,
+        kept_family: str = "",
+        kept_browser: str = "",
+        reason: Ending = "revoke_all",
+    ) -> None:
         """When this returns, nothing that the user had before is live.
+
+        With `until_ms` only what was made at or before that time by Redis; a session is as old as its login, however
+        often it was refreshed since. An earlier revokeAll that was cut short is finished on the way.
 
         `kept_family` is the digest of the family of the token that asks, `kept_browser` that of the browser session:
         it goes last, so that a caller who was answered with an error can ask again.
@@ -35,18 +53,37 @@ class Revocations:
         kept_member = f"family:{kept_family}" if kept_family else f"browser:{kept_browser}" if kept_browser else ""
         verdict = "resumed"
         while verdict == "resumed":
-            verdict = await self._mark(shard, subject, kept_member)
-            await self._delete(shard, subject, kept_member)
+            verdict = await self._mark(shard, subject, until_ms, kept_member)
+            await self._delete(shard, subject, until_ms, kept_member, reason)
         if kept_member:
-            await self._delete(shard, subject, "")
+            await self._delete(shard, subject, until_ms, "", reason)
 
-    async def _mark(self, shard: str, subject: str, kept_member: str) -> str:
+    async def revoke_all_of(
+        self, subjects: Iterable[tuple[str, str]], *, until_ms: int = 0, reason: Ending = "revoke_all"
+    ) -> None:
+        """The same for many users, each a shard and a subject, several at once; a failure stops all of it."""
+        waiting = iter(subjects)
+
+        async def work() -> None:
+            for shard, subject in waiting:
+                await self.revoke_all(shard, subject, until_ms=until_ms, reason=reason)
+
+        workers = [asyncio.create_task(work()) for _ in range(USERS_AT_ONCE)]
+        try:
+            await asyncio.gather(*workers)
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.gather(*workers, return_exceptions=True)
+
+    async def _mark(self, shard: str, subject: str, until_ms: int, kept_member: str) -> str:
         keys = [mark_key(shard, subject), index_key(shard, subject), revoked_key(shard, subject)]
-        arguments: list[str | int] = [kept_member, LEAST_MARK_LIFETIME_MS, self._connection.clock_offset_ms()]
+        arguments: list[str | int] = [kept_member, until_ms, LEAST_MARK_LIFETIME_MS, self._connection.clock_offset_ms()]
         return str((await self._connection.run(_MARK, keys, arguments))[0])
 
-    async def _delete(self, shard: str, subject: str, kept_member: str) -> None:
+    async def _delete(self, shard: str, subject: str, until_ms: int, kept_member: str, reason: Ending) -> None:
+        keys = [revoked_key(shard, subject), mark_key(shard, subject), index_key(shard, subject)]
+        arguments: list[str | int] = [MOST_KEYS, kept_member, until_ms, reason, self._connection.clock_offset_ms()]
         verdict = "more"
         while verdict == "more":
-            answer = await self._connection.run(_DELETE, [revoked_key(shard, subject)], [MOST_KEYS, kept_member])
-            verdict = str(answer[0])
+            verdict = str((await self._connection.run(_DELETE, keys, arguments))[0])

@@ -1,4 +1,4 @@
-"""A look through the sessions of all users, for those that rest on something their client or realm no longer has.
+"""A look through the sessions of all users: for those of a client, of a realm, or for everybody who has any.
 
 Sessions are indexed by user only: clients and realms change rarely, and an index by client would cost every refresh. A
 sweep reads every family and code once, in batches, on every node.
@@ -14,7 +14,7 @@ from service.protocol.client import AUTHORIZATION_CODE
 from service.protocol.scope import parse_realm
 from service.protocol.user import UserIdentity, identify_user
 from service.store.connection import Command, StoreConnection
-from service.store.families import Families
+from service.store.families import Ending, Families
 
 _KEY: Final = re.compile(r"(\w+):\{(\w+)\}:(.+)")
 
@@ -43,13 +43,19 @@ class Sweeps:
         may_keep: Callable[[Session], bool],
         *,
         after_batch: Callable[[], Awaitable[None]],
+        reason: Ending = "withdrawn",
     ) -> int:
-        """Ends what these clients may not keep; returns how many families and codes that were."""
+        """Ends what these clients may not keep; returns how many families and codes that were.
+
+        Nothing that was issued before slips through: SCAN shows each key that is there all the time, and codes are
+        looked at first. A code that is exchanged before its turn has become a family by the time that the look at the
+        families begins; one whose turn comes first is gone.
+        """
         ended = 0
         async for batch in self._read_batches(after_batch):
             for key, session in batch:
                 if session.client_id in client_ids and not may_keep(session):
-                    await self._end(key, session.client_id)
+                    await self._end(key, session.client_id, reason)
                     ended += 1
         return ended
 
@@ -57,6 +63,16 @@ class Sweeps:
         """Batches of them all."""
         async for batch in self._read_batches(after_batch):
             yield [session for _, session in batch]
+
+    async def find_subjects(self) -> AsyncIterator[list[tuple[str, str]]]:
+        """Batches of all users, each a shard and a subject, who have anything that revokeAll would end.
+
+        Somebody may come twice, and one whose things were set aside by a revokeAll comes too. The index is looked at
+        first: what a revokeAll sets aside meanwhile is found there or where it was put.
+        """
+        for kind in ("index", "revoked"):
+            async for keys in self._connection.scan(f"{kind}:{{*}}:*"):
+                yield [(shard, subject) for _, shard, subject in map(_split_key, keys)]
 
     async def _read_batches(
         self, after_batch: Callable[[], Awaitable[None]]
@@ -68,14 +84,19 @@ class Sweeps:
                 yield [(key, parse(record.decode())) for key, record in records if record is not None]
                 await after_batch()
 
-    async def _end(self, key: str, client_id: str) -> None:
-        match = _KEY.fullmatch(key)
-        assert match is not None
-        kind, shard, digest = match.groups()
+    async def _end(self, key: str, client_id: str, reason: Ending) -> None:
+        kind, shard, digest = _split_key(key)
         if kind == "code":
             await self._connection.write("DEL", key)
         else:
-            await self._families.end(shard, digest, client_id=client_id)
+            await self._families.end(shard, digest, client_id=client_id, reason=reason)
+
+
+def _split_key(key: str) -> tuple[str, str, str]:
+    """Its kind, its shard, and the name behind them."""
+    match = _KEY.fullmatch(key)
+    assert match is not None, key
+    return match[1], match[2], match[3]
 
 
 def _parse_code(record: str) -> Session:

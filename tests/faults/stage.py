@@ -16,7 +16,7 @@ from service.app import Parts
 from service.credentials import Keyring, make_first_refresh_token
 from service.protocol.user import User
 from service.settings import load_settings
-from service.store.keys import family_key
+from service.store.keys import ended_key, family_key
 from service.store.scripts import load_script
 from service.tokens import make_access_token
 from tests.cast import access_key_of
@@ -111,6 +111,13 @@ class Stage:
         assert name is not None
         record = self.store.get(family_key(name.shard, name.family_digest))
         return None if record is None else str(record).split("\n")
+
+    def find_ending(self, refresh_token: str) -> str | None:
+        """Why the family ended, as its tombstone says it."""
+        name = KEYRING.parse_refresh_token(refresh_token)
+        assert name is not None
+        tombstone = self.store.get(ended_key(name.shard, name.family_digest))
+        return None if tombstone is None else str(tombstone).split("\n")[2]
 
     def count_calls(self, command: str) -> int:
         statistics: dict[str, dict[str, int]] = self.store.info("commandstats")

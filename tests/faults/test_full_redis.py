@@ -9,6 +9,8 @@ import httpx2
 import pytest
 
 from service.app import Parts
+from service.protocol.user import identify_user
+from service.tokens import make_access_token
 from tests.browser import (
     SESSIONS,
     Browser,
@@ -34,7 +36,7 @@ from tests.cast import (
     verify,
 )
 from tests.conftest import make_code
-from tests.faults.stage import Stage, client_of
+from tests.faults.stage import KEYRING, Stage, client_of
 from tests.servers import running_service
 
 
@@ -92,6 +94,7 @@ async def test_a_full_redis_takes_the_revocation_of_a_token(stage: Stage, direct
         assert (await app.revoke(direct, other["refresh_token"])).status_code == 200
         assert stage.find_family(other["refresh_token"]) is None
         assert not stage.knows_access_token(other["access_token"])
+        assert stage.find_ending(other["refresh_token"]) == "revoked"
 
     assert stage.find_family(tokens["refresh_token"]) is not None
 
@@ -176,6 +179,7 @@ async def test_a_full_redis_takes_a_sign_out_and_the_end_of_a_session(stage: Sta
         assert (await browser.send(entry.action, entry.fields)).status_code == 200
         assert stage.find_family(tokens["refresh_token"]) is None
         assert not stage.knows_access_token(tokens["access_token"])
+        assert stage.find_ending(tokens["refresh_token"]) == "signed_out_there"
         await browser.submit(page.response, "/sessions/sign-out", {})
 
     assert not list(stage.store.scan_iter("browser:*"))
@@ -195,6 +199,7 @@ async def test_a_full_redis_takes_the_end_of_all_sessions_from_their_page(
         await browser.submit(listed, "/sessions/end-all", {})
         for kind in ("access", "family", "code", "browser", "consent"):
             assert not list(stage.store.scan_iter(f"{kind}:*")), kind
+        assert stage.find_ending(tokens["refresh_token"]) == "signed_out_everywhere"
 
     assert_refused(await other.allow(page), 403, "signed_out")
     assert_error(await PHONE_APP.refresh(direct, tokens["refresh_token"]), 400, "invalid_grant")
@@ -219,9 +224,79 @@ async def test_a_full_redis_takes_a_revoke_all(stage: Stage, direct: httpx2.Asyn
         for tokens in sessions:
             assert not stage.knows_access_token(tokens["access_token"])
             assert stage.find_family(tokens["refresh_token"]) is None
+            assert stage.find_ending(tokens["refresh_token"]) == "revoke_all"
 
     assert_error(await PHONE_APP.exchange(direct, code, PHONE_CALLBACK), 400, "invalid_grant")
     assert (await PHONE_APP.log_in(direct, ALICE)).status_code == 200
+
+
+@pytest.mark.clause("decided-redis-away", "decided-ended-families", "decided-second-exchange-ends-family")
+async def test_on_a_full_redis_a_code_or_a_refresh_token_that_comes_again_ends_the_session(
+    stage: Stage, direct: httpx2.AsyncClient, parts: Parts
+) -> None:
+    code = await make_code(parts)
+    exchanged = tokens_of(await PHONE_APP.exchange(direct, code, PHONE_CALLBACK))
+    stolen = tokens_of(await PHONE_APP.log_in(direct, ALICE))
+    await PHONE_APP.refresh(direct, stolen["refresh_token"])
+    parts.connection.clock_offset_ms = lambda: 301_000
+    name = KEYRING.parse_refresh_token(stolen["refresh_token"])
+    assert name is not None
+
+    with stage.full():
+        assert_error(await PHONE_APP.exchange(direct, code, PHONE_CALLBACK), 400, "invalid_grant")
+        late = await parts.families.spend(
+            name,
+            client_id=PHONE_APP.client_id,
+            secret_used=False,
+            wanted_scope="",
+            allowed_scope="realm:main role:enduser",
+            access_token=make_access_token(name.shard),
+        )
+        assert late.verdict == "replayed"
+        for tokens, reason in (exchanged, "code_replayed"), (stolen, "replayed"):
+            assert stage.find_family(tokens["refresh_token"]) is None
+            assert not stage.knows_access_token(tokens["access_token"])
+            assert stage.find_ending(tokens["refresh_token"]) == reason
+
+
+@pytest.mark.clause("decided-revoke-all-issued-before", "decided-revoke-all-on-a-full-redis")
+async def test_a_full_redis_takes_a_revoke_all_for_an_earlier_time_and_keeps_what_is_younger(
+    stage: Stage, direct: httpx2.AsyncClient, parts: Parts
+) -> None:
+    alice = identify_user("main", ALICE.username)
+    older = tokens_of(await PHONE_APP.log_in(direct, ALICE))
+    until_ms = await parts.families.read_clock_ms()
+    await wait_until_later_than(parts, until_ms)
+    younger = tokens_of(await PHONE_APP.log_in(direct, ALICE))
+
+    with stage.full():
+        await parts.revocations.revoke_all(alice.shard, alice.subject, until_ms=until_ms, reason="console")
+        assert stage.find_family(older["refresh_token"]) is None
+        assert stage.find_ending(older["refresh_token"]) == "console"
+
+    assert (await PHONE_APP.refresh(direct, younger["refresh_token"])).status_code == 200
+    await revoke_all(direct, younger["access_token"])
+    assert stage.find_family(younger["refresh_token"]) is None
+
+
+@pytest.mark.clause("decided-redis-away", "decided-ended-families")
+async def test_a_full_redis_takes_the_sweep_of_a_client(stage: Stage, direct: httpx2.AsyncClient, parts: Parts) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(direct, ALICE))
+    code = await make_code(parts)
+
+    async def go_on() -> None:
+        pass
+
+    with stage.full():
+        assert await parts.sweeps.end_sessions(["phone-app"], lambda _: False, after_batch=go_on) == 2
+        assert stage.find_ending(tokens["refresh_token"]) == "withdrawn"
+
+    assert_error(await PHONE_APP.exchange(direct, code, PHONE_CALLBACK), 400, "invalid_grant")
+
+
+async def wait_until_later_than(parts: Parts, moment_ms: int) -> None:
+    while await parts.families.read_clock_ms() <= moment_ms:
+        pass
 
 
 @pytest.mark.clause("decided-readyz")

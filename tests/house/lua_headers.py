@@ -20,6 +20,8 @@ KIND_OF_WORDS = {
     "consents": "consent",
     "browser sessions": "browser",
     "origins": "origin",
+    "tombstones": "ended",
+    "its tombstone": "ended",
 }
 """How a header speaks of the kinds of keys that a script builds."""
 

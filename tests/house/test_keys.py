@@ -70,9 +70,12 @@ async def every_kind_of_key(parts: Parts, http: httpx2.AsyncClient, broken: Stor
     yield "a narrowed realm"
     await parts.registry.note_owed_revocations([identify_user("main", ALICE.username)])
     yield "a changed user"
-    await PHONE_APP.log_in(http, ALICE)
+    tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
     await make_code(parts)
     yield "a login and a code"
+    await PHONE_APP.revoke(http, tokens["refresh_token"])
+    await PHONE_APP.log_in(http, ALICE)
+    yield "a session revoked"
     await Browser(http).reach_consent(ask())
     yield "a consent page"
     login = ExternalLogin(browser_digest="x" * 43, realm="cep", organisation="x" * 22, request=None)

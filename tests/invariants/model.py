@@ -14,6 +14,7 @@ REMEMBERED_SECONDS = CODE_SECONDS
 GRACE_SECONDS = 305
 MOST_AGE_SECONDS = 259_205
 CONSENT_SECONDS = 1_805
+REMEMBERED_END_SECONDS = 86_400
 BROWSER_SECONDS = (1_205, 3_605, 90_005)
 
 
@@ -38,6 +39,7 @@ class Code:
     user: str
     client_id: str
     expires: float
+    created: float
     redeemed_for: int | None = None
     remembered_until: float = 0
 
@@ -46,6 +48,7 @@ class Code:
 class BrowserSession:
     user: str
     expires: float
+    created: float
 
 
 @dataclass
@@ -56,18 +59,33 @@ class Consent:
     client_id: str
     browser: int
     expires: float
+    created: float
     answer: str = ""
 
 
 @dataclass
+class Ended:
+    """Of a family that ended before its time: why, which generation was the head, and which one came too late."""
+
+    reason: str
+    head: int
+    forgotten: float
+    presented: int | None = None
+
+
+@dataclass
 class Model:
-    """Families, codes, access tokens, browser sessions and consents by numbers; what is not here is dead."""
+    """Families, codes, access tokens, browser sessions and consents by numbers; what is not here is dead.
+
+    `ended` is what is remembered of families for a day.
+    """
 
     now: float = 0
     families: dict[int, Family] = field(default_factory=dict)
     codes: dict[int, Code] = field(default_factory=dict)
     browsers: dict[int, BrowserSession] = field(default_factory=dict)
     consents: dict[int, Consent] = field(default_factory=dict)
+    ended: dict[int, Ended] = field(default_factory=dict)
 
     def advance(self, seconds: float) -> None:
         self.now += seconds
@@ -81,9 +99,10 @@ class Model:
                 del self.codes[number]
         self.browsers = {number: each for number, each in self.browsers.items() if each.expires > self.now}
         self.consents = {number: each for number, each in self.consents.items() if each.expires > self.now}
+        self.ended = {number: each for number, each in self.ended.items() if each.forgotten >= self.now}
 
     def sign_in(self, number: int, user: str, seconds: float) -> None:
-        self.browsers[number] = BrowserSession(user, self.now + seconds)
+        self.browsers[number] = BrowserSession(user, self.now + seconds, self.now)
 
     def sign_out(self, number: int) -> None:
         self.browsers.pop(number, None)
@@ -93,7 +112,7 @@ class Model:
         if session is None:
             return False
         expires = min(self.now + CONSENT_SECONDS, session.expires)
-        self.consents[number] = Consent(session.user, client_id, browser, expires)
+        self.consents[number] = Consent(session.user, client_id, browser, expires, self.now)
         return True
 
     def allow(self, number: int, browser: int) -> str:
@@ -126,7 +145,7 @@ class Model:
         self._add_access(self.families[number], access)
 
     def issue_code(self, number: int, user: str, client_id: str) -> None:
-        self.codes[number] = Code(user, client_id, self.now + CODE_SECONDS)
+        self.codes[number] = Code(user, client_id, self.now + CODE_SECONDS, self.now)
 
     def redeem(self, number: int, family: int, access: int) -> str:
         code = self.codes.get(number)
@@ -146,7 +165,7 @@ class Model:
             return "foreign"
         if generation < family.head:
             if self.now - family.spent[generation] >= GRACE_SECONDS:
-                del self.families[number]
+                self._end(number, "replayed", generation)
                 return "replayed"
             self._add_access(family, access)
             return "repeated"
@@ -161,7 +180,7 @@ class Model:
         family = self.families.get(number)
         if family is None or family.client_id != client_id:
             return False
-        del self.families[number]
+        self._end(number, "revoked")
         return True
 
     def revoke_access(self, access: int, client_id: str) -> bool:
@@ -171,13 +190,20 @@ class Model:
                 return True
         return False
 
-    def revoke_all(self, user: str) -> None:
-        self.families = {number: family for number, family in self.families.items() if family.user != user}
+    def revoke_all(self, user: str, until: float | None = None) -> None:
+        """Of what the user has, or of what was made up to a time."""
+        last = self.now if until is None else until
+
+        def is_covered(each: Family | Code | BrowserSession | Consent) -> bool:
+            return each.user == user and each.created <= last
+
+        for number in [number for number, family in self.families.items() if is_covered(family)]:
+            self._end(number, "revoke_all")
         self.codes = {
-            number: code for number, code in self.codes.items() if code.user != user or code.redeemed_for is not None
+            number: code for number, code in self.codes.items() if not is_covered(code) or code.redeemed_for is not None
         }
-        self.browsers = {number: session for number, session in self.browsers.items() if session.user != user}
-        self.consents = {number: consent for number, consent in self.consents.items() if consent.user != user}
+        self.browsers = {number: session for number, session in self.browsers.items() if not is_covered(session)}
+        self.consents = {number: consent for number, consent in self.consents.items() if not is_covered(consent)}
 
     @property
     def live_access(self) -> set[int]:
@@ -186,6 +212,10 @@ class Model:
     @property
     def heads(self) -> dict[int, int]:
         return {number: family.head for number, family in self.families.items()}
+
+    def _end(self, number: int, reason: str, presented: int | None = None) -> None:
+        family = self.families.pop(number)
+        self.ended[number] = Ended(reason, family.head, self.now + REMEMBERED_END_SECONDS, presented)
 
     def _add_access(self, family: Family, access: int) -> None:
         family.access[access] = AccessToken(min(self.now + ACCESS_SECONDS, family.expires))

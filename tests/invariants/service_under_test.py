@@ -18,7 +18,7 @@ from service.store.codes import Codes
 from service.store.connection import StoreConnection
 from service.store.consents import Consents
 from service.store.families import Families
-from service.store.keys import access_key, browser_key, code_key, consent_key, family_key
+from service.store.keys import access_key, browser_key, code_key, consent_key, ended_key, family_key
 from service.store.redis_url import parse_redis_url
 from service.store.registry import RegistryStore
 from service.store.revocations import Revocations
@@ -174,7 +174,8 @@ class ServiceUnderTest:
 
     def end(self, number: int, client_id: str) -> bool:
         family = self.family_names[number]
-        return self._run(self._families.end(family.shard, family.family_digest, client_id=client_id)) is not None
+        work = self._families.end(family.shard, family.family_digest, client_id=client_id, reason="revoked")
+        return self._run(work) is not None
 
     def revoke_access(self, access: int, client_id: str) -> bool:
         return self._run(self._access_tokens.revoke(self.access_names[access], client_id=client_id)) is not None
@@ -186,6 +187,12 @@ class ServiceUnderTest:
         self._run(
             self._revocations.revoke_all(identity.shard, identity.subject, kept_family=family, kept_browser=browser)
         )
+
+    def revoke_until(self, user: str, seconds: float) -> None:
+        """What was made up to that time after the beginning, the few milliseconds included that a test takes."""
+        identity = USERS[user].identity
+        until_ms = self._began_ms + round(1000 * seconds) + 500
+        self._run(self._revocations.revoke_all(identity.shard, identity.subject, until_ms=until_ms))
 
     def dump(self) -> dict[bytes, tuple[bytes, int]]:
         keys = list(self._raw.scan_iter(count=1000))
@@ -210,6 +217,13 @@ class ServiceUnderTest:
     def heads(self) -> dict[int, int]:
         keys = {number: family_key(name.shard, name.family_digest) for number, name in self.family_names.items()}
         return {number: int(record.split(b"\n")[1]) for number, record in self._read(keys).items() if record}
+
+    @property
+    def ended(self) -> dict[int, tuple[str, int, int | None]]:
+        """Of each family that is remembered: why it ended, its head, and which generation came too late."""
+        keys = {number: ended_key(name.shard, name.family_digest) for number, name in self.family_names.items()}
+        lines = {number: record.decode().split("\n") for number, record in self._read(keys).items() if record}
+        return {number: (line[2], int(line[3]), int(line[4]) if line[4] else None) for number, line in lines.items()}
 
     @property
     def browsers(self) -> set[int]:

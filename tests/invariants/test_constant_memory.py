@@ -7,7 +7,7 @@ from tests.store.pages import Pages
 from tests.store.sessions import Session, Sessions
 
 REFRESHES = 5_000
-KINDS = ("access", "family", "index", "mark", "code", "redeemed", "revoked", "browser", "consent")
+KINDS = ("access", "family", "index", "mark", "code", "redeemed", "revoked", "browser", "consent", "ended")
 
 
 class OldKeys:
@@ -103,6 +103,25 @@ async def test_a_user_who_logs_in_again_and_again_takes_no_more_room(sessions: S
     assert all(each == counts[1] for each in counts[1:])
     # An allocator may round one way today and another tomorrow; fifty leftovers would be far above that.
     assert max(sizes[26:]) <= max(sizes[1:26]) + 64
+
+
+@pytest.mark.clause("decided-i3-constant-memory", "decided-ended-families")
+async def test_an_ended_family_leaves_less_than_it_took_whatever_its_life_was(sessions: Sessions) -> None:
+    """One tombstone, of one size but for the digits of the generation, and none after a day."""
+    time = OldKeys(sessions)
+    sizes = []
+    for refreshes in (1, 300):
+        session = await sessions.start()
+        await sessions.refresh(session, refreshes)
+        before = memory(sessions)
+        await sessions.parts.revocations.revoke_all(session.identity.shard, session.identity.subject)
+        assert memory(sessions)["ended"][0] == 1
+        assert memory(sessions)["ended"][1] < before["family"][1]
+        sizes.append(memory(sessions)["ended"][1])
+        time.advance(86_401_000)
+        assert "ended" not in memory(sessions)
+
+    assert sizes[1] <= sizes[0] + 16
 
 
 @pytest.mark.clause("decided-i3-constant-memory", "decided-i6-index-pruned", "decided-i6-pending-login-expires")

@@ -188,6 +188,12 @@ class Histories(RuleBasedStateMachine):
         self.service.revoke_all(user, kept_family=family if keeps else None)
         self.model.revoke_all(user)
 
+    @rule(user=users, seconds=st.sampled_from([10, 60, 300, 3_600]))
+    def revoke_until(self, user: str, seconds: float) -> None:
+        """What is older than that many seconds."""
+        self.service.revoke_until(user, self.model.now - seconds)
+        self.model.revoke_all(user, self.model.now - seconds)
+
     @rule(choice=choices, times=st.integers(1, 3), seconds=short_pauses, revokes=st.booleans())
     def fail_over(self, choice: int, times: int, seconds: float, revokes: bool) -> None:
         """Redis falls back to a copy: what was done since then is lost, but clients keep the tokens they got."""
@@ -222,6 +228,14 @@ class Histories(RuleBasedStateMachine):
         assert self.service.waiting_codes == {
             number for number, code in self.model.codes.items() if code.redeemed_for is None
         }
+
+    @invariant()
+    def what_ended_is_remembered_as_in_the_model(self) -> None:
+        """A day is one of the pauses that tests make: after exactly that it may be there or not."""
+        ended = self.model.ended.items()
+        may = {number: (each.reason, each.head, each.presented) for number, each in ended}
+        must = {number: may[number] for number, each in ended if each.forgotten > self.model.now}
+        assert must.items() <= self.service.ended.items() <= may.items()
 
     @invariant()
     def everything_has_an_end(self) -> None:

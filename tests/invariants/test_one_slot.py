@@ -10,7 +10,7 @@ from tests.cast import ALICE, BOB
 from tests.invariants.life import Life
 
 REGISTRY_KINDS = {"client", "origin", "seed", "probe", "realm", "owed_sweeps", "owed_revocations", "lock"}
-USER_KINDS = {"access", "family", "code", "redeemed", "browser", "consent"}
+USER_KINDS = {"access", "family", "code", "redeemed", "browser", "consent", "ended"}
 USER_KINDS |= {"index", "revoked", "mark", "login", "user", "seed"}
 
 
@@ -29,7 +29,7 @@ async def test_every_key_of_a_users_life_carries_the_users_tag(life: Life, store
     of_user = {key for key in of_user if "{registry}" not in key}
     tags = {key: re.findall(r"\{(.*?)\}", key) for key in of_user}
 
-    assert {"access", "family", "code", "redeemed", "browser", "consent", "index", "mark", "login"} <= {
+    assert {"access", "family", "code", "redeemed", "ended", "browser", "consent", "index", "mark", "login"} <= {
         key.partition(":")[0] for key in of_user
     }
     assert {key.partition(":")[0] for key in of_user} <= USER_KINDS

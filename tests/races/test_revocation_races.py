@@ -8,8 +8,26 @@ from collections.abc import Sequence
 import httpx2
 import pytest
 
-from tests.cast import ALICE, BOB, MADE_SECRET, PHONE_APP, WEB_SHOP, App, Person, assert_error, revoke_all, tokens_of
-from tests.races.arena import CONTENDERS, Arena, all_at_once, is_live
+from service.app import Parts
+from service.credentials import RefreshToken, make_first_refresh_token
+from service.protocol.user import User, identify_user
+from service.store.keys import ended_key
+from service.tokens import make_access_token
+from tests.cast import (
+    ALICE,
+    BOB,
+    MADE_SECRET,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    WEB_SHOP,
+    App,
+    Person,
+    assert_error,
+    revoke_all,
+    tokens_of,
+)
+from tests.conftest import make_code
+from tests.races.arena import CONTENDERS, KEYRING, Arena, all_at_once, is_live
 
 APPS = (PHONE_APP, WEB_SHOP, MADE_SECRET, PHONE_APP)
 PLACES = (0, 5, CONTENDERS // 4, CONTENDERS // 2, 3 * CONTENDERS // 4, CONTENDERS)
@@ -146,3 +164,108 @@ async def test_an_access_token_that_many_revoke_amid_refreshes_is_dead_and_takes
         assert not arena.knows_access_token(body["access_token"])
         for refresh in refreshes:
             assert arena.knows_access_token(tokens_of(await refresh)["access_token"])
+
+
+@pytest.mark.clause(
+    "decided-revoke-all-issued-before", "decided-i7-revocation-is-final", "decided-grace-does-not-revive"
+)
+@pytest.mark.parametrize("place", PLACES)
+async def test_of_sessions_amid_refreshes_those_up_to_a_time_end_and_the_younger_stay_whole(
+    arena: Arena, http: httpx2.AsyncClient, parts: Parts, place: int
+) -> None:
+    alice = identify_user("main", ALICE.username)
+    older = [await log_in(http, app) for app in APPS]
+    until_ms = await parts.families.read_clock_ms()
+    await asyncio.sleep(0.002)
+    younger = [await log_in(http, app) for app in APPS]
+    turns = [pair for both in zip(older, younger, strict=True) for pair in both]
+
+    requests = refresh_all(http, turns)
+    await asyncio.gather(*requests[:place])
+    await parts.revocations.revoke_all(alice.shard, alice.subject, until_ms=until_ms)
+    answers = [await request for request in requests]
+
+    ends = [turns[i % len(turns)] in older for i in range(CONTENDERS)]
+    of_older = [answer for answer, is_older in zip(answers, ends, strict=True) if is_older]
+    of_younger = [answer for answer, is_older in zip(answers, ends, strict=True) if not is_older]
+    assert not await find_live(arena, http, find_handed_out(older, of_older))
+    assert {answer.status_code for answer in of_younger} == {200}
+    handed_out = find_handed_out(younger, of_younger)
+    assert all(arena.knows_access_token(body["access_token"]) for _, body in handed_out)
+    listed, _ = await parts.families.find_of_user(alice, 100)
+    assert {family.digest for family in listed} == {digest_of(body) for _, body in younger}
+    await parts.revocations.revoke_all(alice.shard, alice.subject)
+    assert not await find_live(arena, http, handed_out)
+
+
+def digest_of(body: dict[str, str]) -> str:
+    name = KEYRING.parse_refresh_token(body["refresh_token"])
+    assert name is not None
+    return name.family_digest
+
+
+@pytest.mark.clause("decided-late-replay-ends-family", "decided-ended-families", "decided-i1-one-winner")
+async def test_of_many_late_replays_at_once_one_ends_the_session_and_is_the_one_remembered(
+    arena: Arena, parts: Parts
+) -> None:
+    for _ in range(5):
+        user = User(realm="main", username="nobody@example.com")
+        shard = user.identity.shard
+        first = make_first_refresh_token(shard)
+        await parts.families.start(
+            user,
+            client_id="phone-app",
+            scope="realm:main role:enduser",
+            secret_used=False,
+            refresh_token=first,
+            access_token=make_access_token(shard),
+        )
+
+        async def refresh(generation: int, first: RefreshToken = first) -> str:
+            outcome = await parts.families.spend(
+                first._replace(generation=generation),
+                client_id="phone-app",
+                secret_used=False,
+                wanted_scope="",
+                allowed_scope="realm:main role:enduser",
+                access_token=make_access_token(shard),
+            )
+            return outcome.verdict
+
+        for generation in range(1, 9):
+            assert await refresh(generation) == "rotated"
+        parts.connection.clock_offset_ms = lambda: 301_000
+        verdicts = await asyncio.gather(*(refresh(1 + number % 8) for number in range(CONTENDERS)))
+        parts.connection.clock_offset_ms = lambda: 0
+
+        assert sorted(verdicts) == ["replayed"] + ["unknown"] * (CONTENDERS - 1)
+        tombstone = str(arena.store.get(ended_key(shard, first.family_digest))).split("\n")
+        assert tombstone[2:5] == ["replayed", "9", str(1 + verdicts.index("replayed") % 8)]
+
+
+@pytest.mark.clause("decided-i7-revocation-is-final", "decided-seed-ends-sessions")
+@pytest.mark.parametrize("place", [0, 1, 3])
+async def test_nothing_of_a_client_from_before_a_sweep_outlives_it_amid_exchanges_and_refreshes(
+    arena: Arena, http: httpx2.AsyncClient, parts: Parts, place: int
+) -> None:
+    people = [ALICE, BOB]
+    codes = [await make_code(parts, people[i % 2]) for i in range(CONTENDERS)]
+    sessions = [await log_in(http, PHONE_APP, person) for person in people]
+    other = await log_in(http, WEB_SHOP)
+
+    async def go_on() -> None:
+        pass
+
+    exchanges = [asyncio.ensure_future(PHONE_APP.exchange(http, code, PHONE_CALLBACK)) for code in codes]
+    refreshes = refresh_all(http, sessions)
+    await asyncio.gather(*exchanges[:place])
+    await parts.sweeps.end_sessions(["phone-app"], lambda _: False, after_batch=go_on, reason="console")
+
+    exchanged = await asyncio.gather(*exchanges)
+    refused = [answer for answer in exchanged if answer.status_code != 200]
+    given = [(PHONE_APP, dict(tokens_of(answer))) for answer in exchanged if answer not in refused]
+    for answer in refused:
+        assert_error(answer, 400, "invalid_grant")
+    assert not await find_live(arena, http, given)
+    assert not await find_live(arena, http, find_handed_out(sessions, await asyncio.gather(*refreshes)))
+    assert await is_live(arena, http, *other)

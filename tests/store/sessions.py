@@ -18,7 +18,7 @@ from service.protocol.user import User, UserIdentity, identify_user
 from service.store.codes import Codes
 from service.store.consents import Consents
 from service.store.families import Families, Refused, Spent
-from service.store.keys import access_key, code_key, family_key, index_key, mark_key
+from service.store.keys import access_key, code_key, ended_key, family_key, index_key, mark_key
 from service.tokens import RandomToken, make_access_token
 from tests.cast import ALICE, PHONE_CALLBACK, Person
 from tests.consenting import allow_code
@@ -39,6 +39,7 @@ Result = TypeVar("Result")
 _FAMILY_LINES = (
     "version head created_ms expires_ms grant secret_used subject client_id username scope floor spent streak access"
 )
+_TOMBSTONE_LINES = "version ended_ms reason head presented spent_ms created_ms client_id subject username scope"
 
 
 @dataclass
@@ -153,6 +154,11 @@ class Sessions:
         """The family's record by the names of its lines; empty where there is none."""
         text = self.store.get(session.key)
         return {} if text is None else dict(zip(_FAMILY_LINES.split(), str(text).split("\n"), strict=True))
+
+    def tombstone(self, session: Session) -> dict[str, str]:
+        """By the names of its lines; empty where there is none."""
+        text = self.store.get(ended_key(session.identity.shard, session.first.family_digest))
+        return {} if text is None else dict(zip(_TOMBSTONE_LINES.split(), str(text).split("\n"), strict=True))
 
     def live(self, session: Session) -> list[bool]:
         """Which of the session's access tokens are live, in the order they came."""

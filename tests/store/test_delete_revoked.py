@@ -3,19 +3,27 @@
 import pytest
 
 from service.protocol.user import identify_user
-from service.store.keys import index_key, revoked_key
+from service.store.keys import code_key, ended_key, index_key, mark_key, revoked_key
 from service.store.scripts import load_script
 from tests.cast import ALICE
+from tests.conftest import Clock
 from tests.store.pages import Pages
 from tests.store.sessions import Session, Sessions
 
 IDENTITY = identify_user("main", ALICE.username)
-INDEX, REVOKED = (key(IDENTITY.shard, IDENTITY.subject) for key in (index_key, revoked_key))
+INDEX, REVOKED, MARK = (key(IDENTITY.shard, IDENTITY.subject) for key in (index_key, revoked_key, mark_key))
 
 
-async def delete(sessions: Sessions, most_keys: int, kept: Session | None = None) -> str:
-    arguments: list[str | int] = [most_keys, kept.member if kept else ""]
-    return str((await sessions.parts.connection.run(load_script("delete_revoked"), [REVOKED], arguments))[0])
+async def delete(sessions: Sessions, most_keys: int, kept: Session | None = None, *, until_ms: int = 0) -> str:
+    connection = sessions.parts.connection
+    arguments: list[str | int] = [
+        most_keys,
+        kept.member if kept else "",
+        until_ms,
+        "revoke_all",
+        connection.clock_offset_ms(),
+    ]
+    return str((await connection.run(load_script("delete_revoked"), [REVOKED, MARK, INDEX], arguments))[0])
 
 
 async def set_aside(sessions: Sessions, count: int) -> list[Session]:
@@ -39,7 +47,8 @@ async def test_a_step_deletes_families_access_tokens_codes_browser_sessions_and_
     assert await delete(sessions, 500) == "finished"
     assert sessions.live(session) == [False]
     assert not sessions.code_is_there(code)
-    assert before == set(sessions.store.scan_iter())
+    left = set(sessions.store.scan_iter()) - before
+    assert {ended_key(IDENTITY.shard, session.first.family_digest)} == left
 
 
 @pytest.mark.clause("decided-revoke-all-covers-logins", "decided-revoke-all-many-sessions")
@@ -100,3 +109,100 @@ async def test_what_is_gone_already_is_no_fault(sessions: Sessions) -> None:
 
     assert await delete(sessions, 500) == "finished"
     assert await delete(sessions, 500) == "finished"
+
+
+@pytest.mark.clause("decided-ended-families")
+async def test_a_family_that_goes_leaves_why(sessions: Sessions) -> None:
+    (session,) = await set_aside(sessions, 1)
+    await delete(sessions, 500)
+
+    assert sessions.tombstone(session)["reason"] == "revoke_all"
+
+
+async def set_aside_two_ages(sessions: Sessions, pages: Pages, clock: Clock) -> tuple[list[str], list[str], int]:
+    """Two of each kind, all set aside: the keys of the older, those of the younger, and a time between them."""
+    names: list[list[str]] = []
+    for _ in range(2):
+        clock.advance(10)
+        page, session, code = await pages.open(), await sessions.start(), await sessions.issue_code()
+        names.append(
+            [
+                session.key,
+                code_key(IDENTITY.shard, code.digest),
+                page.browser_key,
+                page.consent_key,
+            ]
+        )
+    sessions.store.rename(INDEX, REVOKED)
+    return names[0], names[1], sessions.now_ms() - 5_000
+
+
+@pytest.mark.clause("decided-revoke-all-issued-before")
+@pytest.mark.parametrize("most_keys", [1, 2, 500])
+async def test_what_is_younger_than_that_time_goes_back_into_the_index(
+    sessions: Sessions, pages: Pages, clock: Clock, most_keys: int
+) -> None:
+    older, younger, until_ms = await set_aside_two_ages(sessions, pages, clock)
+    ends: dict[str, float] = dict(sessions.store.zrange(REVOKED, 0, -1, withscores=True))  # type: ignore[arg-type]
+    while await delete(sessions, most_keys, until_ms=until_ms) == "more":
+        pass
+
+    assert sessions.store.exists(*older) == 0
+    assert sessions.store.exists(*younger) == len(younger)
+    assert not sessions.store.exists(REVOKED)
+    back: dict[str, float] = dict(sessions.store.zrange(INDEX, 0, -1, withscores=True))  # type: ignore[arg-type]
+    members = {name.replace(f":{{{IDENTITY.shard}}}", "") for name in younger}
+    assert members <= set(back)
+    assert back.items() <= ends.items()
+    assert abs(sessions.pttl(INDEX) - (max(back.values()) - sessions.now_ms())) < 1_000
+
+
+@pytest.mark.clause("decided-revoke-all-issued-before")
+async def test_what_was_refreshed_meanwhile_keeps_its_longer_life_in_the_index(
+    sessions: Sessions, clock: Clock
+) -> None:
+    (session,) = await set_aside(sessions, 1)
+    until_ms = int(sessions.record(session)["created_ms"]) - 1
+    clock.advance(1_000)
+    await sessions.refresh(session)
+    index, ttl_ms = sessions.index(session), sessions.pttl(INDEX)
+
+    assert await delete(sessions, 500, until_ms=until_ms) == "finished"
+    assert index == sessions.index(session)
+    assert ttl_ms - 1_000 < sessions.pttl(INDEX) <= ttl_ms
+    assert (await sessions.spend(session, 2)).verdict == "rotated"
+
+
+@pytest.mark.clause("decided-revoke-all-issued-before")
+async def test_what_ended_meanwhile_does_not_come_back_into_the_index(sessions: Sessions) -> None:
+    ended, other = await set_aside(sessions, 2)
+    until_ms = int(sessions.record(ended)["created_ms"]) - 1
+    shard, digest = IDENTITY.shard, ended.first.family_digest
+    await sessions.families.end(shard, digest, client_id="phone-app", reason="revoked")
+
+    assert await delete(sessions, 500, until_ms=until_ms) == "finished"
+    assert {other.member} == set(sessions.index(other))
+
+
+@pytest.mark.clause("decided-i7-revocation-is-final", "decided-revoke-all-covers")
+async def test_all_that_was_set_aside_goes_even_where_the_clock_was_set_back_before_the_mark(
+    sessions: Sessions, pages: Pages
+) -> None:
+    page, session = await pages.open(), await sessions.start()
+    sessions.set_mark(session, int(sessions.record(session)["created_ms"]) - 1_000_000)
+    sessions.store.rename(INDEX, REVOKED)
+
+    assert await delete(sessions, 500) == "finished"
+    assert sessions.live(session) == [False]
+    assert sessions.store.exists(page.browser_key, page.consent_key, INDEX) == 0
+
+
+@pytest.mark.clause("decided-revoke-all-issued-before", "decided-i7-revocation-is-final")
+async def test_what_was_set_aside_for_a_later_mark_goes_too(sessions: Sessions) -> None:
+    """An earlier revokeAll was cut short; one for an earlier time does not spare what that one covered."""
+    (session,) = await set_aside(sessions, 1)
+    created_ms = int(sessions.record(session)["created_ms"])
+    sessions.set_mark(session, created_ms)
+    await delete(sessions, 500, until_ms=created_ms - 1_000)
+
+    assert sessions.live(session) == [False]

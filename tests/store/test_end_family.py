@@ -2,12 +2,15 @@
 
 import pytest
 
+from service.store.keys import ended_key
 from tests.cast import ALICE
-from tests.store.sessions import Session, Sessions
+from tests.conftest import Clock
+from tests.store.sessions import ENDUSER, Session, Sessions
 
 
 async def end(sessions: Sessions, session: Session, client_id: str = "phone-app") -> str | None:
-    return await sessions.families.end(session.identity.shard, session.first.family_digest, client_id=client_id)
+    shard, digest = session.identity.shard, session.first.family_digest
+    return await sessions.families.end(shard, digest, client_id=client_id, reason="revoked")
 
 
 @pytest.mark.clause("decided-revoke-any-generation")
@@ -18,8 +21,49 @@ async def test_the_family_ends_with_every_access_token_and_leaves_nothing(sessio
 
     assert ALICE.username == await end(sessions, session)
     assert sessions.live(session) == [False] * 4
-    assert before == set(sessions.store.scan_iter())
+    left = set(sessions.store.scan_iter()) - before
+    assert {ended_key(session.identity.shard, session.first.family_digest)} == left
     assert (await sessions.spend(session, 4)).verdict == "unknown"
+
+
+@pytest.mark.clause("decided-ended-families", "decided-i6-everything-expires")
+async def test_for_a_day_its_tombstone_says_when_and_why_it_ended(sessions: Sessions, clock: Clock) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session, 3)
+    clock.advance(100)
+    created_ms, before_ms = sessions.record(session)["created_ms"], sessions.now_ms()
+    await end(sessions, session)
+    tombstone = sessions.tombstone(session)
+
+    assert before_ms <= int(tombstone.pop("ended_ms")) <= sessions.now_ms()
+    assert tombstone == {
+        "version": "1",
+        "reason": "revoked",
+        "head": "4",
+        "presented": "",
+        "spent_ms": "",
+        "created_ms": created_ms,
+        "client_id": "phone-app",
+        "subject": session.identity.subject,
+        "username": ALICE.username,
+        "scope": ENDUSER,
+    }
+    key = ended_key(session.identity.shard, session.first.family_digest)
+    assert 86_399_000 < sessions.pttl(key) <= 86_400_000
+
+
+@pytest.mark.clause("decided-ended-families", "decided-i7-revocation-is-final")
+async def test_a_tombstone_brings_nothing_back_and_stays_as_it_is(sessions: Sessions) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session)
+    await end(sessions, session)
+    tombstone, keys = sessions.tombstone(session), set(sessions.store.scan_iter())
+
+    assert [(await sessions.spend(session, generation)).verdict for generation in (1, 2, 9)] == ["unknown"] * 3
+    assert await end(sessions, session) is None
+    assert (tombstone, keys) == (sessions.tombstone(session), set(sessions.store.scan_iter()))
+    assert await sessions.families.find(session.identity.shard, session.first.family_digest) is None
+    assert await sessions.families.find_of_user(session.identity, 10) == ([], False)
 
 
 async def test_other_sessions_of_the_user_live_on(sessions: Sessions) -> None:

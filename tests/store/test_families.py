@@ -139,6 +139,7 @@ async def test_the_index_loses_its_dead_and_lives_as_long_as_its_last(sessions: 
 
 async def test_families_of_different_users_do_not_meet(sessions: Sessions) -> None:
     alice, bob = await sessions.start(), await sessions.start(BOB)
-    await sessions.families.end(alice.identity.shard, alice.first.family_digest, client_id="phone-app")
+    shard, digest = alice.identity.shard, alice.first.family_digest
+    await sessions.families.end(shard, digest, client_id="phone-app", reason="revoked")
 
     assert (sessions.live(alice), sessions.live(bob)) == ([False], [True])

@@ -105,7 +105,8 @@ async def test_ended_and_expired_families_and_those_of_others_are_not_shown(sess
     sessions.set_lifetimes()
     ended, live = await sessions.start(), await sessions.start()
     await sessions.start(BOB)
-    await sessions.families.end(ended.identity.shard, ended.first.family_digest, client_id="phone-app")
+    shard, digest = ended.identity.shard, ended.first.family_digest
+    await sessions.families.end(shard, digest, client_id="phone-app", reason="revoked")
     clock.advance(61)
 
     assert await find(sessions) == (digests(live), False)

@@ -14,10 +14,10 @@ IDENTITY = identify_user("main", ALICE.username)
 MARK, INDEX, REVOKED = (key(IDENTITY.shard, IDENTITY.subject) for key in (mark_key, index_key, revoked_key))
 
 
-async def mark(sessions: Sessions, kept: Session | None = None) -> str:
+async def mark(sessions: Sessions, kept: Session | None = None, *, until_ms: int = 0) -> str:
     """The script alone, as a revokeAll that breaks off after it."""
     connection = sessions.parts.connection
-    arguments: list[str | int] = [kept.member if kept else "", 60_000, connection.clock_offset_ms()]
+    arguments: list[str | int] = [kept.member if kept else "", until_ms, 60_000, connection.clock_offset_ms()]
     return str((await connection.run(load_script("mark_revoked"), [MARK, INDEX, REVOKED], arguments))[0])
 
 
@@ -168,3 +168,65 @@ async def test_a_kept_member_that_moves_along_still_expires(sessions: Sessions, 
     assert sessions.pttl(REVOKED) > sessions.pttl(kept.key)
     assert sessions.pttl(MARK) > sessions.pttl(kept.key)
     assert not sessions.store.exists(INDEX)
+
+
+@pytest.mark.clause("decided-revoke-all-issued-before")
+async def test_a_mark_for_an_earlier_time_covers_what_was_made_at_that_time_and_before(
+    sessions: Sessions, clock: Clock
+) -> None:
+    older = await sessions.start()
+    until_ms = int(sessions.record(older)["created_ms"])
+    clock.advance(10)
+    younger, code = await sessions.start(), await sessions.issue_code()
+
+    assert await mark(sessions, until_ms=until_ms) == "marked"
+    assert until_ms == marked_ms(sessions)
+    assert (await sessions.spend(older, 1)).verdict == "unknown"
+    assert (await sessions.spend(younger, 1)).verdict == "rotated"
+    assert (await sessions.redeem(code))[0] == 600_000
+
+
+@pytest.mark.clause("decided-revoke-all-issued-before")
+async def test_a_code_that_a_mark_for_an_earlier_time_covers_buys_nothing(sessions: Sessions, clock: Clock) -> None:
+    code = await sessions.issue_code()
+    until_ms = sessions.now_ms()
+    clock.advance(10)
+    await mark(sessions, until_ms=until_ms)
+
+    assert (await sessions.redeem(code))[0] == "revoked"
+
+
+@pytest.mark.clause("decided-revoke-all-issued-before", "decided-i7-revocation-is-final")
+async def test_a_mark_for_an_earlier_time_takes_nothing_back_from_a_later_one(sessions: Sessions) -> None:
+    session = await sessions.start()
+    await mark(sessions)
+    first_ms, ttl_ms = marked_ms(sessions), sessions.pttl(MARK)
+    await mark(sessions, until_ms=first_ms - 1_000_000)
+
+    assert first_ms == marked_ms(sessions)
+    assert ttl_ms - 1_000 < sessions.pttl(MARK) <= ttl_ms
+    assert (await sessions.spend(session, 1)).verdict == "unknown"
+
+
+@pytest.mark.clause("decided-revoke-all-issued-before")
+async def test_a_mark_for_a_time_to_come_is_one_for_now(sessions: Sessions) -> None:
+    session, before_ms = await sessions.start(), sessions.now_ms()
+    await mark(sessions, until_ms=before_ms + 1_000_000)
+
+    assert before_ms <= marked_ms(sessions) <= sessions.now_ms()
+    assert (await sessions.spend(session, 1)).verdict == "unknown"
+    assert (await sessions.spend(await sessions.start(), 1)).verdict == "rotated"
+
+
+@pytest.mark.clause("decided-revoke-all-issued-before")
+async def test_a_kept_member_that_was_refreshed_keeps_its_longer_life(sessions: Sessions, clock: Clock) -> None:
+    """A revokeAll for an earlier time was cut short, and what it had set aside was refreshed."""
+    kept = await sessions.start()
+    await mark(sessions, until_ms=int(sessions.record(kept)["created_ms"]) - 1)
+    clock.advance(1_000)
+    await sessions.refresh(kept)
+    ends_ms = sessions.index(kept)[kept.member]
+
+    assert await mark(sessions, kept) == "marked"
+    assert ends_ms == sessions.store.zscore(REVOKED, kept.member)
+    assert sessions.pttl(REVOKED) > sessions.pttl(kept.key)

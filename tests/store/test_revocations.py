@@ -9,8 +9,8 @@ from service.store import revocations as revocations_module
 from service.store.connection import StoreUnavailable
 from service.store.keys import access_key, index_key, mark_key, revoked_key
 from service.store.revocations import MOST_KEYS, Revocations
-from tests.cast import ALICE, BOB
-from tests.conftest import MakeSettings
+from tests.cast import ALICE, BOB, METER
+from tests.conftest import Clock, MakeSettings
 from tests.store.interruptions import BreakingConnection
 from tests.store.pages import Pages
 from tests.store.sessions import Session, Sessions
@@ -213,3 +213,142 @@ async def test_another_token_of_the_user_can_finish_what_the_first_one_began(
 
     assert retries.live == []
     assert not sessions.store.exists(*OF_ALICE[:2])
+
+
+class Ages:
+    """Sessions of three ages, ten seconds between each and a time to part them; each two, and a step takes two keys."""
+
+    def __init__(self, sessions: Sessions, clock: Clock, make_settings: MakeSettings) -> None:
+        self._sessions = sessions
+        self._clock = clock
+        self._make_settings = make_settings
+
+    async def begin(self) -> None:
+        self._sessions.store.delete(*OF_ALICE)
+        self.oldest, self.until_ms = await self.start()
+        self.middle, self.later_ms = await self.start()
+
+    async def start(self) -> tuple[list[Session], int]:
+        started = [await self._sessions.start() for _ in range(2)]
+        self._clock.advance(10)
+        return started, self._sessions.now_ms() - 5_000
+
+    async def ask(self, calls: int, until_ms: int) -> bool:
+        """Over a connection that breaks after so many calls; whether it did break."""
+        connection = BreakingConnection(self._make_settings(), calls=calls)
+        connection.clock_offset_ms = self._sessions.parts.connection.clock_offset_ms
+        try:
+            await Revocations(connection).revoke_all(IDENTITY.shard, IDENTITY.subject, until_ms=until_ms)
+        except StoreUnavailable:
+            return True
+        finally:
+            await connection.close()
+        return False
+
+    def are_live(self, sessions: list[Session]) -> bool:
+        """All of them, or none."""
+        (live,) = {live for session in sessions for live in self._sessions.live(session)}
+        assert live == all(self._sessions.record(session) for session in sessions)
+        return live
+
+    @property
+    def indexed(self) -> set[str]:
+        return set(self._sessions.index(self.oldest[0]))
+
+
+@pytest.fixture
+def ages(sessions: Sessions, clock: Clock, make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch) -> Ages:
+    monkeypatch.setattr(revocations_module, "MOST_KEYS", 2)
+    return Ages(sessions, clock, make_settings)
+
+
+@pytest.mark.clause("decided-revoke-all-issued-before")
+async def test_what_was_issued_up_to_a_time_ends_and_what_came_later_lives_on(sessions: Sessions, ages: Ages) -> None:
+    await ages.begin()
+    await sessions.refresh(ages.oldest[0])
+    assert not await ages.ask(100, ages.until_ms)
+
+    assert (ages.are_live(ages.oldest), ages.are_live(ages.middle)) == (False, True)
+    assert ages.indexed == {session.member for session in ages.middle}
+    assert not sessions.store.exists(OF_ALICE[1])
+    assert [(await sessions.spend(session, 1)).verdict for session in ages.oldest] == ["unknown"] * 2
+    assert [(await sessions.spend(session, 1)).verdict for session in ages.middle] == ["rotated"] * 2
+
+
+@pytest.mark.clause("decided-revoke-all-issued-before", "decided-i7-revocation-is-final")
+async def test_however_one_for_an_earlier_time_breaks_off_any_other_finishes_it(sessions: Sessions, ages: Ages) -> None:
+    """With the same time, with a later one, and for all that there is; meanwhile what lives on is used and ended."""
+    for calls in range(100):
+        broke = False
+        for finish in ("same", "later", "now"):
+            await ages.begin()
+            broke = await ages.ask(calls, ages.until_ms)
+            await sessions.refresh(ages.middle[0])
+            newest, _ = await ages.start()
+            until_ms = {"same": ages.until_ms, "later": ages.later_ms, "now": 0}[finish]
+            await ages.ask(100, until_ms)
+
+            lives = (ages.are_live(ages.oldest), ages.are_live(ages.middle), ages.are_live(newest))
+            assert lives == (False, finish == "same", finish != "now"), (calls, finish)
+            left = {"same": ages.middle + newest, "later": newest, "now": []}[finish]
+            assert ages.indexed == {session.member for session in left}, (calls, finish)
+            assert not sessions.store.exists(OF_ALICE[1])
+        if not broke:
+            break
+
+    assert calls >= 3
+
+
+@pytest.mark.clause("decided-revoke-all-issued-before", "decided-i7-revocation-is-final")
+async def test_however_a_revoke_all_breaks_off_one_for_an_earlier_time_finishes_it_too(
+    sessions: Sessions, ages: Ages
+) -> None:
+    """Its mark holds: what it covered is not spared by the earlier time."""
+    for calls in range(100):
+        await ages.begin()
+        broke = await ages.ask(calls, 0)
+        newest, _ = await ages.start()
+        await ages.ask(100, ages.until_ms)
+
+        lives = (ages.are_live(ages.oldest), ages.are_live(ages.middle), ages.are_live(newest))
+        assert lives == (False, calls == 0, True), calls
+        assert not sessions.store.exists(OF_ALICE[1])
+        if not broke:
+            break
+
+    assert calls >= 3
+
+
+@pytest.mark.clause("decided-revoke-all-issued-before", "decided-revoke-all-covers-logins")
+async def test_a_browser_that_signed_in_before_that_time_is_signed_out_and_one_that_came_later_is_not(
+    sessions: Sessions, pages: Pages, clock: Clock
+) -> None:
+    older = await pages.open()
+    until_ms = sessions.now_ms()
+    clock.advance(10)
+    younger = await pages.open()
+    late = await pages.open(browser=older.browser)
+    await sessions.parts.revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, until_ms=until_ms)
+
+    answers = [await pages.allow(page) for page in (older, late, younger)]
+    assert answers == ["unknown", "signed_out", "issued"]
+
+
+@pytest.mark.clause("decided-revoke-all-issued-before")
+async def test_many_users_are_taken_at_once(sessions: Sessions) -> None:
+    alice, bob, meter = [await sessions.start(person) for person in (ALICE, BOB, METER)]
+    subjects = [(session.identity.shard, session.identity.subject) for session in (alice, bob)]
+    await sessions.parts.revocations.revoke_all_of(subjects * 20, reason="console")
+
+    assert [sessions.live(session) for session in (alice, bob, meter)] == [[False], [False], [True]]
+    assert sessions.tombstone(bob)["reason"] == "console"
+
+
+async def test_an_outage_ends_the_whole_of_it(sessions: Sessions, make_settings: MakeSettings) -> None:
+    connection = BreakingConnection(make_settings(), calls=3)
+    tasks = asyncio.all_tasks()
+    with pytest.raises(StoreUnavailable):
+        await Revocations(connection).revoke_all_of([(IDENTITY.shard, IDENTITY.subject)] * 100)
+    await connection.close()
+
+    assert tasks == asyncio.all_tasks()

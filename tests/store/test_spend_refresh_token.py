@@ -75,6 +75,35 @@ async def test_a_replay_too_late_ends_the_family_and_all_that_it_gave(sessions: 
     assert sessions.live(other) == [True]
 
 
+@pytest.mark.clause("decided-ended-families")
+async def test_the_tombstone_says_which_generation_came_too_late_and_when_it_had_been_spent(
+    sessions: Sessions, clock: Clock
+) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session, 2)
+    spent_ms = sessions.record(session)["spent"].split()[0].partition(":")[2]
+    clock.advance(301)
+    await sessions.spend(session, 1)
+    tombstone = sessions.tombstone(session)
+
+    assert ("replayed", "3", "1", spent_ms) == tuple(
+        tombstone[line] for line in ("reason", "head", "presented", "spent_ms")
+    )
+    assert -1_000 < int(tombstone["ended_ms"]) - sessions.now_ms() <= 0
+
+
+@pytest.mark.clause("decided-ended-families")
+async def test_the_tombstone_says_nothing_of_a_time_that_is_not_remembered(sessions: Sessions, clock: Clock) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session)
+    clock.advance(301)
+    await sessions.refresh(session)
+    await sessions.spend(session, 1)
+
+    tombstone = sessions.tombstone(session)
+    assert (tombstone["presented"], tombstone["spent_ms"]) == ("1", "")
+
+
 @pytest.mark.clause("decided-foreign-client-harms-nothing", "6749-10.4-binding-verified")
 @pytest.mark.parametrize("generation", [1, 2, 3, 9])
 async def test_another_client_gets_nothing_and_harms_nothing(sessions: Sessions, clock: Clock, generation: int) -> None:

@@ -3,10 +3,14 @@
 import pytest
 
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD
+from service.protocol.user import identify_user
 from service.store.connection import StoreUnavailable
+from service.store.families import Ending
+from service.store.keys import index_key, revoked_key
 from service.store.sweeps import Session as Judged
 from service.store.sweeps import Sweeps
-from tests.cast import ALICE, BOB
+from tests.cast import ALICE, BOB, METER, Person
+from tests.store.pages import Pages
 from tests.store.sessions import ENDUSER, Sessions
 
 
@@ -87,3 +91,32 @@ async def test_a_sweep_whose_lock_is_lost_ends_nothing_more(sessions: Sessions, 
 
     assert not sessions.code_is_there(code)
     assert sessions.live(session) == [True]
+
+
+@pytest.mark.clause("decided-ended-families")
+@pytest.mark.parametrize("reason", ["withdrawn", "console"])
+async def test_a_family_says_what_it_was_swept_for(sessions: Sessions, sweeps: Sweeps, reason: Ending) -> None:
+    session = await sessions.start()
+    await sweeps.end_sessions({"phone-app"}, lambda _: False, after_batch=go_on, reason=reason)
+
+    assert sessions.tombstone(session)["reason"] == reason
+
+
+@pytest.mark.clause("decided-revoke-all-issued-before")
+async def test_everybody_is_found_who_has_anything_that_a_revoke_all_would_end(
+    sessions: Sessions, pages: Pages, sweeps: Sweeps
+) -> None:
+    """Also who has only a login in a browser, and whose revokeAll was cut short."""
+    started = [await sessions.start(person) for person in (ALICE, BOB)]
+    page = await pages.open(METER)
+    await sessions.start(BOB)
+    gone = await sessions.start(Person("gone", "", realm="cep"))
+    await sessions.parts.revocations.revoke_all(gone.identity.shard, gone.identity.subject)
+    shard, subject = started[0].identity.shard, started[0].identity.subject
+    sessions.store.rename(index_key(shard, subject), revoked_key(shard, subject))
+    expected = {(session.identity.shard, session.identity.subject) for session in started}
+    meter = identify_user(METER.realm, METER.username)
+
+    found = [found for batch in [batch async for batch in sweeps.find_subjects()] for found in batch]
+    assert set(found) == expected | {(meter.shard, meter.subject)}
+    assert page.browser.shard == meter.shard

@@ -1,28 +1,54 @@
--- One bounded step of a revokeAll: deletes what was set aside: families with their access tokens, codes, consents, browser sessions.
--- KEYS     revoked_key
--- DERIVED  index, families, access tokens, codes, consents, browser sessions named by the members
--- ARGV     most_keys kept_member
+-- One bounded step of a revokeAll: deletes what was set aside: families with their access tokens, codes, consents, browser
+-- sessions. For an earlier time only what is that old; what is younger goes back into the index.
+-- KEYS     revoked_key mark_key index_key
+-- DERIVED  families, access tokens, codes, consents, browser sessions named by the members, tombstones
+-- ARGV     most_keys kept_member until_ms (0 for all of it) reason clock_offset_ms
 -- RETURNS  more | finished
 -- CLAUSES  SPEC §3, §4.4
-local revoked_key = KEYS[1]
-local most_keys, kept_member = tonumber(ARGV[1]), ARGV[2]
+local revoked_key, mark_key, index_key = KEYS[1], KEYS[2], KEYS[3]
+local most_keys, kept_member, until_ms = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
+local reason, clock_offset_ms = ARGV[4], tonumber(ARGV[5])
 
-local deleted = 0
+local now_ms = read_clock(clock_offset_ms)
+-- All of it, whatever the mark says: something may look younger where the clock was set back before the mark.
+local covered_ms = math.huge
+-- What an earlier call set aside for a later mark is covered by that.
+if until_ms > 0 then covered_ms = math.max(until_ms, tonumber(redis.call('GET', mark_key) or '0')) end
+
+-- How many keys went beside the member's own; nil for what may stay.
+local function end_covered_family(digest)
+  local text = redis.call('GET', key_of('family', digest))
+  if not text then return 0 end
+  local family = parse_family(text)
+  if family.created_ms > covered_ms then return nil end
+  return end_family(family, digest, reason, now_ms)
+end
+
+local function end_covered(kind, digest)
+  if kind == 'family' then return end_covered_family(digest) end
+  local names = { code = key_of('code', digest), consent = key_of('consent', digest), browser = key_of('browser', digest) }
+  local created_ms = string.match(redis.call('GET', names[kind]) or '', '^%d+\n(%d+)\n')
+  if created_ms and tonumber(created_ms) > covered_ms then return nil end
+  redis.call('DEL', names[kind])
+  return 0
+end
+
+local steps, returned = 0, false
 for _, member in ipairs(redis.call('ZRANGE', revoked_key, 0, most_keys)) do
-  if deleted >= most_keys then return { 'more' } end
+  if steps >= most_keys then break end
   if member ~= kept_member then
-    local kind, digest = string.match(member, '^(%l+):(.+)$')
-    if kind == 'family' then
-      local text = redis.call('GET', key_of('family', digest))
-      if text then deleted = deleted + end_family(parse_family(text), digest) end
-    end
-    if kind == 'code' then redis.call('DEL', key_of('code', digest)) end
-    if kind == 'consent' then redis.call('DEL', key_of('consent', digest)) end
-    if kind == 'browser' then redis.call('DEL', key_of('browser', digest)) end
+    local deleted = end_covered(string.match(member, '^(%l+):(.+)$'))
+    local expires_ms = not deleted and redis.call('ZSCORE', revoked_key, member)
     redis.call('ZREM', revoked_key, member)
-    deleted = deleted + 1
+    if expires_ms then
+      -- Where the index names it again, that was written later.
+      redis.call('ZADD', index_key, 'NX', expires_ms, member)
+      returned = true
+    end
+    steps = steps + 1 + (deleted or 0)
   end
 end
+if returned then trim_index(index_key, now_ms) end
 local kept = kept_member ~= '' and redis.call('ZSCORE', revoked_key, kept_member)
 if redis.call('ZCARD', revoked_key) > (kept and 1 or 0) then return { 'more' } end
 return { 'finished' }

@@ -1,15 +1,15 @@
--- Ends a family and its access tokens, for its own client only.
+-- Ends a family and its access tokens, for its own client only; what stays is a tombstone that says why.
 -- KEYS     family_key
--- DERIVED  index, revoked, access tokens of the family
--- ARGV     family_digest client_id
+-- DERIVED  index, revoked, access tokens of the family, its tombstone
+-- ARGV     family_digest client_id reason clock_offset_ms
 -- RETURNS  ended username | foreign | unknown
 -- CLAUSES  RFC 7009 §2.1, RFC 6749 §4.1.2, SPEC §3, §4.3
 local family_key = KEYS[1]
-local family_digest, client_id = ARGV[1], ARGV[2]
+local family_digest, client_id, reason, clock_offset_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
 local text = redis.call('GET', family_key)
 if not text then return { 'unknown' } end
 local family = parse_family(text)
 if family.client_id ~= client_id then return { 'foreign' } end
-end_family(family, family_digest)
+end_family(family, family_digest, reason, read_clock(clock_offset_ms))
 return { 'ended', family.username }

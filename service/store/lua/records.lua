@@ -17,9 +17,13 @@
 -- A consent's record: version, created_ms, expires_ms, login, subject, answer (empty; "denied"; the digest of
 -- the code), request (JSON, so that it has no line ends).
 -- An access token's record: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope.
+-- The tombstone of a family: version, ended_ms, reason (see `Ending` in families.py), head, presented (the generation
+-- whose replay ended it, or empty), spent_ms (when that one had been spent, if known), created_ms, client_id, subject,
+-- username, scope. It is for people to read: no request looks at it, and nothing comes back from it.
 
 local ACCESS_TOKENS_PER_FAMILY = 100
 local SPENT_ENTRIES = 64
+local TOMBSTONE_MS = 86400000
 
 local shard = string.match(KEYS[1] or '', '{(.-)}')
 
@@ -71,13 +75,17 @@ end
 -- What was created at or before the mark is dead, whatever else is known of it.
 local function read_mark(subject) return tonumber(redis.call('GET', key_of('mark', subject)) or '0') end
 
--- One more member, those past their time out, and the index lives as long as its longest-lived member.
-local function index_member(subject, member, expires_ms, now_ms)
-  local index = key_of('index', subject)
-  redis.call('ZADD', index, expires_ms, member)
+-- Members past their time go, and the index lives as long as its longest-lived member.
+local function trim_index(index, now_ms)
   redis.call('ZREMRANGEBYSCORE', index, '-inf', now_ms)
   local longest = redis.call('ZRANGE', index, -1, -1, 'WITHSCORES')
   if longest[2] then redis.call('PEXPIRE', index, math.max(1, tonumber(longest[2]) - now_ms)) end
+end
+
+local function index_member(subject, member, expires_ms, now_ms)
+  local index = key_of('index', subject)
+  redis.call('ZADD', index, expires_ms, member)
+  trim_index(index, now_ms)
 end
 
 local function forget_member(subject, member)
@@ -104,11 +112,16 @@ local function add_access_token(family, family_digest, digest, scope, now_ms, tt
   return expires_ms - now_ms
 end
 
--- Deletes only, so that it works on a full Redis; returns how many access tokens went with the family.
-local function end_family(family, family_digest)
+-- Deletions come first: after them a full Redis takes the tombstone, which is smaller than what went. `replay` is what
+-- the tombstone says of one: presented and spent_ms. Returns how many access tokens went with the family.
+local function end_family(family, family_digest, reason, now_ms, replay)
   redis.call('DEL', key_of('family', family_digest))
   for _, token in ipairs(family.access) do redis.call('DEL', key_of('access', token.name)) end
   forget_member(family.subject, 'family:' .. family_digest)
+  local tombstone = string.format('1\n%.0f\n%s\n%d\n', now_ms, reason, family.head) .. (replay or '\n')
+    .. string.format('\n%.0f\n', family.created_ms)
+    .. table.concat({ family.client_id, family.subject, family.username, family.scope }, '\n')
+  redis.call('SET', key_of('ended', family_digest), tombstone, 'PX', TOMBSTONE_MS)
   return #family.access
 end
 

@@ -1,6 +1,6 @@
 -- Spends one generation of a family, or answers a replay of a spent one, or ends the family when that comes too late.
 -- KEYS     family_key access_key
--- DERIVED  mark, index, revoked, access tokens of the family
+-- DERIVED  mark, index, revoked, access tokens of the family, its tombstone
 -- ARGV     family_digest access_digest generation client_id secret_used wanted_scope allowed_scope
 --          access_ttl_ms refresh_ttl_ms max_age_ms grace_ms clock_offset_ms
 -- RETURNS  rotated | repeated | recovered, each with: head lives_ms scope username streak
@@ -34,7 +34,8 @@ local is_replay = generation < family.head
 if is_replay then
   local spent_ms = find_spent_ms()
   if not spent_ms or now_ms - spent_ms >= grace_ms then
-    end_family(family, family_digest)
+    local replay = string.format('%d\n%s', generation, spent_ms and string.format('%.0f', spent_ms) or '')
+    end_family(family, family_digest, 'replayed', now_ms, replay)
     return { 'replayed', family.username }
   end
 end

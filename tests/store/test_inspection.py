@@ -1,0 +1,218 @@
+"""What Redis knows of a token: told as it would be judged, and nothing changed by the telling."""
+
+import pytest
+import redis
+
+from service.credentials import make_first_refresh_token
+from service.protocol.client import AUTHORIZATION_CODE
+from service.store.inspection import (
+    EndedFamily,
+    ExchangedCode,
+    Generation,
+    InspectedAccessToken,
+    InspectedRefreshToken,
+    KnownFamily,
+    TokenInspection,
+    WaitingCode,
+)
+from service.tokens import RandomToken, make_access_token
+from tests.cast import ALICE
+from tests.conftest import Clock
+from tests.store.sessions import ENDUSER, Session, Sessions
+
+pytestmark = pytest.mark.clause("decided-token-inspection")
+
+
+class Inspector:
+    """Inspects, and sees to it that nothing in Redis is different afterwards."""
+
+    def __init__(self, sessions: Sessions, store: redis.Redis) -> None:
+        self._sessions = sessions
+        self._store = store
+
+    async def access_token(self, token: RandomToken) -> InspectedAccessToken:
+        before = self._look()
+        found = await self._inspection.inspect_access_token(token)
+        assert self._look() == before
+        return found
+
+    async def refresh_token(self, session: Session, generation: int) -> InspectedRefreshToken:
+        before = self._look()
+        found = await self._inspection.inspect_refresh_token(session.first._replace(generation=generation))
+        assert self._look() == before
+        return found
+
+    async def code(self, token: RandomToken) -> WaitingCode | ExchangedCode | None:
+        before = self._look()
+        found = await self._inspection.inspect_code(token)
+        assert self._look() == before
+        return found.code
+
+    @property
+    def _inspection(self) -> TokenInspection:
+        return TokenInspection(self._sessions.parts.connection, self._sessions.lifetimes)
+
+    def _look(self) -> dict[str, bytes | None]:
+        return {str(key): self._store.dump(key) for key in self._store.scan_iter(count=1000)}
+
+
+@pytest.fixture
+def inspect(sessions: Sessions, store: redis.Redis) -> Inspector:
+    return Inspector(sessions, store)
+
+
+async def find_family(inspect: Inspector, session: Session) -> KnownFamily:
+    family = (await inspect.refresh_token(session, 1)).family
+    assert isinstance(family, KnownFamily)
+    return family
+
+
+async def test_a_live_family_is_told_with_all_that_its_record_says(
+    sessions: Sessions, inspect: Inspector, clock: Clock
+) -> None:
+    session = await sessions.start(secret_used=True)
+    clock.advance(100)
+    await sessions.refresh(session, 2)
+    record = sessions.record(session)
+
+    assert await find_family(inspect, session) == KnownFamily(
+        digest=session.first.family_digest,
+        state="live",
+        head=3,
+        grant_type="password",
+        secret_used=True,
+        client_id="phone-app",
+        subject=session.identity.subject,
+        username=ALICE.username,
+        scope=ENDUSER,
+        created_at_ms=int(record["created_ms"]),
+        expires_at_ms=int(record["expires_ms"]),
+        last_used_at_ms=int(record["spent"].rpartition(":")[2]),
+        access_tokens=3,
+        marked_at_ms=None,
+    )
+    clock.advance(550)
+    assert (await find_family(inspect, session)).access_tokens == 2
+
+
+async def test_of_each_generation_it_tells_what_a_refresh_would_come_to(
+    sessions: Sessions, inspect: Inspector, clock: Clock
+) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session)
+    clock.advance(200)
+    await sessions.refresh(session)
+    told = [(await inspect.refresh_token(session, generation)).generation for generation in (1, 2, 3, 4)]
+    clock.advance(150)
+    later = [(await inspect.refresh_token(session, generation)).generation for generation in (1, 2, 3)]
+    times = [int(entry.partition(":")[2]) for entry in sessions.record(session)["spent"].split()]
+    first, second = [(ms, ms + 300_000) for ms in times]
+
+    assert told == [Generation("spent", *first), Generation("spent", *second), Generation("head"), Generation("ahead")]
+    assert later == [Generation("spent_long_ago", *first), Generation("spent", *second), Generation("head")]
+    assert (await sessions.spend(session, 2)).verdict == "repeated"
+    await sessions.refresh(session)
+    assert (await inspect.refresh_token(session, 1)).generation == Generation("spent_long_ago")
+    assert (await sessions.spend(session, 1)).verdict == "replayed"
+
+
+async def test_what_a_mark_covers_and_what_is_too_old_is_told_as_such(
+    sessions: Sessions, inspect: Inspector, clock: Clock
+) -> None:
+    session = await sessions.start()
+    created_ms = int(sessions.record(session)["created_ms"])
+    sessions.set_mark(session, created_ms - 1)
+    assert (await find_family(inspect, session)).state == "live"
+    clock.advance(61)
+    sessions.set_lifetimes(session_max_age_ms=60_000)
+    family = await find_family(inspect, session)
+    assert (family.state, family.expires_at_ms) == ("over", created_ms + 60_000)
+    sessions.set_mark(session, created_ms)
+    family = await find_family(inspect, session)
+    assert (family.state, family.marked_at_ms) == ("revoked", created_ms)
+
+
+@pytest.mark.clause("decided-ended-families")
+async def test_a_family_that_ended_by_replay_is_told_for_a_day(
+    sessions: Sessions, inspect: Inspector, clock: Clock
+) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session, 3)
+    record = sessions.record(session)
+    clock.advance(301)
+    await sessions.spend(session, 2)
+    found = await inspect.refresh_token(session, 4)
+
+    assert isinstance(found.family, EndedFamily)
+    assert found.family._replace(ended_at_ms=0) == EndedFamily(
+        digest=session.first.family_digest,
+        reason="replayed",
+        ended_at_ms=0,
+        head=4,
+        presented=2,
+        presented_spent_at_ms=int(record["spent"].split()[1].partition(":")[2]),
+        client_id="phone-app",
+        subject=session.identity.subject,
+        username=ALICE.username,
+        scope=ENDUSER,
+        created_at_ms=int(record["created_ms"]),
+    )
+    assert 0 <= found.now_ms - found.family.ended_at_ms < 1_000
+    assert found.generation is None
+    clock.advance(86_399)
+    assert (await inspect.refresh_token(session, 4)).family is not None
+    clock.advance(2)
+    assert (await inspect.refresh_token(session, 4)).family is None
+
+
+async def test_of_a_family_that_never_was_or_ran_out_nothing_is_known(
+    sessions: Sessions, inspect: Inspector, clock: Clock
+) -> None:
+    session = await sessions.start()
+    clock.advance(2_592_001)
+    never = Session(session.identity, "phone-app", False, make_first_refresh_token("0a3"))
+
+    for unknown in (session, never):
+        found = await inspect.refresh_token(unknown, 1)
+        assert (found.family, found.generation) == (None, None)
+
+
+async def test_an_access_token_is_told_with_its_family(sessions: Sessions, inspect: Inspector) -> None:
+    session = await sessions.start()
+    token = session.access_tokens[0]
+    found = await inspect.access_token(token)
+
+    assert found.grant == await sessions.parts.access_tokens.find(token)
+    assert found.family == await find_family(inspect, session)
+    assert (await inspect.access_token(make_access_token("0a3")))[1:] == (None, None)
+
+
+async def test_a_code_is_told_before_and_after_its_exchange(
+    sessions: Sessions, inspect: Inspector, clock: Clock
+) -> None:
+    name = await sessions.issue_code()
+    waiting = await inspect.code(name)
+    assert isinstance(waiting, WaitingCode)
+    assert waiting[:5] == ("live", "phone-app", waiting.subject, ALICE.username, ENDUSER)
+    assert waiting.expires_at_ms - waiting.created_at_ms == 60_000
+
+    _, session = await sessions.redeem(name)
+    sessions.set_mark(session, sessions.now_ms() - 1_000_000)
+    exchanged = await inspect.code(name)
+    assert exchanged == ExchangedCode("phone-app", session.first.family_digest, await find_family(inspect, session))
+    assert (await find_family(inspect, session)).grant_type == AUTHORIZATION_CODE
+    await sessions.parts.revocations.revoke_all(session.identity.shard, session.identity.subject)
+    ended = await inspect.code(name)
+    assert isinstance(ended, ExchangedCode)
+    assert isinstance(ended.family, EndedFamily)
+    clock.advance(601)
+    assert await inspect.code(name) is None
+
+
+async def test_a_code_that_a_mark_covers_is_told_as_revoked(sessions: Sessions, inspect: Inspector) -> None:
+    session, name = await sessions.start(), await sessions.issue_code()
+    sessions.set_mark(session, sessions.now_ms())
+
+    waiting = await inspect.code(name)
+    assert isinstance(waiting, WaitingCode)
+    assert (waiting.state, waiting.subject) == ("revoked", session.identity.subject)
