@@ -111,7 +111,7 @@ class Parts:
         self.revocations = Revocations(self.connection)
         self.passwords = HashingPool("password")
         self.secrets = HashingPool("secret")
-        self.memory = memory = RegistryMemory(_find_store(settings), clock_offset_ms)
+        self.memory = memory = RegistryMemory(store, clock_offset_ms)
         self.clients, self.users = memory.clients, memory.users
         self.authenticator = ClientAuthenticator(
             self.clients, self.attempts, _limit(settings.client_attempts), self.secrets, memory.now_ms

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -10,12 +10,14 @@ from service.admin.output import WrongInput
 from service.protocol.client import Client
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User
-from service.registry.seed import BadSeed, ClientEntry, Seed, UserEntry, parse_seed
+from service.registry.seed import BadSeed, ClientEntry, UserEntry, parse_seed
+
+Entry = TypeVar("Entry", ClientEntry, UserEntry)
 
 
 def check_client(**fields: Any) -> Client:
     """Raises WrongInput with every mistake."""
-    (entry,) = _check("clients", fields).clients
+    entry = _check("clients", fields, ClientEntry)
     known = {name: getattr(entry, name) for name in ClientEntry.__struct_fields__ if name != "client_secret"}
     return Client(**known)
 
@@ -23,7 +25,8 @@ def check_client(**fields: Any) -> Client:
 def check_user(realm: str, username: str, password: str | None, roles: tuple[str, ...], name: str) -> UserEntry:
     """Raises WrongInput with every mistake; which realms there are is for the registry to say."""
     stand_in = {"realm": MAIN_REALM, "password": password if password is not None else "none of theirs"}
-    (entry,) = _check("users", {"username": username, "roles": roles, "name": name} | stand_in).users
+    given = {"username": username, "roles": roles, "name": name} | stand_in
+    entry = _check("users", given, UserEntry)
     return msgspec.structs.replace(entry, realm=realm, password=password)
 
 
@@ -33,10 +36,13 @@ def make_user(entry: UserEntry, password_hash: str | None) -> User:
     )
 
 
-def _check(section: str, fields: dict[str, Any]) -> Seed:
+def _check(section: str, fields: dict[str, Any], kind: type[Entry]) -> Entry:
     given = {name: value for name, value in fields.items() if value is not None}
     try:
-        return parse_seed(msgspec.json.encode({section: [given]}))
+        seed = parse_seed(msgspec.json.encode({section: [given]}))
     except BadSeed as refusal:
         mistakes = (mistake.removeprefix(f"{section}[0].") for mistake in refusal.mistakes)
         raise WrongInput("\n".join(mistakes)) from None
+    (entry,) = getattr(seed, section)
+    assert isinstance(entry, kind)
+    return entry

@@ -55,7 +55,7 @@ async def _revoke_user(desk: Desk, output: Output, username: str, realm: str) ->
     if realm != MAIN_REALM and await desk.registry.find_realm(realm) is None:
         raise Refused(f"there is no realm {realm}")
     output.ask(f"End all sessions of {username} in realm {realm}?")
-    await desk.revocations.revoke_all(identity.shard, identity.subject)
+    await desk.revocations.revoke_all(identity.shard, identity.subject, reason="console")
     await desk.record(output, "revoke_all_by_console", username=username, realm=realm)
     output.done(f"All sessions of {username} have ended.", username=username, realm=realm)
 
@@ -66,7 +66,7 @@ async def _revoke_client(desk: Desk, output: Output, client_id: str) -> None:
         raise Refused(f"there is no client {client_id}")
     output.ask(f"End all sessions with {client_id}?")
     with output.progress("Looking through all sessions"):
-        ended = await desk.sweeps.end_sessions([client_id], lambda _: False, after_batch=_nothing)
+        ended = await desk.sweeps.end_sessions([client_id], lambda _: False, after_batch=_nothing, reason="console")
     await desk.record(output, "revoke_all_by_console", client_id=client_id)
     output.done(f"Sessions and codes that ended: {ended}.", client_id=client_id, ended=ended)
 
@@ -79,7 +79,7 @@ async def _revoke_everybody(desk: Desk, output: Output, before_ms: int | None) -
     users = 0
     with output.progress("Users whose sessions end") as advance:
         async for subjects in desk.sweeps.find_subjects():
-            await desk.revocations.revoke_all_of(subjects, until_ms=before_ms or 0)
+            await desk.revocations.revoke_all_of(subjects, until_ms=before_ms or 0, reason="console")
             users += len(subjects)
             advance(users)
     await desk.record(output, "revoke_all_by_console")

@@ -28,7 +28,8 @@ _ENDINGS: Final[dict[Ending, str]] = {
     "code_replayed": "because its authorization code was exchanged a second time",
     "revoke_all": "by a revokeAll of its user",
     "withdrawn": "because its client, its realm or its user lost what it rested on",
-    "signed_out": "by its user, on the sessions page",
+    "signed_out_there": "by its user, on the sessions page",
+    "signed_out_everywhere": "by its user, who ended all sessions on the sessions page",
     "console": "at the console",
 }
 """How a session came to its end."""

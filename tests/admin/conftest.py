@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,8 +57,8 @@ def no_worker_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def environment(redis_server: RedisServer) -> Iterator[dict[str, str]]:
-    yield environment_of(redis_server)
+def environment(redis_server: RedisServer) -> dict[str, str]:
+    return environment_of(redis_server)
 
 
 @pytest.fixture

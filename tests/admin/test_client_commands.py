@@ -94,7 +94,11 @@ async def test_every_mistake_is_told_at_once_and_nothing_is_registered(admin: Ad
         (("client", "show", "nobody"), 1, "there is no client nobody"),
         (("client", "rotate-secret", "nobody"), 1, "there is no client nobody"),
         (("client", "rotate-secret", "phone-app"), 1, "the client phone-app is public: it has no secret"),
-        (("client", "rotate-secret", "web-shop", "--overlap", "soon"), 2, "'soon': expected a span of time such as 24h"),
+        (
+            ("client", "rotate-secret", "web-shop", "--overlap", "soon"),
+            2,
+            "'soon': expected a span of time",
+        ),
         (("client", "delete", "nobody"), 1, "there is no client nobody"),
         (("client", "delete", "web-shop"), 1, "nothing was changed: this asks first, and --yes answers"),
         (("client", "shred", "web-shop"), 2, "No such command 'shred'"),
