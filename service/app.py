@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from service.audit import start_trail
 from service.configured import find_store, make_lifetimes
 from service.credentials import Keyring
 from service.endpoints.access_log import AccessLog
@@ -69,12 +70,14 @@ from service.store.browser_sessions import BrowserSessions
 from service.store.codes import Codes
 from service.store.connection import StoreConnection, StoreUnavailable, start_budget
 from service.store.consents import Consents
+from service.store.events import EventStream
 from service.store.external_logins import ExternalLogins
 from service.store.families import Families
 from service.store.pending_logins import PendingLogins
 from service.store.registry import RegistryStore
 from service.store.revocations import Revocations
 from service.store.sweeps import Sweeps
+from service.trail import EventTrail
 
 SEED_RETRY_SECONDS = 1.0
 
@@ -108,6 +111,8 @@ class Parts:
         self.external_logins = ExternalLogins(self.connection)
         self.pending_logins = PendingLogins(self.connection)
         self.registry = RegistryStore(self.connection)
+        self.event_stream = EventStream(self.connection)
+        self.event_trail = EventTrail(self.event_stream.append)
         self.revocations = Revocations(self.connection)
         self.passwords = HashingPool("password")
         self.secrets = HashingPool("secret")
@@ -179,6 +184,8 @@ class Parts:
 def assemble(parts: Parts) -> ASGIApp:
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        start_trail(parts.event_trail)
+        parts.event_trail.start()
         # The first of these costs double, and should not cost a user.
         await parts.passwords.run(verify_nobody)
         await parts.apply_seed()
@@ -187,6 +194,7 @@ def assemble(parts: Parts) -> ASGIApp:
         seeding.cancel()
         with suppress(asyncio.CancelledError):
             await seeding
+        await parts.event_trail.close()
         await parts.close()
 
     base_path = urlsplit(parts.settings.base_url).path
@@ -210,7 +218,8 @@ def assemble(parts: Parts) -> ASGIApp:
     methods = {f"{prefix}/oauth2/v1/{name}": "POST" for prefix in prefixes for name in ("token", "revoke")}
     cross_origin = CrossOrigin(app, parts.memory.origins, methods | dict.fromkeys(metadata_paths(base_path), "GET"))
     limited = HeadLimit(cross_origin, {f"{prefix}/oauth2/v1/verify" for prefix in prefixes})
-    return _within_one_deadline(TrustedProxies(AccessLog(limited), parts.settings.trusted_proxies))
+    known = TrustedProxies(AccessLog(limited), parts.settings.trusted_proxies)
+    return _within_one_deadline(_recording_to(parts.event_trail, known))
 
 
 def _make_routes(parts: Parts, prefix: str) -> list[BaseRoute]:
@@ -326,6 +335,14 @@ def _within_one_deadline(app: ASGIApp) -> ASGIApp:
         await app(scope, receive, send)
 
     return within_one_deadline
+
+
+def _recording_to(trail: EventTrail, app: ASGIApp) -> ASGIApp:
+    async def recording_to(scope: Scope, receive: Receive, send: Send) -> None:
+        start_trail(trail)
+        await app(scope, receive, send)
+
+    return recording_to
 
 
 def _allowed_attempts(settings: Settings) -> AllowedAttempts:

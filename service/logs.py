@@ -28,6 +28,7 @@ def configure_logging(level: str, log_format: str) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     _take_over_uvicorn()
     _quieten_http_client()
+    _look_nothing_up_in_vain()
     structlog.configure(
         processors=[
             structlog.stdlib.filter_by_level,
@@ -55,6 +56,12 @@ def _quieten_http_client() -> None:
     logging.getLogger("httpcore2").setLevel(logging.WARNING)
 
 
+def _look_nothing_up_in_vain() -> None:
+    """Which line of code, thread and process a line comes from is not shown, and would be half of what it costs."""
+    logging._srcfile = None
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+
+
 def _make_formatter(log_format: str) -> logging.Formatter:
     last = _console() if log_format == "console" else (structlog.processors.format_exc_info, _render_json)
     return structlog.stdlib.ProcessorFormatter(
@@ -64,7 +71,21 @@ def _make_formatter(log_format: str) -> logging.Formatter:
 
 
 def _console() -> tuple[Processor, ...]:
-    return (structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),)
+    return (_show_control_characters, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()))
+
+
+def _show_control_characters(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """What somebody chose as a name must neither begin a line of its own nor speak to the terminal.
+
+    A trace has lines of its own; JSON escapes all of this by itself.
+    """
+    return {name: value if name == "exception" else _escape(value) for name, value in event.items()}
+
+
+def _escape(value: Any) -> Any:
+    if not isinstance(value, str) or value.isprintable():
+        return value
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)
 
 
 def _render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:

@@ -7,7 +7,6 @@ import importlib
 import click
 
 from service.admin.commands import console
-from service.logs import configure_logging
 
 SUBJECTS = ("seeds", "clients", "users", "tokens", "revocations", "events", "stats", "doctor", "hashing")
 
@@ -21,7 +20,6 @@ def load_console() -> click.Group:
 
 def main() -> None:
     """Also the command `token-service-admin`."""
-    configure_logging("warning", "console")
     load_console()(prog_name="token-service-admin")
 
 

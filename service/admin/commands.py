@@ -15,6 +15,7 @@ import click
 
 from service.admin.desk import Desk, explaining, open_desk
 from service.admin.output import Output, WrongInput
+from service.logs import configure_logging
 
 COMMON: Final = (
     click.Option(["--json", "as_json"], is_flag=True, help="Print JSON, for programs."),
@@ -31,6 +32,7 @@ def console() -> None:
     It works on the store of REDIS_URL, with the same settings as the service, or on the embedded store while it runs.
     Exit status 0: done. 1: refused, or not found. 2: wrong usage, or a bad file.
     """
+    configure_logging("warning", "console")
 
 
 def command(group: click.Group, name: str) -> Callable[[Work], click.Command]:
@@ -51,6 +53,7 @@ def command(group: click.Group, name: str) -> Callable[[Work], click.Command]:
 
 async def _work_at_desk(work: Work, output: Output, parameters: dict[str, Any]) -> None:
     desk: Desk = open_desk()
+    desk.open()
     try:
         await work(desk, output, **parameters)
     finally:

@@ -11,8 +11,8 @@ from typing import Unpack
 
 import click
 
-from service.admin.output import Output, Refused, WrongInput
-from service.audit import Event, Fields, make_event
+from service.admin.output import Refused, WrongInput
+from service.audit import Event, Fields, record_event, start_trail
 from service.configured import find_store, make_lifetimes
 from service.credentials import Keyring
 from service.registry.amendments import AmendmentRefused, Amendments
@@ -28,10 +28,11 @@ from service.store.inspection import TokenInspection
 from service.store.registry import RegistryStore
 from service.store.revocations import Revocations
 from service.store.sweeps import Sweeps
+from service.trail import EventTrail
 
 
 class Desk:
-    """Only tests move its clock."""
+    """Close what you open. Only tests move its clock."""
 
     def __init__(self, settings: Settings, clock_offset_ms: Callable[[], int] = lambda: 0) -> None:
         self.settings = settings
@@ -44,19 +45,26 @@ class Desk:
         self.inspection = TokenInspection(self.connection, lifetimes)
         self.revocations = Revocations(self.connection)
         self.events = EventStream(self.connection)
+        self.actor = find_actor()
+        self._trail = EventTrail(self.events.append)
         self.sweeps = Sweeps(self.connection, self.families)
         consequences = Consequences(self.registry, self.revocations, self.sweeps)
         self.amendments = Amendments(self.registry, consequences, on_wait=_tell_waiting)
         self.seeding = Seeding(self.registry, self.keyring, consequences, hashing_threads=os.cpu_count() or 1)
 
-    async def record(self, output: Output, event: Event, **fields: Unpack[Fields]) -> None:
-        """A security event; what was done is done, even where it cannot be written down."""
-        try:
-            await self.events.append([make_event(event, actor=find_actor(), **fields)])
-        except StoreUnavailable as outage:
-            output.note(f"this could not be written to the security events: {outage}")
+    def open(self) -> None:
+        """In the task that uses it."""
+        start_trail(self._trail)
+        self._trail.start()
+
+    def record(self, event: Event, **fields: Unpack[Fields]) -> None:
+        """A security event, of an act at this console."""
+        fields["actor"] = self.actor
+        record_event(event, **fields)
 
     async def close(self) -> None:
+        """What was done is done, even where the events of it cannot be written down; the log then says so."""
+        await self._trail.close()
         await self.connection.close()
 
 

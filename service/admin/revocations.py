@@ -56,7 +56,7 @@ async def _revoke_user(desk: Desk, output: Output, username: str, realm: str) ->
         raise Refused(f"there is no realm {realm}")
     output.ask(f"End all sessions of {username} in realm {realm}?")
     await desk.revocations.revoke_all(identity.shard, identity.subject, reason="console")
-    await desk.record(output, "revoke_all_by_console", username=username, realm=realm)
+    desk.record("revoke_all_by_console", username=username, realm=realm)
     output.done(f"All sessions of {username} have ended.", username=username, realm=realm)
 
 
@@ -67,7 +67,7 @@ async def _revoke_client(desk: Desk, output: Output, client_id: str) -> None:
     output.ask(f"End all sessions with {client_id}?")
     with output.progress("Looking through all sessions"):
         ended = await desk.sweeps.end_sessions([client_id], lambda _: False, after_batch=_nothing, reason="console")
-    await desk.record(output, "revoke_all_by_console", client_id=client_id)
+    desk.record("revoke_all_by_console", client_id=client_id)
     output.done(f"Sessions and codes that ended: {ended}.", client_id=client_id, ended=ended)
 
 
@@ -82,7 +82,7 @@ async def _revoke_everybody(desk: Desk, output: Output, before_ms: int | None) -
             await desk.revocations.revoke_all_of(subjects, until_ms=before_ms or 0, reason="console")
             users += len(subjects)
             advance(users)
-    await desk.record(output, "revoke_all_by_console")
+    desk.record("revoke_all_by_console")
     output.done(f"Users whose sessions were looked at: {users}. All sessions {what} have ended.", users=users)
 
 

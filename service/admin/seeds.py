@@ -39,7 +39,7 @@ async def seed(desk: Desk, output: Output, file: Path, prune: bool, force: bool,
             return
         _ask(output, difference)
     with output.progress(f"Applying {file.name}") as advance:
-        outcome = await desk.seeding.apply(parsed, prune=prune, force=force, on_progress=advance)
+        outcome = await desk.seeding.apply(parsed, prune=prune, force=force, on_progress=advance, actor=desk.actor)
     for warning in outcome.warnings:
         output.note(f"warning: {warning}", style="yellow")
     output.done(_sum_up(outcome), **_counts(outcome))

@@ -87,7 +87,7 @@ async def revoke_token(desk: Desk, output: Output, token: str | None) -> None:
         ended, client_id, username = "The session", family.client_id, family.username
     else:
         raise Refused("this is no access token and no refresh token of this service")
-    await desk.record(output, "token_revoked_by_console", client_id=client_id, username=username)
+    desk.record("token_revoked_by_console", client_id=client_id, username=username)
     output.done(
         f"{ended} of {username} with {client_id} has ended.", revoked=True, client_id=client_id, username=username
     )

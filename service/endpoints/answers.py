@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.endpoints.recording import record_refusal
 from service.outage import report_outage
 from service.protocol.errors import (
     BearerMissing,
@@ -49,6 +50,7 @@ def render_error(error: OAuthError | BearerMissing) -> Response:
 def answer_oauth_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, OAuthError)
     request.scope[REASON] = error.reason
+    record_refusal(request, error)
     return render_error(error)
 
 

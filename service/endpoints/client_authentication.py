@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 from starlette.requests import Request
 
 from service.endpoints.addresses import find_throttle_address
+from service.endpoints.recording import CLIENT
 from service.hashing import MADE_SECRET_PREFIX, HashingPool, SecretMemory, hash_made_secret, verify_password
 from service.protocol.client import Client
 from service.protocol.client_authentication import ClientCredentials, check_secret_presence, parse_client_credentials
@@ -75,6 +76,7 @@ class ClientAuthenticator:
         """
         readings = parse_client_credentials(request.headers.getlist("authorization"), form)
         found = [(await self._clients.find(reading.client_id), reading) for reading in readings]
+        request.scope[CLIENT] = next((client.client_id for client, _ in found if client is not None), "")
         for client, reading in found:
             if client is not None and client.is_public and reading.client_secret is None:
                 return AuthenticatedClient(client, secret_used=False)

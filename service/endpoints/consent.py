@@ -13,7 +13,9 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.audit import Event, record_event
 from service.credentials import Keyring
+from service.endpoints.addresses import find_address
 from service.endpoints.browser import Browsers
 from service.endpoints.forms import read_form
 from service.endpoints.page_limit import PageLimit
@@ -74,9 +76,9 @@ class ConsentEndpoint:
         consent = await self._find(request, fields.get("request", ""), answered_too=True)
         self._check_form(consent, fields.get("csrf", ""))
         if fields.get("decision") == "deny":
-            return await self._deny(consent)
+            return await self._deny(request, consent)
         if fields.get("decision") == "allow":
-            return await self._allow(consent)
+            return await self._allow(request, consent)
         raise InvalidRequest("parameter_missing", name="decision")
 
     async def ask(
@@ -138,7 +140,7 @@ class ConsentEndpoint:
         if not self.browsers.recognises_form(csrf, "consent", consent.session.login, consent.name.text):
             raise Refusal("forged", "consent_form_forged")
 
-    async def _allow(self, consent: OpenConsent) -> Response:
+    async def _allow(self, request: Request, consent: OpenConsent) -> Response:
         asked = consent.asked
         if not set(parse_scope(asked.scope).roles) <= set(consent.user.roles):
             raise Refusal("expired", "user_changed")
@@ -155,10 +157,15 @@ class ConsentEndpoint:
         if answer == "changed":
             self.users.forget(consent.user.identity)
         _check_answer(answer)
+        if answer == "issued":
+            _record(request, "code_issued", consent)
         return self.pages.answer_client(asked.request.return_address, {"code": code_name.text})
 
-    async def _deny(self, consent: OpenConsent) -> Response:
-        _check_answer(await self.consents.deny(consent.name, consent.session.name))
+    async def _deny(self, request: Request, consent: OpenConsent) -> Response:
+        answer = await self.consents.deny(consent.name, consent.session.name)
+        _check_answer(answer)
+        if answer == "denied":
+            _record(request, "consent_denied", consent)
         raise AuthorizationRefused(consent.asked.request.return_address, AccessDenied("user_denied"))
 
     async def _find_realm_label(self, realm: str) -> str:
@@ -203,6 +210,17 @@ def _check_answer(answer: AllowAnswer | DenyAnswer) -> None:
     if answer == "answered":
         raise Refusal("answered", "consent_answered")
     raise Refusal("expired", f"consent_{answer}")
+
+
+def _record(request: Request, event: Event, consent: OpenConsent) -> None:
+    record_event(
+        event,
+        client_id=consent.client.client_id,
+        username=consent.user.username,
+        realm=consent.user.realm,
+        scope=consent.asked.scope,
+        address=find_address(request),
+    )
 
 
 def _find_destination(redirect_uri: str) -> str:

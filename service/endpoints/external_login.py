@@ -20,6 +20,7 @@ from service.endpoints.addresses import find_throttle_address
 from service.endpoints.answers import REASON
 from service.endpoints.browser import Browsers
 from service.endpoints.pages import Pages, Refusal, check_is_page, troubles_answering_to
+from service.endpoints.recording import recording_login
 from service.endpoints.sign_in import SignIn
 from service.outage import report_outage
 from service.protocol.authorization import (
@@ -126,11 +127,13 @@ class ExternalLoginEndpoint:
         if realm.organisation.fingerprint != login.organisation:
             # What one organisation gave is not for another.
             raise make_unavailable()
-        async with self.logins.sparing(login.realm, find_throttle_address(request)):
-            user, shown_name = await realm.finish(answer, proofs, self.redirect_uri)
-        response = await self.sign_in.enter(request, login.request, user, stays=False, shown_name=shown_name)
-        if response is None:
-            raise AccessDenied("user_not_admitted")
+        client_id = login.request.client_id if login.request else ""
+        with recording_login(request, realm=login.realm, client_id=client_id):
+            async with self.logins.sparing(login.realm, find_throttle_address(request)):
+                user, shown_name = await realm.finish(answer, proofs, self.redirect_uri)
+            response = await self.sign_in.enter(request, login.request, user, stays=False, shown_name=shown_name)
+            if response is None:
+                raise AccessDenied("user_not_admitted")
         return response
 
 

@@ -20,6 +20,7 @@ from service.endpoints.external_login import ExternalLoginEndpoint
 from service.endpoints.forms import read_form
 from service.endpoints.page_limit import PageLimit
 from service.endpoints.pages import Pages, Refusal, find_form_targets, troubles_answering_to
+from service.endpoints.recording import recording_login
 from service.endpoints.sign_in import SignIn
 from service.outage import report_outage
 from service.protocol.authorization import (
@@ -192,14 +193,16 @@ class LoginEndpoint:
     async def _check_password(self, request: Request, form: LoginForm, fields: Form) -> Response:
         if "username" not in fields or "password" not in fields:
             return self._render(form, fields, missing=True)
-        if not all(is_unicode_without_line_ends(fields[name]) for name in ("username", "password")):
-            raise InvalidGrant("user_unknown")
         username, address = fields["username"], find_throttle_address(request)
-        device = await self._find_device(request, username)
-        user = await self.logins.log_in(MAIN_REALM, username, fields["password"], address, device)
-        response = await self.sign_in.enter(request, form.request, user, stays="stay" in fields)
-        if response is None:
-            raise InvalidGrant("user_changed")
+        client_id = form.request.client_id if form.request else ""
+        with recording_login(request, realm=MAIN_REALM, client_id=client_id, username=username):
+            if not all(is_unicode_without_line_ends(fields[name]) for name in ("username", "password")):
+                raise InvalidGrant("user_unknown")
+            device = await self._find_device(request, username)
+            user = await self.logins.log_in(MAIN_REALM, username, fields["password"], address, device)
+            response = await self.sign_in.enter(request, form.request, user, stays="stay" in fields)
+            if response is None:
+                raise InvalidGrant("user_changed")
         self.browsers.put_device(request, response, user)
         return response
 

@@ -10,7 +10,8 @@ from typing import Final
 
 from starlette.requests import Request
 
-from service.endpoints.addresses import find_throttle_address
+from service.audit import record_event
+from service.endpoints.addresses import find_address, find_throttle_address
 from service.protocol.errors import TemporarilyUnavailable
 from service.store.attempts import Attempts, Counter, Exhausted
 from service.store.keys import address_key
@@ -28,4 +29,5 @@ class PageLimit:
         try:
             await self.attempts.count([counter])
         except Exhausted as error:
+            record_event("pages_throttled", address=find_address(request))
             raise TemporarilyUnavailable("pages_throttled", retry_after_seconds=error.wait_seconds) from None

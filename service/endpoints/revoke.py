@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.audit import record_event
 from service.credentials import Keyring
+from service.endpoints.addresses import find_address
 from service.endpoints.answers import render_nothing
 from service.endpoints.client_authentication import ClientAuthenticator
 from service.endpoints.forms import read_form
@@ -35,16 +37,22 @@ class RevocationEndpoint:
         form = await read_form(request, REVOCATION_PARAMETERS)
         caller = await self.authenticator.authenticate(request, form)
         require(form, "token")
-        await self._revoke(form["token"], caller.client.client_id)
+        await self._revoke(request, form["token"], caller.client.client_id)
         return render_nothing()
 
-    async def _revoke(self, token: str, client_id: str) -> None:
+    async def _revoke(self, request: Request, token: str, client_id: str) -> None:
+        address = find_address(request)
         access_token = parse_access_token(token)
         if access_token is not None:
-            await self.access_tokens.revoke(access_token, client_id=client_id)
+            username = await self.access_tokens.revoke(access_token, client_id=client_id)
+            if username is not None:
+                record_event("access_token_revoked", client_id=client_id, username=username, address=address)
             return
         refresh_token = self.keyring.parse_refresh_token(token)
         if refresh_token is not None:
-            await self.families.end(
-                refresh_token.shard, refresh_token.family_digest, client_id=client_id, reason="revoked"
-            )
+            family = refresh_token.family_digest
+            username = await self.families.end(refresh_token.shard, family, client_id=client_id, reason="revoked")
+            if username is not None:
+                record_event(
+                    "refresh_token_revoked", client_id=client_id, username=username, family=family, address=address
+                )

@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.audit import record_event
+from service.endpoints.addresses import find_address
 from service.endpoints.answers import render_nothing
 from service.protocol.bearer import parse_bearer
 from service.protocol.errors import InvalidToken
+from service.protocol.scope import parse_realm
 from service.store.access_tokens import AccessTokens
 from service.store.revocations import Revocations
 from service.tokens import parse_access_token
@@ -29,4 +32,11 @@ class RevokeAllEndpoint:
         if access_token is None or grant is None:
             raise InvalidToken("access_token_unknown")
         await self.revocations.revoke_all(access_token.shard, grant.subject, kept_family=grant.family_digest)
+        record_event(
+            "revoke_all",
+            username=grant.username,
+            realm=parse_realm(grant.scope),
+            reason="bearer",
+            address=find_address(request),
+        )
         return render_nothing()

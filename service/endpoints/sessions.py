@@ -12,6 +12,8 @@ from typing import Final, Literal, NamedTuple, get_args
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.audit import record_event
+from service.endpoints.addresses import find_address
 from service.endpoints.browser import Browsers
 from service.endpoints.forms import read_form
 from service.endpoints.login import LoginEndpoint
@@ -83,9 +85,18 @@ class SessionsEndpoint:
         if session is not None:
             family = await self.families.find(session.name.shard, fields.get("session", ""))
             if family is not None and family.subject == session.identity.subject:
-                await self.families.end(
+                ended = await self.families.end(
                     session.name.shard, family.digest, client_id=family.client_id, reason="signed_out_there"
                 )
+                if ended is not None:
+                    record_event(
+                        "session_ended",
+                        client_id=family.client_id,
+                        username=session.username,
+                        realm=session.realm,
+                        family=family.digest,
+                        address=find_address(request),
+                    )
         return self.pages.go_to("/sessions/")
 
     async def end_all(self, request: Request) -> Response:
@@ -100,6 +111,13 @@ class SessionsEndpoint:
         await self.revocations.revoke_all(
             name.shard, session.identity.subject, kept_browser=name.digest, reason="signed_out_everywhere"
         )
+        record_event(
+            "revoke_all",
+            username=session.username,
+            realm=session.realm,
+            reason="sessions_page",
+            address=find_address(request),
+        )
         return self._leave(request, "signed_out_everywhere")
 
     async def sign_out(self, request: Request) -> Response:
@@ -108,6 +126,7 @@ class SessionsEndpoint:
         if session is None:
             return self.pages.go_to("/sessions/")
         await self.browser_sessions.end(session.name)
+        record_event("signed_out", username=session.username, realm=session.realm, address=find_address(request))
         return self._leave(request, "signed_out_here")
 
     def _leave(self, request: Request, notice: Leaving) -> Response:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.audit import record_event
+from service.endpoints.addresses import find_address
 from service.endpoints.browser import Browsers
 from service.endpoints.consent import ConsentEndpoint
 from service.endpoints.pages import Pages
@@ -46,6 +48,13 @@ class SignIn:
         ):
             self.users.forget(user.identity)
             return None
+        record_event(
+            "login_succeeded",
+            client_id=asked.client_id if asked else "",
+            username=user.username,
+            realm=user.realm,
+            address=find_address(request),
+        )
         if asked is None:
             response = self.pages.go_to("/sessions/")
         else:

@@ -18,11 +18,19 @@ from service.endpoints.addresses import find_address, find_throttle_address
 from service.endpoints.answers import render_tokens
 from service.endpoints.client_authentication import AuthenticatedClient, ClientAuthenticator
 from service.endpoints.forms import read_form
-from service.protocol.authorization_code import RedeemedCode, check_exchange, judge_second_exchange
+from service.endpoints.recording import recording_login
+from service.protocol.authorization_code import AuthorizationCode, RedeemedCode, check_exchange, judge_second_exchange
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD, REFRESH_TOKEN, check_grant_type, check_scope
 from service.protocol.errors import InvalidClient, InvalidGrant, InvalidScope, OAuthError, UnsupportedGrantType
 from service.protocol.parameters import TOKEN_PARAMETERS, Form, check_text, require
-from service.protocol.scope import Scope, check_narrowing, check_one_realm_one_role, check_user_has, parse_scope
+from service.protocol.scope import (
+    Scope,
+    check_narrowing,
+    check_one_realm_one_role,
+    check_user_has,
+    parse_realm,
+    parse_scope,
+)
 from service.protocol.token_response import TokenResponse
 from service.realms.logins import Logins
 from service.registry.cache import ClientCache, UserCache
@@ -41,6 +49,18 @@ _REFUSALS: Final[dict[str, tuple[type[OAuthError], str]]] = {
     "beyond": (InvalidScope, "scope_beyond_grant"),
     "unknown": (InvalidGrant, "refresh_token_unknown"),
 }
+_REFRESH_EVENTS: Final[dict[str, Event]] = {
+    "rotated": "tokens_refreshed",
+    "repeated": "refresh_token_repeated",
+    "recovered": "lost_generations_recovered",
+}
+_CODE_MISUSES: Final = (
+    "code_of_another_client",
+    "redirect_uri_differs",
+    "code_verifier_missing",
+    "code_verifier_wrong",
+    "code_verifier_unexpected",
+)
 _CODE_REFUSALS: Final = {"repeated": "code_repeated", "revoked": "code_revoked", "unknown": "code_unknown"}
 
 
@@ -75,12 +95,13 @@ class TokenEndpoint:
         if isinstance(code, RedeemedCode):
             await self._judge_second_exchange(name, code, request, form, caller)
             raise InvalidGrant("code_repeated")
-        check_exchange(code, caller.client, form)
+        self._check_exchange(code, request, form, caller)
         refresh_token, access_token = make_first_refresh_token(name.shard), make_access_token(name.shard)
         outcome = await self.codes.redeem(
             name, secret_used=caller.secret_used, refresh_token=refresh_token, access_token=access_token
         )
         if isinstance(outcome, int):
+            self._record_issue(request, AUTHORIZATION_CODE, caller, refresh_token, code.username, code.scope)
             return self._make_response(access_token, refresh_token, outcome, code.scope)
         if outcome == "repeated":
             # Somebody else was faster; what is kept of the code now says whose family that was.
@@ -88,6 +109,23 @@ class TokenEndpoint:
             if isinstance(redeemed, RedeemedCode):
                 await self._judge_second_exchange(name, redeemed, request, form, caller)
         raise InvalidGrant(_CODE_REFUSALS[outcome])
+
+    def _check_exchange(
+        self, code: AuthorizationCode, request: Request, form: Form, caller: AuthenticatedClient
+    ) -> None:
+        try:
+            check_exchange(code, caller.client, form)
+        except InvalidGrant as error:
+            if error.reason in _CODE_MISUSES:
+                record_event(
+                    "code_misused",
+                    client_id=caller.client.client_id,
+                    username=code.username,
+                    realm=parse_realm(code.scope),
+                    reason=error.reason,
+                    address=find_address(request),
+                )
+            raise
 
     async def _judge_second_exchange(
         self, name: RandomToken, redeemed: RedeemedCode, request: Request, form: Form, caller: AuthenticatedClient
@@ -110,14 +148,23 @@ class TokenEndpoint:
         check_one_realm_one_role(scope)
         check_scope(caller.client, scope)
         address = find_throttle_address(request)
-        user = await self.logins.log_in(scope.realms[0], form["username"], form["password"], address)
+        realm, client_id, username = scope.realms[0], caller.client.client_id, form["username"]
+        with recording_login(request, realm=realm, client_id=client_id, username=username):
+            user = await self.logins.log_in(realm, username, form["password"], address)
+        record_event(
+            "login_succeeded",
+            client_id=client_id,
+            username=user.username,
+            realm=realm,
+            address=find_address(request),
+        )
         await self._check_registration_again(caller, scope)
         check_user_has(scope, user.roles)
         shard = user.identity.shard
         refresh_token, access_token = make_first_refresh_token(shard), make_access_token(shard)
         lives_ms = await self.families.start(
             user,
-            client_id=caller.client.client_id,
+            client_id=client_id,
             scope=str(scope),
             secret_used=caller.secret_used,
             refresh_token=refresh_token,
@@ -126,6 +173,7 @@ class TokenEndpoint:
         if lives_ms is None:
             self.users.forget(user.identity)
             raise InvalidGrant("user_changed")
+        self._record_issue(request, PASSWORD, caller, refresh_token, user.username, str(scope))
         return self._make_response(access_token, refresh_token, lives_ms, str(scope))
 
     async def _check_registration_again(self, caller: AuthenticatedClient, scope: Scope) -> None:
@@ -169,21 +217,45 @@ class TokenEndpoint:
     def _record_refresh(
         self, outcome: Spent | Refused, refresh_token: RefreshToken, request: Request, caller: AuthenticatedClient
     ) -> None:
-        event: Event | None = None
-        if outcome.verdict == "replayed":
-            event = "refresh_token_replayed"
-        elif outcome.verdict == "recovered":
-            event = "lost_generations_recovered"
-        elif isinstance(outcome, Spent) and outcome.streak >= PATTERN_LENGTH:
-            event = "replay_pattern"
-        if event is not None:
+        client_id, family, address = caller.client.client_id, refresh_token.family_digest, find_address(request)
+        if isinstance(outcome, Spent):
             record_event(
-                event,
-                client_id=caller.client.client_id,
+                "replay_pattern" if outcome.streak >= PATTERN_LENGTH else _REFRESH_EVENTS[outcome.verdict],
+                client_id=client_id,
                 username=outcome.username,
-                family=refresh_token.family_digest,
-                address=find_address(request),
+                realm=parse_realm(outcome.scope),
+                family=family,
+                scope=outcome.scope,
+                address=address,
             )
+        elif outcome.verdict == "replayed":
+            username = outcome.username
+            record_event(
+                "refresh_token_replayed", client_id=client_id, username=username, family=family, address=address
+            )
+        elif outcome.verdict in ("foreign", "without_secret"):
+            _, reason = _REFUSALS[outcome.verdict]
+            record_event("refresh_token_misused", client_id=client_id, family=family, reason=reason, address=address)
+
+    def _record_issue(
+        self,
+        request: Request,
+        grant_type: str,
+        caller: AuthenticatedClient,
+        refresh_token: RefreshToken,
+        username: str,
+        scope: str,
+    ) -> None:
+        record_event(
+            "tokens_issued",
+            client_id=caller.client.client_id,
+            username=username,
+            realm=parse_realm(scope),
+            family=refresh_token.family_digest,
+            scope=scope,
+            grant_type=grant_type,
+            address=find_address(request),
+        )
 
     def _make_response(
         self, access_token: RandomToken, refresh_token: RefreshToken, lives_ms: int, scope: str

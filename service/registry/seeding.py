@@ -30,6 +30,7 @@ from service.registry.changes import Act, Change, Difference, Kind, Outcome, Pla
 from service.registry.consequences import Consequences
 from service.registry.records import find_origins, loses, make_client, make_organisation, make_user
 from service.registry.seed import ClientEntry, RealmEntry, Seed, UserEntry, find_fingerprint, load_seed, read_user_entry
+from service.registry.seed_events import SeedEvents
 from service.store.connection import StoreLock
 from service.store.registry import LOCK_SECONDS, RegistryStore
 
@@ -81,15 +82,22 @@ class Seeding:
         self._hashing_threads = hashing_threads
 
     async def apply(
-        self, seed: Seed, *, prune: bool = False, force: bool = False, on_progress: Progress | None = None
+        self,
+        seed: Seed,
+        *,
+        prune: bool = False,
+        force: bool = False,
+        on_progress: Progress | None = None,
+        actor: str = "service",
     ) -> Outcome:
         """Waits for whoever applies a seed already; then mostly nothing is left to do.
 
-        `on_progress` is told how many entries are done, and of how many, after each batch.
+        `on_progress` is told how many entries are done, and of how many, after each batch. `actor` is who the security
+        events say did it.
         """
         async with self._registry.make_lock() as lock:
             judgement = _Judgement(force, prune, lock.renew)
-            return await self._apply(seed, judgement, lock, on_progress or _tell_nobody)
+            return await self._apply(seed, judgement, lock, on_progress or _tell_nobody, actor)
 
     async def apply_file(self, path: Path) -> Outcome:
         """The same, but a file that is in force as it stands is not read again: it was found without a mistake then.
@@ -101,7 +109,7 @@ class Seeding:
                 await self._consequences.settle(lock)
                 return Outcome()
             seed = await _renewing(lock, asyncio.to_thread(load_seed, path))
-            return await self._apply(seed, _Judgement(False, False, lock.renew), lock, _tell_nobody)
+            return await self._apply(seed, _Judgement(False, False, lock.renew), lock, _tell_nobody, "service")
 
     async def compare(
         self, seed: Seed, *, prune: bool = False, force: bool = False, most_changes: int = 100
@@ -118,18 +126,24 @@ class Seeding:
             staying_users=await self._registry.count_unseeded_users() if prune else 0,
         )
 
-    async def _apply(self, seed: Seed, judgement: _Judgement, lock: StoreLock, on_progress: Progress) -> Outcome:
-        tally, done = Tally(), 0
+    async def _apply(
+        self, seed: Seed, judgement: _Judgement, lock: StoreLock, on_progress: Progress, actor: str
+    ) -> Outcome:
+        tally, done, events = Tally(), 0, SeedEvents(actor)
         if not (judgement.force or judgement.prune) and await self._is_in_force(seed.fingerprint):
             _count_as_unchanged(seed, tally)
         else:
             await self._registry.put_seed("file", _UNDER_WAY)
-            async for batch in self._judge(seed, judgement):
-                await batch.write(lock)
-                await lock.renew()
-                tally.add(*batch[:3], batch.plain_passwords)
-                done += batch.entries
-                on_progress(done, seed.size)
+            try:
+                async for batch in self._judge(seed, judgement):
+                    await batch.write(lock)
+                    await lock.renew()
+                    events.tell(batch.planned)
+                    tally.add(*batch[:3], batch.plain_passwords)
+                    done += batch.entries
+                    on_progress(done, seed.size)
+            finally:
+                events.tell_all(tally.outcome)
         await self._consequences.settle(lock)
         await lock.renew()
         await self._registry.put_seed("file", self._keyring.digest_seed(seed.fingerprint))

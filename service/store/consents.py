@@ -21,7 +21,7 @@ from service.tokens import RandomToken
 CONSENT_MS: Final = 1_800_000
 
 AllowAnswer = Literal["issued", "repeated", "answered", "changed", "signed_out", "unknown"]
-DenyAnswer = Literal["denied", "answered", "signed_out", "unknown"]
+DenyAnswer = Literal["denied", "repeated", "answered", "signed_out", "unknown"]
 
 _HOLD: Final = load_script("hold_consent")
 _ALLOW: Final = load_script("allow_consent")

@@ -28,6 +28,7 @@
 | owed_revocations:{registry}    | set    | while a user's revocation is owed      | registry                          |
 | lock:{registry}                | string | ten seconds, renewed                   | registry                          |
 | probe:{registry}               | string | ten seconds                            | probe_store                       |
+| events:{registry}              | stream | thirty days after the last event       | append_events                     |
 
 The text in braces is the hash tag: keys that share it lie in one Redis Cluster slot. A shard is 12 bits of a digest
 of the user's identity, so all keys of one user share it, and a token names it. A pending login, and one at an
@@ -118,7 +119,7 @@ def user_seed_key(shard: str) -> str:
 
 
 def registry_key(kind: str, name: str = "") -> str:
-    """The records that are not a user's: kind is client, realm, origin, seed, owed_…, lock or probe."""
+    """The records that are not a user's: kind is client, realm, origin, seed, events, owed_…, lock, probe."""
     return f"{kind}:{{{REGISTRY_SHARD}}}" + (f":{name}" if name else "")
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import structlog
 from click.testing import CliRunner
 
 from service.admin import commands
@@ -54,6 +56,17 @@ def type_in(*words: str, typed: str | None = None, environment: dict[str, str]) 
 def no_worker_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing is under way a sweep need not wait."""
     monkeypatch.setattr(consequences, "SWEEP_PAUSE_SECONDS", 0)
+
+
+@pytest.fixture(autouse=True)
+def logs_as_before() -> Iterator[None]:
+    """The console sets up logging for a process of its own."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
 
 
 @pytest.fixture

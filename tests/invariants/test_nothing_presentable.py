@@ -1,17 +1,20 @@
 """I5: nothing in Redis, and nothing that is sent to Redis, can be presented as a token, code, secret or password."""
 
+import io
 import re
 import threading
 from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Collection, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 import redis
 
 from service.app import Parts
 from service.registry.seed import load_seed, parse_seed
 from tests.conftest import SECRET_KEY, SEED
+from tests.events import events_of
 from tests.invariants.life import Life
 from tests.servers import RedisServer, wait_until
 
@@ -59,6 +62,8 @@ def read_key(raw: Any, key: bytes) -> list[bytes]:
         return [piece for pair in raw.hgetall(key).items() for piece in pair]
     if kind == b"set":
         return list(raw.smembers(key))
+    if kind == b"stream":
+        return [piece for _, fields in raw.xrange(key) for piece in fields.values()]
     assert kind == b"zset"
     return list(raw.zrange(key, 0, -1))
 
@@ -131,3 +136,13 @@ async def test_nothing_presentable_is_ever_sent_to_redis(life: Life, redis_serve
 
     assert sent.count(b"EVALSHA") > 20
     assert find_secrets(sent, life.presentable | {SECRET_KEY, ORGANISATION_SECRET}) == set()
+
+
+@pytest.mark.clause("decided-no-secret-in-events")
+async def test_no_security_event_holds_anything_presentable(life: Life, json_logs: io.StringIO) -> None:
+    async for _ in life.operations():
+        pass
+    told = events_of(json_logs)
+
+    assert len({event for event, _ in told}) > 12
+    assert find_secrets(msgspec.json.encode(told), life.presentable) == set()

@@ -31,7 +31,7 @@ async def test_to_deny_twice_is_the_same(pages: Pages) -> None:
     await pages.deny(page)
     after = pages.look()
 
-    assert await pages.deny(page) == "denied"
+    assert await pages.deny(page) == "repeated"
     assert pages.look() == after
 
 

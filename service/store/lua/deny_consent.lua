@@ -2,7 +2,7 @@
 -- KEYS     consent_key browser_key
 -- DERIVED  mark
 -- ARGV     clock_offset_ms
--- RETURNS  denied | answered | signed_out | unknown
+-- RETURNS  denied | repeated | answered | signed_out | unknown
 -- CLAUSES  RFC 6749 §4.1.2.1, SPEC §4.1
 local consent_key, browser_key = KEYS[1], KEYS[2]
 local clock_offset_ms = tonumber(ARGV[1])
@@ -12,7 +12,7 @@ local consent = find_consent(consent_key, now_ms)
 if not consent then return { 'unknown' } end
 local session = find_browser_session(browser_key, now_ms)
 if not session or session.login ~= consent.login then return { 'signed_out' } end
-if consent.answer == 'denied' then return { 'denied' } end
+if consent.answer == 'denied' then return { 'repeated' } end
 if consent.answer ~= '' then return { 'answered' } end
 consent.answer = 'denied'
 redis.call('SET', consent_key, format_consent(consent), 'KEEPTTL')

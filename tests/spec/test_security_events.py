@@ -1,0 +1,469 @@
+"""Security events over HTTP: each told once, by its name, with who, which client, from where and why."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+import redis
+
+from service.app import Parts, assemble
+from service.endpoints.page_limit import PAGES_PER_MINUTE
+from service.registry.seed import load_seed
+from service.store.attempts import Counter
+from service.store.keys import address_key
+from tests.browser import SESSIONS, Browser, Page, ask
+from tests.cast import ALICE, METER, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, App, Person, revoke_all, tokens_of
+from tests.conftest import SEED, Clock, MakeSettings, client_of, lifespan_of, make_code
+from tests.events import events_of
+from tests.watching import watching
+
+ADDRESS = "203.0.113.7"
+SCOPE = "realm:main role:enduser"
+WRONG = Person(ALICE.username, "a wrong password")
+NOBODY = Person("nobody@example.com", "a wrong password")
+
+FAMILY = "the digest of the session"
+
+Told = tuple[str, dict[str, Any]]
+
+
+@dataclass
+class World:
+    http: httpx2.AsyncClient
+    parts: Parts
+    clock: Clock
+    store: redis.Redis
+    json_logs: io.StringIO
+
+    def forget(self) -> None:
+        """What comes before the act of a test."""
+        events_of(self.json_logs)
+
+    async def log_in(self, app: App = PHONE_APP) -> str:
+        """A refresh token."""
+        return tokens_of(await app.log_in(self.http, ALICE))["refresh_token"]
+
+    async def rotate(self, times: int) -> list[str]:
+        """Refresh tokens of one session, the live one last."""
+        tokens = [await self.log_in()]
+        for _ in range(times):
+            tokens.append(tokens_of(await PHONE_APP.refresh(self.http, tokens[-1]))["refresh_token"])
+        return tokens
+
+
+@pytest.fixture
+def world(http: httpx2.AsyncClient, parts: Parts, clock: Clock, store: redis.Redis, json_logs: io.StringIO) -> World:
+    return World(http, parts, clock, store, json_logs)
+
+
+Act = Callable[[World], Awaitable[object]]
+
+
+def of_alice(client: App | None = PHONE_APP, **more: str) -> dict[str, Any]:
+    named = {"client_id": client.client_id} if client else {}
+    return named | {"username": ALICE.username, "realm": "main", "address": ADDRESS} | more
+
+
+async def password_grant(world: World) -> None:
+    world.forget()
+    await PHONE_APP.log_in(world.http, ALICE)
+
+
+async def code_exchange(world: World) -> None:
+    code = await make_code(world.parts)
+    world.forget()
+    await PHONE_APP.exchange(world.http, code, PHONE_CALLBACK)
+
+
+async def second_exchange(world: World) -> None:
+    code = await make_code(world.parts)
+    await PHONE_APP.exchange(world.http, code, PHONE_CALLBACK)
+    world.forget()
+    for _ in range(2):  # the second time there is nothing left to end
+        await PHONE_APP.exchange(world.http, code, PHONE_CALLBACK)
+
+
+async def exchange_of_another_client(world: World) -> None:
+    code = await make_code(world.parts)
+    world.forget()
+    await WEB_SHOP.exchange(world.http, code, PHONE_CALLBACK)
+
+
+async def refresh(world: World) -> None:
+    refresh_token = await world.log_in()
+    world.forget()
+    await PHONE_APP.refresh(world.http, refresh_token)
+
+
+async def repeated_refresh(world: World) -> None:
+    spent, _ = await world.rotate(1)
+    world.forget()
+    await PHONE_APP.refresh(world.http, spent)
+
+
+async def replays_in_a_row(world: World) -> None:
+    spent = await world.rotate(3)
+    for old in spent[:2]:
+        await PHONE_APP.refresh(world.http, old)
+    world.forget()
+    await PHONE_APP.refresh(world.http, spent[2])
+
+
+async def theft(world: World) -> None:
+    spent, head = await world.rotate(1)
+    world.clock.advance(300)
+    world.forget()
+    for token in (spent, spent, head):
+        await PHONE_APP.refresh(world.http, token)
+
+
+async def refresh_by_another_client(world: World) -> None:
+    refresh_token = await world.log_in()
+    world.forget()
+    await WEB_SHOP.refresh(world.http, refresh_token)
+
+
+async def refresh_after_a_failover(world: World) -> None:
+    first = await world.log_in()
+    (key,) = world.store.scan_iter("family:*")
+    world.store.copy(key, "before the failover")
+    second = tokens_of(await PHONE_APP.refresh(world.http, first))["refresh_token"]
+    world.store.copy("before the failover", key, replace=True)
+    world.forget()
+    await PHONE_APP.refresh(world.http, second)
+
+
+async def access_token_revoked(world: World) -> None:
+    access_token = tokens_of(await PHONE_APP.log_in(world.http, ALICE))["access_token"]
+    world.forget()
+    for app in (WEB_SHOP, PHONE_APP, PHONE_APP):
+        await app.revoke(world.http, access_token)
+
+
+async def refresh_token_revoked(world: World) -> None:
+    refresh_token = await world.log_in()
+    world.forget()
+    for app in (WEB_SHOP, PHONE_APP, PHONE_APP):
+        await app.revoke(world.http, refresh_token)
+
+
+async def everything_revoked(world: World) -> None:
+    access_token = tokens_of(await PHONE_APP.log_in(world.http, ALICE))["access_token"]
+    world.forget()
+    for _ in range(2):
+        await revoke_all(world.http, access_token)
+
+
+async def login_page(world: World) -> None:
+    browser = Browser(world.http)
+    page = await browser.open(ask())
+    world.forget()
+    await browser.log_in(page)
+
+
+async def login_for_the_sessions(world: World) -> None:
+    world.forget()
+    await Browser(world.http).sign_in()
+
+
+async def consent_allowed_by_a_double_click(world: World) -> None:
+    browser = Browser(world.http)
+    page = await browser.reach_consent(ask())
+    world.forget()
+    for _ in range(2):
+        await browser.allow(page)
+
+
+async def consent_denied_by_a_double_click(world: World) -> None:
+    browser = Browser(world.http)
+    page = await browser.reach_consent(ask())
+    world.forget()
+    for _ in range(2):
+        await browser.deny(page)
+
+
+async def session_ended_on_the_page(world: World) -> None:
+    await world.log_in()
+    browser = Browser(world.http)
+    page = await browser.sign_in()
+    world.forget()
+    for _ in range(2):
+        form = next(form for form in Page(page).forms if form.action == "/sessions/end")
+        await browser.send(form.action, form.fields)
+
+
+async def everything_ended_on_the_page(world: World) -> None:
+    browser = Browser(world.http)
+    page = await browser.sign_in()
+    world.forget()
+    await browser.submit(page, "/sessions/end-all", {})
+
+
+async def signed_out(world: World) -> None:
+    browser = Browser(world.http)
+    page = await browser.sign_in()
+    world.forget()
+    await browser.submit(page, "/sessions/sign-out", {})
+
+
+async def wrong_password(world: World) -> None:
+    await PHONE_APP.log_in(world.http, WRONG)
+
+
+async def wrong_password_on_the_page(world: World) -> None:
+    browser = Browser(world.http)
+    await browser.log_in(await browser.open(ask()), WRONG)
+
+
+async def unknown_user(world: World) -> None:
+    await PHONE_APP.log_in(world.http, NOBODY)
+
+
+async def password_typed_as_name_on_the_page(world: World) -> None:
+    browser = Browser(world.http)
+    await browser.log_in(await browser.open(SESSIONS), Person(ALICE.password, "x"))
+
+
+async def too_many_logins(world: World) -> None:
+    for _ in range(10):
+        await PHONE_APP.log_in(world.http, NOBODY)
+    world.forget()
+    await PHONE_APP.log_in(world.http, NOBODY)
+
+
+async def too_many_pages(world: World) -> None:
+    counter = Counter(address_key("page", ADDRESS), PAGES_PER_MINUTE, 60_000)
+    for _ in range(PAGES_PER_MINUTE):
+        await world.parts.attempts.count([counter])
+    await Browser(world.http).open(ask())
+
+
+async def wrong_secret(world: World) -> None:
+    await App(WEB_SHOP.client_id, "a wrong secret").revoke(world.http, "x")
+
+
+async def unknown_client(world: World) -> None:
+    await App(WEB_SHOP.client_secret or "", "x").introspect(world.http, "x")
+
+
+async def no_client(world: World) -> None:
+    await world.http.post("/oauth2/v1/token", data={"grant_type": "password"})
+
+
+async def too_many_wrong_secrets(world: World) -> None:
+    counter = Counter(address_key("client", ADDRESS, WEB_SHOP.client_id), 30, 60_000)
+    for _ in range(30):
+        await world.parts.attempts.count([counter])
+    await WEB_SHOP.refresh(world.http, "x")
+
+
+ACTS: list[tuple[Act, list[Told]]] = [
+    (
+        password_grant,
+        [
+            ("login_succeeded", of_alice()),
+            ("tokens_issued", of_alice(scope=SCOPE, grant_type="password", family=FAMILY)),
+        ],
+    ),
+    (code_exchange, [("tokens_issued", of_alice(scope=SCOPE, grant_type="authorization_code", family=FAMILY))]),
+    (
+        second_exchange,
+        [
+            (
+                "code_replayed",
+                {
+                    "client_id": PHONE_APP.client_id,
+                    "username": ALICE.username,
+                    "family": FAMILY,
+                    "address": ADDRESS,
+                },
+            )
+        ],
+    ),
+    (exchange_of_another_client, [("code_misused", of_alice(WEB_SHOP, reason="code_of_another_client"))]),
+    (refresh, [("tokens_refreshed", of_alice(scope=SCOPE, family=FAMILY))]),
+    (repeated_refresh, [("refresh_token_repeated", of_alice(scope=SCOPE, family=FAMILY))]),
+    (replays_in_a_row, [("replay_pattern", of_alice(scope=SCOPE, family=FAMILY))]),
+    (
+        theft,
+        [
+            (
+                "refresh_token_replayed",
+                {
+                    "client_id": PHONE_APP.client_id,
+                    "username": ALICE.username,
+                    "family": FAMILY,
+                    "address": ADDRESS,
+                },
+            )
+        ],
+    ),
+    (
+        refresh_by_another_client,
+        [
+            (
+                "refresh_token_misused",
+                {
+                    "client_id": WEB_SHOP.client_id,
+                    "reason": "refresh_token_of_another_client",
+                    "family": FAMILY,
+                    "address": ADDRESS,
+                },
+            )
+        ],
+    ),
+    (refresh_after_a_failover, [("lost_generations_recovered", of_alice(scope=SCOPE, family=FAMILY))]),
+    (
+        access_token_revoked,
+        [
+            (
+                "access_token_revoked",
+                {"client_id": PHONE_APP.client_id, "username": ALICE.username, "address": ADDRESS},
+            )
+        ],
+    ),
+    (
+        refresh_token_revoked,
+        [
+            (
+                "refresh_token_revoked",
+                {
+                    "client_id": PHONE_APP.client_id,
+                    "username": ALICE.username,
+                    "family": FAMILY,
+                    "address": ADDRESS,
+                },
+            )
+        ],
+    ),
+    (everything_revoked, [("revoke_all", of_alice(None, reason="bearer"))]),
+    (login_page, [("login_succeeded", of_alice())]),
+    (login_for_the_sessions, [("login_succeeded", of_alice(None))]),
+    (consent_allowed_by_a_double_click, [("code_issued", of_alice(scope=SCOPE))]),
+    (consent_denied_by_a_double_click, [("consent_denied", of_alice(scope=SCOPE))]),
+    (session_ended_on_the_page, [("session_ended", of_alice(family=FAMILY))]),
+    (everything_ended_on_the_page, [("revoke_all", of_alice(None, reason="sessions_page"))]),
+    (signed_out, [("signed_out", of_alice(None))]),
+    (wrong_password, [("login_failed", of_alice(reason="password_wrong"))]),
+    (wrong_password_on_the_page, [("login_failed", of_alice(reason="password_wrong"))]),
+    (
+        unknown_user,
+        [
+            (
+                "login_failed",
+                {"client_id": PHONE_APP.client_id, "realm": "main", "reason": "user_unknown", "address": ADDRESS},
+            )
+        ],
+    ),
+    (
+        password_typed_as_name_on_the_page,
+        [("login_failed", {"realm": "main", "reason": "user_unknown", "address": ADDRESS})],
+    ),
+    (
+        too_many_logins,
+        [
+            (
+                "login_throttled",
+                {"client_id": PHONE_APP.client_id, "realm": "main", "reason": "login_throttled", "address": ADDRESS},
+            )
+        ],
+    ),
+    (too_many_pages, [("pages_throttled", {"address": ADDRESS})]),
+    (
+        wrong_secret,
+        [
+            (
+                "client_authentication_failed",
+                {"client_id": WEB_SHOP.client_id, "reason": "client_secret_wrong", "address": ADDRESS},
+            )
+        ],
+    ),
+    (unknown_client, [("client_authentication_failed", {"reason": "client_unknown", "address": ADDRESS})]),
+    (no_client, [("client_authentication_failed", {"reason": "client_missing", "address": ADDRESS})]),
+    (too_many_wrong_secrets, [("client_throttled", {"client_id": WEB_SHOP.client_id, "address": ADDRESS})]),
+]
+
+
+@pytest.mark.clause("spec-6-events", "6819-5.1.3-event-log", "decided-typed-names-not-recorded")
+@pytest.mark.parametrize(("act", "told"), ACTS, ids=[act.__name__ for act, _ in ACTS])
+async def test_a_security_event_is_told_once_with_who_and_from_where(act: Act, told: list[Told], world: World) -> None:
+    await act(world)
+    events = events_of(world.json_logs)
+    families = {str(key).rpartition(":")[2] for key in world.store.scan_iter("family:*")}
+
+    for _, fields in events:
+        family = fields.get("family", "")
+        assert not family or not families or family in families
+        fields |= {"family": FAMILY} if family else {}
+    assert events == told
+
+
+@pytest.mark.clause("decided-audit-off-the-way")
+async def test_a_refresh_stays_one_script(world: World) -> None:
+    """Even one that is told to the stream: that is written later, with others."""
+    spent = await world.rotate(3)
+    for old in spent[:2]:
+        await PHONE_APP.refresh(world.http, old)
+    with watching(world.store) as commands:
+        await PHONE_APP.refresh(world.http, spent[2])
+    asked = [command for command in commands if command.startswith("EVALSHA")]
+
+    assert [name for name, _ in events_of(world.json_logs)][-1] == "replay_pattern"
+    assert len(asked) == 1
+    assert not [command for command in commands if "events:" in command]
+
+
+async def test_the_rare_events_are_in_the_stream_when_the_service_has_ended(
+    make_settings: MakeSettings, clock: Clock, registry: None, parts: Parts
+) -> None:
+    app = assemble(Parts(make_settings(), lambda: clock.offset_ms))
+    async with lifespan_of(app), client_of(app) as http:
+        tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+        await PHONE_APP.log_in(http, WRONG)
+        await PHONE_APP.revoke(http, tokens["refresh_token"])
+    entries = [msgspec.json.decode(entry) for _, entry in await parts.event_stream.read()]
+
+    assert [entry["event"] for entry in entries] == ["login_failed", "refresh_token_revoked"]
+    assert entries[0] == {"event": "login_failed"} | of_alice(reason="password_wrong")
+
+
+async def test_a_seed_says_what_it_changed(parts: Parts, json_logs: io.StringIO) -> None:
+    seed = load_seed(SEED)
+    shop, *others = seed.clients
+    meter = next(user for user in seed.users if user.username == METER.username)
+    changed = msgspec.structs.replace(
+        seed,
+        text=b"another text",
+        clients=(msgspec.structs.replace(shop, client_name="Another name"), *others),
+        users=(meter, msgspec.structs.replace(meter, username="new@example.com")),
+    )
+    await parts.seeding.apply(changed, actor="root")
+    told = events_of(json_logs)
+    await parts.seeding.apply(changed, actor="root")
+
+    assert told == [
+        ("client_updated", {"client_id": shop.client_id, "actor": "root"}),
+        ("user_created", {"username": "new@example.com", "realm": "main", "actor": "root"}),
+        ("seed_applied", {"added": 1, "updated": 1, "removed": 0, "actor": "root"}),
+    ]
+    assert not events_of(json_logs)
+
+
+async def test_of_many_new_users_the_first_and_their_number_are_told(parts: Parts, json_logs: io.StringIO) -> None:
+    seed = load_seed(SEED)
+    meter = next(user for user in seed.users if user.username == METER.username)
+    hashed = msgspec.structs.replace(
+        meter, password=None, password_hash="$argon2id$v=19$m=8,t=1,p=1$c2FsdHNhbHQ$aGFzaA"
+    )
+    users = tuple(msgspec.structs.replace(hashed, username=f"user{number}@example.com") for number in range(600))
+    await parts.seeding.apply(msgspec.structs.replace(seed, text=b"another text", users=users))
+    told = events_of(json_logs)
+
+    assert [name for name, _ in told] == ["user_created"] * 100 + ["seed_applied"]
+    assert told[-1][1] == {"added": 600, "updated": 0, "removed": 0, "actor": "service"}

@@ -1,0 +1,239 @@
+"""The way of security events to their stream: bounded, off the way of every request, and honest about what it lost."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from service.app import Parts
+from service.audit import FEW, KINDS, record_event, start_trail
+from service.logs import configure_logging
+from service.settings import load_settings
+from service.store.connection import StoreUnavailable
+from service.trail import LAST_SECONDS, MOST_WAITING, EventTrail
+from tests.conftest import environment_of
+from tests.events import events_of
+from tests.servers import RedisServer, start_redis, stop
+
+
+class Stream:
+    """Takes batches, unless it is away or hangs."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[dict[str, Any]]] = []
+        self.is_away = False
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+
+    async def append(self, events: Sequence[bytes]) -> None:
+        await self.may_answer.wait()
+        if self.is_away:
+            raise StoreUnavailable("away")
+        self.batches.append([msgspec.json.decode(event) for event in events])
+
+    @property
+    def entries(self) -> list[dict[str, Any]]:
+        return [entry for batch in self.batches for entry in batch]
+
+
+class Now:
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def now() -> Now:
+    return Now()
+
+
+@pytest.fixture
+async def stream() -> Stream:
+    return Stream()
+
+
+@pytest.fixture
+async def trail(stream: Stream, now: Now) -> AsyncIterator[EventTrail]:
+    trail = EventTrail(stream.append, now)
+    start_trail(trail)
+    yield trail
+
+
+def fail_to_log_in(times: int) -> None:
+    for number in range(times):
+        record_event("login_failed", realm="main", reason="user_unknown", address=f"192.0.2.{number}")
+
+
+def steal(times: int) -> None:
+    for number in range(times):
+        record_event("refresh_token_replayed", client_id="shop", username="alice", family=f"{number}", address="::1")
+
+
+@pytest.mark.clause("decided-event-stream")
+async def test_rare_events_are_sent_in_one_batch_and_routine_ones_are_for_the_log(
+    trail: EventTrail, stream: Stream, json_logs: io.StringIO
+) -> None:
+    steal(2)
+    record_event("tokens_refreshed", client_id="shop", username="alice")
+    fail_to_log_in(1)
+    await trail.flush()
+    await trail.flush()
+
+    assert [[entry["event"] for entry in batch] for batch in stream.batches] == [
+        ["refresh_token_replayed", "refresh_token_replayed", "login_failed"]
+    ]
+    assert [event for event, _ in events_of(json_logs)].count("tokens_refreshed") == 1
+
+
+@pytest.mark.clause("decided-events-sampled")
+async def test_of_a_flood_the_first_are_told_and_then_how_many_more_there_were(
+    trail: EventTrail, stream: Stream, now: Now, json_logs: io.StringIO
+) -> None:
+    for _ in range(30):
+        fail_to_log_in(200)
+        await trail.flush()
+        now.seconds += 1
+    steal(3)
+    now.seconds += 30
+    await trail.flush()
+    fail_to_log_in(1)
+    await trail.flush()
+    failures = [entry for entry in stream.entries if entry["event"] == "login_failed"]
+
+    assert [entry.get("address") for entry in failures[:FEW]] == [f"192.0.2.{number}" for number in range(FEW)]
+    assert failures[FEW] == {"event": "login_failed", "count": 6000 - FEW}
+    assert len(failures) == FEW + 2
+    assert len([entry for entry in stream.entries if entry["event"] == "refresh_token_replayed"]) == 3
+    assert len(events_of(json_logs)) == 6000 + 3 + 1
+
+
+@pytest.mark.clause("decided-events-sampled")
+async def test_a_flood_of_failures_takes_no_room_from_a_theft(trail: EventTrail, stream: Stream) -> None:
+    for event, kind in KINDS.items():
+        if kind.most_a_minute == FEW:
+            for _ in range(MOST_WAITING):
+                record_event(event)
+    steal(1)
+    await trail.flush()
+
+    assert stream.entries[-1]["event"] == "refresh_token_replayed"
+    assert "events_lost" not in [entry["event"] for entry in stream.entries]
+
+
+@pytest.mark.clause("decided-events-lost-counted")
+async def test_what_was_lost_is_logged_once_and_told_when_the_stream_can_be_written_again(
+    trail: EventTrail, stream: Stream, json_logs: io.StringIO
+) -> None:
+    stream.is_away = True
+    steal(3)
+    await trail.flush()
+    await trail.flush()
+    fail_to_log_in(2)
+    await trail.flush()
+    logged = [fields for event, fields in events_of(json_logs) if event == "events_lost"]
+    stream.is_away = False
+    steal(1)
+    await trail.flush()
+    await trail.flush()
+
+    assert logged == [{"count": 3, "reason": "away"}, {"count": 2, "reason": "away"}]
+    assert [entry["event"] for entry in stream.entries] == ["refresh_token_replayed", "events_lost"]
+    assert stream.entries[-1] == {"event": "events_lost", "count": 5}
+
+
+@pytest.mark.clause("decided-events-lost-counted", "decided-audit-off-the-way")
+async def test_more_than_can_wait_is_counted(
+    trail: EventTrail, stream: Stream, now: Now, json_logs: io.StringIO
+) -> None:
+    """While Redis hangs there is a bound to what waits, and nobody waits for it."""
+    stream.may_answer.clear()
+    for _ in range(4):
+        steal(600)
+        now.seconds += 60
+    stream.may_answer.set()
+    await trail.flush()
+
+    assert len(stream.entries) == MOST_WAITING
+    assert [fields for event, fields in events_of(json_logs) if event == "events_lost"] == [
+        {"count": 2400 - MOST_WAITING, "reason": "too many at once"}
+    ]
+    await trail.flush()
+    assert stream.entries[-1] == {"event": "events_lost", "count": 2400 - MOST_WAITING}
+
+
+async def test_the_end_writes_what_waits_and_what_a_minute_left_out(trail: EventTrail, stream: Stream) -> None:
+    trail.start()
+    fail_to_log_in(FEW + 5)
+    await trail.close()
+
+    assert len(stream.entries) == FEW + 1
+    assert stream.entries[-1] == {"event": "login_failed", "count": 5}
+
+
+@pytest.mark.clause("decided-audit-off-the-way")
+async def test_the_end_waits_for_a_redis_that_hangs_no_longer_than_two_seconds(
+    trail: EventTrail, stream: Stream, json_logs: io.StringIO
+) -> None:
+    stream.may_answer.clear()
+    trail.start()
+    steal(4)
+    async with asyncio.timeout(3 * LAST_SECONDS):
+        await trail.close()
+
+    assert events_of(json_logs)[-1] == ("events_lost", {"count": 4, "reason": "the worker ended"})
+
+
+@pytest.mark.clause("decided-events-lost-counted", "decided-audit-off-the-way")
+async def test_an_outage_of_redis_fails_nothing_and_is_told_after_it(own_redis: RedisServer) -> None:
+    parts = Parts(load_settings(environment_of(own_redis)))
+    start_trail(parts.event_trail)
+    stop(own_redis.process)
+    steal(2)
+    await parts.event_trail.flush()
+    again = start_redis(own_redis.folder, port=own_redis.port)
+    await parts.event_trail.flush()
+    entries = [msgspec.json.decode(entry) for _, entry in await parts.event_stream.read()]
+    await parts.close()
+    stop(again.process)
+
+    assert entries == [{"event": "events_lost", "count": 2}]
+
+
+@pytest.mark.clause("decided-events-lost-counted")
+async def test_a_full_redis_fails_nothing(own_redis: RedisServer) -> None:
+    parts = Parts(load_settings(environment_of(own_redis)))
+    start_trail(parts.event_trail)
+    with own_redis.connect() as direct:
+        direct.config_set("maxmemory", 1)
+        steal(2)
+        await parts.event_trail.flush()
+        direct.config_set("maxmemory", 0)
+    await parts.event_trail.flush()
+    entries = [msgspec.json.decode(entry) for _, entry in await parts.event_stream.read()]
+    await parts.close()
+
+    assert entries == [{"event": "events_lost", "count": 2}]
+
+
+@pytest.mark.clause("decided-no-secret-in-events")
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_a_name_with_line_ends_cannot_forge_a_line(log_format: str, json_logs: io.StringIO) -> None:
+    configure_logging("info", log_format)
+    import logging
+
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.StreamHandler):
+            handler.setStream(json_logs)
+    record_event("login_failed", username='alice\n{"event":"x"}\r\x1b[2K\u2028', reason="password_wrong")
+    written = json_logs.getvalue()
+
+    assert len(written.splitlines()) == 1
+    assert "\x1b" not in written
+    assert "alice" in written
