@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -32,7 +33,8 @@ def console() -> None:
     It works on the store of REDIS_URL, with the same settings as the service, or on the embedded store while it runs.
     Exit status 0: done. 1: refused, or not found. 2: wrong usage, or a bad file.
     """
-    configure_logging("warning", "console")
+    is_debugging = os.environ.get("LOG_LEVEL", "").lower() == "debug"
+    configure_logging("debug" if is_debugging else "warning", "console")
 
 
 def command(group: click.Group, name: str) -> Callable[[Work], click.Command]:

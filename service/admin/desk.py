@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ from service.store.registry import RegistryStore
 from service.store.revocations import Revocations
 from service.store.sweeps import Sweeps
 from service.trail import EventTrail
+
+log = logging.getLogger("service.admin")
 
 
 class Desk:
@@ -104,3 +107,10 @@ def explaining() -> Iterator[None]:
         raise Refused(str(refusal)) from None
     except StoreUnavailable as outage:
         raise Refused(f"the store does not answer or cannot serve: {outage}") from None
+    except UnicodeEncodeError:
+        raise WrongInput("expected arguments in UTF-8") from None
+    except (click.ClickException, click.Abort):
+        raise
+    except Exception as error:
+        log.debug("unforeseen", exc_info=True)
+        raise Refused(f"unforeseen ({type(error).__name__}): {error}; LOG_LEVEL=debug tells more") from None

@@ -41,6 +41,8 @@ def _check(section: str, fields: dict[str, Any], kind: type[Entry]) -> Entry:
     try:
         seed = parse_seed(msgspec.json.encode({section: [given]}))
     except BadSeed as refusal:
+        if refusal.mistakes[0].startswith("the file: "):  # YAML takes no control characters, wherever they stand
+            raise WrongInput("expected text without control characters") from None
         mistakes = (mistake.removeprefix(f"{section}[0].") for mistake in refusal.mistakes)
         raise WrongInput("\n".join(mistakes)) from None
     (entry,) = getattr(seed, section)

@@ -60,7 +60,7 @@ class Output:
             for heading in columns.values():
                 table.add_column(heading, overflow="fold")
             for row in rows:
-                table.add_row(*(_cell(row[name]) for name in columns))
+                table.add_row(*(_cell(row[name], ", ") for name in columns))
             self._people.print(table)
 
     def facts(self, facts: Fields) -> None:
@@ -72,7 +72,7 @@ class Output:
         table.add_column(style="bold")
         table.add_column(overflow="fold")
         for name, value in facts.items():
-            table.add_row(name.replace("_", " "), _cell(value))
+            table.add_row(name.replace("_", " "), _cell(value, "\n"))
         self._people.print(table)
 
     def done(self, sentence: str, **facts: Any) -> None:
@@ -80,14 +80,14 @@ class Output:
         if self.as_json:
             self._json(facts)
         else:
-            self._people.print(Text("✓ ", style="green") + Text(show(sentence)))
+            self._people.print(Text("✓ ", style="green") + Text(show(sentence)), soft_wrap=True)
 
     def line(self, fields: Fields, sentence: str, style: str = "") -> None:
         """One of many that come one after the other; a line of JSON each for programs."""
         if self.as_json:
             self._json(fields)
         else:
-            self._people.print(Text(show(sentence), style=style))
+            self._people.print(Text(show(sentence), style=style), soft_wrap=True)
 
     def plain(self, text: str) -> None:
         """As it is, for people who copy it."""
@@ -135,9 +135,9 @@ class Output:
         sys.stdout.flush()
 
 
-def _cell(value: Any) -> Text:
+def _cell(value: Any, separator: str) -> Text:
     if isinstance(value, list | tuple):
-        return Text("\n".join(show(str(item)) for item in value) or "-")
+        return Text(separator.join(show(str(item)) for item in value) or "-")
     if isinstance(value, bool):
         return Text("yes" if value else "no")
     return Text("-" if value is None or value == "" else show(str(value)))

@@ -9,7 +9,9 @@ import httpx2
 import pytest
 import redis
 
+from service.app import Parts
 from service.hashing import verify_password
+from service.protocol.user import User
 from tests.admin.conftest import CONSOLE, Admin, type_in
 from tests.cast import ALICE, BOB, PHONE_APP
 
@@ -36,14 +38,23 @@ class TestEvents:
             assert len((await admin("events", *words, "--json")).lines) == count
         assert "There are no such events." in (await admin("events", "--user", "x")).aside
 
-    async def test_a_name_with_control_characters_is_shown_and_not_obeyed(self, admin: Admin) -> None:
-        """Whoever may choose a name must not be able to write on an admin's terminal."""
-        await admin("user", "create", "eve\x9b31m\u202e", "--role", "enduser", typed="password\n")
+    async def test_a_name_with_control_characters_is_shown_and_not_obeyed(
+        self, admin: Admin, parts: Parts, store: redis.Redis
+    ) -> None:
+        """Whoever may choose a name at an organisation must not be able to write on an admin's terminal."""
+        eve = User(realm="cep", username="eve\x9b31m\x1b[31m\u202e")
+        store.set("realm:{registry}:cep", '{"client_id":"us"}')
+        await parts.registry.put_users([eve])
+        await admin("user", "disable", eve.username, "--realm", "cep")
 
-        for words in (("user", "list"), ("events",), ("user", "show", "eve\x9b31m\u202e")):
+        for words in (
+            ("user", "list", "--realm", "cep"),
+            ("events",),
+            ("user", "show", eve.username, "--realm", "cep"),
+        ):
             shown = await admin(*words)
-            assert "eve\\x9b31m\\u202e" in shown.output
-            assert not {"\x9b", "\u202e"} & set(shown.output)
+            assert "eve\\x9b31m\\x1b[31m\\u202e" in shown.output
+            assert not {"\x9b", "\x1b", "\u202e"} & set(shown.output)
 
 
 class TestStats:
@@ -59,7 +70,7 @@ class TestStats:
         assert 300 < told["bytes_per_session"] < 2000
         assert "bytes per session" in (await admin("stats")).output
 
-    async def test_an_empty_store_has_nothing(self, environment: dict[str, str], store: redis.Redis) -> None:
+    def test_an_empty_store_has_nothing(self, environment: dict[str, str], store: redis.Redis) -> None:
         told = type_in("stats", "--json", environment=environment).json
 
         assert (told["sessions"], told["bytes_per_session"], told["keys"]) == (0, None, 0)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import pty
+import select
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -21,26 +22,35 @@ def plain_environment() -> dict[str, str]:
     return {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ} | {"TERM": "xterm-256color"}
 
 
-def type_on_terminal(*words: str, typed: str, environment: Mapping[str, str]) -> tuple[int, str]:
-    """The exit status, and all that stood on the screen."""
+def type_on_terminal(*words: str, answers: Sequence[tuple[str, str]] = (), **variables: str) -> tuple[int, str]:
+    """The exit status, and all that stood on the screen. Each answer is typed when its question has appeared."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [ADMIN, *words], stdin=theirs, stdout=theirs, stderr=theirs, env=plain_environment() | dict(environment)
+        [ADMIN, *words], stdin=theirs, stdout=theirs, stderr=theirs, env=plain_environment() | variables
     ) as process:
         os.close(theirs)
-        os.write(ours, typed.encode())
-        screen = b""
-        try:
-            while part := os.read(ours, 4096):
-                screen += part
-        except OSError:  # the terminal's other end is closed: the process has ended
-            pass
+        screen, waiting = "", list(answers)
+        while part := _read(ours):
+            screen += part
+            if waiting and screen.endswith(waiting[0][0]):
+                os.write(ours, waiting.pop(0)[1].encode() + b"\n")
         os.close(ours)
-        return process.wait(PATIENCE_SECONDS), screen.decode()
+        return process.wait(PATIENCE_SECONDS), screen
+
+
+def _read(terminal: int) -> str:
+    """What comes next; nothing when the process has ended, or says nothing any more."""
+    ready, _, _ = select.select([terminal], [], [], PATIENCE_SECONDS)
+    try:
+        return os.read(terminal, 4096).decode() if ready else ""
+    except OSError:  # nobody is at the other end
+        return ""
 
 
 def test_a_secret_that_is_typed_is_not_shown() -> None:
-    status, screen = type_on_terminal("hash-secret", typed="my own secret\nmy own secret\n", environment={})
+    status, screen = type_on_terminal(
+        "hash-secret", answers=[("Secret: ", "my own secret"), ("Repeat for confirmation: ", "my own secret")]
+    )
 
     assert status == 0
     assert "my own secret" not in screen
@@ -49,14 +59,16 @@ def test_a_secret_that_is_typed_is_not_shown() -> None:
 
 
 def test_two_different_secrets_are_asked_for_again() -> None:
-    _, screen = type_on_terminal("hash-secret", typed="one\ntwo\nthree\nthree\n", environment={})
+    answers = [("Secret: ", "one"), ("confirmation: ", "two"), ("Secret: ", "three"), ("confirmation: ", "three")]
+
+    _, screen = type_on_terminal("hash-secret", answers=answers)
 
     assert "The two entered values do not match." in screen
 
 
 def test_people_get_colour_and_a_question(environment: dict[str, str], registry: None) -> None:
-    status, screen = type_on_terminal("client", "delete", "web-shop", typed="n\n", environment=environment)
-    _, table = type_on_terminal("client", "list", typed="", environment=environment)
+    status, screen = type_on_terminal("client", "delete", "web-shop", answers=[("[y/N]: ", "n")], **environment)
+    _, table = type_on_terminal("client", "list", **environment)
 
     assert status == 1
     assert "end all of its sessions? [y/N]: " in screen
