@@ -5,7 +5,8 @@ nothing old is remembered after the news that it is old; and where no news can a
 than a second. What cannot be read again is not trusted on: an outage is an error.
 
 A record is remembered from its second use on, and what does not exist for half a second only, without Redis watching
-its key: names that somebody made up cost Redis no memory.
+its key: names that somebody made up cost Redis no memory. A user who does not exist is not remembered at all, since
+most of an organisation's users are listed nowhere, and who is listed by now counts at once.
 """
 
 from __future__ import annotations
@@ -47,9 +48,12 @@ _Entry = tuple[float, Link, Record]
 class RegistryCache(Generic[Name, Record]):
     """Answers by name from memory or through `find_reads`, for one kind of record."""
 
-    def __init__(self, kind: Kind[Name, Record], find_reads: Callable[[], TrackedReads]) -> None:
+    def __init__(
+        self, kind: Kind[Name, Record], find_reads: Callable[[], TrackedReads], *, remembers_unknown: bool = True
+    ) -> None:
         self._kind = kind
         self._find_reads = find_reads
+        self._remembers_unknown = remembers_unknown
         self._readings: dict[str, asyncio.Task[Record]] = {}
         self._entries: OrderedDict[str, _Entry[Record]] = OrderedDict()
 
@@ -95,12 +99,15 @@ class RegistryCache(Generic[Name, Record]):
 
     def _keep(self, key: str, asked: float, is_tracked: bool, link: Link | None, answer: Any) -> Record:
         record = self._kind.parse(answer)
-        if link is not None:
-            if not record:
-                # Counted from before the read: what is made since then is seen in time.
-                self._remember(key, (asked + UNKNOWN_SECONDS, link, record))
-            else:
-                self._remember(key, (ALWAYS if is_tracked else MET, link, record))
+        if link is None:
+            return record
+        if record:
+            self._remember(key, (ALWAYS if is_tracked else MET, link, record))
+        elif self._remembers_unknown:
+            # Counted from before the read: what is made since then is seen in time.
+            self._remember(key, (asked + UNKNOWN_SECONDS, link, record))
+        else:
+            self._entries.pop(key, None)
         return record
 
     def _remember(self, key: str, entry: _Entry[Record]) -> None:
@@ -129,7 +136,7 @@ class RegistryMemory:
         self.clients = ClientCache(CLIENTS, self._find_reads)
         self.origins = OriginCache(ORIGINS, self._find_reads)
         self.realms = RealmCache(REALMS, self._find_reads)
-        self.users = UserCache(USERS, self._find_reads)
+        self.users = UserCache(USERS, self._find_reads, remembers_unknown=False)
 
     def now_ms(self) -> int:
         """The time by Redis's clock, without asking; raises StoreUnavailable before the first record was found."""

@@ -22,7 +22,7 @@ from service.store.revocations import Revocations
 from service.store.sweeps import Session, Sweeps
 
 SWEEP_PAUSE_SECONDS: Final = TRUSTED_SECONDS + DEADLINE_SECONDS + 0.7
-"""Longer than a request can still issue tokens under the registration that it read before the change."""
+"""Longer than a request can still issue tokens under the registration that it found, as old as memory may be."""
 
 log = logging.getLogger("service.registry")
 

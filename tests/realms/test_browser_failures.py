@@ -22,7 +22,9 @@ from joserfc.jwk import ECKey, Key, KeySet, OKPKey, RSAKey
 
 from service.app import Parts
 from service.realms.gate import PAUSE_SECONDS
+from service.registry.cache import UNKNOWN_SECONDS
 from service.store.keys import registry_key
+from service.store.links import read_clock
 from service.tokens import make_external_login
 from tests.browser import (
     ISSUER,
@@ -1071,15 +1073,22 @@ async def test_a_realm_that_gives_no_roles_any_more(
 
 @pytest.mark.clause("6749-4.1.2.1-error")
 async def test_a_realm_that_was_removed(
-    organisation: ScriptedOrganisation, browser: Browser, cep: None, store: redis.Redis
+    organisation: ScriptedOrganisation,
+    browser: Browser,
+    cep: None,
+    parts: Parts,
+    store: redis.Redis,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = await log_in_there(await set_out(browser, ASK))
     store.rename(registry_key("realm", "cep"), registry_key("realm", "away"))
+    await heard(parts)
     assert_came_to_nothing(await come_back(browser, path), browser, "invalid_scope")
     assert organisation.calls(TOKEN) == []
     assert_came_to_nothing(await browser.open(ASK), browser, "invalid_scope")
 
     store.rename(registry_key("realm", "away"), registry_key("realm", "cep"))
+    monkeypatch.setattr("service.registry.cache.read_clock", lambda: read_clock() + UNKNOWN_SECONDS)
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
 
 

@@ -129,6 +129,15 @@ async def test_what_is_not_known_is_remembered_for_half_a_second(
     assert await parts.clients.find("app") == make_client()
 
 
+@pytest.mark.clause("decided-registry-change-seen")
+async def test_a_user_who_is_not_known_is_not_remembered(parts: Parts) -> None:
+    """Most users of an organisation are listed nowhere; one who is listed, and disabled, counts at once."""
+    assert await parts.users.find(CAROL.identity) is None
+    await parts.registry.put_users([CAROL])
+
+    assert await parts.users.find(CAROL.identity) is not None
+
+
 async def test_garbage_costs_redis_no_memory(parts: Parts, store: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does what is used once."""
     await put_client(parts, make_client())

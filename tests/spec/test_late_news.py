@@ -1,0 +1,101 @@
+"""A worker that has not heard yet that a user changed, over HTTP: the old record gives nothing, and a retry is right.
+
+Clients are looked at again after a login: see `test_login_meanwhile.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import httpx2
+import pytest
+import redis
+
+from service.app import Parts
+from service.hashing import hash_password
+from service.registry.cache import RegistryCache
+from tests.browser import Browser, answer_of, ask, assert_refused, change_user, is_consent_page
+from tests.cast import ALICE, PHONE_APP, assert_error, tokens_of
+from tests.watching import watching
+
+NEWER = replace(ALICE, password="another password")
+
+
+@pytest.fixture
+def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No news arrives, while the connection is as good as ever."""
+    monkeypatch.setattr(RegistryCache, "forget_keys", lambda *_: None)
+
+
+async def remember(http: httpx2.AsyncClient) -> None:
+    for _ in range(2):
+        tokens_of(await PHONE_APP.log_in(http, ALICE))
+
+
+@pytest.mark.clause("decided-registry-change-seen", "decided-i1-one-winner")
+async def test_an_old_password_gives_nothing_and_the_new_one_is_right_at_the_next_try(
+    http: httpx2.AsyncClient, parts: Parts, store: redis.Redis, deaf: None
+) -> None:
+    await remember(http)
+    families = set(store.scan_iter("family:*"))
+    await change_user(parts, ALICE, password_hash=hash_password(NEWER.password))
+
+    assert_error(await PHONE_APP.log_in(http, ALICE), 400, "invalid_grant")
+
+    assert set(store.scan_iter("family:*")) == families
+    assert_error(await PHONE_APP.log_in(http, ALICE), 400, "invalid_grant")
+    tokens_of(await PHONE_APP.log_in(http, NEWER))
+
+
+@pytest.mark.clause("decided-registry-change-seen", "decided-disabled-user")
+async def test_a_disabled_user_gets_nothing(
+    http: httpx2.AsyncClient, parts: Parts, store: redis.Redis, deaf: None
+) -> None:
+    await remember(http)
+    families = set(store.scan_iter("family:*"))
+    await change_user(parts, ALICE, disabled=True)
+
+    for _ in range(2):
+        assert_error(await PHONE_APP.log_in(http, ALICE), 400, "invalid_grant")
+    assert set(store.scan_iter("family:*")) == families
+
+
+@pytest.mark.clause("decided-registry-change-seen", "decided-i1-one-winner")
+async def test_a_login_page_makes_no_session_from_an_old_record_and_the_next_try_is_right(
+    browser: Browser, parts: Parts, store: redis.Redis, deaf: None
+) -> None:
+    await remember(browser.http)
+    form = await browser.open(ask())
+    await change_user(parts, ALICE, name="Alice the Second")
+
+    answer = await browser.log_in(form)
+
+    assert not is_consent_page(answer)
+    assert not [*store.scan_iter("browser:*")]
+    assert is_consent_page(await browser.log_in(answer))
+
+
+@pytest.mark.clause("decided-registry-change-seen", "decided-i1-one-winner")
+async def test_a_consent_gives_no_code_for_an_old_record_and_the_next_one_does(
+    browser: Browser, parts: Parts, store: redis.Redis, deaf: None
+) -> None:
+    page = await browser.reach_consent(ask())
+    await browser.open(ask())
+    await change_user(parts, ALICE, roles=("enduser",))
+
+    assert_refused(await browser.allow(page), 400, "expired")
+
+    assert not [*store.scan_iter("code:*")]
+    assert answer_of(await browser.allow(await browser.open(ask())))["code"]
+
+
+@pytest.mark.clause("decided-registry-change-seen")
+async def test_a_refresh_of_a_client_that_is_remembered_is_one_script_call_and_reads_nothing(
+    http: httpx2.AsyncClient, store: redis.Redis
+) -> None:
+    refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
+    with watching(store) as commands:
+        tokens_of(await PHONE_APP.refresh(http, refresh_token))
+
+    assert sum(command.startswith("EVALSHA") for command in commands) == 1
+    assert not [command for command in commands if "{registry}" in command and not command.startswith("HGET seed:")]
