@@ -201,9 +201,7 @@ class Seeding:
         if known != digest:
             await self._registry.put_seed(name, digest)
 
-    async def _judge_users(
-        self, texts: Sequence[bytes], judgement: _Judgement, threads: ThreadPoolExecutor
-    ) -> _Batch:
+    async def _judge_users(self, texts: Sequence[bytes], judgement: _Judgement, threads: ThreadPoolExecutor) -> _Batch:
         entries = [read_user_entry(text) for text in texts]
         identities = [identify_user(entry.realm, entry.username) for entry in entries]
         digests = [self._keyring.digest_seed(text) for text in texts]

@@ -20,8 +20,8 @@ from service.store.scripts import load_script
 
 LOCK_SECONDS: Final = 10
 
-_DELETE_CLIENT: Final = load_script("delete_client")
 _PUT_CLIENT: Final = load_script("put_client")
+_DELETE_CLIENT: Final = load_script("delete_client")
 _REPLACE_PASSWORD_HASH: Final = load_script("replace_password_hash")
 
 _read_client: Final = msgspec.json.Decoder(Client).decode
@@ -45,6 +45,12 @@ class RegistryStore:
         record = msgspec.json.encode(client).decode()
         keys = [registry_key("client", client.client_id), registry_key("owed_sweeps")]
         await self._connection.run(_PUT_CLIENT, keys, [client.client_id, record, loss or "", *origins])
+
+    async def delete_client(self, client: Client, *, origins: Sequence[str]) -> None:
+        """With a note, in the same step, that all its sessions must end; `origins` are those of its redirect URIs."""
+        keys = [registry_key("client", client.client_id), registry_key("owed_sweeps")]
+        listed = msgspec.json.encode(list(origins)).decode()
+        await self._connection.run(_DELETE_CLIENT, keys, [client.client_id, listed])
 
     async def is_origin(self, origin: str) -> bool:
         """Whether some client has a redirect URI at this web origin."""
@@ -93,8 +99,9 @@ class RegistryStore:
         members = await self._connection.read("SMEMBERS", registry_key("owed_revocations"))
         return [(shard, subject) for shard, _, subject in (member.decode().partition(":") for member in members)]
 
-    async def settle_revocation(self, shard: str, subject: str) -> None:
-        await self._connection.write("SREM", registry_key("owed_revocations"), f"{shard}:{subject}")
+    async def settle_revocations(self, settled: Sequence[tuple[str, str]]) -> None:
+        members = [f"{shard}:{subject}" for shard, subject in settled]
+        await self._connection.write("SREM", registry_key("owed_revocations"), *members)
 
     async def replace_password_hash(self, user: User) -> None:
         """A stronger hash of the same password; given up where the record changed meanwhile."""
@@ -130,12 +137,6 @@ class RegistryStore:
     def make_lock(self) -> StoreLock:
         """Held by the one that applies a seed; ends by itself unless it is renewed."""
         return self._connection.make_lock(registry_key("lock"), LOCK_SECONDS)
-
-    async def delete_client(self, client: Client, *, origins: Sequence[str]) -> None:
-        """Notes in the same step that its sessions must end."""
-        keys = [registry_key("client", client.client_id), registry_key("owed_sweeps")]
-        listed = msgspec.json.encode(list(origins)).decode()
-        await self._connection.run(_DELETE_CLIENT, keys, [client.client_id, listed])
 
     async def delete_realm(self, realm: str) -> None:
         await self._connection.write("DEL", registry_key("realm", realm))

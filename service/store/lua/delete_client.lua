@@ -1,9 +1,9 @@
--- Removes a client's record with the web origins of its redirect URIs, and notes the sweep that ends its sessions.
+-- Deletes a client's record and takes it from its web origins, and notes the sweep that ends its sessions.
 -- KEYS     client_key owed_key
 -- DERIVED  origins
--- ARGV     client_id origins (JSON list)
+-- ARGV     client_id origins (a JSON list)
 -- RETURNS  deleted
--- CLAUSES  RFC 6749 §2
+-- CLAUSES  RFC 6749 §2, SPEC §3
 local client_key, owed_key = KEYS[1], KEYS[2]
 local client_id, origins = ARGV[1], cjson.decode(ARGV[2])
 
