@@ -24,6 +24,8 @@ from service.store.sweeps import Session, Sweeps
 SWEEP_PAUSE_SECONDS: Final = TRUSTED_SECONDS + DEADLINE_SECONDS + 0.7
 """Longer than a request can still issue tokens under the registration that it found, as old as memory may be."""
 
+REVOCATIONS_AT_ONCE: Final = 64
+
 log = logging.getLogger("service.registry")
 
 
@@ -40,9 +42,11 @@ class Consequences:
 
     async def settle_revocations(self, lock: StoreLock) -> None:
         """Ends the sessions of everybody who lost something, those of an interrupted earlier run included."""
-        for shard, subject in await self._registry.find_owed_revocations():
-            await self._revocations.revoke_all(shard, subject, reason="withdrawn")
-            await self._registry.settle_revocation(shard, subject)
+        owed = await self._registry.find_owed_revocations()
+        for start in range(0, len(owed), REVOCATIONS_AT_ONCE):
+            some = owed[start : start + REVOCATIONS_AT_ONCE]
+            await self._revocations.revoke_all_of(some, reason="withdrawn")
+            await self._registry.settle_revocations(some)
             await lock.renew()
 
     async def settle_sweeps(self, lock: StoreLock) -> None:

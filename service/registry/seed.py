@@ -12,9 +12,9 @@ import hashlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import BytesIO
+from io import BufferedReader, BytesIO
 from pathlib import Path
-from typing import IO, Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 import yaml
@@ -26,7 +26,7 @@ from service.protocol.grammar import SCOPE_TOKEN, is_unicode_without_line_ends, 
 from service.protocol.scope import MAIN_REALM, ROLES, Scope, parse_scope
 from service.protocol.uri import find_server_mistake, find_uri_mistake
 from service.protocol.user import MAX_USERNAME_CHARACTERS, identify_user
-from service.registry.seed_yaml import SeedYaml, describe_yaml_error
+from service.registry.seed_yaml import Readable, SeedYaml, describe_yaml_error
 
 _REALM_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _YAML_WORDS: Final = {
@@ -154,7 +154,7 @@ def parse_seed(text: bytes) -> Seed:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[IO[bytes]]:
+def _reading(path: Path) -> Iterator[BufferedReader]:
     try:
         with path.open("rb") as file:
             yield file
@@ -164,7 +164,7 @@ def _reading(path: Path) -> Iterator[IO[bytes]]:
         raise BadSeed(refusal.mistakes, path) from None
 
 
-def _read_seed(file: IO[bytes]) -> Seed:
+def _read_seed(file: Readable) -> Seed:
     reader, watched = _Reader(), _Fingerprinted(file)
     try:
         seed = reader.read_seed(watched)
@@ -178,11 +178,11 @@ def _read_seed(file: IO[bytes]) -> Seed:
 class _Fingerprinted:
     """A file that takes a digest of what is read from it."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: Readable) -> None:
         self._file = file
         self._digest = hashlib.sha256()
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int = -1, /) -> bytes:
         text = self._file.read(size)
         self._digest.update(text)
         return text
@@ -225,7 +225,7 @@ class _Reader:
         """YAML's last-one-wins would hide a repeated key; here it is a mistake."""
         self._repeated.setdefault(place, "this key stands twice in its mapping")
 
-    def read_seed(self, file: IO[bytes]) -> Seed:
+    def read_seed(self, file: Readable) -> Seed:
         yaml_values = SeedYaml(file, self._note_repeated)
         try:
             sections = yaml_values.read_sections()

@@ -7,7 +7,7 @@ that stands twice is told with its place.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import IO, Any, Final
+from typing import Any, Final, Protocol
 
 import yaml
 from yaml.composer import ComposerError
@@ -15,7 +15,6 @@ from yaml.constructor import ConstructorError
 from yaml.events import (
     AliasEvent,
     DocumentEndEvent,
-    Event,
     MappingEndEvent,
     MappingStartEvent,
     ScalarEvent,
@@ -30,14 +29,19 @@ _MERGE: Final = "tag:yaml.org,2002:merge"
 _COLLECTIONS: Final = (None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 
+class Readable(Protocol):
+    def read(self, size: int = ..., /) -> bytes: ...
+
+
 class SeedYaml:
     """Reads one document; `note_repeated` is told the place of each key that stands twice in its mapping.
 
     What is no YAML, or not of the plain kinds, raises one of the errors that `describe_yaml_error` puts into words.
     """
 
-    def __init__(self, file: IO[bytes], note_repeated: Callable[[str], None]) -> None:
-        self._loader = yaml.CSafeLoader(file)
+    def __init__(self, file: Readable, note_repeated: Callable[[str], None]) -> None:
+        self._loader: Any = yaml.CSafeLoader(file)
+        self._next: Callable[[], Any] = self._loader.get_event
         self._note_repeated = note_repeated
         self._anchors: dict[str, Any] = {}
 
@@ -49,10 +53,10 @@ class SeedYaml:
 
         None where the document is no mapping. What is left of the file then is read to its end all the same.
         """
-        self._loader.get_event()
-        event = self._loader.get_event()
+        self._next()
+        event = self._next()
         if not isinstance(event, StreamEndEvent):
-            start = self._loader.get_event()
+            start = self._next()
             if isinstance(start, MappingStartEvent):
                 self._check_tag(start)
                 return self._read_root(event)
@@ -60,14 +64,14 @@ class SeedYaml:
             self._end(event)
         return None
 
-    def _read_root(self, document: Event) -> Iterator[tuple[Any, Any]]:
+    def _read_root(self, document: Any) -> Iterator[tuple[Any, Any]]:
         seen: set[str] = set()
-        while not isinstance(event := self._loader.get_event(), MappingEndEvent):
+        while not isinstance(event := self._next(), MappingEndEvent):
             name = self._read_value(event, "?")
             if str(name) in seen:
                 self._note_repeated(str(name))
             seen.add(str(name))
-            event = self._loader.get_event()
+            event = self._next()
             if isinstance(event, SequenceStartEvent) and event.anchor is None:
                 self._check_tag(event)
                 items = self._read_items(str(name))
@@ -78,18 +82,18 @@ class SeedYaml:
                 yield name, self._read_value(event, str(name))
         self._end(document)
 
-    def _end(self, document: Event) -> None:
-        assert isinstance(self._loader.get_event(), DocumentEndEvent)
-        event = self._loader.get_event()
+    def _end(self, document: Any) -> None:
+        assert isinstance(self._next(), DocumentEndEvent)
+        event = self._next()
         if not isinstance(event, StreamEndEvent):
             expected = "expected a single document in the stream"
             raise ComposerError(expected, document.start_mark, "but found another document", event.start_mark)
 
-    def _read_value(self, event: Event, place: str) -> Any:
+    def _read_value(self, event: Any, place: str) -> Any:
         if isinstance(event, AliasEvent):
-            if event.anchor not in self._anchors:
-                raise ComposerError(None, None, f"found undefined alias {event.anchor!r}", event.start_mark)
-            return self._anchors[event.anchor]
+            return self._find_anchored(event)
+        if event.anchor in self._anchors:
+            raise ComposerError(None, None, f"found duplicate anchor {event.anchor!r}", event.start_mark)
         value: Any
         if isinstance(event, ScalarEvent):
             value = self._read_scalar(event)
@@ -101,52 +105,54 @@ class SeedYaml:
             self._anchors[event.anchor] = value
         return value
 
-    def _read_scalar(self, event: ScalarEvent) -> Any:
+    def _find_anchored(self, event: Any) -> Any:
+        if event.anchor not in self._anchors:
+            raise ComposerError(None, None, f"found undefined alias {event.anchor!r}", event.start_mark)
+        return self._anchors[event.anchor]
+
+    def _read_scalar(self, event: Any) -> Any:
         tag = self._find_tag(event)
         if tag == _TEXT:
             return event.value
         return self._loader.construct_document(ScalarNode(tag, event.value, event.start_mark, event.end_mark))
 
-    def _find_tag(self, event: ScalarEvent) -> str:
+    def _find_tag(self, event: Any) -> str:
         if event.tag is not None and event.tag != "!":
             return str(event.tag)
         return str(self._loader.resolve(ScalarNode, event.value, event.implicit))
 
     def _read_items(self, place: str) -> Iterator[Any]:
         index = 0
-        while not isinstance(event := self._loader.get_event(), SequenceEndEvent):
+        while not isinstance(event := self._next(), SequenceEndEvent):
             yield self._read_value(event, f"{place}[{index}]")
             index += 1
 
     def _read_mapping(self, place: str) -> dict[Any, Any]:
         own: dict[Any, Any] = {}
         merged: list[dict[Any, Any]] = []
-        while not isinstance(event := self._loader.get_event(), MappingEndEvent):
+        while not isinstance(event := self._next(), MappingEndEvent):
             if isinstance(event, ScalarEvent) and event.value == "<<" and self._find_tag(event) == _MERGE:
                 merged += self._read_merged(place)
                 continue
             name = self._read_value(event, f"{place}.?")
-            self._check_key(name, event)
+            if isinstance(name, list | dict):
+                raise ConstructorError(None, None, "found unhashable key", event.start_mark)
             inner = f"{place}.{name}"
             if name in own:
                 self._note_repeated(inner)
-            own[name] = self._read_value(self._loader.get_event(), inner)
+            own[name] = self._read_value(self._next(), inner)
         for mapping in merged:
             own = mapping | own
         return own
 
     def _read_merged(self, place: str) -> list[dict[Any, Any]]:
         """What stands in the mapping itself goes before these, and an earlier one before a later one."""
-        event = self._loader.get_event()
+        event = self._next()
         value = self._read_value(event, f"{place}.<<")
         mappings = value if isinstance(value, list) else [value]
         if not all(isinstance(mapping, dict) for mapping in mappings):
             raise ConstructorError(None, None, "expected a mapping, or a list of mappings, to merge", event.start_mark)
         return mappings
-
-    def _check_key(self, name: Any, event: Event) -> None:
-        if isinstance(name, list | dict):
-            raise ConstructorError(None, None, "found unhashable key", event.start_mark)
 
     def _check_tag(self, event: Any) -> None:
         if event.tag not in _COLLECTIONS:

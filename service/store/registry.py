@@ -141,8 +141,9 @@ class RegistryStore:
         members = await self._connection.read("SMEMBERS", registry_key("owed_revocations"))
         return [(shard, subject) for shard, _, subject in (member.decode().partition(":") for member in members)]
 
-    async def settle_revocation(self, shard: str, subject: str) -> None:
-        await self._connection.write("SREM", registry_key("owed_revocations"), f"{shard}:{subject}")
+    async def settle_revocations(self, settled: Sequence[tuple[str, str]]) -> None:
+        members = [f"{shard}:{subject}" for shard, subject in settled]
+        await self._connection.write("SREM", registry_key("owed_revocations"), *members)
 
     async def replace_password_hash(self, user: User) -> None:
         """A stronger hash of the same password; given up where the record changed meanwhile."""

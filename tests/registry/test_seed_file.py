@@ -69,6 +69,11 @@ def test_anchors_and_merges_of_yaml_are_taken() -> None:
         ("a: 1\n---\nb: 2\n", "line 2, column 1: "),
         ("a: !!python/object:os.system {}", "line 1, column 4: "),
         ("a: *nothing", "line 1, column 4: "),
+        ("a: &x 1\nb: &x 2", "line 2, column 4: found duplicate anchor"),
+        ("users: [{<<: 5}]", "line 1, column 14: expected a mapping"),
+        ("users: [{[a]: 5}]", "line 1, column 10: found unhashable key"),
+        ("users: !!set {a}", "line 1, column 8: could not determine a constructor"),
+        (f"users: {'[' * 5000}", "the file: is nested too deeply"),
         ("a: \0", "the file: "),
     ],
 )
@@ -89,6 +94,59 @@ def test_bytes_that_are_not_utf_8_are_one_mistake(text: bytes) -> None:
 def test_a_file_that_cannot_be_read_is_one_mistake(tmp_path: Path) -> None:
     with pytest.raises(BadSeed, match="cannot be read: No such file"):
         load_seed(tmp_path / "nowhere.yaml")
+
+
+def test_an_anchor_reaches_over_sections_and_lists_of_merges() -> None:
+    text = """
+users:
+- &first {username: one, realm: cep, roles: &roles [enduser]}
+- {<<: [{name: Two, roles: [admin]}, *first], username: two}
+- {username: three, realm: cep, roles: *roles}
+realms:
+  cep: &cep {client_id: us, issuer: "https://a.example", default_roles: *roles}
+  other: {<<: *cep, client_id: them}
+clients: &none []
+"""
+    seed = parse_seed(text.encode())
+
+    assert [(user.username, user.realm, user.name, user.roles) for user in seed.users] == [
+        ("one", "cep", "", ("enduser",)),
+        ("two", "cep", "Two", ("admin",)),
+        ("three", "cep", "", ("enduser",)),
+    ]
+    assert [(realm.client_id, realm.issuer) for realm in seed.realms.values()] == [
+        ("us", "https://a.example"),
+        ("them", "https://a.example"),
+    ]
+
+
+@pytest.mark.clause("decided-seed-all-mistakes-at-once")
+def test_mistakes_stand_in_the_order_of_the_sections_whatever_that_of_the_file() -> None:
+    """Realms can stand behind the users that are checked by them; repeated keys come first, as a reason for others."""
+    text = """
+users:
+- {username: 5, realm: cep, password: x}
+- {username: a, realm: nowhere, roles: [king], roles: [enduser]}
+- nothing
+- {username: a, realm: nowhere}
+clients: [{client_id: app, client_name: 5}]
+unknown: {}
+realms: {cep: {client_id: us}}
+"""
+    assert [mistake.partition(": ")[0] for mistake in mistakes(text)] == [
+        "users[1].roles",
+        "unknown",
+        "realms.cep.authorization_endpoint",
+        "realms.cep.token_endpoint",
+        "realms.cep",
+        "clients[0].client_name",
+        "users[0].username",
+        "users[0].password",
+        "users[1].realm",
+        "users[2]",
+        "users[3].realm",
+        "users[3].username",
+    ]
 
 
 @pytest.mark.parametrize("text", ["users: &a [*a]", "users: [&a {username: *a}]", "realms: &a {cep: *a}"])

@@ -50,9 +50,9 @@ async def test_an_owed_revocation_is_kept_until_it_is_settled(parts: Parts, stor
 
     owed = {(CAROL.identity.shard, CAROL.identity.subject), (alice.shard, alice.subject)}
     assert set(await parts.registry.find_owed_revocations()) == owed
-    await parts.registry.settle_revocation(CAROL.identity.shard, CAROL.identity.subject)
+    await parts.registry.settle_revocations([(CAROL.identity.shard, CAROL.identity.subject)])
     assert await parts.registry.find_owed_revocations() == [(alice.shard, alice.subject)]
-    await parts.registry.settle_revocation(alice.shard, alice.subject)
+    await parts.registry.settle_revocations([(alice.shard, alice.subject)])
     assert not store.exists("owed_revocations:{registry}")
 
 

@@ -1,0 +1,221 @@
+"""A dry run tells what a load would do, and writes nothing; force applies over what was changed elsewhere."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import redis
+
+from service.app import Parts
+from service.protocol.client import Client
+from service.protocol.user import User
+from service.registry.changes import Change, Counts, FieldChange
+from service.registry.seed import parse_seed
+from service.registry.seeding import Seeding
+from tests.registry.seeds import KEY_ONE, KEY_TWO, OTHER_HASH, SECRET_HASH, SeedText, make_seeding
+from tests.registry.test_seeding import everything, find_alice, find_client
+
+FIRST = SeedText()
+SECOND = FIRST.but(
+    scope="realm:main role:organisation",
+    grants="password, refresh_token",
+    password_hash=OTHER_HASH,
+    roles="organisation",
+    name="Another",
+)
+BOB = User(realm="main", username="bob@example.com")
+HASHES = ("argon2", "sha256:", "sealed")
+
+
+async def change_at_the_console(parts: Parts) -> None:
+    """A secret rotated with an overlap, a user disabled, another deleted."""
+    shop, alice = await find_client(parts, "web-shop"), await find_alice(parts)
+    rotated = msgspec.structs.replace(
+        shop,
+        client_secret_hash=OTHER_HASH,
+        previous_secret_hash=SECRET_HASH,
+        previous_secret_until_ms=2**50,
+    )
+    await parts.registry.put_client(rotated, old_origins=(), new_origins=(), loss=None)
+    await parts.registry.put_users([msgspec.structs.replace(alice, disabled=True)])
+    await parts.registry.delete_users([BOB.identity])
+
+
+def lines_of(change: Change) -> list[str]:
+    return [str(field) for field in change.fields]
+
+
+@pytest.mark.clause("decided-seed-dry-run")
+async def test_a_dry_run_of_a_first_load_names_every_entry_and_writes_nothing(
+    seeding: Seeding, store: redis.Redis
+) -> None:
+    difference = await seeding.compare(FIRST.seed, prune=True, force=True)
+
+    assert [(change.kind, change.realm, change.name, change.act) for change in difference.first] == [
+        ("realm", "", "cep", "add"),
+        ("client", "", "phone-app", "add"),
+        ("client", "", "web-shop", "add"),
+        ("user", "main", "alice@example.com", "add"),
+        ("user", "main", "bob@example.com", "add"),
+    ]
+    assert (difference.changes, difference.unnamed) == (5, 0)
+    assert store.dbsize() == 0
+
+
+@pytest.mark.clause("decided-seed-dry-run")
+async def test_a_dry_run_names_what_changes_and_whose_sessions_end_and_no_secret(
+    seeding: Seeding, store: redis.Redis
+) -> None:
+    await seeding.apply(FIRST.seed)
+    before = everything(store)
+    difference = await seeding.compare(SECOND.seed)
+    phone, alice = difference.first
+
+    assert lines_of(phone) == [
+        "grant_types: password, authorization_code, refresh_token → password, refresh_token",
+        "scope: realm:main role:enduser role:organisation → realm:main role:organisation",
+    ]
+    assert lines_of(alice) == [
+        "password: changed",
+        "roles: enduser, organisation → organisation",
+        "name: Alice → Another",
+    ]
+    assert (phone.ends_sessions, alice.ends_sessions) == (True, True)
+    assert not [word for word in HASHES if word in msgspec.json.encode(difference).decode()]
+    assert before == everything(store)
+
+
+@pytest.mark.clause("decided-seed-dry-run")
+async def test_what_only_looks_different_is_no_change_of_a_field(seeding: Seeding) -> None:
+    await seeding.apply(FIRST.seed)
+    difference = await seeding.compare(FIRST.but(name="Another").seed)
+
+    assert [(change.name, lines_of(change), change.ends_sessions) for change in difference.first] == [
+        ("alice@example.com", ["name: Alice → Another"], False)
+    ]
+
+
+@pytest.mark.clause("decided-seed-dry-run", "decided-seed-prune")
+async def test_a_dry_run_of_pruning_names_what_goes_and_counts_what_stays(
+    parts: Parts, seeding: Seeding, store: redis.Redis
+) -> None:
+    await seeding.apply(FIRST.seed)
+    made = Client(client_id="made-at-the-console")
+    await parts.registry.put_client(made, old_origins=(), new_origins=(), loss=None)
+    await parts.registry.put_users([User(realm="main", username=f"{name}@example.com") for name in ("yves", "zoe")])
+    before = everything(store)
+    difference = await seeding.compare(parse_seed(b"{}"), prune=True)
+
+    assert {(change.kind, change.name, change.act, change.ends_sessions) for change in difference.first} == {
+        ("realm", "cep", "remove", True),
+        ("client", "phone-app", "remove", True),
+        ("client", "web-shop", "remove", True),
+        ("user", "alice@example.com", "remove", True),
+        ("user", "bob@example.com", "remove", True),
+    }
+    assert (difference.staying_clients, difference.staying_users) == (1, 2)
+    assert before == everything(store)
+
+
+@pytest.mark.clause("decided-seed-dry-run")
+async def test_a_long_difference_is_counted_and_its_first_changes_named(seeding: Seeding) -> None:
+    difference = await seeding.compare(FIRST.seed, most_changes=2)
+
+    assert [change.name for change in difference.first] == ["cep", "phone-app"]
+    assert (difference.changes, difference.unnamed) == (5, 3)
+
+
+@pytest.mark.clause("decided-seed-force")
+async def test_force_applies_over_what_was_changed_elsewhere(parts: Parts, seeding: Seeding) -> None:
+    await seeding.apply(FIRST.seed)
+    shop, alice = await find_client(parts, "web-shop"), await find_alice(parts)
+    await change_at_the_console(parts)
+    difference = await seeding.compare(FIRST.seed, force=True)
+    outcome = await seeding.apply(FIRST.seed, force=True)
+
+    assert [(change.name, change.act, lines_of(change)) for change in difference.first] == [
+        ("web-shop", "restore", ["client_secret: changed", "previous_secret: changed"]),
+        ("alice@example.com", "restore", ["disabled: true → false"]),
+        ("bob@example.com", "restore", []),
+    ]
+    assert outcome.clients == difference.clients == Counts(restored=1, unchanged=1)
+    assert outcome.users == difference.users == Counts(restored=2)
+    assert shop == await find_client(parts, "web-shop")
+    assert alice == msgspec.structs.replace(await find_alice(parts), revision=alice.revision)
+
+
+@pytest.mark.clause("decided-seed-force")
+async def test_force_writes_nothing_where_nothing_was_changed(seeding: Seeding, store: redis.Redis) -> None:
+    await seeding.apply(FIRST.seed)
+    before = everything(store)
+
+    assert (await seeding.apply(FIRST.seed, force=True)).changes == 0
+    assert before == everything(store)
+
+
+async def test_force_under_a_new_key_changes_no_user_and_no_client(parts: Parts) -> None:
+    await make_seeding(parts.connection, KEY_ONE).apply(FIRST.seed)
+    outcome = await make_seeding(parts.connection, KEY_TWO, KEY_ONE).apply(FIRST.seed, force=True)
+
+    assert (outcome.clients.changes, outcome.users.changes) == (0, 0)
+
+
+@pytest.mark.clause("decided-seed-entry-decides")
+async def test_an_entry_that_changed_decides_over_all_of_its_record(parts: Parts, seeding: Seeding) -> None:
+    """An overlap of secrets ends, a disabled user is enabled, a deleted one comes back: the text is newer."""
+    text = FIRST.text.replace("role:enduser", "role:enduser role:partner").replace("[enduser]", "[enduser, partner]")
+    await seeding.apply(FIRST.seed)
+    await change_at_the_console(parts)
+    outcome = await seeding.apply(parse_seed(text.replace("name: Alice", "name: Another").encode()))
+    shop, alice = await find_client(parts, "web-shop"), await find_alice(parts)
+
+    assert (shop.client_secret_hash, shop.previous_secret_hash, shop.previous_secret_until_ms) == (SECRET_HASH, None, 0)
+    assert (alice.name, alice.disabled) == ("Another", False)
+    assert outcome.users == Counts(added=1, updated=1)
+
+
+@pytest.mark.clause("decided-seed-keeps-console-changes", "decided-seed-deleted-stays-deleted")
+async def test_neither_an_old_file_nor_a_second_instance_brings_back_what_the_console_changed(
+    parts: Parts, seeding: Seeding
+) -> None:
+    await seeding.apply(FIRST.seed)
+    await seeding.apply(FIRST.but(redirect_uri="https://phone.example/y").seed)
+    await change_at_the_console(parts)
+    alice, shop = await find_alice(parts), await find_client(parts, "web-shop")
+    await seeding.apply(FIRST.seed)
+    await make_seeding(parts.connection).apply(FIRST.seed)
+
+    assert (await find_alice(parts), await find_client(parts, "web-shop")) == (alice, shop)
+    assert await parts.registry.find_user(BOB.identity) is None
+
+
+def test_a_field_is_shown_as_a_person_writes_it() -> None:
+    shown = [("name", "", "Alice"), ("roles", (), ("enduser",)), ("require_pkce", False, True)]
+
+    assert [str(FieldChange(*field)) for field in shown] == [
+        "name: none → Alice",
+        "roles: none → enduser",
+        "require_pkce: false → true",
+    ]
+
+
+async def test_progress_is_told_batch_by_batch(seeding: Seeding) -> None:
+    told: list[tuple[int, int]] = []
+    await seeding.apply(FIRST.seed, on_progress=lambda done, total: told.append((done, total)))
+
+    assert told == [(1, 5), (2, 5), (3, 5), (5, 5)]
+
+
+@pytest.mark.clause("decided-seed-plain-passwords-warned")
+@pytest.mark.parametrize(("plain", "warnings"), [(100, 0), (101, 1)])
+async def test_past_a_hundred_plain_passwords_a_warning_names_the_command(
+    seeding: Seeding, monkeypatch: pytest.MonkeyPatch, plain: int, warnings: int
+) -> None:
+    """Each takes a slow hash; here a quick one."""
+    monkeypatch.setattr("service.registry.records.hash_password", lambda _: OTHER_HASH)
+    text = "users:" + "".join(f"\n- {{username: u{number}, password: x}}" for number in range(plain))
+    outcome = await seeding.apply(parse_seed(text.encode()))
+
+    assert len(outcome.warnings) == warnings
+    assert all("hash-secret --file" in warning for warning in outcome.warnings)
+    assert (await seeding.apply(parse_seed(f"{text}\n# again".encode()))).warnings == ()

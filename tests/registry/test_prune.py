@@ -1,0 +1,193 @@
+"""Pruning: what a seed once brought and this one no longer has goes, with its sessions; nothing else does."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from service.app import Parts
+from service.protocol.client import Client
+from service.protocol.user import User, identify_user
+from service.registry.changes import Counts
+from service.registry.seed import parse_seed
+from service.registry.seeding import Seeding
+from service.store.connection import StoreUnavailable
+from tests.cast import ALICE, BOB, Person
+from tests.conftest import MakeSettings
+from tests.registry.seeds import PASSWORD_HASH, SECRET_HASH, SeedText, make_seeding
+from tests.registry.test_seeding import everything
+from tests.store.interruptions import BreakingConnection
+from tests.store.sessions import Session, Sessions
+
+LISTED, ZOE, CAROL = Person("listed", "", realm="cep"), Person("zoe", "", realm="cep"), Person("carol", "", realm="cep")
+CONSOLE = Person("made-at-the-console@example.com", "")
+FIRST = parse_seed(f"{SeedText().text}  - {{username: listed, realm: cep, roles: [enduser]}}\n".encode())
+LEFT = parse_seed(
+    f"""
+clients:
+  - {{client_id: web-shop, client_secret_hash: "{SECRET_HASH}", grant_types: [password, refresh_token],
+     scope: "realm:main role:enduser"}}
+users:
+  - {{username: bob@example.com, password_hash: "{PASSWORD_HASH}", roles: [enduser]}}
+""".encode()
+)
+"""The first one without the realm and its user, the phone's app, and Alice."""
+
+KEPT = {"bob, shop", "console, shop"}
+
+
+async def make_at_the_console(parts: Parts) -> None:
+    client = Client(client_id="made-at-the-console", redirect_uris=("https://console.example/",))
+    await parts.registry.put_client(client, old_origins=(), new_origins=("https://console.example",), loss=None)
+    names = [(CONSOLE.realm, CONSOLE.username), (CAROL.realm, CAROL.username)]
+    await parts.registry.put_users([User(realm=realm, username=name, roles=("enduser",)) for realm, name in names])
+
+
+async def start_sessions(sessions: Sessions) -> dict[str, Session]:
+    cep = "realm:cep role:enduser"
+    return {
+        "alice, shop": await sessions.start(ALICE, "web-shop"),
+        "bob, shop": await sessions.start(BOB, "web-shop"),
+        "bob, phone": await sessions.start(BOB),
+        "listed, shop": await sessions.start(LISTED, "web-shop", scope=cep),
+        "zoe, shop": await sessions.start(ZOE, "web-shop", scope=cep),
+        "carol of the console, shop": await sessions.start(CAROL, "web-shop", scope=cep),
+        "console, shop": await sessions.start(CONSOLE, "web-shop"),
+    }
+
+
+def find_live(sessions: Sessions, by_name: dict[str, Session]) -> set[str]:
+    ended = {name for name, session in by_name.items() if not sessions.record(session)}
+    assert ended == {name for name, session in by_name.items() if sessions.live(session) == [False]}
+    return set(by_name) - ended
+
+
+@pytest.mark.clause("decided-seed-prune")
+async def test_what_left_the_file_goes_with_its_sessions_and_what_the_console_made_stays(
+    sessions: Sessions, seeding: Seeding
+) -> None:
+    registry = sessions.parts.registry
+    await seeding.apply(FIRST)
+    await make_at_the_console(sessions.parts)
+    by_name = await start_sessions(sessions)
+    outcome = await seeding.apply(LEFT, prune=True)
+
+    assert (outcome.realms, outcome.clients) == (Counts(removed=1), Counts(removed=1, unchanged=1))
+    assert outcome.users == Counts(removed=2, unchanged=1)
+    assert find_live(sessions, by_name) == KEPT
+    assert await registry.find_realm("cep") is None
+    assert await registry.find_client("phone-app") is None
+    assert not await registry.is_origin("https://phone.example")
+    assert await registry.find_user(identify_user("main", ALICE.username)) is None
+    assert await registry.find_client("made-at-the-console")
+    assert await registry.is_origin("https://console.example")
+    assert not sessions.store.keys("owed_*")
+
+
+@pytest.mark.clause("decided-seed-prune")
+async def test_without_being_asked_nothing_is_removed(sessions: Sessions, seeding: Seeding) -> None:
+    await seeding.apply(FIRST)
+    await make_at_the_console(sessions.parts)
+    by_name = await start_sessions(sessions)
+    outcome = await seeding.apply(LEFT)
+
+    assert outcome.changes == 0
+    assert find_live(sessions, by_name) == set(by_name)
+
+
+@pytest.mark.clause("decided-seed-prune")
+async def test_a_file_that_is_in_force_already_can_be_pruned_by(
+    parts: Parts, seeding: Seeding, store: redis.Redis
+) -> None:
+    await seeding.apply(FIRST)
+    await seeding.apply(LEFT)
+
+    assert (await seeding.apply(LEFT, prune=True)).changes == 4
+    before = everything(store)
+    assert (await seeding.apply(LEFT, prune=True)).changes == 0
+    assert before == everything(store)
+
+
+@pytest.mark.clause("decided-seed-prune")
+async def test_what_was_pruned_is_forgotten_and_comes_with_the_file_that_has_it(parts: Parts, seeding: Seeding) -> None:
+    await seeding.apply(FIRST)
+    await seeding.apply(LEFT, prune=True)
+    outcome = await seeding.apply(FIRST)
+
+    assert (outcome.realms.added, outcome.clients.added, outcome.users.added) == (1, 1, 2)
+
+
+@pytest.mark.clause("decided-seed-prune", "decided-seed-deleted-stays-deleted")
+async def test_what_the_console_deleted_and_the_file_still_has_stays_deleted(parts: Parts, seeding: Seeding) -> None:
+    await seeding.apply(FIRST)
+    await parts.registry.delete_users([identify_user("main", BOB.username)])
+    shop = await parts.registry.find_client("web-shop")
+    assert shop is not None
+    await parts.registry.delete_client(shop, origins=())
+    outcome = await seeding.apply(LEFT, prune=True)
+
+    assert (outcome.clients.removed, outcome.users.removed) == (1, 2)
+    assert await parts.registry.find_user(identify_user("main", BOB.username)) is None
+    assert await parts.registry.find_client("web-shop") is None
+
+
+@pytest.fixture
+def few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All shards are asked at once, so that few calls change nothing."""
+    monkeypatch.setattr("service.registry.seeding._SHARDS_PER_BATCH", 4096)
+
+
+async def break_off(make_settings: MakeSettings, calls: int) -> bool:
+    """Prunes over a connection that breaks after so many calls; whether it did break."""
+    connection = BreakingConnection(make_settings(), calls=calls)
+    try:
+        await make_seeding(connection).apply(LEFT, prune=True)
+    except StoreUnavailable:
+        return True
+    finally:
+        await connection.close()
+    return False
+
+
+@pytest.mark.usefixtures("few_calls")
+@pytest.mark.clause("decided-seed-prune", "decided-seed-interrupted", "decided-seed-ends-sessions")
+async def test_a_pruning_that_broke_off_anywhere_is_finished_by_the_next(
+    sessions: Sessions, seeding: Seeding, make_settings: MakeSettings
+) -> None:
+    """A start in between removes nothing more, and ends the sessions of what was removed."""
+    calls, is_broken = 0, True
+    while is_broken:
+        sessions.store.flushall()
+        await seeding.apply(FIRST)
+        await make_at_the_console(sessions.parts)
+        by_name = await start_sessions(sessions)
+        is_broken = await break_off(make_settings, calls)
+        await seeding.apply(LEFT)
+        alice = await sessions.parts.registry.find_user(identify_user("main", ALICE.username))
+        assert alice is not None or "alice, shop" not in find_live(sessions, by_name), calls
+        await seeding.apply(LEFT, prune=True)
+
+        assert find_live(sessions, by_name) == KEPT, calls
+        assert set(sessions.store.hkeys("seed:{registry}")) == {"client:web-shop", "file"}, calls
+        assert not sessions.store.keys("owed_*"), calls
+        calls += 1
+
+    assert calls > 25
+
+
+@pytest.mark.usefixtures("few_calls")
+@pytest.mark.clause("decided-seed-prune", "decided-seed-interrupted")
+async def test_a_pruning_that_broke_off_is_undone_by_the_file_of_before(
+    parts: Parts, seeding: Seeding, make_settings: MakeSettings
+) -> None:
+    """Whatever of it was removed by then."""
+    calls = 0
+    await seeding.apply(FIRST)
+    while await break_off(make_settings, calls):
+        await seeding.apply(FIRST)
+        calls += 1
+
+        assert await parts.registry.find_realm("cep")
+        assert await parts.registry.find_client("phone-app")
+        assert await parts.registry.find_user(identify_user("main", ALICE.username))
+    assert calls > 25
