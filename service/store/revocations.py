@@ -1,8 +1,8 @@
 """revokeAll: a mark that every script of the user's shard respects, then deletion in bounded steps.
 
-Each step is one script that stops after `MOST_KEYS` keys (and the last family's access tokens), so that no other
-request of the shard waits long. What is cut short is finished by the next call: what was set aside stays set aside, and
-the mark holds meanwhile.
+Each step is one script that stops after deleting `MOST_KEYS` keys (and the last family's access tokens), so that no
+other request of the shard waits long. What is cut short is finished by the next call: what was set aside stays set
+aside, and the mark holds meanwhile.
 
 The mark may lie in the past: then what is younger survives, and goes back from where it was set aside.
 

@@ -68,7 +68,8 @@ class Sweeps:
         """Batches of all users, each a shard and a subject, who have anything that revokeAll would end.
 
         Somebody may come twice, and one whose things were set aside by a revokeAll comes too. The index is looked at
-        first: what a revokeAll sets aside meanwhile is found there or where it was put.
+        first: what a revokeAll sets aside meanwhile is found there or where it was put. What one for an earlier time
+        puts back could be passed by, so whoever takes all users one by one does so under the registry's lock.
         """
         for kind in ("index", "revoked"):
             async for keys in self._connection.scan(f"{kind}:{{*}}:*"):

@@ -16,6 +16,7 @@ from service.app import Parts
 from service.credentials import Keyring, make_first_refresh_token
 from service.protocol.scope import parse_scope
 from service.protocol.user import User, identify_user
+from service.store.inspection import EndedFamily, TokenInspection
 from service.store.keys import access_key, family_key
 from service.store.sweeps import Session
 from service.tokens import make_access_token, parse_access_token
@@ -223,6 +224,31 @@ async def test_a_sweep_ends_the_sessions_of_a_client_on_all_nodes_and_no_others(
     assert ended == len(PEOPLE)
     assert {is_known(cluster, tokens) for tokens in narrowed} == {(False, False)}
     assert {is_known(cluster, tokens) for tokens in others} == {(True, True)}
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-revoke-all-issued-before", "decided-token-inspection")
+async def test_what_was_issued_up_to_a_time_ends_for_everybody_on_all_nodes_and_says_why(
+    cluster: Cluster, cluster_parts: Parts
+) -> None:
+    older = [await start_session(cluster_parts, person) for person in PEOPLE]
+    until_ms = await cluster_parts.families.read_clock_ms()
+    cluster_parts.connection.clock_offset_ms = lambda: 1_000
+    younger = [await start_session(cluster_parts, person) for person in PEOPLE]
+    inspection = TokenInspection(cluster_parts.connection, cluster_parts.lifetimes)
+
+    found = [each for batch in [batch async for batch in cluster_parts.sweeps.find_subjects()] for each in batch]
+    await cluster_parts.revocations.revoke_all_of(found, until_ms=until_ms, reason="console")
+
+    identities = [identify_user("main", person.username) for person in PEOPLE]
+    assert {(identity.shard, identity.subject) for identity in identities} == set(found)
+    assert {is_known(cluster, tokens) for tokens in older} == {(False, False)}
+    assert {is_known(cluster, tokens) for tokens in younger} == {(True, True)}
+    for tokens in older:
+        name = cluster_parts.keyring.parse_refresh_token(tokens["refresh_token"])
+        assert name is not None
+        ended = (await inspection.inspect_refresh_token(name)).family
+        assert isinstance(ended, EndedFamily)
+        assert ended.reason == "console"
 
 
 @pytest.mark.clause("decided-redis-cluster")

@@ -11,7 +11,7 @@ from tests.cast import ALICE, BOB, PHONE_APP, WEB_SHOP, App, Person, assert_erro
 from tests.conftest import SEED, Clock, MakeSettings, serving
 
 
-@pytest.mark.clause("decided-user-change-ends-tokens", "decided-seed-ends-sessions")
+@pytest.mark.clause("decided-user-change-ends-tokens", "decided-seed-ends-sessions", "decided-ended-families")
 @pytest.mark.parametrize(
     ("app", "person", "before", "after"),
     [
@@ -54,6 +54,8 @@ async def test_a_session_ends_with_what_it_rested_on(
         assert edited.read_text(encoding="utf-8") != seed
         assert not is_live(store, tokens["access_token"])
         assert_error(await app.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
+    (tombstone,) = store.scan_iter("ended:*")
+    assert str(store.get(tombstone)).split("\n")[2] == "withdrawn"
 
 
 @pytest.mark.clause("decided-user-change-ends-tokens")
