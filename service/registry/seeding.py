@@ -23,9 +23,9 @@ from service.hashing import hash_password, verify_password
 from service.protocol.client import Client, find_loss
 from service.protocol.organisation import Organisation
 from service.protocol.user import User, identify_user
-from service.registry.changes import SeedChanges
 from service.registry.consequences import Consequences
 from service.registry.seed import ClientEntry, RealmEntry, Seed, UserEntry
+from service.registry.seed_events import SeedEvents
 from service.store.connection import StoreLock
 from service.store.registry import RegistryStore
 
@@ -50,33 +50,33 @@ class Seeding:
     async def apply(self, seed: Seed, *, actor: str = "service") -> int:
         """Waits for whoever applies a seed already; then mostly nothing is left to do."""
         async with self._registry.make_lock() as lock:
-            changes = SeedChanges(actor)
+            events = SeedEvents(actor)
             digest = await self._registry.find_seed("file")
             applied = 0
             if digest != self._keyring.digest_seed(seed.text):
                 await self._registry.put_seed("file", _UNDER_WAY)
                 try:
-                    applied = await self._apply_entries(seed, lock, changes)
+                    applied = await self._apply_entries(seed, lock, events)
                 finally:
-                    changes.tell_all()
+                    events.tell_all()
             await self._consequences.settle(lock)
             await lock.renew()
             await self._registry.put_seed("file", self._keyring.digest_seed(seed.text))
         return applied
 
-    async def _apply_entries(self, seed: Seed, lock: StoreLock, changes: SeedChanges) -> int:
+    async def _apply_entries(self, seed: Seed, lock: StoreLock, events: SeedEvents) -> int:
         applied = 0
         for name, realm_entry in seed.realms.items():
-            applied += await self._apply_realm(name, realm_entry, changes)
+            applied += await self._apply_realm(name, realm_entry, events)
         for client_entry in seed.clients:
-            applied += await self._apply_client(client_entry, changes)
+            applied += await self._apply_client(client_entry, events)
             await lock.renew()
         with ThreadPoolExecutor(self._hashing_threads, thread_name_prefix="seed") as threads:
             for entries in _batches(seed.users, _USERS_PER_BATCH):
-                applied += await self._apply_users(entries, threads, lock, changes)
+                applied += await self._apply_users(entries, threads, lock, events)
         return applied
 
-    async def _apply_realm(self, name: str, entry: RealmEntry, changes: SeedChanges) -> int:
+    async def _apply_realm(self, name: str, entry: RealmEntry, events: SeedEvents) -> int:
         """Realms are changed by the seed only, so a new key simply writes them anew, encrypted under it."""
         text = msgspec.json.encode(entry)
         known = await self._registry.find_seed(f"realm:{name}")
@@ -87,7 +87,7 @@ class Seeding:
         if old is not None and not set(old.default_roles) <= set(new.default_roles):
             await self._registry.note_owed_realm_sweep(name)
         await self._registry.put_realm(name, new)
-        changes.note_realm(name, is_new=old is None)
+        events.note("realm", "add" if old is None else "update", name)
         await self._registry.put_seed(f"realm:{name}", self._keyring.digest_seed(text))
         return 1
 
@@ -96,7 +96,7 @@ class Seeding:
         sealed = self._keyring.encrypt(entry.client_secret, f"realm:{name}") if entry.client_secret else ""
         return Organisation(sealed_secret=sealed, **fields)
 
-    async def _apply_client(self, entry: ClientEntry, changes: SeedChanges) -> int:
+    async def _apply_client(self, entry: ClientEntry, events: SeedEvents) -> int:
         text = msgspec.json.encode(entry)
         name = f"client:{entry.client_id}"
         known = await self._registry.find_seed(name)
@@ -105,11 +105,11 @@ class Seeding:
         is_changed = known is None or not self._keyring.recognises_seed(known, text)
         if is_changed:
             await self._registry.put_seed(name, _UNDER_WAY)
-            await self._write_client(entry, changes)
+            await self._write_client(entry, events)
         await self._registry.put_seed(name, self._keyring.digest_seed(text))
         return int(is_changed)
 
-    async def _write_client(self, entry: ClientEntry, changes: SeedChanges) -> None:
+    async def _write_client(self, entry: ClientEntry, events: SeedEvents) -> None:
         old = await self._registry.find_client(entry.client_id)
         client = await asyncio.to_thread(_make_client, entry, old)
         old_origins = find_origins(old.redirect_uris) if old else ()
@@ -117,10 +117,10 @@ class Seeding:
         await self._registry.put_client(
             client, old_origins=old_origins, new_origins=find_origins(client.redirect_uris), loss=loss
         )
-        changes.note_client(entry.client_id, is_new=old is None)
+        events.note("client", "add" if old is None else "update", entry.client_id)
 
     async def _apply_users(
-        self, entries: Sequence[UserEntry], threads: ThreadPoolExecutor, lock: StoreLock, changes: SeedChanges
+        self, entries: Sequence[UserEntry], threads: ThreadPoolExecutor, lock: StoreLock, events: SeedEvents
     ) -> int:
         identities = [identify_user(entry.realm, entry.username) for entry in entries]
         texts = [msgspec.json.encode(entry) for entry in entries]
@@ -129,7 +129,7 @@ class Seeding:
         stale = [index for index, digest in enumerate(digests) if known[index] != digest]
         changed = [index for index in stale if not self._recognises(known[index], texts[index])]
         await self._registry.put_user_seeds([(identities[index], _UNDER_WAY) for index in changed])
-        await self._write_users([entries[index] for index in changed], threads, lock, changes)
+        await self._write_users([entries[index] for index in changed], threads, lock, events)
         await self._registry.put_user_seeds([(identities[index], digests[index]) for index in stale])
         return len(changed)
 
@@ -137,7 +137,7 @@ class Seeding:
         return digest is not None and self._keyring.recognises_seed(digest, text)
 
     async def _write_users(
-        self, entries: Sequence[UserEntry], threads: ThreadPoolExecutor, lock: StoreLock, changes: SeedChanges
+        self, entries: Sequence[UserEntry], threads: ThreadPoolExecutor, lock: StoreLock, events: SeedEvents
     ) -> None:
         identities = [identify_user(entry.realm, entry.username) for entry in entries]
         olds = await self._registry.find_users(identities)
@@ -153,7 +153,7 @@ class Seeding:
         await self._registry.note_owed_revocations(owing)
         await self._registry.put_users(users)
         for user, old in zip(users, olds, strict=True):
-            changes.note_user(user.realm, user.username, is_new=old is None)
+            events.note("user", "add" if old is None else "update", user.username, user.realm)
         await self._consequences.settle_revocations(lock)
 
     async def _find_befores(self, users: Sequence[User], olds: Sequence[User | None]) -> list[User | None]:
