@@ -18,7 +18,7 @@ The layers, from the inside out; each may import those above it, none those belo
 
 The import law in short: only `store` imports the Redis client, only `realms` what speaks to other servers, only
 `endpoints`, `app` and the gateway's backend for it import Starlette, and `protocol` imports nothing else of ours. The
-start stands beside the layers: settings, logs,
+start stands beside the layers: settings and what they mean (`configured`), logs,
 lifeline, and serving/ with the supervisor of the processes. The security events have their names in `audit` and their
 way to Redis in `trail`; what the log and the caller hear of an outage stands in `outage`.
 

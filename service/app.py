@@ -16,6 +16,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.audit import start_trail
+from service.configured import find_store, make_lifetimes
 from service.credentials import Keyring
 from service.endpoints.access_log import AccessLog
 from service.endpoints.addresses import TrustedProxies
@@ -53,7 +54,6 @@ from service.lifeline import die_with_supervisor
 from service.logs import configure_logging
 from service.protocol.errors import BearerMissing, OAuthError
 from service.protocol.metadata import metadata_paths
-from service.protocol.token_response import Lifetimes
 from service.realms.external import ExternalRealms
 from service.realms.logins import AllowedAttempts, Logins
 from service.realms.main import MainRealm
@@ -70,12 +70,10 @@ from service.store.browser_sessions import BrowserSessions
 from service.store.codes import Codes
 from service.store.connection import StoreConnection, StoreUnavailable, start_budget
 from service.store.consents import Consents
-from service.store.data_folder import socket_path
 from service.store.events import EventStream
 from service.store.external_logins import ExternalLogins
 from service.store.families import Families
 from service.store.pending_logins import PendingLogins
-from service.store.redis_url import RedisUrl, parse_redis_url
 from service.store.registry import RegistryStore
 from service.store.revocations import Revocations
 from service.store.sweeps import Sweeps
@@ -99,9 +97,10 @@ class Parts:
 
     def __init__(self, settings: Settings, clock_offset_ms: Callable[[], int] = lambda: 0) -> None:
         self.settings = settings
-        self.connection = StoreConnection(_find_store(settings), clock_offset_ms=clock_offset_ms)
-        self.bearer = BearerLookup(_find_store(settings), memory=settings.verify_cache, clock_offset_ms=clock_offset_ms)
-        self.lifetimes = lifetimes = _make_lifetimes(settings)
+        store = find_store(settings)
+        self.connection = StoreConnection(store, clock_offset_ms=clock_offset_ms)
+        self.bearer = BearerLookup(store, memory=settings.verify_cache, clock_offset_ms=clock_offset_ms)
+        self.lifetimes = lifetimes = make_lifetimes(settings)
         self.keyring = Keyring(settings.secret_keys)
         self.access_tokens = AccessTokens(self.connection)
         self.attempts = Attempts(self.connection)
@@ -337,22 +336,6 @@ def _recording_to(trail: EventTrail, app: ASGIApp) -> ASGIApp:
         await app(scope, receive, send)
 
     return recording_to
-
-
-def _find_store(settings: Settings) -> RedisUrl:
-    if settings.redis_url is None:
-        return RedisUrl(kind="single", path=str(socket_path(settings.data_dir)))
-    return parse_redis_url(settings.redis_url)
-
-
-def _make_lifetimes(settings: Settings) -> Lifetimes:
-    return Lifetimes(
-        access_token_ms=settings.access_token_ttl_ms,
-        refresh_token_ms=settings.refresh_token_ttl_ms,
-        session_max_age_ms=settings.session_max_age_ms,
-        code_ms=settings.code_ttl_ms,
-        refresh_grace_ms=settings.refresh_grace_ms,
-    )
 
 
 def _allowed_attempts(settings: Settings) -> AllowedAttempts:
