@@ -19,8 +19,8 @@ The layers, from the inside out; each may import those above it, none those belo
 The import law in short: only `store` imports the Redis client, only `realms` what speaks to other servers, only
 `endpoints`, `app` and the gateway's backend for it import Starlette, and `protocol` imports nothing else of ours. The
 start stands beside the layers: settings and what they mean (`configured`), logs,
-lifeline, and serving/ with the supervisor of the processes. The security events have their names in `audit`, and what
-the log and the caller hear of an outage stands in `outage`.
+lifeline, and serving/ with the supervisor of the processes. The security events have their names in `audit` and their
+way to Redis in `trail`; what the log and the caller hear of an outage stands in `outage`.
 
 Where the sections of the specification are kept:
 
@@ -39,7 +39,7 @@ Where the sections of the specification are kept:
                                                   gateway/{lookup,bearer}.py, endpoints/{verify,introspect}.py
     SPEC §5    who clients and users are          endpoints/{client_authentication,browser,external_login}.py, realms/,
                                                   registry/seed.py, store/browser_sessions.py
-    SPEC §6    events                             audit.py
+    SPEC §6    events                             audit.py, trail.py, store/events.py
     SPEC §7    errors                             protocol/errors.py; the table from exception to answer in app.py
     SPEC §8    limits                             settings.py
     SPEC §9    the version in the path            app.py

@@ -69,11 +69,10 @@ class EventTrail:
         lost = self._lost
         if not (batch or lost):
             return
-        reason = "too many at once"
-        is_written = False
+        reason, is_written = "the worker ended", False
         try:
             await self._append([*batch, make_event("events_lost", count=lost)] if lost else batch)
-            is_written = True
+            reason, is_written = "too many at once", True
         except Exception as error:  # whatever it is, it must not end the sending
             reason = str(error)
         finally:
@@ -82,9 +81,11 @@ class EventTrail:
             self._tell_lost(reason)
 
     async def _send_until_closed(self) -> None:
-        while not self._closing.is_set():
+        is_last = False
+        while not is_last:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), PAUSE_SECONDS)
+            is_last = self._closing.is_set()
             await self.flush()
 
     def _line_up(self, entry: bytes) -> None:

@@ -1,15 +1,15 @@
-"""What a seed changed, for whoever reads the events: entry by entry up to a bound, and all of it in one number each.
+"""What a seed changed, for whoever reads the events: entry by entry up to a bound, and the number of all of them.
 
 Clauses: SPEC §6
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
 from typing import Final
 
-from service.audit import Event, Fields, record_event
-from service.registry.changes import Act, Kind, Outcome, Planned
+from service.audit import Event, record_event
+from service.registry.changes import Act, Kind
 
 MOST_TOLD: Final = 100
 """Of more entries than this the numbers must do."""
@@ -35,32 +35,28 @@ class SeedEvents:
 
     def __init__(self, actor: str) -> None:
         self._actor = actor
-        self._told = 0
+        self._acts: Counter[Act] = Counter()
 
-    def tell(self, planned: Iterable[Planned]) -> None:
-        """What was written."""
-        for each in planned:
-            self._told += 1
-            if self._told <= MOST_TOLD:
-                record_event(_EVENTS[each.kind, each.act], **self._name(each))
+    def note(self, kind: Kind, act: Act, name: str, realm: str = "") -> None:
+        """One entry that was written; `realm` is a user's."""
+        self._acts[act] += 1
+        if self._acts.total() > MOST_TOLD:
+            return
+        record_event(
+            _EVENTS[kind, act],
+            client_id=name if kind == "client" else "",
+            username=name if kind == "user" else "",
+            realm=name if kind == "realm" else realm,
+            actor=self._actor,
+        )
 
-    def tell_all(self, outcome: Outcome) -> None:
+    def tell_all(self) -> None:
         """One event for the whole seed, where it changed anything."""
-        kinds = (outcome.realms, outcome.clients, outcome.users)
-        if outcome.changes:
+        if self._acts:
             record_event(
                 "seed_applied",
-                added=sum(kind.added for kind in kinds),
-                updated=sum(kind.updated + kind.restored for kind in kinds),
-                removed=sum(kind.removed for kind in kinds),
+                added=self._acts["add"],
+                updated=self._acts["update"] + self._acts["restore"],
+                removed=self._acts["remove"],
                 actor=self._actor,
             )
-
-    def _name(self, planned: Planned) -> Fields:
-        match planned.kind:
-            case "user":
-                return {"username": planned.name, "realm": planned.realm, "actor": self._actor}
-            case "client":
-                return {"client_id": planned.name, "actor": self._actor}
-            case _:
-                return {"realm": planned.name, "actor": self._actor}

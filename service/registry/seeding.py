@@ -138,12 +138,13 @@ class Seeding:
                 async for batch in self._judge(seed, judgement):
                     await batch.write(lock)
                     await lock.renew()
-                    events.tell(batch.planned)
+                    for each in batch.planned:
+                        events.note(each.kind, each.act, each.name, each.realm)
                     tally.add(*batch[:3], batch.plain_passwords)
                     done += batch.entries
                     on_progress(done, seed.size)
             finally:
-                events.tell_all(tally.outcome)
+                events.tell_all()
         await self._consequences.settle(lock)
         await lock.renew()
         await self._registry.put_seed("file", self._keyring.digest_seed(seed.fingerprint))

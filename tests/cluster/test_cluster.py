@@ -206,6 +206,14 @@ async def test_wrong_client_secrets_count_on_a_cluster(cluster_http: httpx2.Asyn
     assert statuses == [401] * 30 + [429]
 
 
+async def test_the_stream_of_security_events_lies_on_one_node(cluster_parts: Parts) -> None:
+    await cluster_parts.event_stream.append([b"1", b"2"])
+    entries = await cluster_parts.event_stream.read_latest(2)
+
+    assert [text for _, text in entries] == [b"1", b"2"]
+    assert await cluster_parts.event_stream.read(after=entries[0][0]) == entries[1:]
+
+
 @pytest.mark.clause("decided-redis-cluster")
 async def test_a_sweep_ends_the_sessions_of_a_client_on_all_nodes_and_no_others(
     cluster: Cluster, cluster_parts: Parts

@@ -90,6 +90,8 @@ async def every_kind_of_key(parts: Parts, http: httpx2.AsyncClient, broken: Stor
     yield "a check under way"
     await find_obstacle(parts.connection)
     yield "a probe"
+    await parts.event_stream.append([b"{}"])
+    yield "security events"
     identity = identify_user("main", ALICE.username)
     with pytest.raises(StoreUnavailable):
         await Revocations(broken).revoke_all(identity.shard, identity.subject)

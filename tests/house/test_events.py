@@ -1,0 +1,50 @@
+"""The table of security events in docs/operations.md is what the service tells."""
+
+from __future__ import annotations
+
+import ast
+import logging
+import re
+from typing import get_args
+
+from service.audit import ALL, FEW, KINDS, LOG_ALONE, SOME, Event, Fields
+from tests.servers import CHECKOUT
+
+CONSOLE = re.compile(r"client_secret_rotated|user_(?:password_set|disabled|enabled)|.*_deleted|.*_by_console")
+"""What is told by the console alone."""
+SHARES = {LOG_ALONE: "", FEW: "few", SOME: "some", ALL: "all"}
+
+
+def read_table() -> dict[str, tuple[str, str, tuple[str, ...]]]:
+    """Level, share in the stream, and fields of each event."""
+    text = (CHECKOUT / "docs" / "operations.md").read_text()
+    section = text.partition("### Security events")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:3] == "| `"]
+    return {row[0].strip("`"): (row[1], row[2], tuple(re.findall(r"`(\w+)`", row[3]))) for row in rows}
+
+
+def test_every_event_stands_in_the_docs_with_its_level_and_its_fields() -> None:
+    told = {
+        event: ("warning" if kind.level == logging.WARNING else "info", SHARES[kind.most_a_minute], kind.fields)
+        for event, kind in KINDS.items()
+    }
+    told["events_lost"] = ("warning", "all", KINDS["events_lost"].fields)  # the trail writes it there by itself
+
+    assert read_table() == told
+
+
+def test_every_name_has_a_kind_and_every_field_is_declared() -> None:
+    assert set(KINDS) == set(get_args(Event))
+    assert {field for kind in KINDS.values() for field in kind.fields} == set(Fields.__annotations__)
+
+
+def test_every_name_is_told_somewhere() -> None:
+    texts = {
+        node.value
+        for path in (CHECKOUT / "service").rglob("*.py")
+        if path.name != "audit.py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+
+    assert not [event for event in KINDS if event not in texts and not CONSOLE.fullmatch(event)]

@@ -1,0 +1,93 @@
+"""Security events of logins at an organisation: who came back, and nobody's name where none did."""
+
+from __future__ import annotations
+
+import io
+
+import httpx2
+import pytest
+
+from service.app import Parts
+from service.protocol.user import User
+from service.store.attempts import Counter
+from service.store.keys import address_key
+from tests.browser import SESSIONS, Browser
+from tests.cast import PHONE_APP
+from tests.events import events_of
+from tests.organisation import CLAIMS, PASSWORD, USERNAME, ScriptedOrganisation
+from tests.realms.journey import choose_cep, come_back, log_in_by_way_of_cep, log_in_there, log_in_with_password
+
+ADDRESS = "203.0.113.7"
+AT_CEP = {"client_id": PHONE_APP.client_id, "realm": "cep", "address": ADDRESS}
+
+
+@pytest.mark.clause("spec-6-events", "6819-5.1.3-event-log")
+async def test_a_login_there_is_told_with_the_name_that_the_organisation_gave(
+    cep: None, browser: Browser, json_logs: io.StringIO
+) -> None:
+    await log_in_by_way_of_cep(browser)
+
+    assert events_of(json_logs) == [("login_succeeded", AT_CEP | {"username": CLAIMS["sub"]})]
+
+
+async def test_a_login_for_the_sessions_names_no_client(cep: None, browser: Browser, json_logs: io.StringIO) -> None:
+    page = await browser.open(SESSIONS)
+    await come_back(browser, await log_in_there(await choose_cep(browser, page)))
+
+    assert events_of(json_logs) == [
+        ("login_succeeded", {"username": CLAIMS["sub"], "realm": "cep", "address": ADDRESS})
+    ]
+
+
+@pytest.mark.clause("decided-typed-names-not-recorded")
+async def test_a_login_that_the_organisation_denies_is_told(
+    cep: None, organisation: ScriptedOrganisation, browser: Browser, json_logs: io.StringIO
+) -> None:
+    organisation.redirect = {"code": None, "error": "access_denied"}
+    await log_in_by_way_of_cep(browser)
+
+    assert events_of(json_logs) == [("login_failed", AT_CEP | {"reason": "organisation_denied"})]
+
+
+async def test_a_user_of_ours_who_is_disabled_is_told_without_a_name(
+    cep: None, parts: Parts, browser: Browser, json_logs: io.StringIO
+) -> None:
+    """Whom the organisation named, and our record does not admit: nobody logged in."""
+    await parts.registry.put_users([User(realm="cep", username=str(CLAIMS["sub"]), disabled=True)])
+    await log_in_by_way_of_cep(browser)
+
+    assert events_of(json_logs) == [("login_failed", AT_CEP | {"reason": "user_not_admitted"})]
+
+
+@pytest.mark.clause("decided-typed-names-not-recorded")
+async def test_the_password_grant_there_names_nobody_who_was_only_typed(
+    cep: None, http: httpx2.AsyncClient, json_logs: io.StringIO
+) -> None:
+    await log_in_with_password(http, USERNAME, "a wrong password")
+    assert events_of(json_logs) == [("login_failed", AT_CEP | {"reason": "password_wrong"})]
+
+    await log_in_with_password(http, USERNAME, PASSWORD)
+    assert [(event, fields["username"]) for event, fields in events_of(json_logs)] == [
+        ("login_succeeded", CLAIMS["sub"]),
+        ("tokens_issued", CLAIMS["sub"]),
+    ]
+
+
+async def test_an_organisation_that_is_away_is_no_failed_login(
+    cep: None, organisation: ScriptedOrganisation, http: httpx2.AsyncClient, json_logs: io.StringIO
+) -> None:
+    async with organisation.away():
+        await log_in_with_password(http, USERNAME, PASSWORD)
+
+    assert events_of(json_logs) == []
+
+
+async def test_an_address_from_which_the_organisation_refuses_too_much_is_told(
+    cep: None, parts: Parts, http: httpx2.AsyncClient, json_logs: io.StringIO
+) -> None:
+    counter = Counter(address_key("refused", ADDRESS, "cep"), 100, 60_000)
+    for _ in range(100):
+        await parts.attempts.count([counter])
+    await log_in_with_password(http, USERNAME, PASSWORD)
+
+    assert events_of(json_logs) == [("login_throttled", AT_CEP | {"reason": "organisation_spared"})]
