@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from service.protocol.user import identify_user
-from service.store import attempts
+from service.store import attempts, links
 from service.store.keys import login_key
 from tests.cast import ALICE, BOB, PHONE_APP, WEB_SHOP, App, Person, assert_error, tokens_of
 from tests.conftest import Clock, MakeSettings, serving
@@ -105,6 +105,7 @@ async def test_a_crowd_of_logins_of_one_user_does_not_hold_up_others_at_its_addr
 @pytest.fixture
 def held(store: redis.Redis, registry: None, monkeypatch: pytest.MonkeyPatch) -> str:
     """Alice's counter, with as many checks under way as may be; whoever is registered is known without asking."""
+    monkeypatch.setattr(links, "TRUSTED_SECONDS", 60.0)
     counter = login_key(identify_user(ALICE.realm, ALICE.username))
     store.hset(counter, mapping={"failed": 0, "under_way": 1_000})
     store.set("lease:" + counter, "1", px=60_000)
