@@ -163,7 +163,7 @@ class Seeding:
             for texts in _batches(seed.user_texts, _USERS_PER_BATCH):
                 yield await self._judge_users(texts, judgement, threads)
         if judgement.prune:
-            async for batch in self._judge_left_out(seed):
+            async for batch in self._judge_left_out(seed, judgement.renew):
                 yield batch
 
     async def _judge_realm(self, name: str, entry: RealmEntry, judgement: _Judgement) -> _Batch:
@@ -285,9 +285,13 @@ class Seeding:
         digests = [(plan.user.identity, plan.digest) for plan in plans]
         await self._registry.put_user_seeds([*digests, *remembered])
 
-    async def _judge_left_out(self, seed: Seed) -> AsyncIterator[_Batch]:
+    async def _judge_left_out(self, seed: Seed, renew: Renew) -> AsyncIterator[_Batch]:
         """What a seed once brought and this one does not have; users first, since a realm is what they log in by."""
-        kept = {identify_user(entry.realm, entry.username).subject for entry in seed.users}
+        kept = set[str]()
+        for texts in _batches(seed.user_texts, 10 * _USERS_PER_BATCH):
+            entries = map(read_user_entry, texts)
+            kept |= {identify_user(entry.realm, entry.username).subject for entry in entries}
+            await renew()
         for shards in _batches(_SHARDS, _SHARDS_PER_BATCH):
             seeded = await self._registry.find_seeded_users(shards)
             left_out = [identity for identity in seeded if identity.subject not in kept]
