@@ -1,4 +1,4 @@
-"""One log line a request: method, path, status, time, address, and the fixed word of a refusal.
+"""One log line a request: method, path, status, time, address, and the fixed word of a refusal; and its metrics.
 
 Never the query string, which may carry secrets.
 """
@@ -12,7 +12,8 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.endpoints.addresses import LOCAL_PEER
-from service.endpoints.answers import REASON
+from service.endpoints.answers import GRANT, REASON
+from service.metrics import count_request
 
 _PROBES = ("/healthz", "/readyz")
 """Asked every few seconds, so logged at level debug; a change of what they answer has a line of its own."""
@@ -44,7 +45,9 @@ class AccessLog:
         try:
             await self._app(scope, receive, send_noted)
         finally:
-            self._write(scope, status, time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            _count(scope, status, seconds)
+            self._write(scope, status, seconds)
 
     def _write(self, scope: Scope, status: int, seconds: float) -> None:
         is_usual = status == 200 or scope.get(REASON) == "store_unavailable"
@@ -62,3 +65,10 @@ class AccessLog:
             address=scope["client"][0] if scope.get("client") else LOCAL_PEER,
             **reason,
         )
+
+
+def _count(scope: Scope, status: int, seconds: float) -> None:
+    """By the name of the route: what leads nowhere, or was answered before that was known, is all one endpoint."""
+    route = scope.get("route")
+    endpoint = "other" if route is None else route.name
+    count_request(endpoint, scope.get(GRANT, "none"), status, scope.get(REASON), seconds)

@@ -11,7 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from contextvars import Context
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from service.store.connection import within_deadline
 
@@ -21,19 +21,32 @@ MOST_ENTRIES: Final = 10_000
 Record = TypeVar("Record")
 
 
+class Counts(Protocol):
+    """Told of each question, and of those that memory had no answer to."""
+
+    def count_lookup(self) -> None: ...
+
+    def count_miss(self) -> None: ...
+
+
 class RegistryCache(Generic[Record]):
     """Answers by name from memory or through `find`; a name that is not known is remembered as well."""
 
-    def __init__(self, find: Callable[[str], Coroutine[Any, Any, Record]]) -> None:
+    def __init__(self, find: Callable[[str], Coroutine[Any, Any, Record]], counts: Counts | None = None) -> None:
         self._find = find
+        self._counts = counts
         self._readings: dict[str, asyncio.Task[Record]] = {}
         self._entries: OrderedDict[str, tuple[float, Record]] = OrderedDict()
 
     async def find(self, name: str) -> Record:
+        if self._counts is not None:
+            self._counts.count_lookup()
         now = time.monotonic()
         entry = self._entries.get(name)
         if entry is not None and now < entry[0]:
             return entry[1]
+        if self._counts is not None:
+            self._counts.count_miss()
         # Many may miss at once; one reads for all, and all share what comes of it, an outage too.
         reading = self._readings.get(name) or self._start_reading(name)
         return await within_deadline(asyncio.shield(reading))
