@@ -51,7 +51,7 @@ from service.gateway.lookup import BearerLookup
 from service.hashing import HashingPool, verify_nobody
 from service.lifeline import die_with_supervisor
 from service.logs import configure_logging
-from service.metrics import CacheCounts, count_bearer_read, count_redis_call, note_live
+from service.metrics import CacheCounts, count_bearer_read, count_redis_call, forget_live, note_live
 from service.protocol.errors import BearerMissing, OAuthError
 from service.protocol.metadata import metadata_paths
 from service.protocol.token_response import Lifetimes
@@ -178,11 +178,11 @@ class Parts:
         is_known = False
         while True:
             try:
-                note_live(await take_census(self.connection))
+                note_live(*await take_census(self.connection))
                 is_known = True
             except (StoreUnavailable, CensusForbidden) as error:
                 if is_known:
-                    note_live(None)
+                    forget_live()
                 if isinstance(error, CensusForbidden):
                     log.warning("sessions are not counted for the metrics, as this Redis user may not: %s", error)
                     return

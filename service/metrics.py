@@ -36,7 +36,6 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from service import __version__
-from service.store.census import Census
 from service.store.data_folder import hold_lock, make_private
 
 Outcome = Literal["ok", "refused", "throttled", "unavailable", "failed"]
@@ -169,6 +168,8 @@ _build: Final = Gauge(
     registry=_registry,
 )
 _build.labels(__version__).set(1)
+for _rare in ("repeated", "replayed", "recovered"):
+    _refreshes.labels(_rare)  # from 0 on, or its first time would be no rise
 
 # Looked up once each: to find a labelled metric takes the library as long as to count.
 _requests_of: Final = cache(_requests.labels)
@@ -208,11 +209,15 @@ def count_code_replay() -> None:
     _code_replays.inc()
 
 
-def note_live(census: Census | None) -> None:
-    """None where it is not known any more; until it first is known the metric has no value at all."""
-    sessions, access_tokens = census or (nan, nan)
+def note_live(sessions: float, access_tokens: float) -> None:
+    """Until it is first known the metric has no value at all."""
     _live.labels("session").set(sessions)
     _live.labels("access_token").set(access_tokens)
+
+
+def forget_live() -> None:
+    """What was known is so no more, and the last number would go on looking true."""
+    note_live(nan, nan)
 
 
 class CacheCounts:
