@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from prometheus_client.parser import text_string_to_metric_families
 
 
@@ -22,10 +20,3 @@ class Scrape:
 
     def label_values(self, name: str, label: str) -> set[str]:
         return {sample.labels[label] for sample in self.samples if sample.name == name}
-
-    def label_names(self) -> Mapping[str, set[str]]:
-        """Of every sample's name, as PromQL would ask for it; those of a metric without values are not known."""
-        found: dict[str, set[str]] = {}
-        for sample in self.samples:
-            found.setdefault(sample.name, set()).update(sample.labels)
-        return found

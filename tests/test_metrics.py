@@ -143,16 +143,28 @@ def assert_refused_where_the_address_is_in_use(environment: dict[str, str]) -> N
     assert second.stderr == f"cannot listen on {host} port {port}: the port is in use\n"
 
 
+@pytest.fixture
+def blind_url(redis_server: RedisServer, store: redis.Redis) -> Iterator[str]:
+    """Of a Redis user who may not ask how many keys there are."""
+    store.execute_command("ACL", "SETUSER", "blind", "reset", "on", ">word", "~*", "&*", "+@all", "-dbsize")  # type: ignore[no-untyped-call]
+    yield redis_server.url.replace("//", "//blind:word@")
+    store.acl_deluser("blind")
+
+
 @pytest.mark.clause("decided-metrics")
-def test_one_process_has_an_address_for_them_too(
-    redis_server: RedisServer, store: redis.Redis, registry: None, tmp_path: Path, folder_of_folders: Path
+def test_one_process_has_an_address_for_them_too_and_leaves_out_what_it_may_not_know(
+    redis_server: RedisServer, blind_url: str, registry: None, tmp_path: Path, folder_of_folders: Path
 ) -> None:
     own_port = free_port()
-    environment = environment_of(redis_server, TOKEN_SERVICE_METRICS_ADDRESS=f"[::1]:{own_port}")
-    with running_service(tmp_path, environment) as service:
+    variables = {"REDIS_URL": blind_url, "TOKEN_SERVICE_METRICS_ADDRESS": f"[::1]:{own_port}"}
+    with running_service(tmp_path, environment_of(redis_server, **variables)) as service:
         send_malformed_refreshes(service, 3)
+        wait_until(lambda: "sessions are not counted" in service.log.read_text(), "the line in the log")
+        found = scrape(own_port, "::1")
 
-        assert count_refused(scrape(own_port, "::1")) == 3
+        assert count_refused(found) == 3
+        assert not found.label_values("token_service_live_objects", "kind")
+        assert service.log.read_text().count("sessions are not counted") == 1
         assert ask("127.0.0.1", service.port)[0] == 404
         assert not list(folder_of_folders.iterdir())
 
