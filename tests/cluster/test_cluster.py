@@ -274,7 +274,7 @@ def node_key(person: Person) -> str:
 
 async def test_sessions_are_counted_and_estimated_over_all_masters(cluster: Cluster, cluster_parts: Parts) -> None:
     def fill(numbers: range) -> None:
-        pipeline = cluster.client.pipeline()
+        pipeline = cluster.client.pipeline()  # type: ignore[no-untyped-call]
         for number in numbers:
             for key in (family_key, access_key):
                 pipeline.set(key(f"{number % 4096:03x}", str(number)), "", px=60_000)
