@@ -200,6 +200,7 @@ async def test_whoever_comes_by_a_unix_socket_counts_as_this_machine(
         assert (await http.get("/metrics")).status_code == 200
 
         assert {request["address"] for request in wait_for_requests(log, 3)} == {"127.0.0.1"}
+        assert "/metrics" not in log.read_text()
 
 
 @pytest.mark.clause("decided-trusted-proxies")

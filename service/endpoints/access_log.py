@@ -22,6 +22,11 @@ _LOOKUPS = ("/oauth2/v1/verify", "/oauth2/v1/introspect")
 """Asked at every call of every API, where the gateway has a log of its own: likewise, but for what is refused.
 An outage refuses all of it, and has lines of its own."""
 
+_SCRAPE = "/metrics"
+"""Asked several times a minute; what a stranger is refused there has its line."""
+
+_QUIET_WHERE_USUAL = (*_LOOKUPS, _SCRAPE)
+
 _log = structlog.get_logger("service.access")
 
 
@@ -51,7 +56,7 @@ class AccessLog:
 
     def _write(self, scope: Scope, status: int, seconds: float) -> None:
         is_usual = status == 200 or scope.get(REASON) == "store_unavailable"
-        is_quiet = scope["path"].endswith(_PROBES) or (is_usual and scope["path"].endswith(_LOOKUPS))
+        is_quiet = scope["path"].endswith(_PROBES) or (is_usual and scope["path"].endswith(_QUIET_WHERE_USUAL))
         if is_quiet and not _log.isEnabledFor(logging.DEBUG):
             return
         reason = {"reason": scope[REASON]} if REASON in scope else {}
