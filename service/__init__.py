@@ -17,10 +17,11 @@ The layers, from the inside out; each may import those above it, none those belo
     app           the composition root: puts the parts together; nothing but the start imports it
 
 The import law in short: only `store` imports the Redis client, only `realms` what speaks to other servers, only
-`endpoints`, `app` and the gateway's backend for it import Starlette, and `protocol` imports nothing else of ours. The
-start stands beside the layers: settings and what they mean (`configured`), logs,
-lifeline, and serving/ with the supervisor of the processes. The security events have their names in `audit` and their
-way to Redis in `trail`; what the log and the caller hear of an outage stands in `outage`.
+`metrics` the client of Prometheus, only `endpoints`, `app` and the gateway's backend for it import Starlette, and
+`protocol` imports nothing else of ours. The start stands beside the layers: settings and what they mean (`configured`),
+logs, lifeline, and serving/ with the supervisor of the processes and the listener of the metrics. The security events
+have their names in `audit` and their way to Redis in `trail`, the metrics theirs in `metrics`, and what the log and the
+caller hear of an outage stands in `outage`.
 
 Where the sections of the specification are kept:
 
@@ -44,3 +45,5 @@ Where the sections of the specification are kept:
     SPEC §8    limits                             settings.py
     SPEC §9    the version in the path            app.py
 """
+
+__version__ = "0.1.0"

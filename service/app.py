@@ -39,6 +39,7 @@ from service.endpoints.health import HealthEndpoint
 from service.endpoints.introspect import IntrospectionEndpoint
 from service.endpoints.login import LoginEndpoint
 from service.endpoints.metadata import MetadataEndpoint
+from service.endpoints.metrics import MetricsEndpoint
 from service.endpoints.page_limit import PageLimit
 from service.endpoints.pages import Handler, Pages
 from service.endpoints.revoke import RevocationEndpoint
@@ -52,6 +53,7 @@ from service.gateway.lookup import BearerLookup
 from service.hashing import HashingPool, verify_nobody
 from service.lifeline import die_with_supervisor
 from service.logs import configure_logging
+from service.metrics import count_bearer_read, count_redis_call, forget_live, note_live
 from service.protocol.errors import BearerMissing, OAuthError
 from service.protocol.metadata import metadata_paths
 from service.realms.external import ExternalRealms
@@ -67,6 +69,7 @@ from service.settings import Limit, Settings, load_settings
 from service.store.access_tokens import AccessTokens
 from service.store.attempts import Attempts
 from service.store.browser_sessions import BrowserSessions
+from service.store.census import CensusForbidden, take_census
 from service.store.codes import Codes
 from service.store.connection import StoreConnection, StoreUnavailable, start_budget
 from service.store.consents import Consents
@@ -80,6 +83,7 @@ from service.store.sweeps import Sweeps
 from service.trail import EventTrail
 
 SEED_RETRY_SECONDS = 1.0
+CENSUS_SECONDS = 15.0
 
 log = logging.getLogger("service")
 
@@ -98,8 +102,10 @@ class Parts:
     def __init__(self, settings: Settings, clock_offset_ms: Callable[[], int] = lambda: 0) -> None:
         self.settings = settings
         store = find_store(settings)
-        self.connection = StoreConnection(store, clock_offset_ms=clock_offset_ms)
-        self.bearer = BearerLookup(store, memory=settings.verify_cache, clock_offset_ms=clock_offset_ms)
+        self.connection = StoreConnection(store, clock_offset_ms=clock_offset_ms, watch=count_redis_call)
+        self.bearer = BearerLookup(
+            store, memory=settings.verify_cache, watch=count_bearer_read, clock_offset_ms=clock_offset_ms
+        )
         self.lifetimes = lifetimes = make_lifetimes(settings)
         self.keyring = Keyring(settings.secret_keys)
         self.access_tokens = AccessTokens(self.connection)
@@ -172,6 +178,21 @@ class Parts:
                 self.is_seeded = await self.registry.find_seed("file") is not None
         return self.is_seeded
 
+    async def keep_census(self) -> None:
+        """For the metrics. Outages have their lines in the log already; what is forbidden has one, once."""
+        is_known = False
+        while True:
+            try:
+                note_live(*await take_census(self.connection))
+                is_known = True
+            except (StoreUnavailable, CensusForbidden) as error:
+                if is_known:
+                    forget_live()
+                if isinstance(error, CensusForbidden):
+                    log.warning("sessions are not counted for the metrics, as this Redis user may not: %s", error)
+                    return
+            await asyncio.sleep(CENSUS_SECONDS)
+
     async def close(self) -> None:
         self.passwords.close()
         self.secrets.close()
@@ -189,11 +210,11 @@ def assemble(parts: Parts) -> ASGIApp:
         # The first of these costs double, and should not cost a user.
         await parts.passwords.run(verify_nobody)
         await parts.apply_seed()
-        seeding = asyncio.create_task(parts.keep_seed_applied())
+        tasks = [asyncio.create_task(work) for work in (parts.keep_seed_applied(), parts.keep_census())]
         yield
-        seeding.cancel()
-        with suppress(asyncio.CancelledError):
-            await seeding
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
         await parts.event_trail.close()
         await parts.close()
 
@@ -231,15 +252,18 @@ def _make_routes(parts: Parts, prefix: str) -> list[BaseRoute]:
     introspect = IntrospectionEndpoint(
         parts.authenticator, parts.bearer, parts.families, parts.keyring, issuer=parts.settings.base_url
     )
-    return [
-        Route(f"{prefix}/oauth2/v1/verify", VerifyEndpoint(parts.bearer)),
-        Route(f"{prefix}/oauth2/v1/introspect", introspect.post, methods=["POST"]),
-        Route(f"{prefix}/oauth2/v1/token", token.post, methods=["POST"]),
-        Route(f"{prefix}/oauth2/v1/revoke", revoke.post, methods=["POST"]),
-        Route(f"{prefix}/oauth2/v1/revokeAll", revoke_all.post, methods=["POST"]),
-        Route(f"{prefix}/healthz", parts.health.live, methods=["GET"]),
-        Route(f"{prefix}/readyz", parts.health.ready, methods=["GET"]),
+    routes: list[BaseRoute] = [
+        Route(f"{prefix}/oauth2/v1/verify", VerifyEndpoint(parts.bearer), name="verify"),
+        Route(f"{prefix}/oauth2/v1/introspect", introspect.post, methods=["POST"], name="introspect"),
+        Route(f"{prefix}/oauth2/v1/token", token.post, methods=["POST"], name="token"),
+        Route(f"{prefix}/oauth2/v1/revoke", revoke.post, methods=["POST"], name="revoke"),
+        Route(f"{prefix}/oauth2/v1/revokeAll", revoke_all.post, methods=["POST"], name="revokeAll"),
+        Route(f"{prefix}/healthz", parts.health.live, methods=["GET"], name="healthz"),
+        Route(f"{prefix}/readyz", parts.health.ready, methods=["GET"], name="readyz"),
     ]
+    if parts.settings.metrics_address is None:
+        routes.append(Route(f"{prefix}/metrics", MetricsEndpoint(), name="metrics"))
+    return routes
 
 
 def _make_page_routes(parts: Parts) -> list[BaseRoute]:
@@ -316,7 +340,7 @@ def _make_page_routes(parts: Parts) -> list[BaseRoute]:
         "/authorization/assets/logo": {"GET": start.logo},
     }
     return [
-        Route(prefix + path, pages.guard(by_method), methods=list(by_method))
+        Route(prefix + path, pages.guard(by_method), methods=list(by_method), name=path.strip("/") or "start")
         for prefix in sorted({"", web_path})
         for path, by_method in handlers.items()
     ]
@@ -325,7 +349,7 @@ def _make_page_routes(parts: Parts) -> list[BaseRoute]:
 def _make_metadata_routes(parts: Parts, base_path: str) -> list[BaseRoute]:
     settings = parts.settings
     metadata = MetadataEndpoint(parts.logins, base_url=settings.base_url, web_url=settings.web_url)
-    return [Route(path, metadata.get, methods=["GET"]) for path in sorted(metadata_paths(base_path))]
+    return [Route(path, metadata.get, methods=["GET"], name="metadata") for path in sorted(metadata_paths(base_path))]
 
 
 def _within_one_deadline(app: ASGIApp) -> ASGIApp:

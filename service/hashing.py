@@ -10,11 +10,13 @@ Clauses: RFC 6749 §2.3.1, §10.1, §10.10, RFC 6819 §5.1.4.1.3, §5.1.4.2.3
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import hmac
 import os
 import re
 import secrets
+import time
 from base64 import urlsafe_b64encode
 from collections import OrderedDict
 from collections.abc import Callable
@@ -27,6 +29,7 @@ from passlib.context import CryptContext
 from passlib.exc import PasswordSizeError, PasswordValueError
 from passlib.hash import argon2
 
+from service.metrics import HashingCounts
 from service.protocol.errors import TemporarilyUnavailable
 
 MAX_PASSWORD_CHARACTERS: Final = 1024
@@ -130,6 +133,7 @@ class HashingPool:
         self._threads = threads or os.cpu_count() or 1
         self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix=name)
         self._under_way = 0
+        self._counts = HashingCounts(name)
 
     @property
     def is_full(self) -> bool:
@@ -138,15 +142,23 @@ class HashingPool:
     def check_room(self) -> None:
         """Refuses at the gate, before anything else is spent on the request."""
         if self.is_full:
+            self._counts.count_refused()
             raise TemporarilyUnavailable("hashing_queue_full", retry_after_seconds=1)
 
     async def run(self, function: Callable[..., Result], *arguments: str) -> Result:
         self.check_room()
         self._under_way += 1
+        self._counts.count_begun()
+        work = functools.partial(self._begin, time.perf_counter(), function, *arguments)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)
+            return await asyncio.get_running_loop().run_in_executor(self._executor, work)
         finally:
             self._under_way -= 1
+            self._counts.count_ended()
+
+    def _begin(self, asked: float, function: Callable[..., Result], *arguments: str) -> Result:
+        self._counts.note_wait_since(asked)
+        return function(*arguments)
 
     def close(self) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)

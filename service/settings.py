@@ -22,6 +22,7 @@ from service.store.redis_url import parse_redis_url, without_password
 __all__ = [
     "EXAMPLE_SEED",
     "BadSettings",
+    "HostPort",
     "Limit",
     "Settings",
     "default_base_url",
@@ -44,6 +45,7 @@ LARGEST_LOGO_BYTES = 256 * 1024
 CALM_BLUE = "#1f5fa8"
 
 Network = IPv4Network | IPv6Network
+HostPort = tuple[str, int]
 Value = TypeVar("Value")
 
 
@@ -79,6 +81,7 @@ class Settings:
     client_attempts: Limit
     trusted_proxies: tuple[Network, ...]
     verify_cache: bool
+    metrics_address: HostPort | None  # None: the same port, for this machine alone
     page_name: str
     page_logo: Path | None
     page_accent: str  # as #rrggbb, lower case
@@ -136,6 +139,7 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
         client_attempts=read.required("TOKEN_SERVICE_CLIENT_ATTEMPTS", parse_limit, "30/minute"),
         trusted_proxies=read.required("TOKEN_SERVICE_TRUSTED_PROXIES", parse_networks, ""),
         verify_cache=read.required("TOKEN_SERVICE_VERIFY_CACHE", parse_switch, "off"),
+        metrics_address=read.optional("TOKEN_SERVICE_METRICS_ADDRESS", parse_address),
         page_name=read.required("TOKEN_SERVICE_PAGE_NAME", parse_page_name, "Token Service"),
         page_logo=read.optional("TOKEN_SERVICE_PAGE_LOGO", parse_logo),
         page_accent=read.required("TOKEN_SERVICE_PAGE_ACCENT", parse_colour, CALM_BLUE),
@@ -178,6 +182,7 @@ VARIABLES = (
     "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS",
     "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER",
     "TOKEN_SERVICE_LOGIN_SESSION_TTL",
+    "TOKEN_SERVICE_METRICS_ADDRESS",
     "TOKEN_SERVICE_PAGE_ACCENT",
     "TOKEN_SERVICE_PAGE_LOGO",
     "TOKEN_SERVICE_PAGE_NAME",
@@ -211,6 +216,13 @@ def parse_port(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,5}", text) or int(text) > 65535:
         raise ValueError("a port between 0 and 65535 (0: any free one)")
     return int(text)
+
+
+def parse_address(text: str) -> HostPort:
+    match = re.fullmatch(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\s/\[\]@:]+)):([0-9]{1,5})", text)
+    if match is None or not 1 <= int(match[3]) <= 65535:
+        raise ValueError("host:port (an IPv6 host in brackets, the port between 1 and 65535)")
+    return match[1] or match[2], int(match[3])
 
 
 def parse_workers(text: str) -> int:

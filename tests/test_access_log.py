@@ -185,7 +185,7 @@ async def on_a_unix_socket(
             yield http, service.log
 
 
-@pytest.mark.clause("decided-login-limit-per-address", "decided-no-trusted-proxies-by-default")
+@pytest.mark.clause("decided-metrics", "decided-login-limit-per-address", "decided-no-trusted-proxies-by-default")
 async def test_whoever_comes_by_a_unix_socket_counts_as_this_machine(
     redis_server: RedisServer, store: redis.Redis, registry: None, tmp_path: Path
 ) -> None:
@@ -197,8 +197,10 @@ async def test_whoever_comes_by_a_unix_socket_counts_as_this_machine(
         assert (await http.post(TOKEN, data=form, headers=forwarded)).status_code == 400
         assert store.hget(address_key("login", "127.0.0.1", "main"), "failed") == "2"
         assert (await PHONE_APP.log_in(http, BOB)).status_code == 429
+        assert (await http.get("/metrics")).status_code == 200
 
         assert {request["address"] for request in wait_for_requests(log, 3)} == {"127.0.0.1"}
+        assert "/metrics" not in log.read_text()
 
 
 @pytest.mark.clause("decided-trusted-proxies")
@@ -216,4 +218,5 @@ async def test_a_proxy_at_a_unix_socket_can_be_trusted(
         answers = [await http.post(TOKEN, data=form, headers={"X-Forwarded-For": hop}) for hop in addresses]
 
         assert [answer.status_code for answer in answers] == [400, 400, 429]
+        assert (await http.get("/metrics", headers={"X-Forwarded-For": addresses[0]})).status_code == 404
         assert [request["address"] for request in wait_for_requests(log, 3)] == addresses

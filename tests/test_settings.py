@@ -45,6 +45,7 @@ def test_the_defaults_are_those_of_the_manual() -> None:
     assert settings.client_attempts == Limit(30, 60_000)
     assert settings.trusted_proxies == ()
     assert settings.verify_cache is False
+    assert settings.metrics_address is None
     assert settings.web_url == "http://127.0.0.1:8000"
     assert settings.login_session_ttl_ms == 3_600_000
     assert settings.stay_signed_in_ttl_ms == 2_592_000_000
@@ -99,6 +100,24 @@ def test_the_grace_may_be_nothing() -> None:
 @pytest.mark.clause("decided-limits-form")
 def test_limits_name_their_window(text: str, limit: Limit) -> None:
     assert load(TOKEN_SERVICE_LOGIN_ATTEMPTS=text).login_attempts == limit
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:9100", ("127.0.0.1", 9100)),
+        ("metrics.internal:9100", ("metrics.internal", 9100)),
+        ("[::1]:9100", ("::1", 9100)),
+    ],
+)
+def test_the_address_of_the_metrics_is_a_host_and_a_port(text: str, address: tuple[str, int]) -> None:
+    assert load(TOKEN_SERVICE_METRICS_ADDRESS=text).metrics_address == address
+
+
+@pytest.mark.parametrize("text", ["9100", ":9100", "127.0.0.1", "127.0.0.1:0", "h:65536", "::1:9100", "http://h:9100"])
+def test_another_address_of_the_metrics_is_a_mistake(text: str) -> None:
+    (mistake,) = mistakes(PRODUCTION | {"TOKEN_SERVICE_METRICS_ADDRESS": text})
+    assert mistake.startswith(f"TOKEN_SERVICE_METRICS_ADDRESS: {text!r}: expected host:port (")
 
 
 def test_the_base_url_follows_host_and_port() -> None:

@@ -1,4 +1,4 @@
-"""One log line a request: method, path, status, time, address, and the fixed word of a refusal.
+"""One log line a request: method, path, status, time, address, and the fixed word of a refusal; and its metrics.
 
 Never the query string, which may carry secrets.
 """
@@ -12,7 +12,8 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.endpoints.addresses import LOCAL_PEER
-from service.endpoints.answers import REASON
+from service.endpoints.answers import GRANT, REASON
+from service.metrics import count_request
 
 _PROBES = ("/healthz", "/readyz")
 """Asked every few seconds, so logged at level debug; a change of what they answer has a line of its own."""
@@ -20,6 +21,11 @@ _PROBES = ("/healthz", "/readyz")
 _LOOKUPS = ("/oauth2/v1/verify", "/oauth2/v1/introspect")
 """Asked at every call of every API, where the gateway has a log of its own: likewise, but for what is refused.
 An outage refuses all of it, and has lines of its own."""
+
+_SCRAPE = "/metrics"
+"""Asked several times a minute; what a stranger is refused there has its line."""
+
+_QUIET_WHERE_USUAL = (*_LOOKUPS, _SCRAPE)
 
 _log = structlog.get_logger("service.access")
 
@@ -44,11 +50,13 @@ class AccessLog:
         try:
             await self._app(scope, receive, send_noted)
         finally:
-            self._write(scope, status, time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            _count(scope, status, seconds)
+            self._write(scope, status, seconds)
 
     def _write(self, scope: Scope, status: int, seconds: float) -> None:
         is_usual = status == 200 or scope.get(REASON) == "store_unavailable"
-        is_quiet = scope["path"].endswith(_PROBES) or (is_usual and scope["path"].endswith(_LOOKUPS))
+        is_quiet = scope["path"].endswith(_PROBES) or (is_usual and scope["path"].endswith(_QUIET_WHERE_USUAL))
         if is_quiet and not _log.isEnabledFor(logging.DEBUG):
             return
         reason = {"reason": scope[REASON]} if REASON in scope else {}
@@ -62,3 +70,10 @@ class AccessLog:
             address=scope["client"][0] if scope.get("client") else LOCAL_PEER,
             **reason,
         )
+
+
+def _count(scope: Scope, status: int, seconds: float) -> None:
+    """By the name of the route: what leads nowhere, or was answered before that was known, is all one endpoint."""
+    route = scope.get("route")
+    endpoint = "other" if route is None else route.name
+    count_request(endpoint, scope.get(GRANT, "none"), status, scope.get(REASON), seconds)

@@ -63,6 +63,12 @@ def find_throttle_address(request: Request) -> str:
     return _name_for_throttle(_peer(request.scope))
 
 
+def is_from_this_machine(scope: Scope) -> bool:
+    """Through loopback or a unix socket; who comes by a trusted proxy is where the proxy says."""
+    address = _parse_hop(_peer(scope))
+    return address is not None and address.is_loopback
+
+
 @lru_cache(10_000)
 def _name_for_throttle(text: str) -> str:
     address = _parse_hop(text)

@@ -28,6 +28,9 @@ _JSON = "application/json"
 REASON = "token_service.reason"
 """Where the scope of a request keeps the fixed word of its refusal, for the access log."""
 
+GRANT = "token_service.grant"
+"""Where the scope of a token request keeps which of our grants it is, for the metrics."""
+
 
 def render_tokens(tokens: TokenResponse) -> Response:
     return Response(msgspec.json.encode(tokens), headers=NO_STORE_HEADERS, media_type=_JSON)

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.gateway.lookup import BearerLookup
+from service.metrics import bearers
 from service.registry.cache import ClientCache
 from service.store.connection import StoreConnection, StoreUnavailable
 from service.store.readiness import find_obstacle
@@ -52,6 +53,7 @@ class HealthEndpoint:
         """In words for everybody, and in Redis's words for the log; empty where there is none."""
         try:
             obstacle = await find_obstacle(self._connection) or ""
+            bearers.count_lookup()
             await self._bearer.lookup(_NOBODYS_TOKEN)
             await self._clients.find(_NOBODYS_CLIENT_ID)
         except StoreUnavailable as error:

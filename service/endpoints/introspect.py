@@ -15,6 +15,7 @@ from service.endpoints.answers import render_introspection
 from service.endpoints.client_authentication import ClientAuthenticator
 from service.endpoints.forms import read_form
 from service.gateway.lookup import BearerLookup
+from service.metrics import bearers
 from service.protocol.client import check_introspection
 from service.protocol.introspection import INACTIVE, Introspection, describe_token
 from service.protocol.parameters import INTROSPECTION_PARAMETERS, require
@@ -45,6 +46,7 @@ class IntrospectionEndpoint:
         return render_introspection(await self._describe_refresh_token(refresh_token) if may_see else INACTIVE)
 
     async def _describe_access_token(self, token: str) -> Introspection:
+        bearers.count_lookup()
         grant = await self.bearer.lookup(token)
         if grant is None:
             return INACTIVE

@@ -15,10 +15,11 @@ from starlette.responses import Response
 from service.audit import Event, record_event
 from service.credentials import Keyring, RefreshToken, make_first_refresh_token
 from service.endpoints.addresses import find_address, find_throttle_address
-from service.endpoints.answers import render_tokens
+from service.endpoints.answers import GRANT, render_tokens
 from service.endpoints.client_authentication import AuthenticatedClient, ClientAuthenticator
 from service.endpoints.forms import read_form
 from service.endpoints.recording import recording_login
+from service.metrics import count_code_replay, count_refresh
 from service.protocol.authorization_code import AuthorizationCode, RedeemedCode, check_exchange, judge_second_exchange
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD, REFRESH_TOKEN, check_grant_type, check_scope
 from service.protocol.errors import InvalidClient, InvalidGrant, InvalidScope, OAuthError, UnsupportedGrantType
@@ -77,6 +78,8 @@ class TokenEndpoint:
     async def post(self, request: Request) -> Response:
         """The order of the checks is the order of these lines; see docs/errors.md."""
         form = await read_form(request, TOKEN_PARAMETERS)
+        if form.get("grant_type") in _REQUIRED:
+            request.scope[GRANT] = form["grant_type"]
         caller = await self.authenticator.authenticate(request, form)
         require(form, "grant_type")
         grant_type = form["grant_type"]
@@ -136,6 +139,7 @@ class TokenEndpoint:
         family, client_id = redeemed.family_digest, caller.client.client_id
         username = await self.families.end(name.shard, family, client_id=client_id, reason="code_replayed")
         if username is not None:
+            count_code_replay()
             address = find_address(request)
             record_event("code_replayed", client_id=client_id, username=username, family=family, address=address)
 
@@ -207,6 +211,7 @@ class TokenEndpoint:
             allowed_scope=caller.client.scope,
             access_token=access_token,
         )
+        count_refresh(outcome.verdict)
         self._record_refresh(outcome, refresh_token, request, caller)
         if isinstance(outcome, Refused):
             refusal, reason = _REFUSALS[outcome.verdict]

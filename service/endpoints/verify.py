@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from service.gateway.bearer import require_grant
 from service.gateway.lookup import BearerLookup
+from service.metrics import bearers
 from service.protocol.bearer import AccessGrant, check_scope, parse_needed_scope
 from service.protocol.errors import BearerMissing, InvalidToken, MalformedBearer, OAuthError, TemporarilyUnavailable
 from service.store.connection import StoreUnavailable
@@ -50,6 +51,7 @@ class VerifyEndpoint:
     async def _verify(self, scope: Scope) -> Response:
         """Two credentials are none that enables access; the 400 of other addresses would be a failure to a proxy."""
         authorization = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
+        bearers.count_lookup()
         try:
             grant = await require_grant(self.bearer, authorization)
         except MalformedBearer:

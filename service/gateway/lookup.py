@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from base64 import urlsafe_b64decode
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from typing import Final, TypeVar
 
 from service.protocol.bearer import AccessGrant
 from service.store.access_tokens import parse_grant
-from service.store.connection import StoreUnavailable
+from service.store.connection import StoreUnavailable, Watch, watch_nothing
 from service.store.keys import access_key
 from service.store.links import Link, read_clock
 from service.store.redis_url import RedisUrl, parse_redis_url, without_password
@@ -47,8 +48,8 @@ class BearerLookup:
     Close it at the end, or use it in an `async with`.
 
     `redis_url` takes all forms of the service's REDIS_URL. Without `memory` every lookup asks Redis. `most_live` and
-    `most_unknown` bound what is remembered; the tokens that were not asked for longest go first. Only tests move
-    its clock.
+    `most_unknown` bound what is remembered; the tokens that were not asked for longest go first. `watch` is told of
+    each lookup that asked Redis. Only tests move its clock.
     """
 
     def __init__(
@@ -58,12 +59,14 @@ class BearerLookup:
         memory: bool = True,
         most_live: int = MOST_LIVE,
         most_unknown: int = MOST_UNKNOWN,
+        watch: Watch = watch_nothing,
         clock_offset_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         self._url = _parse_url(redis_url) if isinstance(redis_url, str) else redis_url
         self._memory = memory
         self._most_live = most_live
         self._most_unknown = most_unknown
+        self._watch = watch
         self._clock_offset_ms = clock_offset_ms
         self._live: OrderedDict[bytes, _Live] = OrderedDict()
         self._unknown: OrderedDict[bytes, float] = OrderedDict()
@@ -114,9 +117,15 @@ class BearerLookup:
             return None
         is_tracked = is_met and self._memory
         command = "GET", access_key(token[SHARD], encode(digest))
-        return await self._get_reads().read(
-            command, functools.partial(self._keep, digest, is_tracked), is_tracked=is_tracked
-        )
+        keep = functools.partial(self._keep, digest, is_tracked)
+        started = time.perf_counter()
+        try:
+            grant = await self._get_reads().read(command, keep, is_tracked=is_tracked)
+        except StoreUnavailable:
+            self._watch("lookup", time.perf_counter() - started, True)
+            raise
+        self._watch("lookup", time.perf_counter() - started, False)
+        return grant
 
     def _get_reads(self) -> TrackedReads:
         """Of this event loop; those of one that has ended ended with it."""

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from contextvars import Context
 from typing import Any, Final, Generic, TypeVar
 
+from service.metrics import CacheCounts, count_redis_call
 from service.protocol.client import Client
 from service.protocol.organisation import Organisation
 from service.protocol.user import User, UserIdentity
@@ -26,7 +27,7 @@ from service.store.connection import StoreUnavailable, within_deadline
 from service.store.links import Link, read_clock
 from service.store.redis_url import RedisUrl
 from service.store.registry import CLIENTS, ORIGINS, REALMS, USERS, Kind
-from service.store.tracked_reads import TrackedReads
+from service.store.tracked_reads import KeyCommand, TrackedReads
 
 MOST_ENTRIES: Final = 10_000
 """Of each kind; those that were not asked for longest go first."""
@@ -49,15 +50,22 @@ class RegistryCache(Generic[Name, Record]):
     """Answers by name from memory or through `find_reads`, for one kind of record."""
 
     def __init__(
-        self, kind: Kind[Name, Record], find_reads: Callable[[], TrackedReads], *, remembers_unknown: bool = True
+        self,
+        kind: Kind[Name, Record],
+        find_reads: Callable[[], TrackedReads],
+        counts: CacheCounts,
+        *,
+        remembers_unknown: bool = True,
     ) -> None:
         self._kind = kind
         self._find_reads = find_reads
+        self._counts = counts
         self._remembers_unknown = remembers_unknown
         self._readings: dict[str, asyncio.Task[Record]] = {}
         self._entries: OrderedDict[str, _Entry[Record]] = OrderedDict()
 
     async def find(self, name: Name) -> Record:
+        self._counts.count_lookup()
         command = self._kind.command(name)
         key = command[1]
         entry = self._entries.get(key)
@@ -67,6 +75,7 @@ class RegistryCache(Generic[Name, Record]):
             if now < until and now < link.trusted_until:
                 self._entries.move_to_end(key)
                 return record
+        self._counts.count_miss()
         # Many may miss at once; one reads for all, and all share what comes of it, an outage too.
         reading = self._readings.get(key) or self._start_reading(name, is_met=entry is not None and bool(entry[2]))
         return await within_deadline(asyncio.shield(reading))
@@ -85,12 +94,22 @@ class RegistryCache(Generic[Name, Record]):
 
     def _start_reading(self, name: Name, *, is_met: bool) -> asyncio.Task[Record]:
         command = self._kind.command(name)
-        keep = functools.partial(self._keep, command[1], read_clock(), is_met)
         # In a context of its own: the budget of the request that happens to come first is not that of the others.
-        reading = asyncio.create_task(self._find_reads().read(command, keep, is_tracked=is_met), context=Context())
+        reading = asyncio.create_task(self._read(command, is_met), context=Context())
         self._readings[command[1]] = reading
         reading.add_done_callback(lambda done: self._end_reading(command[1], done))
         return reading
+
+    async def _read(self, command: KeyCommand, is_met: bool) -> Record:
+        started = read_clock()
+        keep = functools.partial(self._keep, command[1], started, is_met)
+        is_answered = False
+        try:
+            record = await self._find_reads().read(command, keep, is_tracked=is_met)
+            is_answered = True
+        finally:
+            count_redis_call("registry", read_clock() - started, not is_answered)
+        return record
 
     def _end_reading(self, key: str, reading: asyncio.Task[Record]) -> None:
         del self._readings[key]
@@ -133,10 +152,10 @@ class RegistryMemory:
         self._url = url
         self._clock_offset_ms = clock_offset_ms
         self._reads: TrackedReads | None = None
-        self.clients = ClientCache(CLIENTS, self._find_reads)
-        self.origins = OriginCache(ORIGINS, self._find_reads)
-        self.realms = RealmCache(REALMS, self._find_reads)
-        self.users = UserCache(USERS, self._find_reads, remembers_unknown=False)
+        self.clients = ClientCache(CLIENTS, self._find_reads, CacheCounts("clients"))
+        self.origins = OriginCache(ORIGINS, self._find_reads, CacheCounts("origins"))
+        self.realms = RealmCache(REALMS, self._find_reads, CacheCounts("realms"))
+        self.users = UserCache(USERS, self._find_reads, CacheCounts("users"), remembers_unknown=False)
 
     def now_ms(self) -> int:
         """The time by Redis's clock, without asking; raises StoreUnavailable before the first record was found."""

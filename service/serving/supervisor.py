@@ -30,10 +30,12 @@ from service.serving.arguments import (
 )
 from service.serving.greeting import greet_when_ready
 from service.serving.listening import AddressRefused, listen
+from service.serving.metrics_listener import answering_metrics, sharing_numbers
 from service.serving.workers import Workers
 from service.settings import (
     EXAMPLE_SEED,
     BadSettings,
+    HostPort,
     Settings,
     default_base_url,
     load_settings,
@@ -79,7 +81,7 @@ def _serve(command_line: list[str]) -> int:
     if settings.seed_file is not None:
         load_seed(settings.seed_file)
     _say_what_is_used(settings)
-    with contextlib.closing(_Listeners(arguments)) as listeners:
+    with contextlib.closing(_Listeners(arguments, settings.metrics_address)) as listeners:
         settings = load_settings(os.environ)
         if not settings.embedded:
             return _run_workers(arguments, settings, listeners)
@@ -98,16 +100,17 @@ def _say_what_is_used(settings: Settings) -> None:
 
 
 class _Listeners:
-    """The sockets, where uvicorn is not told to take others (`--uds`, `--fd`)."""
+    """The sockets, where uvicorn is not told to take others (`--uds`, `--fd`), and those of the metrics."""
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: Arguments, metrics_address: HostPort | None) -> None:
         self.sockets: list[socket.socket] = []
+        self.metrics_sockets = listen(*metrics_address) if metrics_address else []
         if arguments["uds"] is None and arguments["fd"] is None:
             self.sockets = listen(arguments["host"], arguments["port"])
             apply_port(arguments, self.sockets[0].getsockname()[1], os.environ)
 
     def close(self) -> None:
-        for listening in self.sockets:
+        for listening in (*self.sockets, *self.metrics_sockets):
             listening.close()
 
 
@@ -142,10 +145,16 @@ def _run_workers(arguments: Arguments, settings: Settings, listeners: _Listeners
         scheme = "https" if configuration.is_ssl else "http"
         log.info("listening", address=default_base_url(settings.host, settings.port, scheme))
         greet_when_ready(settings, tls=configuration.is_ssl)
+    if settings.metrics_address:
+        log.info("listening for metrics", address=f"{default_base_url(*settings.metrics_address)}/metrics")
     try:
-        if configuration.use_subprocess:
-            return _run_processes(configuration, listeners.sockets or [configuration.bind_socket()])
-        return _run_here(configuration, listeners.sockets or None)
+        with contextlib.ExitStack() as around:
+            if configuration.use_subprocess:
+                around.enter_context(sharing_numbers())
+            around.enter_context(answering_metrics(listeners.metrics_sockets))
+            if configuration.use_subprocess:
+                return _run_processes(configuration, listeners.sockets or [configuration.bind_socket()])
+            return _run_here(configuration, listeners.sockets or None)
     finally:
         if configuration.uds:
             Path(configuration.uds).unlink(missing_ok=True)

@@ -52,10 +52,18 @@ log = logging.getLogger("service.store")
 
 Result = TypeVar("Result")
 Command = tuple[str | bytes | int | float, ...]
+Master = dict[str, Any]
+"""Where to send a command, as the client library has it."""
+Watch = Callable[[str, float, bool], None]
+"""Told of each call: its kind or script, how many seconds it took, and whether it came to nothing."""
 
 
 class StoreUnavailable(Exception):
     """Redis did not answer in time, or answered that it cannot serve. Nothing is known about what it did."""
+
+
+def watch_nothing(call: str, seconds: float, failed: bool) -> None:
+    pass
 
 
 class Budget:
@@ -149,14 +157,17 @@ class StoreConnection:
     `clock_offset_ms` moves the clock of every script; only tests pass it.
     """
 
-    def __init__(self, url: RedisUrl, *, clock_offset_ms: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self, url: RedisUrl, *, clock_offset_ms: Callable[[], int] = lambda: 0, watch: Watch = watch_nothing
+    ) -> None:
         self._reading, self._writing = _make_clients(url)
+        self._watch = watch
         self._room = asyncio.Semaphore(CONNECTIONS)
         self.clock_offset_ms = clock_offset_ms
 
     async def read(self, *command: str | int) -> Any:
         """A command that changes nothing; sent a second time where the connection turns out to be gone."""
-        return await self._send(self._reading.execute_command(*command))
+        return await self._send("read", self._reading.execute_command(*command))
 
     async def read_clock_ms(self) -> int:
         """The time by Redis, for people to read; what depends on it is decided in scripts."""
@@ -165,11 +176,11 @@ class StoreConnection:
         return int(seconds) * 1000 + int(microseconds) // 1000 + self.clock_offset_ms()
 
     async def write(self, *command: str | bytes | int) -> Any:
-        return await self._send(self._writing.execute_command(*command))
+        return await self._send("write", self._writing.execute_command(*command))
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
         """The script's verdict: a word, then what belongs to it; texts decoded."""
-        answer = await self._send(self._run(script, keys, arguments))
+        answer = await self._send(script.name, self._run(script, keys, arguments))
         return [part.decode() if isinstance(part, bytes) else part for part in answer]
 
     async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> Any:
@@ -180,23 +191,28 @@ class StoreConnection:
             # Nothing ran: the server does not know the text (any more), so this time it comes along.
             return await self._writing.execute_command("EVAL", script.text, *parts)
 
-    async def read_many(self, commands: Sequence[Command]) -> list[Any]:
-        return await self._send_many(self._reading, commands)
+    async def read_many(self, commands: Sequence[Command], master: Master | None = None) -> list[Any]:
+        """Sent where the keys lie, or all to one master."""
+        return await self._send_many("read_many", self._reading, commands, master or {})
 
     async def write_many(self, commands: Sequence[Command]) -> list[Any]:
         """All in one round trip per node, not as a transaction."""
-        return await self._send_many(self._writing, commands)
+        return await self._send_many("write_many", self._writing, commands, {})
 
     async def scan(self, pattern: str) -> AsyncIterator[list[str]]:
         """Batches of the keys that match, on every master; a key there throughout is seen at least once."""
-        if isinstance(self._reading, RedisCluster):
-            await within_deadline(self._reading.initialize())
-            for node in self._reading.get_primaries():
-                async for batch in self._scan_node(pattern, target_nodes=node):
-                    yield batch
-        else:
-            async for batch in self._scan_node(pattern):
+        for master in await self.find_masters():
+            async for batch in self._scan_node(pattern, **master):
                 yield batch
+
+    async def find_masters(self) -> list[Master]:
+        if not isinstance(self._reading, RedisCluster):
+            return [{}]
+        await within_deadline(self._reading.initialize())
+        return [{"target_nodes": node} for node in self._reading.get_primaries()]
+
+    async def count_keys(self, master: Master) -> int:
+        return _of_one_node(await self._send("read", self._reading.execute_command("DBSIZE", **master)))
 
     async def eviction_policies(self) -> set[str]:
         """The maxmemory-policy of each master; empty where this user may not read it."""
@@ -227,8 +243,15 @@ class StoreConnection:
             if not isinstance(client, RedisCluster) and isinstance(client.connection_pool, SentinelConnectionPool):
                 await close_watchers(client.connection_pool.sentinel_manager)
 
-    async def _send(self, work: Coroutine[Any, Any, Result]) -> Result:
-        return await within_deadline(self._in_turn(work))
+    async def _send(self, call: str, work: Coroutine[Any, Any, Result]) -> Result:
+        started = time.perf_counter()
+        try:
+            answer = await within_deadline(self._in_turn(work))
+        except StoreUnavailable:
+            self._watch(call, time.perf_counter() - started, True)
+            raise
+        self._watch(call, time.perf_counter() - started, False)
+        return answer
 
     async def _in_turn(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Waits for a free connection: the pools of Sentinel and Cluster would refuse instead."""
@@ -245,21 +268,27 @@ class StoreConnection:
     async def _scan_node(self, pattern: str, **options: Any) -> AsyncIterator[list[str]]:
         cursor: int = 0
         while True:
-            answer = await self._send(self._reading.scan(cursor, match=pattern, count=1000, **options))
+            answer = await self._send("scan", self._reading.scan(cursor, match=pattern, count=1000, **options))
             position, keys = answer
-            cursor = next(iter(position.values())) if isinstance(position, dict) else position
+            cursor = _of_one_node(position)
             yield [key.decode() for key in keys]
             if cursor == 0:
                 return
 
-    async def _send_many(self, client: Any, commands: Sequence[Command]) -> list[Any]:
+    async def _send_many(self, call: str, client: Any, commands: Sequence[Command], master: Master) -> list[Any]:
         if not commands:
             return []
         pipeline = client.pipeline(transaction=False)
         for command in commands:
-            pipeline.execute_command(*command)
-        answers: list[Any] = await self._send(pipeline.execute())
+            pipeline.execute_command(*command, **master)
+        answers: list[Any] = await self._send(call, pipeline.execute())
         return answers
+
+
+def _of_one_node(answer: Any) -> int:
+    """A cluster's client may say beside the number which node it is of."""
+    number: int = next(iter(answer.values())) if isinstance(answer, dict) else answer
+    return number
 
 
 def _make_clients(url: RedisUrl) -> _Clients:

@@ -6,7 +6,7 @@ import os
 import pty
 import select
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -22,11 +22,13 @@ def plain_environment() -> dict[str, str]:
     return {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ} | {"TERM": "xterm-256color"}
 
 
-def type_on_terminal(*words: str, answers: Sequence[tuple[str, str]] = (), **variables: str) -> tuple[int, str]:
+def type_on_terminal(
+    *words: str, answers: Sequence[tuple[str, str]] = (), environment: Mapping[str, str] | None = None
+) -> tuple[int, str]:
     """The exit status, and all that stood on the screen. Each answer is typed when its question has appeared."""
     ours, theirs = pty.openpty()
     with subprocess.Popen(
-        [ADMIN, *words], stdin=theirs, stdout=theirs, stderr=theirs, env=plain_environment() | variables
+        [ADMIN, *words], stdin=theirs, stdout=theirs, stderr=theirs, env=plain_environment() | dict(environment or {})
     ) as process:
         os.close(theirs)
         screen, waiting = "", list(answers)
@@ -67,8 +69,10 @@ def test_two_different_secrets_are_asked_for_again() -> None:
 
 
 def test_people_get_colour_and_a_question(environment: dict[str, str], registry: None) -> None:
-    status, screen = type_on_terminal("client", "delete", "web-shop", answers=[("[y/N]: ", "n")], **environment)
-    _, table = type_on_terminal("client", "list", **environment)
+    status, screen = type_on_terminal(
+        "client", "delete", "web-shop", answers=[("[y/N]: ", "n")], environment=environment
+    )
+    _, table = type_on_terminal("client", "list", environment=environment)
 
     assert status == 1
     assert "end all of its sessions? [y/N]: " in screen

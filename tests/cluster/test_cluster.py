@@ -16,6 +16,7 @@ from service.app import Parts
 from service.credentials import Keyring, make_first_refresh_token
 from service.protocol.scope import parse_scope
 from service.protocol.user import User, identify_user
+from service.store.census import take_census
 from service.store.inspection import EndedFamily, TokenInspection
 from service.store.keys import access_key, family_key
 from service.store.sweeps import Session
@@ -303,3 +304,20 @@ async def test_while_a_node_is_away_its_users_get_503_and_the_others_are_served(
 
 def node_key(person: Person) -> str:
     return f"family:{{{identify_user(person.realm, person.username).shard}}}:x"
+
+
+async def test_sessions_are_counted_and_estimated_over_all_masters(cluster: Cluster, cluster_parts: Parts) -> None:
+    def fill(numbers: range) -> None:
+        pipeline = cluster.client.pipeline()  # type: ignore[no-untyped-call]
+        for number in numbers:
+            for key in (family_key, access_key):
+                pipeline.set(key(f"{number % 4096:03x}", str(number)), "", px=60_000)
+        pipeline.execute()
+
+    fill(range(300))
+    assert await take_census(cluster_parts.connection) == (300, 300)
+
+    fill(range(300, 3_000))
+    census = await take_census(cluster_parts.connection)
+    assert census.sessions == pytest.approx(3_000, rel=0.15)
+    assert census.access_tokens == pytest.approx(3_000, rel=0.15)

@@ -10,6 +10,7 @@ import pytest
 
 from service.app import Parts, assemble
 from service.settings import load_settings
+from service.store.census import take_census
 from tests.cast import ALICE, PHONE_APP, WEB_SHOP, assert_error, revoke_all, tokens_of
 from tests.cluster.nodes import running_sentinel
 from tests.conftest import SECRET_KEY, SEED, client_of, lifespan_of
@@ -31,11 +32,13 @@ async def test_a_service_behind_sentinel_outlives_its_master(tmp_path: Path) -> 
                 "LOG_LEVEL": "warning",
             }
         )
-        app = assemble(Parts(settings, lambda: 0))
+        parts = Parts(settings, lambda: 0)
+        app = assemble(parts)
         async with lifespan_of(app), client_of(app) as http:
             assert (await http.get("/readyz")).status_code == 200
             alice = tokens_of(await PHONE_APP.log_in(http, ALICE))
             other = tokens_of(await WEB_SHOP.log_in(http, ALICE))
+            assert await take_census(parts.connection) == (2, 2)
             many = await asyncio.gather(*(PHONE_APP.refresh(http, alice["refresh_token"]) for _ in range(150)))
             assert len({tokens_of(answer)["refresh_token"] for answer in many}) == 1
             with watched.master.connect() as master, watched.replica.connect() as replica:

@@ -10,7 +10,17 @@ import pytest
 from tests.servers import CHECKOUT
 
 # The client of Redis looks whether cryptography is there, which loads its empty outermost package only.
-HEAVY = ("uvicorn", "jinja2", "passlib", "argon2", "cryptography.hazmat", "structlog", "yaml", "click")
+HEAVY = (
+    "uvicorn",
+    "jinja2",
+    "passlib",
+    "argon2",
+    "cryptography.hazmat",
+    "structlog",
+    "yaml",
+    "click",
+    "prometheus_client",
+)
 
 
 def loaded_with(module: str) -> set[str]:

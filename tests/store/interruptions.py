@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from service.settings import Settings
-from service.store.connection import Command, StoreConnection, StoreUnavailable
+from service.store.connection import Command, Master, StoreConnection, StoreUnavailable
 from service.store.redis_url import parse_redis_url
 from service.store.scripts import Script
 
@@ -31,9 +31,9 @@ class BreakingConnection(StoreConnection):
         self._count()
         return await super().run(script, keys, arguments)
 
-    async def read_many(self, commands: Sequence[Command]) -> list[Any]:
+    async def read_many(self, commands: Sequence[Command], master: Master | None = None) -> list[Any]:
         self._count()
-        return await super().read_many(commands)
+        return await super().read_many(commands, master)
 
     async def write_many(self, commands: Sequence[Command]) -> list[Any]:
         self._count()

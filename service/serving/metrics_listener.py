@@ -1,0 +1,117 @@
+"""/metrics at an address of its own, for all workers at once; and the folder in which workers share their numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Final
+
+from service import metrics
+
+__all__ = ["answering_metrics", "sharing_numbers"]
+
+PATH: Final = "/metrics"
+PATIENCE_SECONDS: Final = 5
+POLL_SECONDS: Final = 0.1
+PREFIX: Final = "token-service-metrics-"
+
+log = logging.getLogger("service.serving.metrics")
+
+
+@contextlib.contextmanager
+def sharing_numbers() -> Iterator[None]:
+    """Around worker processes, which read from the environment where the folder is; nobody but us may look into it.
+
+    What a start leaves behind that was killed, the next one clears away.
+    """
+    for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        _remove_if_left(left)
+    with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as folder:
+        held = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+        fcntl.flock(held, fcntl.LOCK_SH)
+        os.environ[metrics.FOLDER] = folder
+        try:
+            yield
+        finally:
+            os.close(held)
+
+
+def _remove_if_left(folder: Path) -> None:
+    """Only where it is ours, workers were there, and no start holds it any more."""
+    with contextlib.suppress(OSError):
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if os.fstat(opened).st_uid == os.geteuid() and any(folder.glob("*.lock")):
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder)
+        finally:
+            os.close(opened)
+
+
+@contextlib.contextmanager
+def answering_metrics(sockets: Sequence[socket.socket]) -> Iterator[None]:
+    """In threads of this process, on sockets that listen already."""
+    servers = [_Server(listening) for listening in sockets]
+    for server in servers:
+        threading.Thread(target=server.serve_forever, args=(POLL_SECONDS,), daemon=True).start()
+    try:
+        yield
+    finally:
+        for server in servers:
+            server.shutdown()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, listening: socket.socket) -> None:
+        super().__init__(listening.getsockname()[:2], _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        log.debug("a reader of the metrics went away", exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = PATIENCE_SECONDS
+
+    def do_GET(self) -> None:
+        if self.path.partition("?")[0] != PATH:
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return
+        text = metrics.render()
+        self._answer(HTTPStatus.OK, text, metrics.CONTENT_TYPE)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Plainly: the library's page would repeat what was asked, and its head name the program."""
+        status = HTTPStatus(code)
+        # So the library calls what it has no method for.
+        self._answer(HTTPStatus.METHOD_NOT_ALLOWED if status == HTTPStatus.NOT_IMPLEMENTED else status, b"")
+
+    def _answer(self, status: HTTPStatus, body: bytes, content_type: str = "text/plain") -> None:
+        self.send_response_only(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        if status == HTTPStatus.METHOD_NOT_ALLOWED:
+            self.send_header("Allow", "GET, HEAD")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        log.debug(format, *args)

@@ -1,0 +1,273 @@
+"""GET /metrics: who may read it, and what it counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import httpx2
+import pytest
+import redis
+
+from service.app import Parts, assemble
+from service.hashing import HashingPool
+from service.protocol.errors import DESCRIPTIONS, TemporarilyUnavailable
+from tests.cast import (
+    ALICE,
+    AUDITOR,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    REVOKE,
+    TOKEN,
+    VERIFY,
+    WEB_SHOP,
+    Person,
+    basic,
+    bearer,
+    tokens_of,
+    verify,
+)
+from tests.conftest import Clock, MakeSettings, client_of, lifespan_of, make_code, serving
+from tests.scraping import Scrape
+
+METRICS = "/metrics"
+STRANGER = "203.0.113.7"
+
+
+@pytest.fixture
+async def local(make_settings: MakeSettings, clock: Clock, registry: None) -> AsyncIterator[httpx2.AsyncClient]:
+    """The service with the default settings, asked by somebody on its machine."""
+    async with serving(make_settings(), clock, address="127.0.0.1") as http:
+        yield http
+
+
+async def scrape(local: httpx2.AsyncClient) -> Scrape:
+    answer = await local.get(METRICS)
+    assert answer.status_code == 200, answer.text
+    return Scrape(answer.text)
+
+
+class Difference:
+    """What a test adds to metrics that others in this process have counted before."""
+
+    def __init__(self, before: Scrape, after: Scrape) -> None:
+        self._before, self._after = before, after
+
+    def of(self, name: str, **labels: str) -> float:
+        return self._after.sum(name, **labels) - self._before.sum(name, **labels)
+
+
+# Who may read it
+
+
+@pytest.mark.clause("decided-metrics")
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.8.8.8", "::1", "::ffff:127.0.0.1"])
+async def test_this_machine_may(make_settings: MakeSettings, clock: Clock, registry: None, address: str) -> None:
+    async with serving(make_settings(), clock, address=address) as http:
+        answer = await http.get(METRICS)
+        wrong = await http.post(METRICS)
+
+        assert answer.status_code == 200
+        assert answer.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+        assert answer.headers["cache-control"] == "no-store"
+        assert (wrong.status_code, wrong.headers["allow"]) == (405, "GET, HEAD")
+
+
+@pytest.mark.clause("decided-metrics")
+@pytest.mark.parametrize("address", [STRANGER, "10.0.0.1", "::2", "::ffff:10.0.0.1"])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_to_everybody_else_there_is_nothing_here(
+    make_settings: MakeSettings, clock: Clock, registry: None, address: str, method: str
+) -> None:
+    forwarded = {"X-Forwarded-For": "127.0.0.1", "Forwarded": "for=127.0.0.1"}
+    async with serving(make_settings(), clock, address=address) as http:
+        unknown = await http.request(method, "/no-such-path")
+        for headers in ({}, forwarded):
+            answer = await http.request(method, METRICS, headers=headers)
+            assert answer.status_code == unknown.status_code == 404
+            assert (answer.content, answer.headers) == (unknown.content, unknown.headers)
+
+
+@pytest.mark.clause("decided-metrics", "decided-trusted-proxies")
+async def test_behind_a_trusted_proxy_it_is_the_caller_who_counts(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    settings = make_settings(TOKEN_SERVICE_TRUSTED_PROXIES="127.0.0.1,10.0.0.0/8")
+    app = assemble(Parts(settings, lambda: clock.offset_ms))
+    async with lifespan_of(app), client_of(app, "127.0.0.1") as near, client_of(app, "10.0.0.1") as far:
+        for proxy in (near, far):
+            for hops in (STRANGER, f"127.0.0.1, {STRANGER}", f"{STRANGER}, 10.0.0.2"):
+                assert (await proxy.get(METRICS, headers={"X-Forwarded-For": hops})).status_code == 404
+            assert (await proxy.get(METRICS, headers={"X-Forwarded-For": "127.0.0.1"})).status_code == 200
+        assert (await near.get(METRICS)).status_code == 200
+        assert (await far.get(METRICS)).status_code == 404
+
+
+@pytest.mark.clause("decided-metrics")
+async def test_where_it_has_an_address_of_its_own_there_is_nothing_here_for_anybody(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    settings = make_settings(TOKEN_SERVICE_METRICS_ADDRESS="127.0.0.1:9100")
+    async with serving(settings, clock, address="127.0.0.1") as http:
+        assert (await http.get(METRICS)).status_code == 404
+        assert (await http.post(METRICS)).status_code == 404
+
+
+async def test_it_stands_below_the_path_of_the_base_url_too(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    settings = make_settings(TOKEN_SERVICE_BASE_URL="https://example.com/auth")
+    async with serving(settings, clock, address="127.0.0.1") as http:
+        assert (await http.get("/auth/metrics")).status_code == 200
+
+
+# What it counts
+
+
+async def test_requests_are_counted_by_endpoint_grant_and_outcome(local: httpx2.AsyncClient) -> None:
+    before = await scrape(local)
+    tokens = tokens_of(await PHONE_APP.log_in(local, ALICE))
+    for _ in range(3):
+        await PHONE_APP.refresh(local, tokens["refresh_token"])
+    await PHONE_APP.log_in(local, Person(ALICE.username, "wrong"))
+    await local.post(TOKEN, data={"grant_type": "password"}, headers=basic("nobody", "x"))
+    await verify(local, tokens["access_token"])
+    await verify(local, "x" * 50)
+    difference = Difference(before, await scrape(local))
+
+    requests = "token_service_requests_total"
+    assert difference.of(requests, endpoint="token", grant="password", outcome="ok") == 1
+    assert difference.of(requests, endpoint="token", grant="password", outcome="refused") == 2
+    assert difference.of(requests, endpoint="token", grant="refresh_token", outcome="ok") == 3
+    assert difference.of(requests, endpoint="verify", grant="none", outcome="ok") == 1
+    assert difference.of(requests, endpoint="verify", grant="none", outcome="refused") == 1
+    refusals = "token_service_refusals_total"
+    assert difference.of(refusals, endpoint="token", reason="password_wrong") == 1
+    assert difference.of(refusals, endpoint="token", reason="client_unknown") == 1
+    assert difference.of("token_service_request_duration_seconds_count", endpoint="token") == 6
+    assert difference.of("token_service_redis_call_duration_seconds_count", call="spend_refresh_token") == 3
+    assert difference.of("token_service_redis_call_duration_seconds_count", call="lookup") == 1
+    assert difference.of("token_service_cache_lookups_total", cache="bearers") == 2
+    assert difference.of("token_service_cache_misses_total", cache="bearers") == 1
+    assert difference.of("token_service_cache_lookups_total", cache="clients") >= 6
+    assert 1 <= difference.of("token_service_cache_misses_total", cache="clients") < 6
+    assert difference.of("token_service_hashing_wait_seconds_count", pool="password") == 2
+
+
+async def test_throttled_is_an_outcome_of_its_own(make_settings: MakeSettings, clock: Clock, registry: None) -> None:
+    settings = make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS="1/minute")
+    async with serving(settings, clock, address="127.0.0.1") as local:
+        before = await scrape(local)
+        for _ in range(3):
+            await PHONE_APP.log_in(local, Person(ALICE.username, "wrong"))
+        difference = Difference(before, await scrape(local))
+
+    assert difference.of("token_service_requests_total", endpoint="token", outcome="throttled") == 2
+    assert difference.of("token_service_refusals_total", endpoint="token", reason="login_throttled") == 2
+
+
+async def test_what_becomes_of_refresh_tokens_and_codes_is_counted(
+    local: httpx2.AsyncClient, parts: Parts, clock: Clock
+) -> None:
+    before = await scrape(local)
+    first = tokens_of(await PHONE_APP.log_in(local, ALICE))["refresh_token"]
+    await PHONE_APP.refresh(local, first)
+    await PHONE_APP.refresh(local, first)
+    clock.advance(301)
+    await PHONE_APP.refresh(local, first)
+    code = await make_code(parts)
+    for _ in range(2):
+        await PHONE_APP.exchange(local, code, PHONE_CALLBACK)
+    difference = Difference(before, await scrape(local))
+
+    presented = "token_service_refresh_tokens_presented_total"
+    verdicts = {verdict: difference.of(presented, verdict=verdict) for verdict in ("rotated", "repeated", "replayed")}
+    assert verdicts == {"rotated": 1, "repeated": 1, "replayed": 1}
+    assert difference.of("token_service_code_replays_total") == 1
+
+
+async def test_a_redis_that_cannot_serve_is_counted(local: httpx2.AsyncClient, store: redis.Redis) -> None:
+    tokens = tokens_of(await PHONE_APP.log_in(local, ALICE))
+    before = await scrape(local)
+    store.config_set("maxmemory", 1)
+    await PHONE_APP.refresh(local, tokens["refresh_token"])
+    store.config_set("maxmemory", 0)
+    difference = Difference(before, await scrape(local))
+
+    assert difference.of("token_service_requests_total", grant="refresh_token", outcome="unavailable") == 1
+    assert difference.of("token_service_redis_failures_total", call="spend_refresh_token") == 1
+
+
+async def test_a_check_that_finds_the_queue_full_is_counted_and_one_that_waits_is_seen(
+    local: httpx2.AsyncClient,
+) -> None:
+    pool = HashingPool("password", threads=1)
+    loop = asyncio.get_running_loop()
+    go_on = asyncio.Event()
+    before = await scrape(local)
+
+    def hold(_: str) -> None:
+        asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result()
+
+    checks = [asyncio.create_task(pool.run(hold, "")) for _ in range(26)]
+    await asyncio.sleep(0)
+    with pytest.raises(TemporarilyUnavailable):
+        await pool.run(hold, "")
+    during = Difference(before, await scrape(local))
+    go_on.set()
+    await asyncio.gather(*checks)
+    after = Difference(before, await scrape(local))
+    pool.close()
+
+    assert during.of("token_service_hashing_checks", pool="password") == 26
+    assert after.of("token_service_hashing_checks", pool="password") == 0
+    assert after.of("token_service_hashing_refusals_total", pool="password") == 1
+    assert after.of("token_service_hashing_wait_seconds_count", pool="password") == 26
+
+
+async def test_sessions_and_access_tokens_are_counted_from_the_start_on(
+    local: httpx2.AsyncClient, make_settings: MakeSettings, clock: Clock
+) -> None:
+    first = tokens_of(await PHONE_APP.log_in(local, ALICE))
+    await PHONE_APP.refresh(local, first["refresh_token"])
+    await WEB_SHOP.log_in(local, ALICE)
+
+    async with serving(make_settings(), clock, address="127.0.0.1") as http:
+        async with asyncio.timeout(5):
+            while (await scrape(http)).sum("token_service_live_objects", kind="session") != 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert (await scrape(http)).sum("token_service_live_objects", kind="access_token") == 3
+
+
+async def test_nothing_that_a_caller_sends_becomes_a_label(local: httpx2.AsyncClient) -> None:
+    """Or a stranger could fill the memory of the service, and that of Prometheus."""
+    await scrape(local)
+    series_before = len((await scrape(local)).samples)
+    for number in range(50):
+        odd = f"tell-nobody-{number}"
+        for path in (f"/{odd}", f"{TOKEN}/{odd}", f"{odd}{TOKEN}", f"/.well-known/{odd}"):
+            await local.get(path)
+        await local.request(f"TELL{number}", TOKEN)
+        await local.request(f"TELL{number}", VERIFY, headers=bearer(odd))
+        await local.post(TOKEN, data={"grant_type": odd, "client_id": odd})
+        await local.post(REVOKE, data=AUDITOR.credentials | {"token": odd, "client_id": odd})
+        await local.options(TOKEN, headers={"Origin": f"https://{odd}.example", "Access-Control-Request-Method": odd})
+    after = await scrape(local)
+
+    assert "tell" not in (await local.get(METRICS)).text.lower()
+    assert len(after.samples) < series_before + 100
+    assert after.label_values("token_service_requests_total", "grant") <= {
+        "none",
+        "authorization_code",
+        "password",
+        "refresh_token",
+    }
+    assert after.label_values("token_service_requests_total", "outcome") <= {
+        "ok",
+        "refused",
+        "throttled",
+        "unavailable",
+        "failed",
+    }
+    reasons = after.label_values("token_service_refusals_total", "reason")
+    assert {"unknown_path", "method_not_allowed", "client_unknown"} <= reasons & DESCRIPTIONS.keys()

@@ -1,0 +1,194 @@
+"""The metrics of whole processes: workers read as one, one that is killed, and an address of their own."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.cast import PHONE_APP, TOKEN
+from tests.conftest import environment_of
+from tests.scraping import Scrape
+from tests.servers import CHECKOUT, RedisServer, ServiceProcess, free_port, running_service, stop, wait_until
+
+REQUESTS = 40
+
+
+def ask(host: str, port: int, method: str = "GET", path: str = "/metrics") -> tuple[int, str, http.client.HTTPMessage]:
+    connection = http.client.HTTPConnection(host, port, timeout=10)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(), answer.headers
+    finally:
+        connection.close()
+
+
+def scrape(port: int, host: str = "127.0.0.1") -> Scrape:
+    status, text, _ = ask(host, port)
+    assert status == 200
+    return Scrape(text)
+
+
+def send_malformed_refreshes(service: ServiceProcess, number: int) -> None:
+    """Each by a connection of its own, so that all workers get some."""
+    for _ in range(number):
+        form = f"grant_type=refresh_token&refresh_token=x&client_id={PHONE_APP.client_id}".encode()
+        with pytest.raises(urllib.error.HTTPError):
+            urllib.request.urlopen(service.url + TOKEN, form, timeout=10).close()
+
+
+def count_refused(scrape: Scrape) -> float:
+    return scrape.sum("token_service_requests_total", endpoint="token", grant="refresh_token", outcome="refused")
+
+
+def worker_pids(service: ServiceProcess) -> list[int]:
+    """In the order of their start, those that have gone included."""
+    lines = [json.loads(line) for line in service.log.read_text().splitlines() if line.startswith("{")]
+    events = [line["event"] for line in lines if line["event"].startswith("Started server process")]
+    return [int(event.partition("[")[2].rstrip("]")) for event in events]
+
+
+@pytest.fixture
+def folder_of_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the service makes the folder that its workers share."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+@pytest.mark.clause("decided-metrics")
+def test_workers_are_read_as_one_and_none_that_dies_takes_its_numbers_along(
+    redis_server: RedisServer, store: redis.Redis, registry: None, tmp_path: Path, folder_of_folders: Path
+) -> None:
+    own_port = free_port()
+    left = folder_of_folders / "token-service-metrics-of-one-that-was-killed"
+    left.mkdir()
+    (left / "0.lock").touch()
+    environment = environment_of(
+        redis_server,
+        WEB_CONCURRENCY="2",
+        TOKEN_SERVICE_METRICS_ADDRESS=f"127.0.0.1:{own_port}",
+        LOG_LEVEL="info",
+    )
+    with running_service(tmp_path, environment) as service:
+        wait_until(lambda: service.log.read_text().count("Application startup complete") == 2, "both workers")
+        (shared,) = folder_of_folders.iterdir()
+        assert shared != left
+        assert stat.S_IMODE(shared.stat().st_mode) == 0o700
+
+        send_malformed_refreshes(service, REQUESTS)
+        before = scrape(own_port)
+        assert count_refused(before) == REQUESTS
+        assert len(list(shared.glob("counter_*.db"))) == 2
+
+        os.kill(worker_pids(service)[0], signal.SIGKILL)
+        assert count_refused(scrape(own_port)) == REQUESTS
+        wait_until(lambda: service.log.read_text().count("Application startup complete") == 3, "another worker")
+        assert count_refused(scrape(own_port)) == REQUESTS
+        send_malformed_refreshes(service, REQUESTS)
+        after = scrape(own_port)
+
+        assert count_refused(after) == 2 * REQUESTS
+        assert len(list(shared.glob("counter_*.db"))) == 2
+        for sample in before.samples:
+            if sample.name.endswith(("_total", "_count", "_bucket", "_sum")):
+                assert after.sum(sample.name, **sample.labels) >= sample.value, sample
+        assert after.sum("token_service_build_info") == 1
+        assert_only_metrics_are_served(own_port)
+        assert ask("127.0.0.1", service.port)[0] == 404
+        assert_refused_where_the_address_is_in_use(environment)
+    assert not list(folder_of_folders.iterdir())
+
+
+def assert_only_metrics_are_served(port: int) -> None:
+    for method, path, status in (
+        ("GET", "/", 404),
+        ("GET", "/metrics/", 404),
+        ("GET", "/readyz", 404),
+        ("POST", "/metrics", 405),
+        ("TELL", "/metrics", 405),
+        ("HEAD", "/metrics", 200),
+    ):
+        found, body, headers = ask("127.0.0.1", port, method, path)
+        assert (found, body) == (status, ""), (method, path)
+        assert "server" not in headers
+
+
+def assert_refused_where_the_address_is_in_use(environment: dict[str, str]) -> None:
+    address = environment["TOKEN_SERVICE_METRICS_ADDRESS"]
+    second = subprocess.run(
+        [sys.executable, "-m", "service"],
+        cwd=CHECKOUT,
+        env=os.environ | environment | {"PORT": str(free_port()), "LOG_LEVEL": "error"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    host, _, port = address.partition(":")
+    assert second.returncode == 2
+    assert second.stderr == f"cannot listen on {host} port {port}: the port is in use\n"
+
+
+@pytest.fixture
+def blind_url(redis_server: RedisServer, store: redis.Redis) -> Iterator[str]:
+    """Of a Redis user who may not ask how many keys there are."""
+    store.execute_command("ACL", "SETUSER", "blind", "reset", "on", ">word", "~*", "&*", "+@all", "-dbsize")  # type: ignore[no-untyped-call]
+    yield redis_server.url.replace("//", "//blind:word@")
+    store.acl_deluser("blind")
+
+
+@pytest.mark.clause("decided-metrics")
+def test_one_process_has_an_address_for_them_too_and_leaves_out_what_it_may_not_know(
+    redis_server: RedisServer, blind_url: str, registry: None, tmp_path: Path, folder_of_folders: Path
+) -> None:
+    own_port = free_port()
+    variables = {"REDIS_URL": blind_url, "TOKEN_SERVICE_METRICS_ADDRESS": f"[::1]:{own_port}"}
+    with running_service(tmp_path, environment_of(redis_server, **variables)) as service:
+        send_malformed_refreshes(service, 3)
+        wait_until(lambda: "sessions are not counted" in service.log.read_text(), "the line in the log")
+        found = scrape(own_port, "::1")
+
+        assert count_refused(found) == 3
+        assert not found.label_values("token_service_live_objects", "kind")
+        assert service.log.read_text().count("sessions are not counted") == 1
+        assert ask("127.0.0.1", service.port)[0] == 404
+        assert not list(folder_of_folders.iterdir())
+
+
+@pytest.fixture
+def bare_workers(
+    redis_server: RedisServer, store: redis.Redis, registry: None, tmp_path: Path
+) -> Iterator[ServiceProcess]:
+    """Two, started by uvicorn's own command and without our supervisor."""
+    port, log, shared = free_port(), tmp_path / "log", tmp_path / "shared"
+    variables = environment_of(redis_server, LOG_LEVEL="info", LOG_FORMAT="json", PROMETHEUS_MULTIPROC_DIR=str(shared))
+    command = ["uvicorn", "--factory", "service.app:create_app", "--workers", "2", "--port", str(port)]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *command], cwd=CHECKOUT, env=os.environ | variables, stdout=output, stderr=output
+        )
+    service = ServiceProcess(process, port, log)
+    wait_until(lambda: log.read_text().count("Application startup complete") == 2, "both workers")
+    yield service
+    stop(process)
+
+
+@pytest.mark.long
+def test_workers_that_are_started_otherwise_share_the_folder_of_the_environment(bare_workers: ServiceProcess) -> None:
+    send_malformed_refreshes(bare_workers, REQUESTS)
+
+    assert count_refused(scrape(bare_workers.port)) == REQUESTS
