@@ -178,14 +178,15 @@ def describe(path: str, response: Mapping[str, Any]) -> str:
 
 
 async def test_every_route_is_in_the_file_or_a_page(parts: Parts) -> None:
-    routes = [route for route in make_routes(parts) if isinstance(route, Route)]
-    served = {route.path: {method.lower() for method in route.methods or METHODS} - {"head"} for route in routes}
+    served = {route.path: route.methods for route in make_routes(parts) if isinstance(route, Route)}
 
-    described = {path: set(operations) & METHODS - {"head"} for path, operations in CONTRACT["paths"].items()}
+    described = {path: methods.keys() & METHODS for path, methods in CONTRACT["paths"].items()}
     assert served.keys() == described.keys() | PAGES
     for path, methods in described.items():
-        # A preflight is answered before the routes.
-        assert methods - {"options"} == served[path] - {"options"}, path
+        taken = served[path]
+        # None: the handler looks at the method itself. HEAD goes with GET, and a preflight comes before the routes.
+        if taken is not None:
+            assert methods - {"options"} == {method.lower() for method in taken} - {"head"}, path
 
 
 def test_every_error_is_in_the_file() -> None:
@@ -193,7 +194,8 @@ def test_every_error_is_in_the_file() -> None:
     raised = {(each.error, each.status) for each in classes if hasattr(each, "error")}
 
     in_the_file = {pair for operation in operations() for pair in errors_of(operation)}
-    assert {pair for pair in raised if pair[0] not in ERRORS_OF_PAGES} - EVERYWHERE == in_the_file
+    assert in_the_file <= raised
+    assert {pair for pair in raised - in_the_file if pair[0] not in ERRORS_OF_PAGES} <= EVERYWHERE
 
 
 def operations() -> Iterator[Mapping[str, Any]]:
