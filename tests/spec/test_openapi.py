@@ -171,8 +171,8 @@ def reached_by(report: Path) -> set[str]:
 
 
 def describe(path: str, response: Mapping[str, Any]) -> str:
-    text = response["content"].get("text") or "{}"
-    body = json.loads(text)
+    content = response["content"]
+    body = json.loads(content["text"]) if content.get("text") and content["mimeType"] == "application/json" else {}
     word = body.get("error") or {True: "active", False: "inactive", None: ""}[body.get("active")]
     return f"{path.rpartition('/')[2]} {response['status']} {word}".rstrip()
 
