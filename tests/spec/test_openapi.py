@@ -15,7 +15,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
+import jsonschema_rs
 import pytest
+from schemathesis.specs.openapi.definitions import OPENAPI_31
 from starlette.routing import Route
 
 from service.app import Parts, make_routes
@@ -23,8 +25,10 @@ from service.protocol import errors
 from service.protocol.errors import OAuthError
 from tests.cast import ALICE, BOB, GATEWAY, TOKEN, WEB_SHOP, Person, login_form
 from tests.conftest import environment_of
-from tests.openapi import CONTRACT, FILE, METHODS, resolve
+from tests.openapi import CONTRACT, FILE, METHODS, is_of_schema, resolve
 from tests.servers import CHECKOUT, RedisServer, ServiceProcess, running_service
+
+pytestmark = pytest.mark.clause("decided-openapi-exact")
 
 PLENTY = "1000000/minute"
 PAGES = {
@@ -175,6 +179,15 @@ def describe(path: str, response: Mapping[str, Any]) -> str:
     body = json.loads(content["text"]) if content.get("text") and content["mimeType"] == "application/json" else {}
     word = body.get("error") or {True: "active", False: "inactive", None: ""}[body.get("active")]
     return f"{path.rpartition('/')[2]} {response['status']} {word}".rstrip()
+
+
+def test_the_file_is_openapi_and_its_examples_are_what_it_says() -> None:
+    assert list(jsonschema_rs.validator_for(OPENAPI_31).iter_errors(CONTRACT)) == []
+    for operation in operations():
+        parts = [operation.get("requestBody", {}), *operation["responses"].values()]
+        for content in (content for part in parts for content in resolve(part).get("content", {}).values()):
+            for example in content.get("examples", {}).values():
+                assert is_of_schema(example["value"], content["schema"]), example
 
 
 async def test_every_route_is_in_the_file_or_a_page(parts: Parts) -> None:
