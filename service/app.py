@@ -220,9 +220,8 @@ def assemble(parts: Parts) -> ASGIApp:
 
     base_path = urlsplit(parts.settings.base_url).path
     prefixes = {"", base_path}
-    routes = [route for prefix in sorted(prefixes) for route in _make_routes(parts, prefix)]
     app = Starlette(
-        routes=routes + _make_metadata_routes(parts, base_path) + _make_page_routes(parts),
+        routes=make_routes(parts),
         exception_handlers={
             OAuthError: answer_oauth_error,
             BearerMissing: answer_bearer_missing,
@@ -243,7 +242,15 @@ def assemble(parts: Parts) -> ASGIApp:
     return _within_one_deadline(_recording_to(parts.event_trail, known))
 
 
-def _make_routes(parts: Parts, prefix: str) -> list[BaseRoute]:
+def make_routes(parts: Parts) -> list[BaseRoute]:
+    """Everything that is served; docs/openapi.yaml describes what of it is no page."""
+    base_path = urlsplit(parts.settings.base_url).path
+    prefixes = sorted({"", base_path})
+    api = [route for prefix in prefixes for route in _make_api_routes(parts, prefix)]
+    return api + _make_metadata_routes(parts, base_path) + _make_page_routes(parts)
+
+
+def _make_api_routes(parts: Parts, prefix: str) -> list[BaseRoute]:
     token = TokenEndpoint(
         parts.authenticator, parts.clients, parts.users, parts.logins, parts.codes, parts.families, parts.keyring
     )

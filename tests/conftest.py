@@ -27,6 +27,7 @@ from service.protocol.user import User, identify_user
 from service.settings import Settings, load_settings
 from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, App, Person
 from tests.consenting import allow_code
+from tests.openapi import check_answer
 from tests.servers import CHECKOUT, RedisServer, start_redis, stop
 
 SEED = CHECKOUT / "tests" / "seed.yaml"
@@ -185,7 +186,10 @@ def json_logs() -> Iterator[io.StringIO]:
 async def serving(
     settings: Settings, clock: Clock, *, address: str = "203.0.113.7"
 ) -> AsyncIterator[httpx2.AsyncClient]:
-    """The service in this process, with settings of the test's own; `address` is where the caller seems to be."""
+    """The service in this process, with settings of the test's own; `address` is where the caller seems to be.
+
+    Each of its answers must be one that docs/openapi.yaml describes.
+    """
     app = assemble(Parts(settings, lambda: clock.offset_ms))
     async with lifespan_of(app), client_of(app, address) as client:
         yield client
@@ -193,7 +197,13 @@ async def serving(
 
 def client_of(app: ASGIApp, address: str = "203.0.113.7") -> httpx2.AsyncClient:
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False, client=(address, 50_000))
-    return httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000")
+    hooks = {"response": [_check_described]}
+    return httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000", event_hooks=hooks)
+
+
+async def _check_described(response: httpx2.Response) -> None:
+    await response.aread()
+    check_answer(response)
 
 
 @asynccontextmanager

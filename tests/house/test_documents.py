@@ -1,0 +1,93 @@
+"""What the documents point at exists: files, headings, tests; and what they must go through is gone through."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from tests.servers import CHECKOUT
+
+DOCUMENTS = sorted([*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/*.md"), *CHECKOUT.glob("examples/**/*.md")])
+LINKING = [*DOCUMENTS, CHECKOUT / "docs" / "openapi.yaml"]
+LINK = re.compile(r"\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#{1,6} +(.+?)\s*$", re.MULTILINE)
+BLOCK = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`[^`\n]*`")
+NAMED_TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
+DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+THREATS_OF_SECTION = {"4.1": 5, "4.2": 4, "4.3": 5, "4.4.1": 13, "4.4.2": 6, "4.4.3": 6, "4.5": 4, "4.6": 7}
+
+
+def links_of(document: Path) -> Iterator[str]:
+    """Those within the repository; what stands in code is none."""
+    text = CODE.sub("", BLOCK.sub("", document.read_text()))
+    yield from (target for target in LINK.findall(text) if not re.match(r"[a-z]+:", target))
+
+
+def anchors_of(document: Path) -> set[str]:
+    """As GitHub makes them of headings: lower case, without punctuation, hyphens for spaces, numbered when repeated."""
+    anchors: list[str] = []
+    for heading in HEADING.findall(BLOCK.sub("", document.read_text())):
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("\\", "").lower()
+        slug = re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+        times = sum(re.fullmatch(rf"{re.escape(slug)}(-\d+)?", anchor) is not None for anchor in anchors)
+        anchors.append(f"{slug}-{times}" if times else slug)
+    return set(anchors)
+
+
+@pytest.mark.parametrize("document", LINKING, ids=lambda path: str(path.relative_to(CHECKOUT)))
+def test_every_link_leads_somewhere(document: Path) -> None:
+    for link in links_of(document):
+        path, _, anchor = link.partition("#")
+        target = (document.parent / unquote(path)).resolve() if path else document
+        assert target.exists(), link
+        assert not anchor or anchor in anchors_of(target), link
+
+
+def test_every_document_is_found_from_the_readme() -> None:
+    found, fresh = set[Path](), {CHECKOUT / "README.md"}
+    while fresh:
+        found |= fresh
+        targets = {(page.parent / link.partition("#")[0]).resolve() for page in fresh for link in links_of(page)}
+        fresh = {target for target in targets if target.suffix == ".md" and target.is_file()} - found
+
+    assert {*CHECKOUT.glob("docs/*.md")} <= found
+
+
+def test_every_test_that_a_document_names_exists() -> None:
+    named = [pair for document in DOCUMENTS for pair in NAMED_TEST.findall(document.read_text())]
+
+    assert named
+    for file, name in named:
+        assert f"def {name}(" in (CHECKOUT / "tests" / file).read_text(), f"{file}::{name}"
+
+
+def test_all_threats_are_gone_through_in_order() -> None:
+    text = (CHECKOUT / "docs" / "threats.md").read_text()
+
+    threats = [f"{section}.{1 + number}" for section, count in THREATS_OF_SECTION.items() for number in range(count)]
+    assert re.findall(r"^\| (4[\d.]+) \|", text, re.MULTILINE) == threats
+
+
+def test_every_diagram_is_one_and_its_blocks_end() -> None:
+    for document in DOCUMENTS:
+        for diagram in DIAGRAM.findall(document.read_text()):
+            kind, *lines = (line.strip() for line in diagram.splitlines())
+            # It would end the statement, and the drawing fail.
+            assert ";" not in diagram, f"{document}: {diagram}"
+            assert kind in ("sequenceDiagram", "stateDiagram-v2", "flowchart LR", "flowchart TD"), document
+            opened = sum(bool(re.match(r"(alt|opt|loop|par|rect|critical|break|box)\b|.*\{$", line)) for line in lines)
+            assert opened == sum(line in ("end", "}") for line in lines), f"{document}: {diagram}"
+
+
+def test_every_flow_is_drawn() -> None:
+    """By what is sent in it, as the pages that explain the protocol would have to be found by."""
+    drawn = "\n".join(DIAGRAM.findall((CHECKOUT / "docs" / "concepts.md").read_text()))
+
+    for word in ("code_challenge", "grant_type=password", "grant_type=refresh_token", "revokeAll", "verify", "(theft)"):
+        assert word in drawn, word
