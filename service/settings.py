@@ -428,8 +428,8 @@ class Settings:
         "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS",
         parse_limit,
         "100/minute",
-        "failed password checks from one address; in an external realm also what its organisation refuses otherwise, made-up "
-        "codes for example",
+        "failed password checks from one address; in an external realm also what its organisation refuses otherwise, "
+        "made-up codes for example",
         table=THROTTLES,
     )
     client_attempts: Limit = _setting(
