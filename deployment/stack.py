@@ -19,7 +19,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -51,7 +51,7 @@ HOST = "127.0.0.1"
 # Debian keeps servers where only root looks for programs.
 SEARCHED = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"))
 
-START_SECONDS = 20
+START_SECONDS = 60
 PAUSE_SECONDS = 0.02
 CERTIFICATE_DAYS = 30
 # A little more than each of them gives itself for what is under way.
@@ -127,13 +127,12 @@ def _run(stack: Stack) -> None:
         ) as service,
         running("nginx", nginx_command(nginx, stack), os.environ, signal.SIGQUIT, NGINX_SECONDS) as proxy,
     ):
-        redis.wait_for(lambda: _listens(stack.redis_port))
-        proxy.wait_for(lambda: _listens(stack.https_port))
-        service.wait_for(lambda: _answers(stack.service_port))
+        processes = (redis, service, proxy)
+        ready = (lambda: _listens(stack.https_port), lambda: _answers(stack.service_port))
+        _wait_until(ready, processes)
         _greet(stack)
         while True:
-            for process in (redis, service, proxy):
-                process.check()
+            _check(processes)
             time.sleep(PAUSE_SECONDS)
 
 
@@ -156,15 +155,21 @@ class _Process:
         if self.popen.poll() is not None:
             raise StackFailed(f"{self.name} has ended, with status {self.popen.returncode}")
 
-    def wait_for(self, is_so: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while not is_so():
-            self.check()
-            if time.monotonic() > deadline:
-                raise StackFailed(f"{self.name} is not ready after {START_SECONDS} seconds")
-            time.sleep(PAUSE_SECONDS)
-        # Somebody else's server may have answered, on a port that ours did not get.
-        self.check()
+
+def _check(processes: Iterable[_Process]) -> None:
+    for process in processes:
+        process.check()
+
+
+def _wait_until(ready: Sequence[Callable[[], bool]], processes: Sequence[_Process]) -> None:
+    """Somebody else's server may answer on a port that ours did not get; then ours has ended."""
+    deadline = time.monotonic() + START_SECONDS
+    while not all(is_so() for is_so in ready):
+        _check(processes)
+        if time.monotonic() > deadline:
+            raise StackFailed(f"not ready after {START_SECONDS} seconds")
+        time.sleep(PAUSE_SECONDS)
+    _check(processes)
 
 
 @contextlib.contextmanager

@@ -84,7 +84,7 @@ def running_stack(folder: Path) -> Iterator[RunningStack]:
         )
     stack = RunningStack(process, folder, **ports)
     try:
-        wait_until(lambda: stack.curl_line.endswith("\n") or process.poll() is not None, "the stack", seconds=40)
+        wait_until(lambda: stack.curl_line.endswith("\n") or process.poll() is not None, "the stack", seconds=70)
         assert process.poll() is None, stack.log
         yield stack
     finally:

@@ -95,12 +95,14 @@ def hanging_up() -> Iterator[Instance]:
     instance.stop()
 
 
+@pytest.mark.clause("decided-shipped-proxy-repeats-no-post")
 def test_an_instance_that_restarts_costs_no_request(tmp_path: Path, answering: Instance) -> None:
     with running_nginx(tmp_path, free_port(), answering.port) as client:
         assert [client.post(REVOKE, data={"token": "x"}).status_code for _ in range(6)] == [200] * 6
     assert len(answering.requests) == 6
 
 
+@pytest.mark.clause("decided-shipped-proxy-repeats-no-post")
 def test_a_post_that_was_sent_is_not_sent_again(tmp_path: Path, hanging_up: Instance, answering: Instance) -> None:
     with running_nginx(tmp_path, hanging_up.port, answering.port) as client:
         assert client.post(REVOKE, data={"token": "x"}).status_code == 503
@@ -115,6 +117,7 @@ def test_where_no_instance_is_left_clients_are_told_to_come_again(tmp_path: Path
     assert "no-store" in answer.headers["Cache-Control"]
 
 
+@pytest.mark.clause("decided-shipped-proxy")
 def test_an_instance_is_sent_only_what_nginx_says_of_the_caller(tmp_path: Path, answering: Instance) -> None:
     forged = {
         "X-Forwarded-For": "203.0.113.9",

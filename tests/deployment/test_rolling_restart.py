@@ -43,6 +43,7 @@ class Session(threading.Thread):
 
 
 @pytest.mark.long
+@pytest.mark.clause("decided-secret-key-rotation")
 def test_a_session_outlives_a_change_of_the_key_by_restarts_of_one_instance_after_the_other(
     tmp_path: Path, own_redis: RedisServer
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import signal
@@ -18,7 +19,7 @@ import pytest
 
 from tests.cast import ALICE, INTROSPECT, REVOKE, TOKEN, VERIFY, login_form
 from tests.deployment.stack_under_test import ELSEWHERE, RunningStack, running_stack
-from tests.servers import CHECKOUT, wait_until
+from tests.servers import CHECKOUT, free_port, wait_until
 
 PHONE_APP = {"client_id": "phone-app"}
 LOGIN = PHONE_APP | login_form(ALICE, "realm:main role:enduser")
@@ -98,6 +99,7 @@ def test_a_login_in_the_browser_gets_cookies_that_nobody_else_can_set_or_read(st
     assert all(cookie["secure"] and cookie["httponly"] for cookie in cookies)
 
 
+@pytest.mark.clause("decided-shipped-proxy", "decided-trusted-proxies")
 def test_the_callers_address_is_the_one_that_nginx_saw_and_none_that_was_written_by_the_caller(
     stack: RunningStack, elsewhere: httpx2.Client
 ) -> None:
@@ -114,6 +116,7 @@ def test_the_callers_address_is_the_one_that_nginx_saw_and_none_that_was_written
     assert "203.0.113." not in stack.log + stack.written("access.log")
 
 
+@pytest.mark.clause("decided-shipped-proxy")
 @pytest.mark.parametrize(
     "path",
     [
@@ -138,6 +141,7 @@ def test_what_is_for_the_operator_is_not_public(stack: RunningStack, path: str) 
         assert connection.recv(1000).startswith(b"HTTP/1.1 404 ")
 
 
+@pytest.mark.clause("decided-shipped-proxy")
 def test_plain_http_leads_people_to_https_and_refuses_to_take_a_secret(stack: RunningStack) -> None:
     with httpx2.Client(base_url=f"http://localhost:{stack.http_port}") as plain:
         answer = plain.get("/authorization/", params=AUTHORIZATION)
@@ -189,6 +193,7 @@ def test_only_the_owner_can_enter_the_folder(stack: RunningStack) -> None:
         assert (folder / name).stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.clause("decided-clean-stop")
 def test_sigterm_lets_a_request_under_way_finish_and_then_ends_everything(tmp_path: Path) -> None:
     body = str(httpx2.QueryParams(LOGIN)).encode()
     head = f"POST {TOKEN} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
@@ -207,6 +212,21 @@ def test_sigterm_lets_a_request_under_way_finish_and_then_ends_everything(tmp_pa
         assert stack.process.wait(30) == 0
         for port in (stack.https_port, stack.http_port, stack.service_port, stack.redis_port):
             assert not stack.listens(port)
+
+
+def test_a_port_in_use_ends_the_start_and_whatever_was_started(stack: RunningStack, tmp_path: Path) -> None:
+    """Here that of Redis, where another one answers."""
+    ports = {"https": free_port(), "http": free_port(), "service": free_port(), "redis": stack.redis_port}
+    arguments = [word for name, port in ports.items() for word in (f"--{name}-port", str(port))]
+    answer = subprocess.run(
+        [sys.executable, "-P", "-m", "deployment.stack", "--folder", str(tmp_path / "stack"), *arguments],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+    )
+    assert answer.returncode == 1
+    assert "scripts/stack: Redis has ended, with status 1" in answer.stderr
+    assert not stack.listens(ports["https"])
 
 
 def test_without_nginx_one_line_says_what_to_install(tmp_path: Path) -> None:
