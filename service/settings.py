@@ -1,6 +1,9 @@
 """What an operator can set: read once from the environment, checked, and frozen.
 
 Every mistake is found before anything starts, and all of them are told at once.
+
+A field of `Settings` is the one place of a setting: variable, parser, default and meaning stand there, and the tables
+of docs/settings.md are made of them.
 """
 
 from __future__ import annotations
@@ -10,20 +13,22 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 from service.store.redis_url import parse_redis_url, without_password
 
 __all__ = [
     "EXAMPLE_SEED",
+    "SETTINGS",
     "BadSettings",
     "HostPort",
     "Limit",
+    "Setting",
     "Settings",
     "default_base_url",
     "load_settings",
@@ -32,6 +37,8 @@ __all__ = [
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 EXAMPLE_SEED = CHECKOUT / "examples" / "seed.yaml"
+
+PREFIX = "TOKEN_SERVICE_"
 
 SECRET_KEY_BYTES = 32
 LONGEST_SECONDS = 100 * 365 * 24 * 3600
@@ -55,147 +62,6 @@ class Limit:
 
     count: int
     window_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    redis_url: str | None = field(repr=False)  # None: the embedded store
-    host: str
-    port: int
-    workers: int
-    data_dir: Path
-    base_url: str  # no trailing slash
-    web_url: str  # the same; where people find the pages
-    seed_file: Path | None
-    secret_keys: tuple[bytes, ...] = field(repr=False)  # the first makes, all verify
-    access_token_ttl_ms: int
-    refresh_token_ttl_ms: int
-    session_max_age_ms: int | None
-    code_ttl_ms: int
-    refresh_grace_ms: int
-    login_session_ttl_ms: int
-    stay_signed_in_ttl_ms: int
-    login_attempts: Limit
-    login_attempts_per_user: Limit
-    login_attempts_per_address: Limit
-    client_attempts: Limit
-    trusted_proxies: tuple[Network, ...]
-    verify_cache: bool
-    metrics_address: HostPort | None  # None: the same port, for this machine alone
-    page_name: str
-    page_logo: Path | None
-    page_accent: str  # as #rrggbb, lower case
-    log_level: str
-    log_format: str
-
-    @property
-    def embedded(self) -> bool:
-        return self.redis_url is None
-
-
-class BadSettings(Exception):
-    """One line for each mistake: the variable, its value and what was expected."""
-
-    def __init__(self, mistakes: tuple[str, ...]) -> None:
-        super().__init__("\n".join(mistakes))
-        self.mistakes = mistakes
-
-
-def load_settings(environment: Mapping[str, str]) -> Settings:
-    """Raises BadSettings with every mistake that the environment holds.
-
-    With the embedded store and no key set, `secret_keys` is empty until the supervisor has made the key in
-    the data folder.
-    """
-    read = _Reading(environment)
-    redis_url = read.optional("REDIS_URL", parse_redis_address, shown=without_password)
-    host = read.required("HOST", parse_host, "127.0.0.1")
-    port = read.required("PORT", parse_port, "8000")
-    data_dir = read.required("TOKEN_SERVICE_DATA_DIR", parse_folder, str(CHECKOUT / ".data"))
-    local_url = default_base_url(host, port)
-    base_url = read.required("TOKEN_SERVICE_BASE_URL", parse_base_url, local_url, shown=_without_user)
-    embedded = not environment.get("REDIS_URL")
-    seed_file = str(EXAMPLE_SEED) if embedded else None
-    settings = Settings(
-        redis_url=redis_url,
-        host=host,
-        port=port,
-        workers=read.required("WEB_CONCURRENCY", parse_workers, "1"),
-        data_dir=data_dir,
-        base_url=base_url,
-        web_url=read.required("TOKEN_SERVICE_WEB_URL", parse_base_url, base_url, shown=_without_user),
-        seed_file=read.optional("TOKEN_SERVICE_SEED_FILE", parse_file, seed_file),
-        secret_keys=_read_secret_keys(read, data_dir, embedded),
-        access_token_ttl_ms=read.required("TOKEN_SERVICE_ACCESS_TOKEN_TTL", parse_duration_ms, "600"),
-        refresh_token_ttl_ms=read.required("TOKEN_SERVICE_REFRESH_TOKEN_TTL", parse_duration_ms, "2592000"),
-        session_max_age_ms=read.optional("TOKEN_SERVICE_SESSION_MAX_AGE", parse_duration_ms),
-        code_ttl_ms=read.required("TOKEN_SERVICE_CODE_TTL", parse_duration_ms, "60"),
-        refresh_grace_ms=read.required("TOKEN_SERVICE_REFRESH_GRACE", parse_grace_ms, "300"),
-        login_session_ttl_ms=read.required("TOKEN_SERVICE_LOGIN_SESSION_TTL", parse_duration_ms, "3600"),
-        stay_signed_in_ttl_ms=read.required("TOKEN_SERVICE_STAY_SIGNED_IN_TTL", parse_duration_ms, "2592000"),
-        login_attempts=read.required("TOKEN_SERVICE_LOGIN_ATTEMPTS", parse_limit, "10/minute"),
-        login_attempts_per_user=read.required("TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER", parse_limit, "100/hour"),
-        login_attempts_per_address=read.required("TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS", parse_limit, "100/minute"),
-        client_attempts=read.required("TOKEN_SERVICE_CLIENT_ATTEMPTS", parse_limit, "30/minute"),
-        trusted_proxies=read.required("TOKEN_SERVICE_TRUSTED_PROXIES", parse_networks, ""),
-        verify_cache=read.required("TOKEN_SERVICE_VERIFY_CACHE", parse_switch, "off"),
-        metrics_address=read.optional("TOKEN_SERVICE_METRICS_ADDRESS", parse_address),
-        page_name=read.required("TOKEN_SERVICE_PAGE_NAME", parse_page_name, "Token Service"),
-        page_logo=read.optional("TOKEN_SERVICE_PAGE_LOGO", parse_logo),
-        page_accent=read.required("TOKEN_SERVICE_PAGE_ACCENT", parse_colour, CALM_BLUE),
-        log_level=read.required("LOG_LEVEL", parse_log_level, "info"),
-        log_format=read.required("LOG_FORMAT", parse_log_format, _default_log_format()),
-    )
-    if read.mistakes:
-        raise BadSettings(tuple(read.mistakes))
-    return settings
-
-
-def unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:
-    """A line for each variable that looks like one of ours and is none: most likely a typo."""
-    for variable in sorted(environment):
-        if variable.startswith(PREFIX) and variable not in VARIABLES:
-            nearest = _find_nearest(variable.removeprefix(PREFIX))
-            yield f"{variable} is not a setting" + (f"; did you mean {nearest}?" if nearest else "")
-
-
-def _find_nearest(name: str) -> str | None:
-    """Compared without the prefix, which all names share and a few do not have."""
-    known = {variable.removeprefix(PREFIX): variable for variable in (*PLAIN_VARIABLES, *VARIABLES)}
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
-    return known[nearest[0]] if nearest else None
-
-
-def default_base_url(host: str, port: int, scheme: str = "http") -> str:
-    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
-
-
-PREFIX = "TOKEN_SERVICE_"
-PLAIN_VARIABLES = ("HOST", "LOG_FORMAT", "LOG_LEVEL", "PORT", "REDIS_URL", "WEB_CONCURRENCY")
-VARIABLES = (
-    "TOKEN_SERVICE_ACCESS_TOKEN_TTL",
-    "TOKEN_SERVICE_BASE_URL",
-    "TOKEN_SERVICE_CLIENT_ATTEMPTS",
-    "TOKEN_SERVICE_CODE_TTL",
-    "TOKEN_SERVICE_DATA_DIR",
-    "TOKEN_SERVICE_LOGIN_ATTEMPTS",
-    "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS",
-    "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER",
-    "TOKEN_SERVICE_LOGIN_SESSION_TTL",
-    "TOKEN_SERVICE_METRICS_ADDRESS",
-    "TOKEN_SERVICE_PAGE_ACCENT",
-    "TOKEN_SERVICE_PAGE_LOGO",
-    "TOKEN_SERVICE_PAGE_NAME",
-    "TOKEN_SERVICE_REFRESH_GRACE",
-    "TOKEN_SERVICE_REFRESH_TOKEN_TTL",
-    "TOKEN_SERVICE_SECRET_KEY",
-    "TOKEN_SERVICE_SEED_FILE",
-    "TOKEN_SERVICE_SESSION_MAX_AGE",
-    "TOKEN_SERVICE_STAY_SIGNED_IN_TTL",
-    "TOKEN_SERVICE_TRUSTED_PROXIES",
-    "TOKEN_SERVICE_VERIFY_CACHE",
-    "TOKEN_SERVICE_WEB_URL",
-)
 
 
 # Each parser raises ValueError with what it expected.
@@ -337,74 +203,378 @@ def parse_log_format(text: str) -> str:
     return text.lower()
 
 
-def _default_log_format() -> str:
-    return "console" if sys.stderr.isatty() else "json"
-
-
 def parse_secret_keys(text: str) -> tuple[bytes, ...]:
-    return tuple(key.strip().encode("utf-8", "surrogateescape") for key in text.split(","))
-
-
-def _read_secret_keys(read: _Reading, data_dir: Path, embedded: bool) -> tuple[bytes, ...]:
-    text = read.environment.get("TOKEN_SERVICE_SECRET_KEY")
-    if not text and not embedded:
-        read.mistake("TOKEN_SERVICE_SECRET_KEY", "not set", f"{SECRET_KEY_BYTES} bytes or more, where REDIS_URL is set")
-        return ()
-    keys = parse_secret_keys(text) if text else _kept_secret_keys(read, data_dir)
-    for position, key in enumerate(keys, start=1):
-        if len(key) < SECRET_KEY_BYTES:
-            found = f"key {position} of {len(keys)} has {len(key)} bytes"
-            read.mistake("TOKEN_SERVICE_SECRET_KEY", found, f"{SECRET_KEY_BYTES} bytes or more in each key")
+    keys = _split_keys(text)
+    if any(len(key) < SECRET_KEY_BYTES for key in keys):
+        raise ValueError(f"{SECRET_KEY_BYTES} bytes or more in each key")
     return keys
 
 
-def _kept_secret_keys(read: _Reading, data_dir: Path) -> tuple[bytes, ...]:
-    try:
-        return ((data_dir / "secret_key").read_bytes().strip(),)
-    except FileNotFoundError:
-        return ()
-    except OSError as error:
-        found = f"{str(data_dir / 'secret_key')!r} cannot be read ({error.strerror})"
-        read.mistake("TOKEN_SERVICE_DATA_DIR", found, "a data folder of our own")
-        return ()
+def _split_keys(text: str) -> tuple[bytes, ...]:
+    return tuple(key.strip().encode("utf-8", "surrogateescape") for key in text.split(","))
+
+
+class BadSettings(Exception):
+    """One line for each mistake: the variable, its value and what was expected."""
+
+    def __init__(self, mistakes: tuple[str, ...]) -> None:
+        super().__init__("\n".join(mistakes))
+        self.mistakes = mistakes
 
 
 class _Reading:
-    """Reads variable after variable and remembers the mistakes, so that all are told at once."""
+    """Reads setting after setting and remembers the mistakes, so that all are told at once."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = environment
+        self.values: dict[str, Any] = {}
         self.mistakes: list[str] = []
+
+    @property
+    def embedded(self) -> bool:
+        return not self.environment.get("REDIS_URL")
 
     def mistake(self, variable: str, found: str, expected: str) -> None:
         self.mistakes.append(f"{variable}: {found}: expected {expected}")
 
-    def required(
-        self, variable: str, parse: Callable[[str], Value], default: str, *, shown: Callable[[str], str] = str
-    ) -> Value:
+    def value_of(self, setting: Setting) -> object:
         """The value, or that of the default where the variable is unset, empty or wrong."""
-        text = self.environment.get(variable)
-        if not text:
-            return parse(default)
-        try:
-            return parse(text)
-        except ValueError as expected:
-            self.mistake(variable, repr(shown(text)), str(expected))
-            return parse(default)
+        text = self.environment.get(setting.variable)
+        if text:
+            try:
+                return setting.parse(text)
+            except ValueError as expected:
+                self.mistake(setting.variable, repr(setting.shown(text)), str(expected))
+        default = setting.default(self) if callable(setting.default) else setting.default
+        return None if default is None else setting.parse(default)
 
-    def optional(
-        self,
-        variable: str,
-        parse: Callable[[str], Value],
-        default: str | None = None,
-        *,
-        shown: Callable[[str], str] = str,
-    ) -> Value | None:
-        text = self.environment.get(variable) or default
-        if text is None:
-            return None
-        try:
-            return parse(text)
-        except ValueError as expected:
-            self.mistake(variable, repr(shown(text)), str(expected))
-            return None
+
+Default = str | None | Callable[[_Reading], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a field of `Settings` is read from, and what the manual says of it."""
+
+    variable: str
+    parse: Callable[[str], object]
+    default: Default
+    meaning: str  # no full stop at the end
+    table: str  # the one of docs/settings.md where it stands
+    default_told: str | None  # where the manual has to say more than the default's text
+    shown: Callable[[str], str]  # what of a bad value is shown
+
+
+def _setting(
+    variable: str,
+    parse: Callable[[str], Value],
+    default: Default,
+    meaning: str,
+    *,
+    table: str,
+    default_told: str | None = None,
+    shown: Callable[[str], str] = str,
+    secret: bool = False,
+) -> Value:
+    """A field of `Settings`, to the type checker what its parser makes."""
+    found = Setting(variable, parse, default, meaning, table, default_told, shown)
+    return cast(Value, field(repr=not secret, metadata={"setting": found}))
+
+
+# Defaults that follow from what was read before.
+
+
+def _local_url(read: _Reading) -> str:
+    return default_base_url(read.values["host"], read.values["port"])
+
+
+def _base_url(read: _Reading) -> str:
+    return str(read.values["base_url"])
+
+
+def _example_seed_where_embedded(read: _Reading) -> str | None:
+    return str(EXAMPLE_SEED) if read.embedded else None
+
+
+def _log_format_of_the_terminal(_: _Reading) -> str:
+    return "console" if sys.stderr.isatty() else "json"
+
+
+# The tables of docs/settings.md, by the headings above them.
+PLACES, KEYS, LIFETIMES, LOOK, THROTTLES = "Where and how", "Secret keys", "Lifetimes", "Look of the pages", "Throttles"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Read in this order: a default may follow from what stands above it."""
+
+    redis_url: str | None = _setting(
+        "REDIS_URL",
+        parse_redis_address,
+        None,
+        "where the state lies; see [below](#redis_url)",
+        table=PLACES,
+        default_told="unset: the embedded store",
+        shown=without_password,
+        secret=True,
+    )
+    host: str = _setting(
+        "HOST", parse_host, "127.0.0.1", "where to listen. A name listens on all its addresses", table=PLACES
+    )
+    port: int = _setting("PORT", parse_port, "8000", "`0`: any free one, named in the log", table=PLACES)
+    workers: int = _setting("WEB_CONCURRENCY", parse_workers, "1", "worker processes", table=PLACES)
+    data_dir: Path = _setting(
+        "TOKEN_SERVICE_DATA_DIR",
+        parse_folder,
+        str(CHECKOUT / ".data"),
+        "the embedded store and its key; made with mode 0700. Not used where `REDIS_URL` is set",
+        table=PLACES,
+        default_told="`.data` in the checkout",
+    )
+    base_url: str = _setting(
+        "TOKEN_SERVICE_BASE_URL",
+        parse_base_url,
+        _local_url,
+        "the public address. A trailing slash is dropped. A path in it is served beside the bare one",
+        table=PLACES,
+        default_told="`http://HOST:PORT`",
+        shown=_without_user,
+    )
+    web_url: str = _setting(
+        "TOKEN_SERVICE_WEB_URL",
+        parse_base_url,
+        _base_url,
+        "the public address of the pages, where it is another. A trailing slash is dropped. A path in it is served "
+        "beside the bare one",
+        table=PLACES,
+        default_told="the base URL",
+        shown=_without_user,
+    )
+    seed_file: Path | None = _setting(
+        "TOKEN_SERVICE_SEED_FILE",
+        parse_file,
+        _example_seed_where_embedded,
+        "[the seed file](seed-file.md)",
+        table=PLACES,
+        default_told="embedded store: `examples/seed.yaml`; with `REDIS_URL`: none",
+    )
+    secret_keys: tuple[bytes, ...] = _setting(
+        "TOKEN_SERVICE_SECRET_KEY",
+        parse_secret_keys,
+        None,
+        "one key or several, separated by commas; each 32 bytes or more. The first makes, all verify",
+        table=KEYS,
+        default_told="embedded store: made once, kept in the data folder as `secret_key`; with `REDIS_URL`: required",
+        secret=True,
+    )
+    access_token_ttl_ms: int = _setting(
+        "TOKEN_SERVICE_ACCESS_TOKEN_TTL",
+        parse_duration_ms,
+        "600",
+        "an access token; never longer than its family",
+        table=LIFETIMES,
+    )
+    refresh_token_ttl_ms: int = _setting(
+        "TOKEN_SERVICE_REFRESH_TOKEN_TTL",
+        parse_duration_ms,
+        "2592000",
+        "a refresh token, counted anew at each refresh, not at a replay",
+        table=LIFETIMES,
+        default_told="`2592000` (30 days)",
+    )
+    session_max_age_ms: int | None = _setting(
+        "TOKEN_SERVICE_SESSION_MAX_AGE",
+        parse_duration_ms,
+        None,
+        "a family, from its login on, however active it is",
+        table=LIFETIMES,
+        default_told="unset: none",
+    )
+    code_ttl_ms: int = _setting(
+        "TOKEN_SERVICE_CODE_TTL",
+        parse_duration_ms,
+        "60",
+        "an authorization code. RFC 6749 advises ten minutes at most",
+        table=LIFETIMES,
+    )
+    refresh_grace_ms: int = _setting(
+        "TOKEN_SERVICE_REFRESH_GRACE",
+        parse_grace_ms,
+        "300",
+        "how long a spent refresh token may come again, from its first use; `0`: not at all",
+        table=LIFETIMES,
+    )
+    login_session_ttl_ms: int = _setting(
+        "TOKEN_SERVICE_LOGIN_SESSION_TTL",
+        parse_duration_ms,
+        "3600",
+        'a browser\'s login, where "stay signed in" is not ticked',
+        table=LIFETIMES,
+    )
+    stay_signed_in_ttl_ms: int = _setting(
+        "TOKEN_SERVICE_STAY_SIGNED_IN_TTL",
+        parse_duration_ms,
+        "2592000",
+        "a browser's login, where it is",
+        table=LIFETIMES,
+        default_told="`2592000` (30 days)",
+    )
+    login_attempts: Limit = _setting(
+        "TOKEN_SERVICE_LOGIN_ATTEMPTS",
+        parse_limit,
+        "10/minute",
+        "failed password checks of one user name from one address",
+        table=THROTTLES,
+    )
+    login_attempts_per_user: Limit = _setting(
+        "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER",
+        parse_limit,
+        "100/hour",
+        "failed password checks of one user name from all addresses",
+        table=THROTTLES,
+    )
+    login_attempts_per_address: Limit = _setting(
+        "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS",
+        parse_limit,
+        "100/minute",
+        "failed password checks from one address; in an external realm also what its organisation refuses otherwise, "
+        "made-up codes for example",
+        table=THROTTLES,
+    )
+    client_attempts: Limit = _setting(
+        "TOKEN_SERVICE_CLIENT_ATTEMPTS",
+        parse_limit,
+        "30/minute",
+        "failed authentications of one client from one address; and three times that from one address for all clients",
+        table=THROTTLES,
+    )
+    trusted_proxies: tuple[Network, ...] = _setting(
+        "TOKEN_SERVICE_TRUSTED_PROXIES",
+        parse_networks,
+        "",
+        "comma-separated addresses and networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed",
+        table=PLACES,
+        default_told="none",
+    )
+    verify_cache: bool = _setting(
+        "TOKEN_SERVICE_VERIFY_CACHE",
+        parse_switch,
+        "off",
+        "`on`: `verify` and `introspect` may answer about access tokens from the worker's memory, which Redis keeps "
+        "true: a revocation counts within milliseconds, and within a second even where Redis hangs or the network is "
+        "cut",
+        table=PLACES,
+    )
+    metrics_address: HostPort | None = _setting(
+        "TOKEN_SERVICE_METRICS_ADDRESS",
+        parse_address,
+        None,
+        "an address of its own for [`/metrics`](operations.md#metrics), for whoever can reach it; the main port then "
+        "answers 404. Taken before anything starts",
+        table=PLACES,
+        default_told="the same port, answered to this machine only",
+    )
+    page_name: str = _setting(
+        "TOKEN_SERVICE_PAGE_NAME", parse_page_name, "Token Service", "what the pages call the service", table=LOOK
+    )
+    page_logo: Path | None = _setting(
+        "TOKEN_SERVICE_PAGE_LOGO",
+        parse_logo,
+        None,
+        "an image file: `.svg`, `.png`, `.jpg`, `.jpeg`, `.webp` or `.gif`, 256 KiB at most. Checked at start",
+        table=LOOK,
+        default_told="none",
+    )
+    page_accent: str = _setting(
+        "TOKEN_SERVICE_PAGE_ACCENT",
+        parse_colour,
+        CALM_BLUE,
+        "the colour of buttons and links, as `#rgb` or `#rrggbb`",
+        table=LOOK,
+        default_told=f"`{CALM_BLUE}`, a calm blue",
+    )
+    log_level: str = _setting(
+        "LOG_LEVEL", parse_log_level, "info", "how much the log tells; `debug` adds a line for each probe", table=PLACES
+    )
+    log_format: str = _setting(
+        "LOG_FORMAT",
+        parse_log_format,
+        _log_format_of_the_terminal,
+        "for people, or one JSON object a line",
+        table=PLACES,
+        default_told="`console` on a terminal, else `json`",
+    )
+
+    @property
+    def embedded(self) -> bool:
+        return self.redis_url is None
+
+
+SETTINGS: Mapping[str, Setting] = {each.name: each.metadata["setting"] for each in fields(Settings)}
+VARIABLES = frozenset(setting.variable for setting in SETTINGS.values())
+
+
+def load_settings(environment: Mapping[str, str]) -> Settings:
+    """Raises BadSettings with every mistake that the environment holds.
+
+    With the embedded store and no key set, `secret_keys` is empty until the supervisor has made the key in
+    the data folder.
+    """
+    read = _Reading(environment)
+    for name, setting in SETTINGS.items():
+        read.values[name] = _read_secret_keys(read) if name == "secret_keys" else read.value_of(setting)
+    if read.mistakes:
+        raise BadSettings(tuple(read.mistakes))
+    return Settings(**read.values)
+
+
+def unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:
+    """A line for each variable that looks like one of ours and is none: most likely a typo."""
+    for variable in sorted(environment):
+        if variable.startswith(PREFIX) and variable not in VARIABLES:
+            nearest = _find_nearest(variable.removeprefix(PREFIX))
+            yield f"{variable} is not a setting" + (f"; did you mean {nearest}?" if nearest else "")
+
+
+def _find_nearest(name: str) -> str | None:
+    """Compared without the prefix, which all names share and a few do not have."""
+    known = {variable.removeprefix(PREFIX): variable for variable in sorted(VARIABLES)}
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+    return known[nearest[0]] if nearest else None
+
+
+def default_base_url(host: str, port: int, scheme: str = "http") -> str:
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _read_secret_keys(read: _Reading) -> tuple[bytes, ...]:
+    """Of a wrong one only the length is shown."""
+    variable = "TOKEN_SERVICE_SECRET_KEY"
+    text = read.environment.get(variable) or (_kept_secret_key(read) if read.embedded else None)
+    if text is None and not read.embedded:
+        read.mistake(variable, "not set", f"{SECRET_KEY_BYTES} bytes or more, where REDIS_URL is set")
+    try:
+        return () if text is None else parse_secret_keys(text)
+    except ValueError as expected:
+        read.mistake(variable, _tell_short_keys(_split_keys(text or "")), str(expected))
+        return ()
+
+
+def _tell_short_keys(keys: tuple[bytes, ...]) -> str:
+    return ", ".join(
+        f"key {position} of {len(keys)} has {len(key)} bytes"
+        for position, key in enumerate(keys, start=1)
+        if len(key) < SECRET_KEY_BYTES
+    )
+
+
+def _kept_secret_key(read: _Reading) -> str | None:
+    file = read.values["data_dir"] / "secret_key"
+    try:
+        return str(file.read_text("utf-8", "surrogateescape").strip())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        found = f"{str(file)!r} cannot be read ({error.strerror})"
+        read.mistake("TOKEN_SERVICE_DATA_DIR", found, "a data folder of our own")
+        return None

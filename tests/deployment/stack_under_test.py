@@ -1,0 +1,91 @@
+"""scripts/stack as a process of the tests, and how they speak to what it starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from service.lifeline import __file__ as lifeline
+from tests.servers import CHECKOUT, free_port, stop, wait_until
+
+STACK = (sys.executable, "-P", "-m", "deployment.stack")
+# Linux takes any of these for its own, so a test can come from another address than the one that is trusted.
+ELSEWHERE = "127.0.0.2"
+
+
+@dataclass(frozen=True)
+class RunningStack:
+    process: subprocess.Popen[bytes]
+    folder: Path
+    https_port: int
+    http_port: int
+    service_port: int
+    redis_port: int
+
+    @property
+    def url(self) -> str:
+        return f"https://localhost:{self.https_port}"
+
+    @property
+    def curl_line(self) -> str:
+        return (self.folder / "stdout").read_text()
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "stderr").read_text()
+
+    def trust(self) -> ssl.SSLContext:
+        """The certificate of the stack, as strictly as newer Pythons look at one."""
+        context = ssl.create_default_context(cafile=str(self.folder / "stack" / "tls" / "certificate.pem"))
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    def client(self, *, address: str | None = None) -> httpx2.Client:
+        transport = httpx2.HTTPTransport(verify=self.trust(), local_address=address)
+        return httpx2.Client(base_url=self.url, transport=transport, timeout=30)
+
+    def written(self, name: str) -> str:
+        return (self.folder / "stack" / name).read_text()
+
+    def service_requests(self) -> list[dict[str, Any]]:
+        """What the service says of them; whole lines only."""
+        whole, _, _ = self.log.rpartition("\n")
+        events = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
+        return [event for event in events if event["event"] == "request"]
+
+    def listens(self, port: int) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextmanager
+def running_stack(folder: Path) -> Iterator[RunningStack]:
+    ports = {f"{name}_port": free_port() for name in ("https", "http", "service", "redis")}
+    arguments = [word for name, port in ports.items() for word in (f"--{name.replace('_', '-')}", str(port))]
+    plain = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    with (folder / "stdout").open("wb") as output, (folder / "stderr").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", lifeline, str(os.getpid()), *STACK, "--folder", folder / "stack", *arguments],
+            env=plain | {"PYTHONPATH": str(CHECKOUT)},
+            stdout=output,
+            stderr=log,
+        )
+    stack = RunningStack(process, folder, **ports)
+    try:
+        wait_until(lambda: stack.curl_line.endswith("\n") or process.poll() is not None, "the stack", seconds=70)
+        assert process.poll() is None, stack.log
+        yield stack
+    finally:
+        stop(process, signal.SIGINT)

@@ -1,0 +1,143 @@
+"""The files that are to be copied: as far as linters see, and as far as they have to agree with one another.
+
+No container engine is at hand, so nothing is built here; tests/deployment/test_stack.py runs the same configurations.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from service.settings import BadSettings, load_settings, unknown_variables
+from tests.servers import CHECKOUT, server_binary
+
+DEPLOYMENT = CHECKOUT / "deployment"
+PROGRAMS = Path(sys.executable).parent
+SECRETS = ("redis_password", "secret_key", "seed.yaml", "certificate.pem", "key.pem")
+
+
+@pytest.fixture(scope="module")
+def compose() -> Any:
+    return yaml.safe_load((DEPLOYMENT / "compose.yaml").read_text())
+
+
+def run(*command: str) -> None:
+    answer = subprocess.run([PROGRAMS / command[0], *command[1:]], cwd=DEPLOYMENT, capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+def test_the_containerfile_has_no_offence() -> None:
+    run("hadolint", "Containerfile")
+
+
+def test_the_compose_file_is_one() -> None:
+    run("check-jsonschema", "--builtin-schema", "vendor.compose-spec", "compose.yaml")
+
+
+def test_every_container_is_locked_down(compose: Any) -> None:
+    for name, service in compose["services"].items():
+        assert service["read_only"] is True, name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert "cap_add" not in service, name
+        assert "healthcheck" in service, name
+        assert name.startswith("instance-") or service["user"] not in ("root", "0"), name
+    assert "USER 10001:10001" in (DEPLOYMENT / "Containerfile").read_text()
+
+
+def test_only_nginx_is_reached_from_outside(compose: Any) -> None:
+    assert [name for name, service in compose["services"].items() if "ports" in service] == ["nginx"]
+    assert compose["networks"]["store"] == {"internal": True}
+    assert compose["services"]["redis"]["networks"] == ["store"]
+
+
+def test_secrets_are_files_and_have_no_defaults(compose: Any) -> None:
+    assert compose["secrets"] == {name: {"file": f"./secrets/{name}"} for name in SECRETS}
+    assert "deployment/secrets/" in (CHECKOUT / ".gitignore").read_text().splitlines()
+    for service in compose["services"].values():
+        assert not [
+            name for name in service.get("environment", {}) if re.search("KEY|URL", name) and "BASE" not in name
+        ]
+
+
+def test_the_service_trusts_the_address_of_nginx_and_nginx_asks_those_of_the_instances(compose: Any) -> None:
+    def address(name: str) -> str:
+        return str(compose["services"][name]["networks"]["front"]["ipv4_address"])
+
+    for name in ("instance-1", "instance-2"):
+        assert compose["services"][name]["environment"]["TOKEN_SERVICE_TRUSTED_PROXIES"] == address("nginx")
+    asked = re.findall(r"server (\S+):8000 ", compose["configs"]["instances"]["content"])
+    assert asked == [address("instance-1"), address("instance-2")]
+
+
+def test_what_the_container_copies_exists_and_is_let_through(compose: Any) -> None:
+    copied = re.findall(r"^COPY (?!--from)(\S+) ", (DEPLOYMENT / "Containerfile").read_text(), re.MULTILINE)
+    let_through = re.findall(r"^!(\S+)$", (CHECKOUT / ".dockerignore").read_text(), re.MULTILINE)
+    assert sorted(copied) == sorted(let_through)
+    assert all((CHECKOUT / name).exists() for name in copied)
+    mounted = [volume for service in compose["services"].values() for volume in service.get("volumes", ())]
+    assert all((DEPLOYMENT / volume.partition(":")[0]).exists() for volume in mounted if volume.startswith("."))
+
+
+def test_settings_that_are_shipped_are_settings(compose: Any) -> None:
+    shipped = dict(compose["services"]["instance-1"]["environment"])
+    shipped |= dict(re.findall(r"^([A-Z_]+)=(.*)$", (DEPLOYMENT / "environment.example").read_text(), re.MULTILINE))
+    assert list(unknown_variables(shipped)) == []
+
+
+def test_the_example_of_the_environment_starts_nothing_until_secrets_are_put_in() -> None:
+    lines = re.findall(r"^([A-Z_]+)=(.*)$", (DEPLOYMENT / "environment.example").read_text(), re.MULTILINE)
+    environment = dict(lines) | {"TOKEN_SERVICE_SEED_FILE": ""}
+    assert (environment["REDIS_URL"], environment["TOKEN_SERVICE_SECRET_KEY"]) == ("", "")
+    with pytest.raises(BadSettings):
+        load_settings(environment | {"REDIS_URL": "redis://127.0.0.1"})
+
+
+@pytest.mark.parametrize("unit", ["token-service.service", "token-service-redis.service"])
+def test_a_unit_runs_what_exists_as_a_user_of_its_own(unit: str) -> None:
+    parser = configparser.RawConfigParser(strict=False)
+    parser.optionxform = str  # type: ignore[method-assign, assignment]
+    parser.read(DEPLOYMENT / unit)
+    service = parser["Service"]
+    assert service["User"] != "root"
+    program = service["ExecStart"].split()[0].removeprefix("/opt/token-service/")
+    assert os.access(CHECKOUT / program, os.X_OK)
+    for line in ("NoNewPrivileges", "ProtectHome", "PrivateTmp", "PrivateDevices", "RestrictNamespaces"):
+        assert service[line] == "yes", line
+    assert service["ProtectSystem"] == "strict"
+    assert service["CapabilityBoundingSet"] == ""
+
+
+@pytest.mark.parametrize(
+    ("password", "configuration", "said"),
+    [
+        ("too short", None, "shorter than 32 characters"),
+        ("p" * 32, "user default on >another\n", "has no line that begins with"),
+    ],
+)
+def test_redis_does_not_start_where_its_password_would_not_count(
+    tmp_path: Path, password: str, configuration: str | None, said: str
+) -> None:
+    (tmp_path / "password").write_text(password)
+    environment = {"PATH": os.environ["PATH"], "REDIS_SERVER": server_binary()}
+    environment["REDIS_PASSWORD_FILE"] = str(tmp_path / "password")
+    if configuration is not None:
+        (tmp_path / "redis.conf").write_text(configuration)
+        environment["REDIS_CONFIGURATION"] = str(tmp_path / "redis.conf")
+    answer = subprocess.run([DEPLOYMENT / "redis-start"], env=environment, capture_output=True, text=True)
+    assert (answer.returncode, said in answer.stderr) == (2, True)
+
+
+def test_the_entrypoint_gives_the_secrets_to_what_it_starts_and_stops_without_them() -> None:
+    """Where it is no container there are none."""
+    answer = subprocess.run([DEPLOYMENT / "entrypoint", "env"], capture_output=True, text=True)
+    assert answer.returncode != 0
+    assert "SECRET_KEY" not in answer.stdout

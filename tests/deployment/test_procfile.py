@@ -1,0 +1,51 @@
+"""The Procfile, run by honcho as somebody would run it who develops a client."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx2
+
+from service.lifeline import __file__ as lifeline
+from tests.cast import ALICE, TOKEN, login_form
+from tests.servers import CHECKOUT, free_port, stop, wait_until
+
+HONCHO = Path(sys.executable).parent / "honcho"
+
+
+def test_honcho_runs_the_service_with_a_redis_beside_it_and_ends_both(tmp_path: Path) -> None:
+    web_port, redis_port = free_port(), free_port()
+    plain = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    settings = {"REDIS_PORT": str(redis_port), "TOKEN_SERVICE_DATA_DIR": str(tmp_path)}
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, lifeline, str(os.getpid()), HONCHO, "start", "--no-colour", "--port", str(web_port)],
+            cwd=CHECKOUT,
+            env=plain | settings,
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        with httpx2.Client(base_url=f"http://127.0.0.1:{web_port}", timeout=30) as http:
+            wait_until(lambda: _is_ready(http) or process.poll() is not None, "the service", seconds=40)
+            assert process.poll() is None, log.read_text()
+            form = {"client_id": "phone-app"} | login_form(ALICE, "realm:main role:enduser")
+            assert http.post(TOKEN, data=form).json()["token_type"] == "Bearer"
+    finally:
+        stop(process)
+    said = log.read_text()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "web.1 stopped (rc=0)" in " ".join(said.split())
+    assert "redis.1 stopped (rc=0)" in " ".join(said.split())
+
+
+def _is_ready(http: httpx2.Client) -> bool:
+    try:
+        return http.get("/readyz").status_code == 200
+    except httpx2.TransportError:
+        return False

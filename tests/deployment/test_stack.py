@@ -1,0 +1,241 @@
+"""The deployment as it is shipped: Redis, two workers, and nginx with TLS, by scripts/stack."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.cookies import SimpleCookie
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.cast import ALICE, INTROSPECT, REVOKE, TOKEN, VERIFY, login_form
+from tests.deployment.stack_under_test import ELSEWHERE, RunningStack, running_stack
+from tests.servers import CHECKOUT, free_port, wait_until
+
+PHONE_APP = {"client_id": "phone-app"}
+LOGIN = PHONE_APP | login_form(ALICE, "realm:main role:enduser")
+AUTHORIZATION = {
+    "response_type": "code",
+    "client_id": "web-shop",
+    "redirect_uri": "http://127.0.0.1:9000/callback",
+    "state": "a-state-that-is-in-no-log",
+}
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
+    with running_stack(tmp_path_factory.mktemp("stack")) as stack:
+        yield stack
+    assert stack.process.returncode == 0
+
+
+@pytest.fixture(scope="module")
+def https(stack: RunningStack) -> Iterator[httpx2.Client]:
+    with stack.client() as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def elsewhere(stack: RunningStack) -> Iterator[httpx2.Client]:
+    """A client that nobody trusts."""
+    with stack.client(address=ELSEWHERE) as client:
+        yield client
+
+
+def test_the_printed_curl_line_works_over_tls(stack: RunningStack) -> None:
+    words = shlex.split(stack.curl_line)
+    assert "--cacert" in words
+    answer = subprocess.run(words, capture_output=True, check=True)
+    assert json.loads(answer.stdout)["token_type"] == "Bearer"
+
+
+def test_a_session_is_got_refreshed_used_and_revoked_through_nginx(https: httpx2.Client) -> None:
+    first = https.post(TOKEN, data=LOGIN).json()
+    second = https.post(
+        TOKEN, data=PHONE_APP | {"grant_type": "refresh_token", "refresh_token": first["refresh_token"]}
+    ).json()
+    bearer = {"Authorization": f"Bearer {second['access_token']}"}
+
+    verified = https.get(VERIFY, headers=bearer)
+    assert (verified.status_code, verified.headers["X-Auth-User"]) == (200, ALICE.username)
+    gateway = {"client_id": "gateway", "client_secret": "gateway-secret"}
+    assert https.post(INTROSPECT, data=gateway | {"token": second["access_token"]}).json()["active"] is True
+
+    assert https.post(REVOKE, data=PHONE_APP | {"token": second["refresh_token"]}).status_code == 200
+    assert https.get(VERIFY, headers=bearer).status_code == 401
+
+
+def test_the_metadata_names_the_address_in_front(stack: RunningStack, https: httpx2.Client) -> None:
+    metadata = https.get("/.well-known/oauth-authorization-server").json()
+    assert metadata["issuer"] == stack.url
+    assert metadata["token_endpoint"] == stack.url + TOKEN
+
+
+def test_a_login_in_the_browser_gets_cookies_that_nobody_else_can_set_or_read(stack: RunningStack) -> None:
+    with stack.client() as browser:
+        page = browser.get("/authorization/", params=AUTHORIZATION, follow_redirects=True)
+        assert page.status_code == 200
+        assert page.headers["Strict-Transport-Security"].startswith("max-age=")
+        hidden = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', page.text))
+        form = hidden | {"username": ALICE.username, "password": ALICE.password}
+        (action,) = re.findall(r'<form method="post" action="([^"]+)" novalidate>', page.text)
+        answer = browser.post(action, data=form)
+        assert answer.status_code == 303
+        assert 'value="allow"' in browser.get(answer.headers["Location"]).text
+
+    set_cookies = [header for given in (page, answer) for header in given.headers.get_list("Set-Cookie")]
+    cookies = [morsel for header in set_cookies for morsel in SimpleCookie(header).values()]
+    assert len(cookies) >= 2
+    assert all(cookie.key.startswith("__Host-") for cookie in cookies)
+    assert all(cookie["secure"] and cookie["httponly"] for cookie in cookies)
+
+
+@pytest.mark.clause("decided-shipped-proxy", "decided-trusted-proxies")
+def test_the_callers_address_is_the_one_that_nginx_saw_and_none_that_was_written_by_the_caller(
+    stack: RunningStack, elsewhere: httpx2.Client
+) -> None:
+    forged = {
+        "X-Forwarded-For": "203.0.113.99, 127.0.0.1",
+        "X-Forwarded-Proto": "http",
+        "X-Forwarded-Host": "evil.example",
+        "X-Real-IP": "203.0.113.98",
+        "Forwarded": "for=203.0.113.97",
+    }
+    assert elsewhere.post(TOKEN, data=LOGIN | {"password": "wrong"}, headers=forged).status_code == 400
+    wait_until(lambda: ELSEWHERE in stack.log, "the line of the request")
+    assert {event["address"] for event in stack.service_requests()} == {"127.0.0.1", ELSEWHERE}
+    assert "203.0.113." not in stack.log + stack.written("access.log")
+
+
+@pytest.mark.clause("decided-shipped-proxy")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/metrics",
+        "/healthz",
+        "/readyz",
+        "/readyz/",
+        "//readyz",
+        "/%72eadyz",
+        "/oauth2/v1/../../readyz",
+        "/authorization/%2e%2e/readyz",
+        "/anything",
+    ],
+)
+def test_what_is_for_the_operator_is_not_public(stack: RunningStack, path: str) -> None:
+    """As bytes: a client library would tidy the path up."""
+    with (
+        socket.create_connection(("127.0.0.1", stack.https_port), 30) as plain,
+        stack.trust().wrap_socket(plain, server_hostname="localhost") as connection,
+    ):
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        assert connection.recv(1000).startswith(b"HTTP/1.1 404 ")
+
+
+@pytest.mark.clause("decided-shipped-proxy")
+def test_plain_http_leads_people_to_https_and_refuses_to_take_a_secret(stack: RunningStack) -> None:
+    with httpx2.Client(base_url=f"http://localhost:{stack.http_port}") as plain:
+        answer = plain.get("/authorization/", params=AUTHORIZATION)
+        assert answer.status_code == 301
+        assert answer.headers["Location"] == f"{stack.url}/authorization/?{httpx2.QueryParams(AUTHORIZATION)}"
+        refused = plain.post(TOKEN, data=LOGIN)
+        assert (refused.status_code, "Location" in refused.headers) == (403, False)
+
+
+def test_a_body_over_64_kib_is_refused_in_the_form_that_clients_know(https: httpx2.Client) -> None:
+    answer = https.post(TOKEN, data=LOGIN | {"state": "x" * (64 << 10)})
+    assert (answer.status_code, answer.json()["error"]) == (413, "invalid_request")
+    assert "no-store" in answer.headers["Cache-Control"]
+    assert https.post(TOKEN, data=LOGIN | {"state": "x" * (63 << 10)}).status_code == 200
+
+
+def test_a_state_of_8_kib_passes_even_where_it_is_encoded(https: httpx2.Client) -> None:
+    answer = https.get("/authorization/", params=AUTHORIZATION | {"state": "ÿ" * (4 << 10)}, follow_redirects=True)
+    assert answer.status_code == 200
+
+
+def test_no_log_holds_a_query_string_a_password_or_a_token(stack: RunningStack, https: httpx2.Client) -> None:
+    token = https.post(TOKEN, data=LOGIN).json()["access_token"]
+    https.get("/authorization/", params=AUTHORIZATION, headers={"Referer": f"{stack.url}/?state={token}"})
+    wait_until(lambda: '"path":"/authorization/"' in stack.written("access.log"), "the line of the request")
+    logs = stack.log + stack.written("access.log") + stack.written("error.log")
+    for secret in (AUTHORIZATION["state"], token, ALICE.password, stack.written("secret_key")):
+        assert secret not in logs
+
+
+def test_nginx_writes_lines_that_a_program_can_read(stack: RunningStack, https: httpx2.Client) -> None:
+    https.get("/oauth2/v1/verify?scope=role:enduser")
+    lines = [json.loads(line) for line in stack.written("access.log").splitlines()]
+    line = [line for line in lines if (line["path"], line["status"]) == (VERIFY, "401")][-1]
+    assert line["instance"] == f"127.0.0.1:{stack.service_port}"
+
+
+def test_redis_lets_nobody_in_without_the_password(stack: RunningStack) -> None:
+    with socket.create_connection(("127.0.0.1", stack.redis_port), 30) as stranger:
+        for command, answer in ((b"PING", b"-NOAUTH "), (b"AUTH x", b"-WRONGPASS ")):
+            stranger.sendall(command + b"\r\n")
+            assert stranger.recv(1000).startswith(answer)
+
+
+def test_only_the_owner_can_enter_the_folder(stack: RunningStack) -> None:
+    folder = stack.folder / "stack"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    for name in ("redis_password", "secret_key", "tls/key.pem"):
+        assert (folder / name).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.clause("decided-clean-stop")
+def test_sigterm_lets_a_request_under_way_finish_and_then_ends_everything(tmp_path: Path) -> None:
+    body = str(httpx2.QueryParams(LOGIN)).encode()
+    head = f"POST {TOKEN} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+    head += "Content-Type: application/x-www-form-urlencoded\r\n\r\n"
+    with running_stack(tmp_path) as stack:
+        with (
+            socket.create_connection(("127.0.0.1", stack.https_port), 30) as plain,
+            stack.trust().wrap_socket(plain, server_hostname="localhost") as connection,
+        ):
+            connection.sendall(head.encode() + body[:20])
+            stack.process.send_signal(signal.SIGTERM)
+            wait_until(lambda: not stack.listens(stack.https_port), "nginx takes nothing new")
+            assert stack.process.poll() is None
+            connection.sendall(body[20:])
+            assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
+        assert stack.process.wait(30) == 0
+        for port in (stack.https_port, stack.http_port, stack.service_port, stack.redis_port):
+            assert not stack.listens(port)
+
+
+def test_a_port_in_use_ends_the_start_and_whatever_was_started(stack: RunningStack, tmp_path: Path) -> None:
+    """Here that of Redis, where another one answers."""
+    ports = {"https": free_port(), "http": free_port(), "service": free_port(), "redis": stack.redis_port}
+    arguments = [word for name, port in ports.items() for word in (f"--{name}-port", str(port))]
+    answer = subprocess.run(
+        [sys.executable, "-P", "-m", "deployment.stack", "--folder", str(tmp_path / "stack"), *arguments],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+    )
+    assert answer.returncode == 1
+    assert "scripts/stack: Redis has ended, with status 1" in answer.stderr
+    assert not stack.listens(ports["https"])
+
+
+def test_without_nginx_one_line_says_what_to_install(tmp_path: Path) -> None:
+    program = "import deployment.stack as s, sys; s.SEARCHED = '/nowhere'; sys.exit(s.main(sys.argv[1:]))"
+    answer = subprocess.run(
+        [sys.executable, "-P", "-c", program, "--folder", str(tmp_path / "stack")],
+        env={"PYTHONPATH": str(CHECKOUT)},
+        capture_output=True,
+        text=True,
+    )
+    assert answer.returncode == 1
+    assert answer.stderr == "scripts/stack: nginx is not installed; on Debian: sudo apt-get install nginx\n"
