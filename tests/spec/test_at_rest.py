@@ -39,6 +39,7 @@ def read_everything(store: redis.Redis) -> Iterator[str]:
         "hash": lambda key: chain(*store.hgetall(key).items()),
         "zset": lambda key: store.zrange(key, 0, -1),
         "set": store.smembers,
+        "stream": lambda key: chain(*(fields.values() for _, fields in store.xrange(key))),
     }
     for key in store.scan_iter():
         yield str(key)
