@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -39,6 +39,7 @@ def read_everything(store: redis.Redis) -> Iterator[str]:
         "hash": lambda key: chain(*store.hgetall(key).items()),
         "zset": lambda key: store.zrange(key, 0, -1),
         "set": store.smembers,
+        "stream": lambda key: chain(*(fields.values() for _, fields in cast(Any, store).xrange(key))),
     }
     for key in store.scan_iter():
         yield str(key)
