@@ -121,6 +121,11 @@ _code_replays: Final = Counter(
     "Authorization codes that were exchanged again, which ended the session that they had given.",
     registry=_registry,
 )
+_events_lost: Final = Counter(
+    "token_service_events_lost",
+    "Security events that are not in the stream in Redis; the log has them.",
+    registry=_registry,
+)
 _checks: Final = Gauge(
     "token_service_hashing_checks",
     "Checks of passwords or client secrets that wait or run at the moment.",
@@ -207,6 +212,10 @@ def count_refresh(verdict: str) -> None:
 
 def count_code_replay() -> None:
     _code_replays.inc()
+
+
+def count_events_lost(count: int) -> None:
+    _events_lost.inc(count)
 
 
 def note_live(sessions: float, access_tokens: float) -> None:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Final
 
 from service.audit import KINDS, Event, Fields, make_event, record_event
+from service.metrics import count_events_lost
 
 PAUSE_SECONDS: Final = 1.0
 MINUTE_SECONDS: Final = 60.0
@@ -104,6 +105,7 @@ class EventTrail:
         self._minute_ends = self._clock() + MINUTE_SECONDS
 
     def _note_lost(self, count: int) -> None:
+        count_events_lost(count)
         self._lost += count
         self._lost_untold += count
 
