@@ -51,10 +51,14 @@ class TestEvents:
             ("user", "list", "--realm", "cep"),
             ("events",),
             ("user", "show", eve.username, "--realm", "cep"),
+            ("user", "delete", eve.username, "--realm", "cep", "--yes"),
+            ("user", "delete", eve.username, "--realm", "cep", "--yes"),
         ):
             shown = await admin(*words)
-            assert "eve\\x9b31m\\x1b[31m\\u202e" in shown.output
-            assert not {"\x9b", "\x1b", "\u202e"} & set(shown.output)
+            assert "eve\\x9b31m\\x1b[31m\\u202e" in shown.output + shown.aside
+            assert not {"\x9b", "\x1b", "\u202e"} & set(shown.output + shown.aside)
+            as_json = await admin(*words, "--json")
+            assert as_json.output.replace("\n", "").isprintable()
 
 
 class TestStats:
