@@ -95,7 +95,7 @@ def _render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
 
 
 def escape_json(text: str) -> str:
-    """The same JSON, in ASCII where the encoder left what ends a line elsewhere (U+2028) or what terminals obey (U+009B)."""
+    """The same JSON, with an escape for what ends a line elsewhere (U+2028) and for what terminals obey (U+009B)."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
