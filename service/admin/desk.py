@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
 import logging
 import os
+import pwd
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,10 +87,10 @@ def tell_waiting() -> None:
 
 
 def find_actor() -> str:
-    """Who sits at the console, as the system knows them."""
+    """Who sits at the console, as the system knows them, and not as their environment says."""
     try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a user id without a name
         return f"user id {os.getuid()}"
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
+import os
+import pwd
 from pathlib import Path
 
 import httpx2
@@ -17,15 +18,19 @@ from tests.cast import ALICE, BOB, PHONE_APP
 
 
 class TestEvents:
-    async def test_what_was_done_at_the_console_is_told_with_who_did_it(self, admin: Admin) -> None:
+    async def test_what_was_done_at_the_console_is_told_with_who_did_it(
+        self, admin: Admin, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("LOGNAME", "somebody-else")
         await admin("user", "disable", BOB.username)
         await admin("client", "rotate-secret", "web-shop")
 
         told = (await admin("events", "--json")).lines
 
+        sitting_here = pwd.getpwuid(os.getuid()).pw_name
         assert [(event["event"], event["actor"]) for event in told] == [
-            ("user_disabled", getpass.getuser()),
-            ("client_secret_rotated", getpass.getuser()),
+            ("user_disabled", sitting_here),
+            ("client_secret_rotated", sitting_here),
         ]
         assert (told[0]["username"], told[0]["realm"], told[1]["client_id"]) == (BOB.username, "main", "web-shop")
 
