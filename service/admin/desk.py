@@ -52,7 +52,7 @@ class Desk:
         self._trail = EventTrail(self.events.append)
         self.sweeps = Sweeps(self.connection, self.families)
         consequences = Consequences(self.registry, self.revocations, self.sweeps)
-        self.amendments = Amendments(self.registry, consequences, on_wait=tell_waiting)
+        self.amendments = Amendments(self.registry, consequences, self.actor, on_wait=tell_waiting)
         self.seeding = Seeding(self.registry, self.keyring, consequences, hashing_threads=os.cpu_count() or 1)
 
     def open(self) -> None:

@@ -12,7 +12,8 @@ import redis
 
 from service.app import Parts
 from service.hashing import verify_password
-from service.protocol.user import User
+from service.protocol.user import User, identify_user
+from service.store.keys import index_key
 from tests.admin.conftest import CONSOLE, Admin, type_in
 from tests.cast import ALICE, BOB, PHONE_APP
 
@@ -33,6 +34,16 @@ class TestEvents:
             ("client_secret_rotated", sitting_here),
         ]
         assert (told[0]["username"], told[0]["realm"], told[1]["client_id"]) == (BOB.username, "main", "web-shop")
+
+    async def test_a_change_whose_rest_was_cut_short_is_told_all_the_same(
+        self, admin: Admin, store: redis.Redis
+    ) -> None:
+        """Or whoever presses Ctrl-C in time would leave no trace."""
+        identity = identify_user("main", BOB.username)
+        store.set(index_key(identity.shard, identity.subject), "no index, so that nothing can be ended")
+
+        assert (await admin("user", "disable", BOB.username)).status == 1
+        assert [event["event"] for event in (await admin("events", "--json")).lines] == ["user_disabled"]
 
     async def test_they_can_be_narrowed_to_a_user_and_to_a_client(self, admin: Admin) -> None:
         await admin("user", "disable", BOB.username)
