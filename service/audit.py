@@ -93,7 +93,7 @@ LOG_ALONE: Final = 0
 FEW: Final = 10
 """What anybody can cause at will: a flood must not drive the rest out of the stream."""
 SOME: Final = 60
-"""What clients do by the way, at every logout."""
+"""What clients do by the way, at every logout; and what a user can stage with sessions of their own: thefts."""
 ALL: Final = 600
 
 _SESSION: Final = ("client_id", "username", "realm", "family", "address")
@@ -107,11 +107,11 @@ KINDS: Final[Mapping[Event, Kind]] = {
     "tokens_issued": Kind(logging.INFO, LOG_ALONE, (*_SCOPE, "grant_type")),
     "tokens_refreshed": Kind(logging.INFO, LOG_ALONE, _SCOPE),
     "refresh_token_repeated": Kind(logging.INFO, LOG_ALONE, _SCOPE),
-    "replay_pattern": Kind(logging.WARNING, ALL, _SCOPE),
-    "refresh_token_replayed": Kind(logging.WARNING, ALL, ("client_id", "username", "family", "address")),
+    "replay_pattern": Kind(logging.WARNING, SOME, _SCOPE),
+    "refresh_token_replayed": Kind(logging.WARNING, SOME, ("client_id", "username", "family", "address")),
     "refresh_token_misused": Kind(logging.WARNING, FEW, ("client_id", "family", "reason", "address")),
     "lost_generations_recovered": Kind(logging.WARNING, ALL, _SCOPE),
-    "code_replayed": Kind(logging.WARNING, ALL, ("client_id", "username", "family", "address")),
+    "code_replayed": Kind(logging.WARNING, SOME, ("client_id", "username", "family", "address")),
     "code_misused": Kind(logging.WARNING, FEW, ("client_id", "username", "realm", "reason", "address")),
     "access_token_revoked": Kind(logging.INFO, SOME, ("client_id", "username", "address")),
     "refresh_token_revoked": Kind(logging.INFO, SOME, ("client_id", "username", "family", "address")),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
-from typing import Any
+import traceback
+from typing import Any, TextIO
 
 import msgspec
 import structlog
-from structlog.typing import EventDict, Processor, WrappedLogger
+from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
-__all__ = ["configure_logging"]
+from service.protocol.grammar import make_printable
+
+__all__ = ["configure_logging", "escape_json"]
 
 SHARED: tuple[Processor, ...] = (
     structlog.contextvars.merge_contextvars,
@@ -71,25 +75,30 @@ def _make_formatter(log_format: str) -> logging.Formatter:
 
 
 def _console() -> tuple[Processor, ...]:
-    return (_show_control_characters, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()))
+    renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=_write_trace)
+    return (_show_control_characters, renderer)
+
+
+def _write_trace(stream: TextIO, exc_info: ExcInfo) -> None:
+    """Lines of code and nothing of what they worked on: the library's own would show passwords and tokens."""
+    lines = "".join(traceback.format_exception(*exc_info)).rstrip().split("\n")
+    stream.write("".join(f"\n{make_printable(line)}" for line in lines))
 
 
 def _show_control_characters(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """What somebody chose as a name must neither begin a line of its own nor speak to the terminal.
-
-    A trace has lines of its own; JSON escapes all of this by itself.
-    """
-    return {name: value if name == "exception" else _escape(value) for name, value in event.items()}
-
-
-def _escape(value: Any) -> Any:
-    if not isinstance(value, str) or value.isprintable():
-        return value
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)
+    """What somebody chose as a name must neither begin a line of its own nor speak to the terminal."""
+    return {name: make_printable(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
 def _render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
-    return msgspec.json.encode(event, enc_hook=_render_unknown).decode()
+    return escape_json(msgspec.json.encode(event, enc_hook=_render_unknown).decode())
+
+
+def escape_json(text: str) -> str:
+    """The same JSON, with an escape for what ends a line elsewhere (U+2028) and for what terminals obey (U+009B)."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 def _render_unknown(value: Any) -> str:

@@ -70,3 +70,40 @@ def test_the_console_format_is_for_people(capsys: pytest.CaptureFixture[str]) ->
     configure_logging("info", "console")
     structlog.get_logger("service.test").info("started", port=8000)
     assert "port=8000" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_a_trace_shows_no_values(capsys: pytest.CaptureFixture[str], log_format: str) -> None:
+    """They are passwords and tokens."""
+
+    def check(password: str) -> None:
+        raise RuntimeError("broken")
+
+    configure_logging("info", log_format)
+    try:
+        check("-".join(("correct", "horse")))
+    except RuntimeError:
+        logging.getLogger("service.test").exception("failed")
+    written = capsys.readouterr().err
+    assert "RuntimeError: broken" in written
+    assert "correct-horse" not in written
+
+
+def test_an_error_speaks_to_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", "console")
+    try:
+        raise RuntimeError("name \x1b[2J")
+    except RuntimeError:
+        logging.getLogger("service.test").exception("failed")
+    assert "name \\x1b[2J" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_a_name_begins_no_line_and_speaks_to_no_terminal(capsys: pytest.CaptureFixture[str], log_format: str) -> None:
+    name = "a\x1bb\x7fc\x85d\x9be\u2028f\u202eg\U000e0001h"
+    configure_logging("info", log_format)
+    structlog.get_logger("service.test").info("request", username=name)
+    written = capsys.readouterr().err
+    assert written.removesuffix("\n").isprintable()
+    if log_format == "json":
+        assert json.loads(written)["username"] == name

@@ -98,7 +98,6 @@ async def create_client(
         **others,
     )
     await desk.amendments.create_client(client)
-    desk.record("client_created", client_id=client_id)
     _show_secret(output, f"The client {client_id} is registered.", client, secret)
 
 
@@ -117,7 +116,6 @@ async def rotate_secret(desk: Desk, output: Output, client_id: str, overlap_ms: 
     secret, now_ms = _make_secret(), await desk.connection.read_clock_ms()
     until_ms = now_ms + overlap_ms if overlap_ms else 0
     await desk.amendments.rotate_secret(client_id, hash_made_secret(secret), until_ms)
-    desk.record("client_secret_rotated", client_id=client_id)
     client = await desk.registry.find_client(client_id)
     until = f"stays good until {format_when(until_ms, now_ms)}" if until_ms else "does not work any more"
     _show_secret(output, f"The client {client_id} has a new secret; the old one {until}.", client, secret)
@@ -131,7 +129,6 @@ async def delete_client(desk: Desk, output: Output, client_id: str) -> None:
         output.ask(f"Delete the client {client_id}, and end all of its sessions?")
     with output.progress(f"Ending the sessions of {client_id}"):
         await desk.amendments.delete_client(client_id)
-    desk.record("client_deleted", client_id=client_id)
     output.done(f"The client {client_id} is deleted, and its sessions have ended.", client_id=client_id, deleted=True)
 
 

@@ -9,6 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from service.admin.desk import explaining, open_desk
+from service.protocol.grammar import make_printable
 
 
 def complete_client_ids(beginning: str) -> list[CompletionItem]:
@@ -24,7 +25,7 @@ async def _find_client_ids(beginning: str) -> list[CompletionItem]:
     finally:
         await desk.close()
     return [
-        CompletionItem(client.client_id, help=client.client_name)
+        CompletionItem(client.client_id, help=make_printable(client.client_name))
         for client in clients
         if client.client_id.startswith(beginning)
     ]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
 import logging
 import os
+import pwd
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,7 +52,7 @@ class Desk:
         self._trail = EventTrail(self.events.append)
         self.sweeps = Sweeps(self.connection, self.families)
         consequences = Consequences(self.registry, self.revocations, self.sweeps)
-        self.amendments = Amendments(self.registry, consequences, on_wait=tell_waiting)
+        self.amendments = Amendments(self.registry, consequences, self.actor, on_wait=tell_waiting)
         self.seeding = Seeding(self.registry, self.keyring, consequences, hashing_threads=os.cpu_count() or 1)
 
     def open(self) -> None:
@@ -87,10 +87,10 @@ def tell_waiting() -> None:
 
 
 def find_actor() -> str:
-    """Who sits at the console, as the system knows them."""
+    """Who sits at the console, as the system knows them, and not as their environment says."""
     try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:  # a user id without a name
         return f"user id {os.getuid()}"
 
 

@@ -17,7 +17,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 from rich.text import Text
 
-from service.admin.words import show
+from service.logs import escape_json
+from service.protocol.grammar import make_printable
 
 Fields = Mapping[str, Any]
 
@@ -25,13 +26,18 @@ UNBOUNDED: Final = 10_000
 """Columns: where nobody looks at a screen, no line is broken and nothing is cut off."""
 
 
-class Refused(click.ClickException):
+class _Told(click.ClickException):
+    def format_message(self) -> str:
+        return "\n".join(map(make_printable, self.message.split("\n")))
+
+
+class Refused(_Told):
     """What was asked for cannot be done, or what was named is not there."""
 
     exit_code = 1
 
 
-class WrongInput(click.ClickException):
+class WrongInput(_Told):
     """What was given cannot be used."""
 
     exit_code = 2
@@ -80,29 +86,29 @@ class Output:
         if self.as_json:
             self._json(facts)
         else:
-            self._people.print(Text("✓ ", style="green") + Text(show(sentence)), soft_wrap=True)
+            self._people.print(Text("✓ ", style="green") + Text(make_printable(sentence)), soft_wrap=True)
 
     def line(self, fields: Fields, sentence: str, style: str = "") -> None:
         """One of many that come one after the other; a line of JSON each for programs."""
         if self.as_json:
             self._json(fields)
         else:
-            self._people.print(Text(show(sentence), style=style), soft_wrap=True)
+            self._people.print(Text(make_printable(sentence), style=style), soft_wrap=True)
 
     def plain(self, text: str) -> None:
         """As it is, for people who copy it."""
-        self._people.print(Text(show(text)), soft_wrap=True)
+        self._people.print(Text(make_printable(text)), soft_wrap=True)
 
     def note(self, sentence: str, style: str = "") -> None:
         """Beside the answer."""
-        self._aside.print(Text(show(sentence), style=style), soft_wrap=True)
+        self._aside.print(Text(make_printable(sentence), style=style), soft_wrap=True)
 
     def ask(self, question: str) -> None:
         """Returns where the answer is yes; raises Refused where it is not, or nobody answers."""
         if self._always_yes:
             return
         try:
-            agreed = click.confirm(show(question), err=True)
+            agreed = click.confirm(make_printable(question), err=True)
         except click.Abort:
             click.echo(err=True)
             raise Refused("nothing was changed: this asks first, and --yes answers") from None
@@ -131,13 +137,13 @@ class Output:
             yield advance
 
     def _json(self, value: Any) -> None:
-        sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+        sys.stdout.write(escape_json(msgspec.json.encode(value).decode()) + "\n")
         sys.stdout.flush()
 
 
 def _cell(value: Any, separator: str) -> Text:
     if isinstance(value, list | tuple):
-        return Text(separator.join(show(str(item)) for item in value) or "-")
+        return Text(separator.join(make_printable(str(item)) for item in value) or "-")
     if isinstance(value, bool):
         return Text("yes" if value else "no")
-    return Text("-" if value is None or value == "" else show(str(value)))
+    return Text("-" if value is None or value == "" else make_printable(str(value)))

@@ -100,7 +100,6 @@ async def create_user(
     entry = check_user(realm, username, password, tuple(roles), name)
     user = make_user(entry, None if password is None else await asyncio.to_thread(hash_password, password))
     await desk.amendments.create_user(user)
-    desk.record("user_created", username=username, realm=realm)
     output.done(f"The user {username} is listed in realm {realm}.", **_describe(user))
 
 
@@ -122,7 +121,6 @@ async def set_password(
     check_user(realm, username, password, (), "")
     password_hash = await asyncio.to_thread(hash_password, password)
     await desk.amendments.set_password(identity, password_hash, keep_sessions=keep_sessions)
-    desk.record("user_password_set", username=username, realm=realm)
     ended = "go on" if keep_sessions else "have ended"
     output.done(
         f"The user {username} has a new password; their sessions {ended}.",
@@ -138,7 +136,6 @@ async def set_password(
 async def disable_user(desk: Desk, output: Output, username: str, realm: str) -> None:
     """Lets a user log in no more, and ends all of their sessions."""
     await desk.amendments.disable_user(identify_user(realm, username))
-    desk.record("user_disabled", username=username, realm=realm)
     sentence = f"The user {username} is disabled, and their sessions have ended."
     output.done(sentence, username=username, realm=realm, disabled=True)
 
@@ -149,7 +146,6 @@ async def disable_user(desk: Desk, output: Output, username: str, realm: str) ->
 async def enable_user(desk: Desk, output: Output, username: str, realm: str) -> None:
     """Lets a disabled user log in again."""
     await desk.amendments.enable_user(identify_user(realm, username))
-    desk.record("user_enabled", username=username, realm=realm)
     output.done(f"The user {username} may log in.", username=username, realm=realm, disabled=False)
 
 
@@ -162,7 +158,6 @@ async def delete_user(desk: Desk, output: Output, username: str, realm: str) -> 
     if await desk.registry.find_user(identity) is not None:
         output.ask(f"Delete the user {username} of realm {realm}, and end all of their sessions?")
     await desk.amendments.delete_user(identity)
-    desk.record("user_deleted", username=username, realm=realm)
     sentence = f"The user {username} is deleted, and their sessions have ended."
     output.done(sentence, username=username, realm=realm, deleted=True)
 

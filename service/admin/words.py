@@ -19,11 +19,17 @@ def parse_span_ms(text: str) -> int:
 
 
 def parse_time_ms(text: str) -> int:
-    """ISO 8601 as milliseconds since 1970, UTC where no offset is named; raises ValueError with what was expected."""
+    """ISO 8601 as milliseconds since 1970, UTC where no offset is named; raises ValueError with what was expected.
+
+    A year before 2000 is a slip of the hand, and before 1970 would be no time at all for the store.
+    """
+    expected = "a time by ISO 8601 such as 2026-11-21T08:30:00Z"
     try:
         time = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise ValueError("a time by ISO 8601 such as 2026-11-21T08:30:00Z") from None
+        raise ValueError(expected) from None
+    if time.year < 2000:
+        raise ValueError(f"{expected}, in this century")
     aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
     return round(aware.timestamp() * 1000)
 
@@ -58,10 +64,3 @@ def format_bytes(count: float) -> str:
             break
         count /= 1024
     return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-
-
-def show(text: str) -> str:
-    """A name that somebody chose, with nothing in it that a terminal would obey."""
-    return "".join(
-        character if character.isprintable() else character.encode("unicode_escape").decode() for character in text
-    )

@@ -1,4 +1,4 @@
-"""The character sets of the standards under their ABNF names.
+"""The character sets of the standards under their ABNF names, and what is left of a text where people read it.
 
 Clauses: RFC 6749 Appendix A, RFC 6750 §2.1, RFC 7636 §4.1, §4.2
 """
@@ -33,3 +33,10 @@ def is_vschar(text: str) -> bool:
 
 def is_unicode_without_line_ends(text: str) -> bool:
     return UNICODECHARNOCRLF.fullmatch(text) is not None
+
+
+def make_printable(text: str) -> str:
+    """What somebody chose as a name, so that it begins no line of its own and a terminal obeys nothing in it."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

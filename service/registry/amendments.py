@@ -3,16 +3,18 @@
 They are made under the registry's lock, so none is lost to a seed that is being applied. What a seed file says is not
 applied again until its entry changes there, so nothing that is changed here comes back with the next start.
 
-Clauses: SPEC §2.3, §3
+Clauses: SPEC §2.3, §3, §6
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Unpack
 
 import msgspec
 
+from service.audit import Event, Fields, record_event
 from service.protocol.client import Client
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User, UserIdentity
@@ -26,24 +28,32 @@ class AmendmentRefused(Exception):
 
 
 class Amendments:
-    """When one of these returns, what it ends has ended, on every worker. `on_wait`: a seed is being applied first."""
+    """When one of these returns, what it ends has ended, on every worker. `on_wait`: a seed is being applied first.
+
+    `actor` is who the security events say did it.
+    """
 
     def __init__(
-        self, registry: RegistryStore, consequences: Consequences, on_wait: Callable[[], object] = lambda: None
+        self,
+        registry: RegistryStore,
+        consequences: Consequences,
+        actor: str,
+        on_wait: Callable[[], object] = lambda: None,
     ) -> None:
         self._registry = registry
         self._consequences = consequences
+        self._actor = actor
         self._on_wait = on_wait
 
     async def create_client(self, client: Client) -> None:
-        async with self._changing():
+        async with self._changing("client_created", client_id=client.client_id):
             if await self._registry.find_client(client.client_id) is not None:
                 raise AmendmentRefused(f"there is a client {client.client_id} already")
             await self._put_client(client)
 
     async def rotate_secret(self, client_id: str, secret_hash: str, previous_until_ms: int) -> None:
         """The secret of until now stays good until that time by Redis's clock; 0: no longer."""
-        async with self._changing():
+        async with self._changing("client_secret_rotated", client_id=client_id):
             client = await self._get_client(client_id)
             if client.is_public:
                 raise AmendmentRefused(f"the client {client_id} is public: it has no secret")
@@ -58,13 +68,13 @@ class Amendments:
 
     async def delete_client(self, client_id: str) -> None:
         """No new tokens from now on, and when this returns its sessions have ended."""
-        async with self._changing():
+        async with self._changing("client_deleted", client_id=client_id):
             client = await self._get_client(client_id)
             await self._registry.delete_client(client, origins=find_origins(client.redirect_uris))
 
     async def create_user(self, user: User) -> None:
         """In a realm of an organisation this lists somebody who had its default roles until now."""
-        async with self._changing():
+        async with self._changing("user_created", username=user.username, realm=user.realm):
             if await self._registry.find_user(user.identity) is not None:
                 raise AmendmentRefused(f"there is a user {user.username} in realm {user.realm} already")
             unlisted = await self._find_unlisted(user.identity)
@@ -74,34 +84,39 @@ class Amendments:
     async def set_password(self, identity: UserIdentity, password_hash: str, *, keep_sessions: bool) -> None:
         if identity.realm != MAIN_REALM:
             raise AmendmentRefused(f"the realm {identity.realm} checks passwords itself")
-        async with self._changing():
+        async with self._changing("user_password_set", username=identity.username, realm=identity.realm):
             user = await self._get_user(identity)
             changed = msgspec.structs.replace(user, password_hash=password_hash, upgraded_from=None)
             await self._put_user(changed, ends_sessions=not keep_sessions)
 
     async def disable_user(self, identity: UserIdentity) -> None:
         """Somebody whom an organisation's realm does not list is listed by this, so that it can be known of them."""
-        async with self._changing():
+        async with self._changing("user_disabled", username=identity.username, realm=identity.realm):
             user = await self._get_user(identity, or_unlisted=True)
             await self._put_user(msgspec.structs.replace(user, disabled=True), ends_sessions=True)
 
     async def enable_user(self, identity: UserIdentity) -> None:
-        async with self._changing():
+        async with self._changing("user_enabled", username=identity.username, realm=identity.realm):
             user = await self._get_user(identity)
             await self._put_user(msgspec.structs.replace(user, disabled=False), ends_sessions=False)
 
     async def delete_user(self, identity: UserIdentity) -> None:
-        async with self._changing():
+        async with self._changing("user_deleted", username=identity.username, realm=identity.realm):
             await self._get_user(identity)
             await self._registry.note_owed_revocations([identity])
             await self._registry.delete_users([identity])
 
     @asynccontextmanager
-    async def _changing(self) -> AsyncIterator[None]:
-        """Settles what an earlier change was cut short before, too."""
+    async def _changing(self, event: Event, **fields: Unpack[Fields]) -> AsyncIterator[None]:
+        """Settles what an earlier change was cut short before, too.
+
+        The event is told as soon as the record has changed: nobody hides a change by cutting short what follows.
+        """
         async with self._registry.make_lock(self._on_wait) as lock:
             await self._consequences.settle(lock)
             yield
+            fields["actor"] = self._actor
+            record_event(event, **fields)
             await self._consequences.settle(lock)
 
     async def _get_client(self, client_id: str) -> Client:

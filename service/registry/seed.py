@@ -22,7 +22,7 @@ import yaml
 from service.hashing import MAX_PASSWORD_CHARACTERS, is_password_hash, is_secret_hash
 from service.protocol.client import AUTHORIZATION_CODE, GRANT_TYPES, MAX_CLIENT_ID_CHARACTERS
 from service.protocol.errors import InvalidScope
-from service.protocol.grammar import SCOPE_TOKEN, is_unicode_without_line_ends, is_vschar
+from service.protocol.grammar import SCOPE_TOKEN, is_unicode_without_line_ends, is_vschar, make_printable
 from service.protocol.scope import MAIN_REALM, ROLES, Scope, parse_scope
 from service.protocol.uri import find_server_mistake, find_uri_mistake
 from service.protocol.user import MAX_USERNAME_CHARACTERS, identify_user
@@ -131,8 +131,8 @@ class BadSeed(Exception):
     """`mistakes` are lines of the form `clients[2].redirect_uris[0]: what is wrong and what was expected`."""
 
     def __init__(self, mistakes: tuple[str, ...], file: Path | None = None) -> None:
-        super().__init__("; ".join(mistakes))
-        self.mistakes = mistakes
+        self.mistakes = tuple(map(make_printable, mistakes))  # keys of the file stand in them
+        super().__init__("; ".join(self.mistakes))
         self.file = file
 
 

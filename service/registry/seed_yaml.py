@@ -68,6 +68,8 @@ class SeedYaml:
         seen: set[str] = set()
         while not isinstance(event := self._next(), MappingEndEvent):
             name = self._read_value(event, "?")
+            if isinstance(name, list | dict):
+                raise ConstructorError(None, None, "found unhashable key", event.start_mark)
             if str(name) in seen:
                 self._note_repeated(str(name))
             seen.add(str(name))

@@ -23,6 +23,7 @@ __all__ = ["answering_metrics", "sharing_numbers"]
 PATH: Final = "/metrics"
 PATIENCE_SECONDS: Final = 5
 POLL_SECONDS: Final = 0.1
+MOST_READERS: Final = 16
 PREFIX: Final = "token-service-metrics-"
 
 log = logging.getLogger("service.serving.metrics")
@@ -72,12 +73,27 @@ def answering_metrics(sockets: Sequence[socket.socket]) -> Iterator[None]:
 
 
 class _Server(ThreadingHTTPServer):
+    """Who would be one too many is hung up on: the process that keeps all workers must not run out of threads."""
+
     daemon_threads = True
 
     def __init__(self, listening: socket.socket) -> None:
+        self._room = threading.Semaphore(MOST_READERS)
         super().__init__(listening.getsockname()[:2], _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         log.debug("a reader of the metrics went away", exc_info=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
+import os
+import pwd
 from pathlib import Path
 
 import httpx2
@@ -11,23 +12,38 @@ import redis
 
 from service.app import Parts
 from service.hashing import verify_password
-from service.protocol.user import User
+from service.protocol.user import User, identify_user
+from service.store.keys import index_key
 from tests.admin.conftest import CONSOLE, Admin, type_in
 from tests.cast import ALICE, BOB, PHONE_APP
 
 
 class TestEvents:
-    async def test_what_was_done_at_the_console_is_told_with_who_did_it(self, admin: Admin) -> None:
+    async def test_what_was_done_at_the_console_is_told_with_who_did_it(
+        self, admin: Admin, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("LOGNAME", "somebody-else")
         await admin("user", "disable", BOB.username)
         await admin("client", "rotate-secret", "web-shop")
 
         told = (await admin("events", "--json")).lines
 
+        sitting_here = pwd.getpwuid(os.getuid()).pw_name
         assert [(event["event"], event["actor"]) for event in told] == [
-            ("user_disabled", getpass.getuser()),
-            ("client_secret_rotated", getpass.getuser()),
+            ("user_disabled", sitting_here),
+            ("client_secret_rotated", sitting_here),
         ]
         assert (told[0]["username"], told[0]["realm"], told[1]["client_id"]) == (BOB.username, "main", "web-shop")
+
+    async def test_a_change_whose_rest_was_cut_short_is_told_all_the_same(
+        self, admin: Admin, store: redis.Redis
+    ) -> None:
+        """Or whoever presses Ctrl-C in time would leave no trace."""
+        identity = identify_user("main", BOB.username)
+        store.set(index_key(identity.shard, identity.subject), "no index, so that nothing can be ended")
+
+        assert (await admin("user", "disable", BOB.username)).status == 1
+        assert [event["event"] for event in (await admin("events", "--json")).lines] == ["user_disabled"]
 
     async def test_they_can_be_narrowed_to_a_user_and_to_a_client(self, admin: Admin) -> None:
         await admin("user", "disable", BOB.username)
@@ -51,10 +67,14 @@ class TestEvents:
             ("user", "list", "--realm", "cep"),
             ("events",),
             ("user", "show", eve.username, "--realm", "cep"),
+            ("user", "delete", eve.username, "--realm", "cep", "--yes"),
+            ("user", "delete", eve.username, "--realm", "cep", "--yes"),
         ):
             shown = await admin(*words)
-            assert "eve\\x9b31m\\x1b[31m\\u202e" in shown.output
-            assert not {"\x9b", "\x1b", "\u202e"} & set(shown.output)
+            assert "eve\\x9b31m\\x1b[31m\\u202e" in shown.output + shown.aside
+            assert not {"\x9b", "\x1b", "\u202e"} & set(shown.output + shown.aside)
+            as_json = await admin(*words, "--json")
+            assert as_json.output.replace("\n", "").isprintable()
 
 
 class TestStats:

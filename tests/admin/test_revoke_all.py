@@ -61,6 +61,8 @@ async def test_what_was_issued_before_a_time_ends_and_what_came_later_lives(
         (("--everything", "--realm", "main"), 2, "--realm goes with --user"),
         (("--issued-before", "yesterday"), 2, "'yesterday': expected a time by ISO 8601"),
         (("--issued-before", "2999-01-01T00:00:00Z"), 2, "expected a time that has passed"),
+        (("--issued-before", "0026-11-21", "--yes"), 2, "'0026-11-21': expected a time by ISO 8601"),
+        (("--issued-before", "1970-01-01T00:00:00.001Z", "--yes"), 2, "in this century"),
         (("--user", "nobody"), 1, "there is no user nobody in realm main"),
         (("--user", "nobody", "--realm", "cep"), 1, "there is no realm cep"),
         (("--client", "nobody"), 1, "there is no client nobody"),

@@ -7,7 +7,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx2
@@ -115,6 +115,20 @@ def test_where_no_instance_is_left_clients_are_told_to_come_again(tmp_path: Path
     assert (answer.status_code, answer.json()["error"]) == (503, "temporarily_unavailable")
     assert answer.headers["Retry-After"] == "1"
     assert "no-store" in answer.headers["Cache-Control"]
+
+
+def test_one_address_that_sends_slowly_does_not_keep_the_others_out(tmp_path: Path, answering: Instance) -> None:
+    with running_nginx(tmp_path, answering.port) as client, ExitStack() as slow:
+        trust = ssl.create_default_context(cafile=str(tmp_path / "tls" / "certificate.pem"))
+        head = f"POST {REVOKE} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n".encode()
+        for _ in range(200):
+            plain = socket.create_connection(("127.0.0.1", client.base_url.port), source_address=("127.0.0.2", 0))
+            connection = slow.enter_context(trust.wrap_socket(plain, server_hostname="localhost"))
+            connection.sendall(head)
+        transport = httpx2.HTTPTransport(verify=trust, local_address="127.0.0.2")
+        with httpx2.Client(base_url=client.base_url, transport=transport) as same_address:
+            wait_until(lambda: same_address.post(REVOKE, data={"token": "x"}).status_code == 503, "the limit")
+        assert client.post(REVOKE, data={"token": "x"}).status_code == 200
 
 
 @pytest.mark.clause("decided-shipped-proxy")

@@ -72,6 +72,8 @@ def test_anchors_and_merges_of_yaml_are_taken() -> None:
         ("a: &x 1\nb: &x 2", "line 2, column 4: found duplicate anchor"),
         ("users: [{<<: 5}]", "line 1, column 14: expected a mapping"),
         ("users: [{[a]: 5}]", "line 1, column 10: found unhashable key"),
+        ("? [a]\n: 5", "line 1, column 3: found unhashable key"),
+        ("a: &a [x, x]\n? *a\n: 5", "line 2, column 3: found unhashable key"),
         ("users: !!set {a}", "line 1, column 8: could not determine a constructor"),
         (f"users: {'[' * 5000}", "the file: is nested too deeply"),
         ("a: \0", "the file: "),
@@ -81,6 +83,12 @@ def test_what_is_no_yaml_of_ours_is_one_mistake_with_its_line(text: str, expecte
     (mistake,) = mistakes(text)
 
     assert mistake.startswith(expected)
+
+
+def test_a_key_speaks_to_no_terminal() -> None:
+    (mistake, _) = mistakes('users: [{"a\\e[2J\\nb": 1, username: a}]')
+
+    assert mistake.startswith("users[0].a\\x1b[2J\\nb: unknown key")
 
 
 @pytest.mark.parametrize("text", [b"clients:\n  - client_name: \xff\xfe", b"\xff", b"users: \xc3\x28"])
