@@ -439,9 +439,9 @@ async def test_a_seed_says_what_it_changed(parts: Parts, json_logs: io.StringIO)
     meter = next(user for user in seed.users if user.username == METER.username)
     changed = msgspec.structs.replace(
         seed,
-        text=b"another text",
+        fingerprint=b"another file",
         clients=(msgspec.structs.replace(shop, client_name="Another name"), *others),
-        users=(meter, msgspec.structs.replace(meter, username="new@example.com")),
+        user_texts=tuple(map(msgspec.json.encode, (meter, msgspec.structs.replace(meter, username="new@example.com")))),
     )
     await parts.seeding.apply(changed, actor="root")
     told = events_of(json_logs)
@@ -461,8 +461,9 @@ async def test_of_many_new_users_the_first_and_their_number_are_told(parts: Part
     hashed = msgspec.structs.replace(
         meter, password=None, password_hash="$argon2id$v=19$m=8,t=1,p=1$c2FsdHNhbHQ$aGFzaA"
     )
-    users = tuple(msgspec.structs.replace(hashed, username=f"user{number}@example.com") for number in range(600))
-    await parts.seeding.apply(msgspec.structs.replace(seed, text=b"another text", users=users))
+    users = (msgspec.structs.replace(hashed, username=f"user{number}@example.com") for number in range(600))
+    texts = tuple(map(msgspec.json.encode, users))
+    await parts.seeding.apply(msgspec.structs.replace(seed, fingerprint=b"another file", user_texts=texts))
     told = events_of(json_logs)
 
     assert [name for name, _ in told] == ["user_created"] * 100 + ["seed_applied"]
