@@ -25,10 +25,13 @@ def hash_secret(file: str | None, as_json: bool, yes: bool) -> None:
         secrets = read_lines(file) if file is not None else [read_secret("Secret", None, twice=True)]
         _check(secrets, file)
         output = Output(as_json=as_json, always_yes=yes)
+        hashes = []
         with output.progress("Hashing") as advance, ThreadPoolExecutor(os.cpu_count()) as threads:
-            for count, hashed in enumerate(threads.map(hash_password, secrets), start=1):
-                output.line({"hash": hashed}, hashed)
-                advance(count, len(secrets))
+            for hashed in threads.map(hash_password, secrets):
+                hashes.append(hashed)
+                advance(len(hashes), len(secrets))
+        for hashed in hashes:
+            output.line({"hash": hashed}, hashed)
 
 
 hash_secret.params += COMMON

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,20 +46,7 @@ class Answer:
 Admin = Callable[..., Awaitable[Answer]]
 
 
-def type_in(*words: str, typed: str | None = None, environment: dict[str, str]) -> Answer:
-    """`typed` is what stdin brings; it is no terminal."""
-    result = CliRunner(env=environment).invoke(CONSOLE, words, input=typed, prog_name="token-service-admin")
-    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
-    return Answer(result.exit_code, result.stdout, result.stderr)
-
-
-@pytest.fixture(autouse=True)
-def no_worker_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing is under way a sweep need not wait."""
-    monkeypatch.setattr(consequences, "SWEEP_PAUSE_SECONDS", 0)
-
-
-@pytest.fixture(autouse=True)
+@contextmanager
 def logs_as_before() -> Iterator[None]:
     """The console sets up logging for a process of its own."""
     root = logging.getLogger()
@@ -67,6 +55,20 @@ def logs_as_before() -> Iterator[None]:
     root.handlers[:] = handlers
     root.setLevel(level)
     structlog.reset_defaults()
+
+
+def type_in(*words: str, typed: str | None = None, environment: dict[str, str]) -> Answer:
+    """`typed` is what stdin brings; it is no terminal."""
+    with logs_as_before():
+        result = CliRunner(env=environment).invoke(CONSOLE, words, input=typed, prog_name="token-service-admin")
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
+    return Answer(result.exit_code, result.stdout, result.stderr)
+
+
+@pytest.fixture(autouse=True)
+def no_worker_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing is under way a sweep need not wait."""
+    monkeypatch.setattr(consequences, "SWEEP_PAUSE_SECONDS", 0)
 
 
 @pytest.fixture

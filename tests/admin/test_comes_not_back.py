@@ -52,12 +52,16 @@ async def test_neither_a_restart_nor_an_old_file_nor_a_second_instance_undoes_wh
                 assert await log_in_statuses(second, secret) == expected
 
 
-async def test_force_undoes_it(admin: Admin, http: httpx2.AsyncClient) -> None:
+async def test_force_undoes_it(
+    admin: Admin, http: httpx2.AsyncClient, make_settings: MakeSettings, clock: Clock
+) -> None:
     await admin("client", "delete", "web-shop", "--yes")
     await admin("user", "disable", ALICE.username)
     assert (await admin("seed", str(SEED))).status == 0
     assert (await WEB_SHOP.log_in(http, ALICE)).status_code == 401
 
-    assert (await admin("seed", str(SEED), "--force", "--yes")).status == 0
+    forced = await admin("seed", str(SEED), "--force", "--yes", "--json")
 
-    assert (await WEB_SHOP.log_in(http, ALICE)).status_code == 200
+    assert (forced.json["clients"]["restored"], forced.json["users"]["restored"]) == (1, 1)
+    async with serving(make_settings(), clock) as restarted:
+        assert (await WEB_SHOP.log_in(restarted, ALICE)).status_code == 200

@@ -88,7 +88,7 @@ def test_the_service_itself_never_moves_the_clock() -> None:
     }
     made = [ast.unparse(node) for _, node in syntax_of_service() if isinstance(node, ast.Call) and makes_parts(node)]
 
-    assert passed <= {("app.py", "clock_offset_ms")}
+    assert passed <= {("app.py", "clock_offset_ms"), ("admin/desk.py", "clock_offset_ms")}
     assert made == ["Parts(settings)"]
 
 
@@ -105,4 +105,5 @@ def test_the_service_asks_no_wall_clock() -> None:
         if isinstance(node, ast.Attribute) and ast.unparse(node) in ("time.time", "time.time_ns", "datetime.now")
     ]
 
-    assert asked == []
+    # The console holds the two against each other, to tell who looks that they differ.
+    assert asked == [("admin/doctor.py", "time.time")]

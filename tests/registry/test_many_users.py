@@ -61,7 +61,7 @@ def load(file: Path, users: int, server: RedisServer) -> list[float]:
         lines.writelines(make_lines(users))
     command = [sys.executable, "-c", LOADER, str(file), server.url]
     told = run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
-    return [float(part) for part in told.strip("[]\n").split(",")]
+    return [float(part) for part in told.splitlines()[-1].strip("[]").split(",")]
 
 
 def spent_seconds(store: redis.Redis) -> float:

@@ -14,11 +14,12 @@ import redis
 
 from service.app import Parts, assemble
 from service.endpoints.page_limit import PAGES_PER_MINUTE
-from service.registry.seed import load_seed
+from service.hashing import hash_password
+from service.registry.seed import parse_seed
 from service.store.attempts import Counter
 from service.store.keys import address_key
 from tests.browser import SESSIONS, Browser, Page, ask
-from tests.cast import ALICE, METER, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, App, Person, revoke_all, tokens_of
+from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, App, Person, revoke_all, tokens_of
 from tests.conftest import SEED, Clock, MakeSettings, client_of, lifespan_of, make_code
 from tests.events import events_of
 from tests.watching import watching
@@ -433,22 +434,18 @@ async def test_the_rare_events_are_in_the_stream_when_the_service_has_ended(
     assert entries[0] == {"event": "login_failed"} | of_alice(reason="password_wrong")
 
 
+NEW_USER = '\n  - {{username: {}, roles: [enduser], password_hash: "' + hash_password("password") + '"}}\n'
+
+
 async def test_a_seed_says_what_it_changed(parts: Parts, json_logs: io.StringIO) -> None:
-    seed = load_seed(SEED)
-    shop, *others = seed.clients
-    meter = next(user for user in seed.users if user.username == METER.username)
-    changed = msgspec.structs.replace(
-        seed,
-        fingerprint=b"another file",
-        clients=(msgspec.structs.replace(shop, client_name="Another name"), *others),
-        user_texts=tuple(map(msgspec.json.encode, (meter, msgspec.structs.replace(meter, username="new@example.com")))),
-    )
+    text = SEED.read_text().replace("client_name: Phone App", "client_name: Another name")
+    changed = parse_seed((text + NEW_USER.format("new@example.com")).encode())
     await parts.seeding.apply(changed, actor="root")
     told = events_of(json_logs)
     await parts.seeding.apply(changed, actor="root")
 
     assert told == [
-        ("client_updated", {"client_id": shop.client_id, "actor": "root"}),
+        ("client_updated", {"client_id": PHONE_APP.client_id, "actor": "root"}),
         ("user_created", {"username": "new@example.com", "realm": "main", "actor": "root"}),
         ("seed_applied", {"added": 1, "updated": 1, "removed": 0, "actor": "root"}),
     ]
@@ -456,14 +453,8 @@ async def test_a_seed_says_what_it_changed(parts: Parts, json_logs: io.StringIO)
 
 
 async def test_of_many_new_users_the_first_and_their_number_are_told(parts: Parts, json_logs: io.StringIO) -> None:
-    seed = load_seed(SEED)
-    meter = next(user for user in seed.users if user.username == METER.username)
-    hashed = msgspec.structs.replace(
-        meter, password=None, password_hash="$argon2id$v=19$m=8,t=1,p=1$c2FsdHNhbHQ$aGFzaA"
-    )
-    users = (msgspec.structs.replace(hashed, username=f"user{number}@example.com") for number in range(600))
-    texts = tuple(map(msgspec.json.encode, users))
-    await parts.seeding.apply(msgspec.structs.replace(seed, fingerprint=b"another file", user_texts=texts))
+    text = SEED.read_text() + "".join(NEW_USER.format(f"user{number}@example.com") for number in range(600))
+    await parts.seeding.apply(parse_seed(text.encode()))
     told = events_of(json_logs)
 
     assert [name for name, _ in told] == ["user_created"] * 100 + ["seed_applied"]
