@@ -14,6 +14,7 @@ The layers, from the inside out; each may import those above it, none those belo
     realms/       how a login is checked and throttled: by our own passwords, or at an organisation's server
     rendering     pages: templates, their texts and colours
     endpoints/    HTTP: one file an address
+    admin/        the console behind scripts/admin: one subject a file
     app           the composition root: puts the parts together; nothing but the start imports it
 
 The import law in short: only `store` imports the Redis client, only `realms` what speaks to other servers, only
@@ -40,7 +41,7 @@ Where the sections of the specification are kept:
                                                   gateway/{lookup,bearer}.py, endpoints/{verify,introspect}.py
     SPEC §5    who clients and users are          endpoints/{client_authentication,browser,external_login}.py, realms/,
                                                   registry/seed.py, store/browser_sessions.py
-    SPEC §6    events                             audit.py, trail.py, store/events.py
+    SPEC §6    events                             audit.py, trail.py, store/events.py, admin/events.py
     SPEC §7    errors                             protocol/errors.py; the table from exception to answer in app.py
     SPEC §8    limits                             settings.py
     SPEC §9    the version in the path            app.py

@@ -16,6 +16,7 @@ from service.admin.output import Refused, WrongInput
 from service.audit import Event, Fields, record_event, start_trail
 from service.configured import find_store, make_lifetimes
 from service.credentials import Keyring
+from service.protocol.scope import MAIN_REALM
 from service.registry.amendments import AmendmentRefused, Amendments
 from service.registry.consequences import Consequences
 from service.registry.seed import BadSeed
@@ -59,6 +60,10 @@ class Desk:
         """In the task that uses it."""
         start_trail(self._trail)
         self._trail.start()
+
+    async def check_realm(self, realm: str) -> None:
+        if realm != MAIN_REALM and await self.registry.find_realm(realm) is None:
+            raise Refused(f"there is no realm {realm}")
 
     def record(self, event: Event, **fields: Unpack[Fields]) -> None:
         """A security event, of an act at this console."""

@@ -9,7 +9,7 @@ import msgspec
 from service.admin.output import WrongInput
 from service.protocol.client import Client
 from service.protocol.scope import MAIN_REALM
-from service.protocol.user import User
+from service.registry.records import make_client
 from service.registry.seed import BadSeed, ClientEntry, UserEntry, parse_seed
 
 Entry = TypeVar("Entry", ClientEntry, UserEntry)
@@ -17,9 +17,7 @@ Entry = TypeVar("Entry", ClientEntry, UserEntry)
 
 def check_client(**fields: Any) -> Client:
     """Raises WrongInput with every mistake."""
-    entry = _check("clients", fields, ClientEntry)
-    known = {name: getattr(entry, name) for name in ClientEntry.__struct_fields__ if name != "client_secret"}
-    return Client(**known)
+    return make_client(_check("clients", fields, ClientEntry), None)
 
 
 def check_user(realm: str, username: str, password: str | None, roles: tuple[str, ...], name: str) -> UserEntry:
@@ -28,12 +26,6 @@ def check_user(realm: str, username: str, password: str | None, roles: tuple[str
     given = {"username": username, "roles": roles, "name": name} | stand_in
     entry = _check("users", given, UserEntry)
     return msgspec.structs.replace(entry, realm=realm, password=password)
-
-
-def make_user(entry: UserEntry, password_hash: str | None) -> User:
-    return User(
-        realm=entry.realm, username=entry.username, password_hash=password_hash, roles=entry.roles, name=entry.name
-    )
 
 
 def _check(section: str, fields: dict[str, Any], kind: type[Entry]) -> Entry:

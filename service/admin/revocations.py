@@ -53,8 +53,7 @@ async def _revoke_user(desk: Desk, output: Output, username: str, realm: str) ->
     identity = identify_user(realm, username)
     if realm == MAIN_REALM and await desk.registry.find_user(identity) is None:
         raise Refused(f"there is no user {username} in realm {realm}")
-    if realm != MAIN_REALM and await desk.registry.find_realm(realm) is None:
-        raise Refused(f"there is no realm {realm}")
+    await desk.check_realm(realm)
     output.ask(f"End all sessions of {username} in realm {realm}?")
     await desk.revocations.revoke_all(identity.shard, identity.subject, reason="console")
     desk.record("revoke_all_by_console", username=username, realm=realm)

@@ -21,19 +21,19 @@ async def stats(desk: Desk, output: Output) -> None:
     Every key is counted, on every master. Memory is reckoned from samples.
     """
     with output.progress("Counting keys") as advance:
-        census = await Statistics(desk.connection).take_census(advance)
-    sessions = census.keys.get("family", 0)
-    taken = sum(census.keys.get(kind, 0) * census.mean_bytes.get(kind, 0.0) for kind in _OF_SESSIONS)
+        counts = await Statistics(desk.connection).count_keys(advance)
+    sessions = counts.keys.get("family", 0)
+    taken = sum(counts.keys.get(kind, 0) * counts.mean_bytes.get(kind, 0.0) for kind in _OF_SESSIONS)
     memory = await desk.connection.find_info("memory")
     facts = {
         "sessions": sessions,
-        "access_tokens": census.keys.get("access", 0),
-        "browser_sessions": census.keys.get("browser", 0),
-        "users_with_something_live": census.keys.get("index", 0),
-        "users": census.keys.get("user", 0),
-        "clients": census.keys.get("client", 0),
+        "access_tokens": counts.keys.get("access", 0),
+        "browser_sessions": counts.keys.get("browser", 0),
+        "users_with_something_live": counts.keys.get("index", 0),
+        "users": counts.keys.get("user", 0),
+        "clients": counts.keys.get("client", 0),
         "bytes_per_session": round(taken / sessions) if sessions else None,
-        "keys": sum(census.keys.values()),
+        "keys": sum(counts.keys.values()),
         "used_memory": sum(server["used_memory"] for server in memory) if memory else None,
         "most_memory": sum(server["maxmemory"] for server in memory) if memory else None,
         "masters": len(memory) or None,

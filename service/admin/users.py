@@ -10,12 +10,13 @@ import click
 
 from service.admin.commands import Work, command, console, read_secret
 from service.admin.desk import Desk
-from service.admin.entries import check_user, make_user
+from service.admin.entries import check_user
 from service.admin.output import Output, Refused, WrongInput
 from service.admin.words import format_time
 from service.hashing import hash_password
 from service.protocol.scope import MAIN_REALM, ROLES
 from service.protocol.user import User, identify_user
+from service.registry.records import make_user
 
 MOST_SESSIONS = 500
 
@@ -37,7 +38,7 @@ def _password_file() -> Callable[[Work], Work]:
 @_realm()
 async def list_users(desk: Desk, output: Output, realm: str) -> None:
     """The users of a realm. Those of an organisation stand here only where we know more of them than it says."""
-    await _check_realm(desk, realm)
+    await desk.check_realm(realm)
     rows = [_describe(user) for user in await desk.registry.find_all_users(realm)]
     columns = {"username": "USER", "name": "NAME", "roles": "ROLES", "disabled": "DISABLED"}
     output.table(rows, columns, f"No user of realm {realm} is listed.")
@@ -48,7 +49,7 @@ async def list_users(desk: Desk, output: Output, realm: str) -> None:
 @_realm()
 async def show_user(desk: Desk, output: Output, username: str, realm: str) -> None:
     """One user, and the sessions that they have."""
-    await _check_realm(desk, realm)
+    await desk.check_realm(realm)
     identity = identify_user(realm, username)
     user = await desk.registry.find_user(identity)
     families, is_cut = await desk.families.find_of_user(identity, MOST_SESSIONS)
@@ -90,7 +91,7 @@ async def create_user(
     password_file: str | None,
 ) -> None:
     """Lists a user. The password is read from the terminal, or from a file; an organisation checks its own."""
-    await _check_realm(desk, realm)
+    await desk.check_realm(realm)
     if realm != MAIN_REALM and password_file is not None:
         raise WrongInput(f"--password-file: the realm {realm} checks passwords itself")
     check_user(realm, username, None, tuple(roles), name)
@@ -98,7 +99,7 @@ async def create_user(
         raise Refused(f"there is a user {username} in realm {realm} already")
     password = read_secret(f"Password of {username}", password_file, twice=True) if realm == MAIN_REALM else None
     entry = check_user(realm, username, password, tuple(roles), name)
-    user = make_user(entry, None if password is None else await asyncio.to_thread(hash_password, password))
+    user = await asyncio.to_thread(make_user, entry, None)
     await desk.amendments.create_user(user)
     output.done(f"The user {username} is listed in realm {realm}.", **_describe(user))
 
@@ -113,10 +114,10 @@ async def set_password(
 ) -> None:
     """Gives a user a new password, and ends all of their sessions."""
     identity = identify_user(realm, username)
-    if realm == MAIN_REALM and await desk.registry.find_user(identity) is None:
-        raise Refused(f"there is no user {username} in realm {realm}")
     if realm != MAIN_REALM:
         raise Refused(f"the realm {realm} checks passwords itself")
+    if await desk.registry.find_user(identity) is None:
+        raise Refused(f"there is no user {username} in realm {realm}")
     password = read_secret(f"New password of {username}", password_file, twice=True)
     check_user(realm, username, password, (), "")
     password_hash = await asyncio.to_thread(hash_password, password)
@@ -160,11 +161,6 @@ async def delete_user(desk: Desk, output: Output, username: str, realm: str) -> 
     await desk.amendments.delete_user(identity)
     sentence = f"The user {username} is deleted, and their sessions have ended."
     output.done(sentence, username=username, realm=realm, deleted=True)
-
-
-async def _check_realm(desk: Desk, realm: str) -> None:
-    if realm != MAIN_REALM and realm not in await desk.registry.find_all_realms():
-        raise Refused(f"there is no realm {realm}")
 
 
 def _describe(user: User) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from service.protocol.client import Client
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User, UserIdentity
 from service.registry.consequences import Consequences
-from service.registry.records import find_origins
+from service.registry.records import find_origins, loses
 from service.store.registry import RegistryStore
 
 
@@ -78,8 +78,7 @@ class Amendments:
             if await self._registry.find_user(user.identity) is not None:
                 raise AmendmentRefused(f"there is a user {user.username} in realm {user.realm} already")
             unlisted = await self._find_unlisted(user.identity)
-            loses = unlisted is not None and not set(unlisted.roles) <= set(user.roles)
-            await self._put_user(user, ends_sessions=loses)
+            await self._put_user(user, ends_sessions=unlisted is not None and loses(unlisted, user))
 
     async def set_password(self, identity: UserIdentity, password_hash: str, *, keep_sessions: bool) -> None:
         if identity.realm != MAIN_REALM:

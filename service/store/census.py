@@ -10,6 +10,7 @@ from collections import Counter
 from typing import Final, NamedTuple
 
 from service.store.connection import Command, Master, StoreConnection, StoreUnavailable
+from service.store.keys import find_kind
 
 COUNTED_KEYS: Final = 5_000
 """Up to so many keys are looked at one by one."""
@@ -45,7 +46,7 @@ async def take_census(connection: StoreConnection) -> Census:
 
 async def _count(connection: StoreConnection) -> Census:
     keys = {key async for batch in connection.scan("*") for key in batch}
-    kinds = Counter(_kind(key) for key in keys)
+    kinds = Counter(find_kind(key) for key in keys)
     return Census(kinds["family"], kinds["access"])
 
 
@@ -64,9 +65,5 @@ async def _sample(connection: StoreConnection, master: Master, wanted: int) -> C
     commands: list[Command] = [("RANDOMKEY",)] * _AT_ONCE
     while kinds.total() < wanted:
         keys = await connection.read_many(commands, master)
-        kinds.update("" if key is None else _kind(key.decode()) for key in keys)
+        kinds.update("" if key is None else find_kind(key.decode()) for key in keys)
     return kinds
-
-
-def _kind(key: str) -> str:
-    return key.partition(":")[0]

@@ -50,6 +50,11 @@ LASTING_KINDS: Final = frozenset(
 """The first words of those that have no time to live; all others expire by themselves."""
 
 
+def find_kind(key: str) -> str:
+    """Its first word: access, family, index, …"""
+    return key.partition(":")[0]
+
+
 def access_key(shard: str, digest: str) -> str:
     return f"access:{{{shard}}}:{digest}"
 

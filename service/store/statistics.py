@@ -10,13 +10,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, NamedTuple
 
 from service.store.connection import Command, StoreConnection
-from service.store.keys import LASTING_KINDS
+from service.store.keys import LASTING_KINDS, find_kind
 
 _SAMPLES: Final = 200
 _EXAMPLES: Final = 5
 
 
-class Census(NamedTuple):
+class KeyCounts(NamedTuple):
     """How many keys of each kind there are, and for some kinds the mean bytes of one, from a sample of them."""
 
     keys: dict[str, int]
@@ -27,27 +27,27 @@ class Statistics:
     def __init__(self, connection: StoreConnection) -> None:
         self._connection = connection
 
-    async def take_census(self, after_batch: Callable[[int], object]) -> Census:
+    async def count_keys(self, after_batch: Callable[[int], object]) -> KeyCounts:
         """`after_batch` hears how many keys were counted so far."""
         counts: Counter[str] = Counter()
         samples: dict[str, list[str]] = {}
         async for keys in self._scan(after_batch):
             for key in keys:
-                kind = kind_of(key)
+                kind = find_kind(key)
                 counts[kind] += 1
                 # Those that come first: hashing put them in an order that has nothing to do with their size.
                 if counts[kind] <= _SAMPLES:
                     samples.setdefault(kind, []).append(key)
-        return Census(dict(counts), {kind: await self._weigh(keys) for kind, keys in samples.items()})
+        return KeyCounts(dict(counts), {kind: await self._weigh(keys) for kind, keys in samples.items()})
 
     async def find_endless(self, after_batch: Callable[[int], object]) -> dict[str, list[str]]:
         """Of each kind that should expire some keys that never will; kinds that are not ours are among them."""
         endless: dict[str, list[str]] = {}
         async for keys in self._scan(after_batch):
-            mortal = [key for key in keys if kind_of(key) not in LASTING_KINDS]
+            mortal = [key for key in keys if find_kind(key) not in LASTING_KINDS]
             commands: list[Command] = [("PTTL", key) for key in mortal]
             for key, left_ms in zip(mortal, await self._connection.read_many(commands), strict=True):
-                examples = endless.setdefault(kind_of(key), []) if left_ms == -1 else []
+                examples = endless.setdefault(find_kind(key), []) if left_ms == -1 else []
                 if left_ms == -1 and len(examples) < _EXAMPLES:
                     examples.append(key)
         return endless
@@ -63,8 +63,3 @@ class Statistics:
         sizes = [await self._connection.read("MEMORY USAGE", key, "SAMPLES", 0) for key in keys]
         known = [int(size) for size in sizes if size is not None]
         return sum(known) / max(1, len(known))
-
-
-def kind_of(key: str) -> str:
-    """The first word of the key: access, family, index, …"""
-    return key.partition(":")[0]

@@ -4,6 +4,8 @@ import ast
 import importlib
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,6 @@ from tests.servers import CHECKOUT
 
 SERVICE = CHECKOUT / "service"
 FILES = sorted(SERVICE.rglob("*.py"))
-
-LAYERS = ("app", "endpoints", "realms", "registry", "store", "protocol", "gateway", "admin")
 
 
 def imports_of(text: str) -> Iterator[str]:
@@ -24,6 +24,11 @@ def imports_of(text: str) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, "imports are absolute"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@cache
+def imports_in(path: Path) -> tuple[str, ...]:
+    return tuple(imports_of(path.read_text()))
 
 
 def is_in(module: str, packages: Iterable[str]) -> bool:
@@ -37,12 +42,7 @@ def name_of(path: Path) -> str:
 def offences(files: Iterable[Path], forbidden: Iterable[str]) -> list[str]:
     """`file: module` for each import of something forbidden."""
     packages = tuple(forbidden)
-    return [
-        f"{name_of(path)}: {module}"
-        for path in files
-        for module in imports_of(path.read_text())
-        if is_in(module, packages)
-    ]
+    return [f"{name_of(path)}: {module}" for path in files for module in imports_in(path) if is_in(module, packages)]
 
 
 def files_under(*places: str) -> list[Path]:
@@ -68,7 +68,7 @@ def test_the_protocol_knows_only_the_standard_library_its_records_and_itself() -
     strangers = [
         f"{name_of(path)}: {module}"
         for path in files_under("protocol")
-        for module in imports_of(path.read_text())
+        for module in imports_in(path)
         if module.partition(".")[0] not in allowed and not is_in(module, ["service.protocol"])
     ]
 
@@ -104,8 +104,14 @@ def test_only_the_endpoints_the_root_and_the_backend_of_the_gateway_know_the_web
     assert not offences(files_outside("endpoints", "app.py", "gateway.authentication.py"), ["starlette"])
 
 
-def test_nothing_imports_the_root() -> None:
+def test_nothing_imports_the_root_or_the_console() -> None:
     assert not offences(FILES, ["service.app"])
+    assert not offences(files_outside("admin"), ["service.admin"])
+
+
+def test_the_console_is_built_of_the_same_parts_and_not_of_the_pages() -> None:
+    assert offences(files_under("admin"), ["service.registry"])
+    assert not offences(files_under("admin"), ["service.endpoints", "service.rendering", "service.metrics"])
 
 
 def test_the_server_finds_the_root_by_its_name() -> None:
@@ -138,7 +144,7 @@ def test_no_layer_knows_what_is_built_on_it(layer: str, above: tuple[str, ...]) 
 
 def test_the_settings_know_neither_redis_nor_the_web() -> None:
     """Of the service they need the form of a Redis address, and nothing that runs."""
-    known = {module for module in imports_of((SERVICE / "settings.py").read_text()) if is_in(module, ["service"])}
+    known = {module for module in imports_in(SERVICE / "settings.py") if is_in(module, ["service"])}
 
     assert not offences([SERVICE / "settings.py"], ["redis", "starlette"])
     assert {"service.store.redis_url"} == {module.rpartition(".")[0] for module in known}
@@ -149,11 +155,8 @@ def test_no_two_modules_import_each_other() -> None:
     """A circle would show that something stands in the wrong place."""
     modules = {f"service.{name_of(path).removesuffix('.py').replace('/', '.')}": path for path in FILES}
     known = {
-        module: {other for other in modules if any(is_in(name, [other]) for name in imports_of(path.read_text()))}
+        module: {each for name in imports_in(path) for each in (name, name.rpartition(".")[0]) if each in modules}
         for module, path in modules.items()
     }
-    reached = {module: set(direct) for module, direct in known.items()}
-    for _ in modules:
-        reached = {module: {*all_, *(far for near in all_ for far in known[near])} for module, all_ in reached.items()}
 
-    assert not [module for module in modules if module in reached[module]]
+    TopologicalSorter(known).prepare()  # raises CycleError

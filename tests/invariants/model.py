@@ -136,8 +136,10 @@ class Model:
             return "unknown"
         if browser != consent.browser or browser not in self.browsers:
             return "signed_out"
-        consent.answer = consent.answer or "denied"
-        return "denied" if consent.answer == "denied" else "answered"
+        if consent.answer:
+            return "repeated" if consent.answer == "denied" else "answered"
+        consent.answer = "denied"
+        return "denied"
 
     def start(self, number: int, access: int, user: str, client_id: str) -> None:
         ends = self.now + min(REFRESH_SECONDS, MOST_AGE_SECONDS)

@@ -23,7 +23,6 @@ from tests.invariants.model import Model
 from tests.invariants.service_under_test import ServiceUnderTest
 from tests.servers import RedisServer
 
-HISTORIES = 300
 STEPS = 40
 
 users = st.sampled_from(["alice", "bob"])
@@ -270,7 +269,10 @@ class Histories(RuleBasedStateMachine):
 
 
 @pytest.mark.clause("decided-i2-one-head", "decided-i7-revocation-is-final", "decided-i6-everything-expires")
-def test_random_histories_go_as_the_design_says(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("histories", [150, pytest.param(1_000, marks=pytest.mark.long)])
+def test_random_histories_go_as_the_design_says(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, histories: int
+) -> None:
     """Prints a seed and the shortest history it finds when one goes differently."""
     monkeypatch.setattr(consents, "CONSENT_MS", 1000 * model.CONSENT_SECONDS)
     assert model.GRACE_SECONDS < model.ACCESS_SECONDS < model.REFRESH_SECONDS < model.MOST_AGE_SECONDS
@@ -279,7 +281,7 @@ def test_random_histories_go_as_the_design_says(redis_server: RedisServer, monke
         run_state_machine_as_test(
             Histories,
             settings=settings(
-                max_examples=HISTORIES,
+                max_examples=histories,
                 stateful_step_count=STEPS,
                 deadline=None,
                 database=None,

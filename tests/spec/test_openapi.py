@@ -110,7 +110,7 @@ def configure(service: ServiceProcess) -> str:
         warnings = false
         [generation]
         deterministic = true
-        max-examples = 25
+        max-examples = 10
         database = "none"
         [checks]
         positive_data_acceptance.enabled = false
