@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
+from typing import TextIO
 
 import click
 
@@ -19,7 +22,14 @@ def load_console() -> click.Group:
 
 
 def main() -> None:
-    """Also the command `token-service-admin`."""
+    """Also the command `token-service-admin`. Without a stdin there is nobody to ask; without a stdout, no answer."""
+    streams: dict[str, TextIO | None] = {name: getattr(sys, name) for name in ("stdin", "stdout", "stderr")}
+    if streams["stderr"] is None:
+        sys.stderr = click.open_file(os.devnull, "w")
+    if streams["stdin"] is None:
+        sys.stdin = click.open_file(os.devnull)
+    if streams["stdout"] is None:
+        sys.exit("Error: stdout is closed, where the answer should go; nothing was done")
     load_console()(prog_name="token-service-admin")
 
 

@@ -10,12 +10,14 @@ import functools
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from service.admin.desk import Desk, explaining, open_desk
 from service.admin.output import Output, WrongInput
+from service.admin.questions import ask_secret, read_stdin
 from service.logs import configure_logging
 
 COMMON: Final = (
@@ -65,28 +67,32 @@ async def _work_at_desk(work: Work, output: Output, parameters: dict[str, Any]) 
 def read_secret(prompt: str, file: str | None, *, twice: bool = False) -> str:
     """One line: from the file, from the terminal without showing it, or from whatever stdin is."""
     if file is not None:
-        return _first_line(_read_file(file), file)
+        return _first_line(_read_file(file), name_file(file))
     if sys.stdin.isatty():
-        return str(click.prompt(prompt, hide_input=True, confirmation_prompt=twice, err=True))
-    return _first_line(sys.stdin.read(), "stdin")
+        return ask_secret(prompt, twice=twice)
+    return _first_line(read_stdin(), "stdin")
 
 
 def read_lines(file: str) -> list[str]:
     """Those of a file of secrets, one a line."""
     lines = _read_file(file).splitlines()
     if not lines or not all(lines):
-        raise WrongInput(f"{file}: expected one secret a line, and no empty lines")
+        raise WrongInput(f"{name_file(file)}: expected one secret a line, and no empty lines")
     return lines
 
 
 def _read_file(file: str) -> str:
     try:
-        with click.open_file(file, encoding="utf-8") as text:
-            return str(text.read())
+        return read_stdin() if file == "-" else Path(file).read_text(encoding="utf-8")
     except OSError as error:
-        raise WrongInput(f"{file} cannot be read: {error.strerror}") from None
+        raise WrongInput(f"{name_file(file)} cannot be read: {error.strerror}") from None
     except UnicodeError:
-        raise WrongInput(f"{file}: expected text in UTF-8") from None
+        raise WrongInput(f"{name_file(file)}: expected text in UTF-8") from None
+
+
+def name_file(file: str) -> str:
+    """In a message."""
+    return "stdin" if file == "-" else file
 
 
 def _first_line(text: str, place: str) -> str:

@@ -114,7 +114,7 @@ def explaining() -> Iterator[None]:
         raise Refused(f"the store does not answer or cannot serve: {outage}") from None
     except UnicodeEncodeError:
         raise WrongInput("expected arguments in UTF-8") from None
-    except (click.ClickException, click.Abort):
+    except (click.ClickException, click.Abort, BrokenPipeError):  # click ends quietly where nobody reads on
         raise
     except Exception as error:
         log.debug("unforeseen", exc_info=True)

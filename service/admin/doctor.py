@@ -117,7 +117,8 @@ async def _look_at_realm(desk: Desk, name: str, organisation: Organisation) -> A
     sealed = organisation.sealed_secret
     client_secret = desk.keyring.decrypt(sealed, f"realm:{name}") if sealed else ""
     if client_secret is None:
-        yield Finding("trouble", subject, "none of our keys opens its client secret: apply the seed file again")
+        question = "is TOKEN_SERVICE_SECRET_KEY here that of the service? If it is, apply the seed file again"
+        yield Finding("trouble", subject, f"none of our keys opens its client secret: {question}")
     outgoing = Outgoing()
     conversation = Conversation(organisation, client_secret, outgoing, desk.connection.read_clock_ms)
     try:

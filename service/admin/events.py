@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import click
@@ -14,7 +15,8 @@ from service.admin.desk import Desk
 from service.admin.output import Output
 from service.admin.words import format_time
 from service.audit import KINDS
-from service.store.events import MOST_EVENTS
+from service.store.connection import StoreUnavailable
+from service.store.events import MOST_EVENTS, EventStream
 
 FOLLOW_SECONDS: Final = 0.5
 SHOWN_FIRST: Final = 20
@@ -26,9 +28,10 @@ SHOWN_FIRST: Final = 20
 @click.option("--user", "username", metavar="NAME", help="Those about this user only.")
 @click.option("--client", "client_id", metavar="ID", help="Those about this client only.")
 async def events(desk: Desk, output: Output, follow: bool, username: str | None, client_id: str | None) -> None:
-    """Security events, oldest first: thefts, revocations, changes, throttles, failures (those are sampled).
+    """Security events, oldest first.
 
-    Redis keeps about the last ten thousand, for 30 days. With --json there is one JSON value a line.
+    Thefts, revocations, changes, throttles, and failures, which are sampled. Redis keeps about the last ten thousand,
+    for 30 days. With --json there is one JSON value a line.
     """
     stream = desk.events
     wanted = {"username": username, "client_id": client_id}
@@ -36,10 +39,26 @@ async def events(desk: Desk, output: Output, follow: bool, username: str | None,
     shown = _print(output, latest, wanted)
     if not (shown or follow):
         output.note("There are no such events.")
-    after = latest[-1][0] if latest else "0"
-    while follow:
+    if follow:
+        with suppress(asyncio.CancelledError):  # by Ctrl-C, which is how it ends
+            await _follow(stream, output, latest[-1][0] if latest else "0", wanted)
+
+
+async def _follow(stream: EventStream, output: Output, after: str, wanted: dict[str, str | None]) -> None:
+    """An outage is said once and waited out: whoever follows wants to see what comes after it."""
+    is_away = False
+    while True:
         await asyncio.sleep(FOLLOW_SECONDS)
-        news = await stream.read(after=after)
+        try:
+            news = await stream.read(after=after)
+        except StoreUnavailable as outage:
+            if not is_away:
+                output.note(f"the store does not answer, waiting for it: {outage}", style="yellow")
+            is_away = True
+            continue
+        if is_away:
+            output.note("the store answers again")
+        is_away = False
         _print(output, news, wanted)
         after = news[-1][0] if news else after
 

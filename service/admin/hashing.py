@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import click
 
-from service.admin.commands import COMMON, console, read_lines, read_secret
+from service.admin.commands import COMMON, console, name_file, read_lines, read_secret
 from service.admin.desk import explaining
 from service.admin.output import Output, WrongInput
 from service.hashing import MAX_PASSWORD_CHARACTERS, hash_password
@@ -17,20 +17,21 @@ from service.protocol.grammar import is_unicode_without_line_ends
 @console.command("hash-secret")
 @click.option("--file", metavar="FILE", help="Read them from a file, one a line; - is stdin.")
 def hash_secret(file: str | None, as_json: bool, yes: bool) -> None:
-    """Hashes a secret for the seed file: argon2id, for password_hash or client_secret_hash.
+    """Hashes secrets for the seed file.
 
-    The secret is read from the terminal, or from a file with many, whose hashes come in the same order.
+    By argon2id, for password_hash or client_secret_hash. The secret is read from the terminal, or from a file with
+    many, whose hashes come in the same order.
     """
     with explaining():
         secrets = read_lines(file) if file is not None else [read_secret("Secret", None, twice=True)]
         _check(secrets, file)
         output = Output(as_json=as_json, always_yes=yes)
-        hashes = []
+        hashes: list[str] = []
         with output.progress("Hashing") as advance, ThreadPoolExecutor(os.cpu_count()) as threads:
             for hashed in threads.map(hash_password, secrets):
                 hashes.append(hashed)
                 advance(len(hashes), len(secrets))
-        for hashed in hashes:
+        for hashed in hashes:  # when the bar has gone, or both would stand on one line of the terminal
             output.line({"hash": hashed}, hashed)
 
 
@@ -40,5 +41,5 @@ hash_secret.params += COMMON
 def _check(secrets: list[str], file: str | None) -> None:
     for number, secret in enumerate(secrets, start=1):
         if not is_unicode_without_line_ends(secret) or len(secret) > MAX_PASSWORD_CHARACTERS:
-            place = f"{file}, line {number}: " if file else ""
+            place = f"{name_file(file)}, line {number}: " if file else ""
             raise WrongInput(f"{place}expected 1 to {MAX_PASSWORD_CHARACTERS} characters in one line")

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 from rich.text import Text
 
+from service.admin.questions import ask_yes_or_no
 from service.logs import escape_json
 from service.protocol.grammar import make_printable
 
@@ -67,7 +68,7 @@ class Output:
                 table.add_column(heading, overflow="fold")
             for row in rows:
                 table.add_row(*(_cell(row[name], ", ") for name in columns))
-            self._people.print(table)
+            self._print(table)
 
     def facts(self, facts: Fields) -> None:
         """Of one thing. Programs get the fields as they are."""
@@ -79,7 +80,7 @@ class Output:
         table.add_column(overflow="fold")
         for name, value in facts.items():
             table.add_row(name.replace("_", " "), _cell(value, "\n"))
-        self._people.print(table)
+        self._print(table)
 
     def done(self, sentence: str, **facts: Any) -> None:
         """What was done; programs get `facts` alone."""
@@ -108,7 +109,7 @@ class Output:
         if self._always_yes:
             return
         try:
-            agreed = click.confirm(make_printable(question), err=True)
+            agreed = ask_yes_or_no(make_printable(question))
         except click.Abort:
             click.echo(err=True)
             raise Refused("nothing was changed: this asks first, and --yes answers") from None
@@ -135,6 +136,13 @@ class Output:
                 bars.update(task, completed=done, total=total)
 
             yield advance
+
+    def _print(self, table: Table) -> None:
+        """Without the blanks that fill up the last column."""
+        with self._people.capture() as printed:
+            self._people.print(table)
+        sys.stdout.write("".join(line.rstrip() + "\n" for line in printed.get().splitlines()))
+        sys.stdout.flush()
 
     def _json(self, value: Any) -> None:
         sys.stdout.write(escape_json(msgspec.json.encode(value).decode()) + "\n")

@@ -16,9 +16,9 @@ _OF_SESSIONS: Final = ("family", "access", "index")
 
 @command(console, "stats")
 async def stats(desk: Desk, output: Output) -> None:
-    """Live sessions and access tokens, users and clients, and the memory that they take.
+    """Counts what is live, and the memory that it takes.
 
-    Every key is counted, on every master. Memory is reckoned from samples.
+    Sessions, access tokens, users and clients. Every key is counted, on every master. Memory is reckoned from samples.
     """
     with output.progress("Counting keys") as advance:
         counts = await Statistics(desk.connection).count_keys(advance)

@@ -27,7 +27,7 @@ _ENDINGS: Final[dict[Ending, str]] = {
     "revoked": "by its client, which revoked it",
     "code_replayed": "because its authorization code was exchanged a second time",
     "revoke_all": "by a revokeAll of its user",
-    "withdrawn": "because its client, its realm or its user lost what it rested on",
+    "withdrawn": "because its user, client or realm was disabled, deleted or changed (`events` may tell by whom)",
     "signed_out_there": "by its user, on the sessions page",
     "signed_out_everywhere": "by its user, who ended all sessions on the sessions page",
     "console": "at the console",
@@ -47,7 +47,10 @@ def _read_token(token: str | None) -> str:
 @command(tokens, "inspect")
 @click.argument("token", required=False)
 async def inspect_token(desk: Desk, output: Output, token: str | None) -> None:
-    """Explains a token: whose it is, which session and generation, whether it is live, and who ended it and why."""
+    """Explains a token.
+
+    Whose it is, which session and generation, whether it is live, and who ended it and why.
+    """
     text = _read_token(token)
     access_token, code = parse_access_token(text), parse_authorization_code(text)
     refresh_token = desk.keyring.parse_refresh_token(text)
@@ -69,7 +72,10 @@ async def inspect_token(desk: Desk, output: Output, token: str | None) -> None:
 @command(tokens, "revoke")
 @click.argument("token", required=False)
 async def revoke_token(desk: Desk, output: Output, token: str | None) -> None:
-    """Ends an access token, or the whole session of a refresh token of whatever generation."""
+    """Ends an access token, or a refresh token's session.
+
+    A refresh token may be of whatever generation.
+    """
     text = _read_token(token)
     access_token, refresh_token = parse_access_token(text), desk.keyring.parse_refresh_token(text)
     if access_token is not None:
@@ -201,7 +207,8 @@ def _describe_family(family: KnownFamily | EndedFamily | None, now_ms: int, dige
         "family_since": format_time(family.created_at_ms),
     }
     if isinstance(family, EndedFamily):
-        return facts | {"ended": format_time(family.ended_at_ms), "ended_by": family.reason}
+        ended = {"ended": format_time(family.ended_at_ms), "ended_by": family.reason}
+        return facts | ended | {"replayed_generation": family.presented}
     return facts | {
         "grant_type": family.grant_type,
         "secret_used": family.secret_used,

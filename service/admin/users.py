@@ -55,7 +55,7 @@ async def show_user(desk: Desk, output: Output, username: str, realm: str) -> No
     families, is_cut = await desk.families.find_of_user(identity, MOST_SESSIONS)
     if user is None and not families:
         raise Refused(f"there is no user {username} in realm {realm}")
-    described = _describe(user) if user else {"username": username, "realm": realm, "listed": False}
+    described = {"listed": user is not None} | _describe(user or User(realm=realm, username=username))
     sessions = [
         {
             "family": family.digest,

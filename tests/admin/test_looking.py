@@ -179,9 +179,9 @@ class TestHashSecret:
     @pytest.mark.parametrize(
         ("typed", "says"),
         [
-            ("", "-: expected one secret a line, and no empty lines"),
-            ("a\n\nb\n", "-: expected one secret a line, and no empty lines"),
-            ("a\n" + "b" * 1025 + "\n", "-, line 2: expected 1 to 1024 characters in one line"),
+            ("", "stdin: expected one secret a line, and no empty lines"),
+            ("a\n\nb\n", "stdin: expected one secret a line, and no empty lines"),
+            ("a\n" + "b" * 1025 + "\n", "stdin, line 2: expected 1 to 1024 characters in one line"),
         ],
     )
     def test_a_bad_file_is_told(self, typed: str, says: str) -> None:

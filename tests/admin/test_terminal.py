@@ -6,6 +6,8 @@ import os
 import pty
 import re
 import select
+import shlex
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +19,7 @@ from tests.servers import CHECKOUT
 
 ADMIN = str(CHECKOUT / "scripts" / "admin")
 PATIENCE_SECONDS = 20
+CTRL_C = "\x03"
 
 
 def plain_environment() -> dict[str, str]:
@@ -36,9 +39,25 @@ def type_on_terminal(
         while part := _read(ours):
             screen += part
             if waiting and screen.endswith(waiting[0][0]):
-                os.write(ours, waiting.pop(0)[1].encode() + b"\n")
+                answer = waiting.pop(0)[1]
+                if answer == CTRL_C:
+                    process.send_signal(signal.SIGINT)
+                else:
+                    os.write(ours, answer.encode() + b"\n")
         os.close(ours)
         return process.wait(PATIENCE_SECONDS), screen
+
+
+def seen(screen: str) -> list[str]:
+    """Its lines, without what moves the cursor and colours."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", screen).splitlines()
+
+
+def run_in_shell(behind: str, *words: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """The command, with what a shell does to its streams behind it."""
+    line = f"{shlex.join((ADMIN, *words))} {behind}"
+    everything = plain_environment() | dict(environment)
+    return subprocess.run(["bash", "-c", line], env=everything, capture_output=True, text=True, check=False)
 
 
 def _read(terminal: int) -> str:
@@ -57,7 +76,7 @@ def test_a_secret_that_is_typed_is_not_shown() -> None:
 
     assert status == 0
     assert "my own secret" not in screen
-    (hashed,) = re.findall(r"\$argon2id\$\S+", screen)
+    (hashed,) = [line for line in seen(screen) if line.startswith("$argon2id$")]
     assert verify_password("my own secret", hashed)[0]
 
 
@@ -79,6 +98,63 @@ def test_people_get_colour_and_a_question(environment: dict[str, str], registry:
     assert "end all of its sessions? [y/N]: " in screen
     assert "\x1b[1m" in table  # bold headings
     assert "web-shop" in table
+
+
+@pytest.mark.parametrize(
+    ("words", "question"),
+    [
+        (("user", "create", "dora@example.com"), "Password of dora@example.com: "),
+        (("user", "delete", "alice@example.com"), "[y/N]: "),
+        (("token", "inspect"), "Token: "),
+    ],
+)
+def test_ctrl_c_at_a_question_ends_the_command_at_once(
+    environment: dict[str, str], registry: None, words: tuple[str, ...], question: str
+) -> None:
+    status, screen = type_on_terminal(*words, answers=[(question, CTRL_C)], environment=environment)
+
+    assert status == 1
+    assert "Traceback" not in screen
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        (("user", "delete", "alice@example.com"), 1, "nothing was changed: this asks first, and --yes answers"),
+        (("token", "inspect"), 2, "stdin: expected one line with the secret"),
+        (("hash-secret", "--file", "-"), 2, "stdin: expected one secret a line, and no empty lines"),
+    ],
+)
+def test_a_closed_stdin_answers_nothing(
+    environment: dict[str, str], registry: None, words: tuple[str, ...], status: int, says: str
+) -> None:
+    ended = run_in_shell("<&-", *words, environment=environment)
+
+    assert (ended.returncode, ended.stdout) == (status, "")
+    assert says in ended.stderr
+
+
+def test_without_a_stdout_nothing_is_done(environment: dict[str, str], registry: None) -> None:
+    ended = run_in_shell(">&-", "client", "create", "new-shop", environment=environment)
+    found = run_in_shell("", "client", "show", "new-shop", environment=environment)
+
+    assert (ended.returncode, found.returncode) == (1, 1)
+    assert ended.stderr == "Error: stdout is closed, where the answer should go; nothing was done\n"
+
+
+@pytest.mark.parametrize("words", [("user", "list"), ("user", "list", "--json"), ("client", "list", "--json")])
+def test_nobody_complains_when_the_reader_goes_away(
+    environment: dict[str, str], registry: None, words: tuple[str, ...]
+) -> None:
+    ended = run_in_shell("| true", *words, environment=environment)
+
+    assert (ended.stdout, ended.stderr) == ("", "")
+
+
+def test_lines_do_not_end_in_blanks(environment: dict[str, str], registry: None) -> None:
+    listed = run_in_shell("", "user", "list", environment=environment)
+
+    assert listed.stdout.splitlines() == [line.rstrip() for line in listed.stdout.splitlines()]
 
 
 def test_the_other_name_is_the_same_console(environment: dict[str, str], registry: None) -> None:

@@ -60,6 +60,7 @@ async def test_who_ended_a_session_and_why_is_told(admin: Admin, http: httpx2.As
         "Its session ended by a replay of generation 1, while 2 was the live one; it had been spent 5 min 1 s before: "
     )
     assert (told["live"], told["family_live"], told["ended_by"]) == (False, False, "replayed")
+    assert told["replayed_generation"] == 1
 
 
 async def test_the_other_ends_are_told_apart(admin: Admin, http: httpx2.AsyncClient, parts: Parts) -> None:
