@@ -84,6 +84,7 @@ from service.trail import EventTrail
 
 SEED_RETRY_SECONDS = 1.0
 CENSUS_SECONDS = 15.0
+SETTLE_SECONDS = 15.0
 
 log = logging.getLogger("service")
 
@@ -178,6 +179,19 @@ class Parts:
                 self.is_seeded = await self.registry.find_seed("file") is not None
         return self.is_seeded
 
+    async def keep_settled(self) -> None:
+        """What a change at the console ends has ended when the console says so; where that was killed, we end it."""
+        while True:
+            await asyncio.sleep(SETTLE_SECONDS)
+            try:
+                if await self.registry.owes_anything():
+                    async with self.registry.make_lock() as lock:
+                        await self.consequences.settle(lock)
+            except StoreUnavailable as outage:
+                log.debug("nothing was settled: %s", outage)
+            except Exception:
+                log.exception("what a change of clients or users ends has not ended yet")
+
     async def keep_census(self) -> None:
         """For the metrics. Outages have their lines in the log already; what is forbidden has one, once."""
         is_known = False
@@ -210,7 +224,8 @@ def assemble(parts: Parts) -> ASGIApp:
         # The first of these costs double, and should not cost a user.
         await parts.passwords.run(verify_nobody)
         await parts.apply_seed()
-        tasks = [asyncio.create_task(work) for work in (parts.keep_seed_applied(), parts.keep_census())]
+        works = (parts.keep_seed_applied(), parts.keep_settled(), parts.keep_census())
+        tasks = [asyncio.create_task(work) for work in works]
         yield
         for task in tasks:
             task.cancel()

@@ -133,6 +133,10 @@ class Keyring:
         """Whether any of our keys made this digest of this text."""
         return any(hmac.compare_digest(digest, _digest_seed(key, text)) for key in self._keys)
 
+    def made_seed_digest(self, digest: str) -> bool:
+        """Whether one of our keys made it, of whatever text: it begins with the key's id."""
+        return any(digest.startswith(encode(key.key_id)) for key in self._keys)
+
     def encrypt(self, text: str, name: str) -> str:
         """For the secrets that must be read again; `name` binds the result to the record it stands in."""
         key = self._keys[0]

@@ -10,7 +10,7 @@ import click
 
 from service.admin.commands import command, console
 from service.admin.desk import Desk
-from service.admin.output import Output
+from service.admin.output import Output, Refused
 from service.registry.changes import Act, Change, Counts, Difference, Outcome
 from service.registry.seed import load_seed
 
@@ -31,6 +31,11 @@ _MARKS: Final[dict[Act, tuple[str, str]]] = {
 async def seed(desk: Desk, output: Output, file: Path, prune: bool, force: bool, dry_run: bool) -> None:
     """Adds and updates realms, clients and users. Running workers see it within a second."""
     parsed = await asyncio.to_thread(load_seed, file)
+    if not (force or await desk.seeding.is_key_known()):
+        raise Refused(
+            "the seed was last applied with another secret key: is TOKEN_SERVICE_SECRET_KEY the service's? "
+            "If the other one is gone for good, --force applies every entry, over changes of the console too"
+        )
     if dry_run or prune or force:
         with output.progress("Holding the file against what is there"):
             difference = await desk.seeding.compare(parsed, prune=prune, force=force, most_changes=_MOST_SHOWN)

@@ -107,16 +107,17 @@ class Amendments:
 
     @asynccontextmanager
     async def _changing(self, event: Event, **fields: Unpack[Fields]) -> AsyncIterator[None]:
-        """Settles what an earlier change was cut short before, too.
+        """Settles what it ends, and what an earlier change was cut short before, even where this one is refused.
 
         The event is told as soon as the record has changed: nobody hides a change by cutting short what follows.
         """
         async with self._registry.make_lock(self._on_wait) as lock:
-            await self._consequences.settle(lock)
-            yield
-            fields["actor"] = self._actor
-            record_event(event, **fields)
-            await self._consequences.settle(lock)
+            try:
+                yield
+                fields["actor"] = self._actor
+                record_event(event, **fields)
+            finally:
+                await self._consequences.settle(lock)
 
     async def _get_client(self, client_id: str) -> Client:
         client = await self._registry.find_client(client_id)
@@ -130,13 +131,15 @@ class Amendments:
         await self._registry.put_client(client, old_origins=origins, new_origins=origins, loss=None)
 
     async def _get_user(self, identity: UserIdentity, *, or_unlisted: bool = False) -> User:
+        """Also of a realm that is gone, whose users may be listed still."""
         user = await self._registry.find_user(identity)
+        if user is not None:
+            return user
         unlisted = await self._find_unlisted(identity)
-        found = user or (unlisted if or_unlisted else None)
-        if found is None:
+        if unlisted is None or not or_unlisted:
             lists_nobody = f", which does not list {identity.username} (and need not)" if unlisted else ""
             raise AmendmentRefused(f"there is no user {identity.username} in realm {identity.realm}{lists_nobody}")
-        return found
+        return unlisted
 
     async def _find_unlisted(self, identity: UserIdentity) -> User | None:
         """As somebody counts whom the realm of an organisation does not list; raises AmendmentRefused for no realm."""

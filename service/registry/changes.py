@@ -120,6 +120,11 @@ class Tally:
         self._entries = Counter[Kind]()
         self._acts = Counter[tuple[Kind, Act]]()
         self._plain_passwords = 0
+        self._is_key_strange = False
+
+    def note_strange_key(self) -> None:
+        """The seed was last applied with a secret key that is none of ours."""
+        self._is_key_strange = True
 
     def add(self, kind: Kind, entries: int, planned: tuple[Planned, ...] = (), plain_passwords: int = 0) -> None:
         self._entries[kind] += entries
@@ -139,12 +144,18 @@ class Tally:
 
     @property
     def _warnings(self) -> tuple[str, ...]:
-        if self._plain_passwords <= MOST_PLAIN_PASSWORDS:
-            return ()
-        return (
-            f"{self._plain_passwords} users had plain passwords, each of which takes a slow hash here; "
-            "hash-secret --file makes hashes that a seed file can have instead",
-        )
+        warnings: list[str] = []
+        if self._is_key_strange:
+            warnings.append(
+                "the seed was last applied with a secret key that is none of ours, so nobody can tell what was edited "
+                "since: the clients and users that it brought are left as they are; seed --force applies all"
+            )
+        if self._plain_passwords > MOST_PLAIN_PASSWORDS:
+            warnings.append(
+                f"{self._plain_passwords} users had plain passwords, each of which takes a slow hash here; "
+                "hash-secret --file makes hashes that a seed file can have instead"
+            )
+        return tuple(warnings)
 
 
 def describe(planned: Planned) -> Change:

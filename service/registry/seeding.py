@@ -116,6 +116,8 @@ class Seeding:
     ) -> Difference:
         """What `apply` would do now, with the first of its changes by name; writes nothing, and takes no lock."""
         tally, first = Tally(), list[Change]()
+        if not (force or await self.is_key_known()):
+            tally.note_strange_key()
         async for batch in self._judge(seed, _Judgement(force, prune, _wait_for_nothing)):
             tally.add(*batch[:3], batch.plain_passwords)
             first += map(describe, batch.planned[: most_changes - len(first)])
@@ -130,6 +132,8 @@ class Seeding:
         self, seed: Seed, judgement: _Judgement, lock: StoreLock, on_progress: Progress, actor: str
     ) -> Outcome:
         tally, done, events = Tally(), 0, SeedEvents(actor)
+        if not (judgement.force or await self.is_key_known()):
+            tally.note_strange_key()
         if not (judgement.force or judgement.prune) and await self._is_in_force(seed.fingerprint):
             _count_as_unchanged(seed, tally)
         else:
@@ -149,6 +153,11 @@ class Seeding:
         await lock.renew()
         await self._registry.put_seed("file", self._keyring.digest_seed(seed.fingerprint))
         return tally.outcome
+
+    async def is_key_known(self) -> bool:
+        """Whether what is remembered of the last seed was made with one of our keys, as far as anything is."""
+        digest = await self._registry.find_seed("file")
+        return digest is None or digest == _UNDER_WAY or self._keyring.made_seed_digest(digest)
 
     async def _is_in_force(self, fingerprint: bytes) -> bool:
         return await self._registry.find_seed("file") == self._keyring.digest_seed(fingerprint)
@@ -339,7 +348,14 @@ class Seeding:
         return _Batch("realm", 0, planned, remove)
 
     def _recognises(self, digest: str | None, text: bytes) -> bool:
-        return digest is not None and self._keyring.recognises_seed(digest, text)
+        """Whether the text is the one that was applied, as far as one can tell.
+
+        A digest by a key that is gone tells nothing. Then what the console did since must not be undone: a stolen key
+        is dropped, and nobody who was disabled may come back by that.
+        """
+        if digest is None or digest == _UNDER_WAY:
+            return False
+        return self._keyring.recognises_seed(digest, text) or not self._keyring.made_seed_digest(digest)
 
 
 def _plan(

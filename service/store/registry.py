@@ -155,6 +155,11 @@ class RegistryStore:
         fields = await self._connection.read("HGETALL", registry_key("owed_sweeps"))
         return {client_id.decode(): loss.decode() for client_id, loss in fields.items()}
 
+    async def owes_anything(self) -> bool:
+        """Whether sessions must end, of users, clients or a realm, by whoever made the change or else."""
+        owed = (registry_key(f"owed_{what}") for what in ("revocations", "sweeps", "realm_sweeps"))
+        return bool(await self._connection.read("EXISTS", *owed))
+
     async def settle_sweeps(self, client_ids: Sequence[str]) -> None:
         await self._connection.write("HDEL", registry_key("owed_sweeps"), *client_ids)
 

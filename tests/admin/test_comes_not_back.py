@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import httpx2
 import pytest
+import redis
 
+from service.app import Parts
+from service.protocol.user import identify_user
 from tests.admin.conftest import Admin
+from tests.admin.test_user_commands import is_live
 from tests.cast import ALICE, BOB, PHONE_APP, WEB_SHOP, App, Person
 from tests.conftest import SEED, Clock, MakeSettings, serving
 
@@ -50,6 +55,49 @@ async def test_neither_a_restart_nor_an_old_file_nor_a_second_instance_undoes_wh
             assert await log_in_statuses(http, secret) == expected
             async with serving(make_settings(), clock) as second:
                 assert await log_in_statuses(second, secret) == expected
+
+
+@pytest.mark.clause("decided-seed-strange-key")
+async def test_a_console_with_another_key_applies_no_seed_by_mistake(
+    admin: Admin, environment: dict[str, str], store: redis.Redis
+) -> None:
+    await admin("user", "disable", BOB.username)
+    before = store.hgetall("seed:{registry}")
+    environment["TOKEN_SERVICE_SECRET_KEY"] = "another secret key of 32 bytes or more"
+
+    refused = await admin("seed", str(SEED))
+
+    assert (refused.status, refused.output) == (1, "")
+    assert "is TOKEN_SERVICE_SECRET_KEY the service's?" in refused.aside
+    assert store.hgetall("seed:{registry}") == before
+
+
+async def test_what_a_console_that_was_killed_still_owed_is_ended_by_the_service(
+    http: httpx2.AsyncClient, parts: Parts, monkeypatch: pytest.MonkeyPatch, make_settings: MakeSettings, clock: Clock
+) -> None:
+    """As after `user delete`, killed between the record and the sessions."""
+    monkeypatch.setattr("service.app.SETTLE_SECONDS", 0.01)
+    alices, bobs = [(await PHONE_APP.log_in(http, person)).json() for person in (ALICE, BOB)]
+    identity = identify_user(ALICE.realm, ALICE.username)
+    await parts.registry.note_owed_revocations([identity])
+    await parts.registry.delete_users([identity])
+
+    async with serving(make_settings(), clock):
+        async with asyncio.timeout(10):
+            while await parts.registry.owes_anything():  # noqa: ASYNC110 - another's work in Redis
+                await asyncio.sleep(0.01)
+
+    assert not await is_live(http, alices["access_token"])
+    assert await is_live(http, bobs["access_token"])
+
+
+async def test_a_change_that_is_refused_still_ends_what_was_owed(admin: Admin, parts: Parts) -> None:
+    """Whoever repeats a command that was killed is told that there is nobody any more, and finishes it."""
+    await parts.registry.note_owed_revocations([identify_user(ALICE.realm, ALICE.username)])
+
+    assert (await admin("user", "delete", "nobody", "--yes")).status == 1
+
+    assert not await parts.registry.owes_anything()
 
 
 async def test_force_undoes_it(

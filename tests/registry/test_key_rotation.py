@@ -64,3 +64,34 @@ async def test_what_is_remembered_of_an_entry_tells_nothing_without_the_key(part
 
     assert digests[0]
     assert not digests[0] & digests[1]
+
+
+@pytest.mark.clause("decided-seed-strange-key")
+async def test_a_key_that_was_dropped_at_once_brings_nobody_back(sessions: Sessions) -> None:
+    """As after a theft: whoever was disabled meanwhile stays so, and the realm's secret is sealed anew all the same."""
+    parts = sessions.parts
+    await make_seeding(parts.connection, KEY_ONE).apply(SeedText().seed)
+    await parts.registry.put_users([msgspec.structs.replace(await sessions.find_user(), disabled=True)])
+    second = make_seeding(parts.connection, KEY_TWO)
+
+    assert not await second.is_key_known()
+    outcome = await second.apply(SeedText().but(name="Alicia").seed)
+
+    assert (await sessions.find_user()).disabled
+    assert (outcome.users.changes, outcome.clients.changes) == (0, 0)
+    assert "seed --force" in outcome.warnings[0]
+    assert read_realm_secret(sessions.store, KEY_TWO) == "secret-at-the-organisation"
+    assert await second.is_key_known()
+    assert not (await second.apply(SeedText().but(name="Alicia").seed)).warnings
+
+
+@pytest.mark.clause("decided-seed-strange-key")
+async def test_under_another_key_force_applies_everything(sessions: Sessions) -> None:
+    parts = sessions.parts
+    await make_seeding(parts.connection, KEY_ONE).apply(SeedText().seed)
+    await parts.registry.put_users([msgspec.structs.replace(await sessions.find_user(), disabled=True)])
+
+    outcome = await make_seeding(parts.connection, KEY_TWO).apply(SeedText().but(name="Alicia").seed, force=True)
+
+    found = await sessions.find_user()
+    assert (found.disabled, found.name, outcome.warnings) == (False, "Alicia", ())
