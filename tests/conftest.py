@@ -18,8 +18,10 @@ import httpx2
 import pytest
 import redis
 import structlog
+from passlib.context import CryptContext
 from starlette.types import ASGIApp, Message
 
+from service import hashing
 from service.app import Parts, assemble
 from service.logs import configure_logging
 from service.protocol.authorization_code import AuthorizationCode
@@ -48,6 +50,29 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+REAL_COST = hashing._argon2id, hashing.MEMORY_KIB, hashing.PASSES
+
+
+def _set_cost(patch: pytest.MonkeyPatch, context: CryptContext, memory_kib: int, passes: int) -> None:
+    patch.setattr(hashing, "_argon2id", context)
+    patch.setattr(hashing, "MEMORY_KIB", memory_kib)
+    patch.setattr(hashing, "PASSES", passes)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_hashes() -> Iterator[None]:
+    """In this process hashes of passwords cost as little as argon2 allows: most tests are about something else."""
+    with pytest.MonkeyPatch.context() as patch:
+        _set_cost(patch, hashing._argon2id.copy(argon2__memory_cost=64, argon2__time_cost=1), 64, 1)
+        yield
+
+
+@pytest.fixture
+def real_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hashes cost what they cost the service, for tests about just that."""
+    _set_cost(monkeypatch, *REAL_COST)
 
 
 @pytest.fixture(scope="session")

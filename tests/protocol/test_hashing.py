@@ -30,6 +30,9 @@ STRONGER_HASH = f"$argon2id$v=19$m=65536,t=3,p=4${SALT}$whnqauyvEg0eBPjktY0aFVKd
 WEAKER_HASH = f"$argon2id$v=19$m=8192,t=1,p=1${SALT}$bk9WJIwezG+8sdKcfYvijCY1wBF7HmhBMG2FwN1lGi8"
 
 
+pytestmark = pytest.mark.usefixtures("real_hashes")
+
+
 def costing(memory_kib: int, passes: int, lanes: int) -> str:
     """A hash in the right form that asks for this much."""
     return WEAKER_HASH.replace("m=8192,t=1,p=1", f"m={memory_kib},t={passes},p={lanes}")

@@ -163,6 +163,7 @@ async def log_in(parts: Parts) -> None:
     await MainRealm(parts.registry, parts.users, parts.passwords).log_in(ALICE.username, "a password")
 
 
+@pytest.mark.usefixtures("real_hashes")
 @pytest.mark.clause("decided-seed-ends-sessions", "6819-5.1.4.1.3-no-clear-text")
 async def test_a_hash_that_a_login_made_stronger_outlives_an_edit_of_the_rest(
     sessions: Sessions, seeding: Seeding
@@ -186,6 +187,7 @@ async def test_a_hash_that_a_login_made_stronger_outlives_an_edit_of_the_rest(
     assert sessions.live(session) == [False]
 
 
+@pytest.mark.usefixtures("real_hashes")
 @pytest.mark.clause("decided-seed-ends-sessions")
 async def test_a_hash_that_became_stronger_twice_still_is_the_one_of_the_file(
     sessions: Sessions, seeding: Seeding

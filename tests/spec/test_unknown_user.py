@@ -10,6 +10,8 @@ import pytest
 
 from tests.cast import ALICE, PHONE_APP, Person
 
+pytestmark = pytest.mark.usefixtures("real_hashes")
+
 ROUNDS = 8
 
 
