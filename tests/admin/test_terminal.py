@@ -21,6 +21,9 @@ ADMIN = str(CHECKOUT / "scripts" / "admin")
 PATIENCE_SECONDS = 20
 CTRL_C = "\x03"
 
+NEEDS_A_TERMINAL = pytest.mark.long
+"""Only under `--all`: a bare root has no terminals, and may not allow `scripts/install --tests` to mount them."""
+
 
 def plain_environment() -> dict[str, str]:
     return {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ} | {"TERM": "xterm-256color"}
@@ -69,6 +72,7 @@ def _read(terminal: int) -> str:
         return ""
 
 
+@NEEDS_A_TERMINAL
 def test_a_secret_that_is_typed_is_not_shown() -> None:
     status, screen = type_on_terminal(
         "hash-secret", answers=[("Secret: ", "my own secret"), ("Repeat for confirmation: ", "my own secret")]
@@ -80,6 +84,7 @@ def test_a_secret_that_is_typed_is_not_shown() -> None:
     assert verify_password("my own secret", hashed)[0]
 
 
+@NEEDS_A_TERMINAL
 def test_two_different_secrets_are_asked_for_again() -> None:
     answers = [("Secret: ", "one"), ("confirmation: ", "two"), ("Secret: ", "three"), ("confirmation: ", "three")]
 
@@ -88,6 +93,7 @@ def test_two_different_secrets_are_asked_for_again() -> None:
     assert "The two entered values do not match." in screen
 
 
+@NEEDS_A_TERMINAL
 def test_people_get_colour_and_a_question(environment: dict[str, str], registry: None) -> None:
     status, screen = type_on_terminal(
         "client", "delete", "web-shop", answers=[("[y/N]: ", "n")], environment=environment
@@ -100,6 +106,7 @@ def test_people_get_colour_and_a_question(environment: dict[str, str], registry:
     assert "web-shop" in table
 
 
+@NEEDS_A_TERMINAL
 @pytest.mark.parametrize(
     ("words", "question"),
     [
