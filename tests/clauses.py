@@ -18,7 +18,6 @@ LEVELS = ("MUST", "SHOULD", "MAY", "SPEC", "DECIDED")
 LEVELS_TO_PROVE = ("MUST", "SPEC", "DECIDED")
 TOPICS = (
     "gateway lookups",
-    "administration",
     "more than one machine",
 )
 
