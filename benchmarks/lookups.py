@@ -114,7 +114,7 @@ def measure_reads(token: str, stage: Stage, rounds: int) -> None:
     async def run() -> None:
         bearer = BearerLookup(stage.redis.url, memory=False)
         url = parse_redis_url(stage.redis.url)
-        wire = await open_wire(url, url.nodes[0], lambda _: None, lambda: None)
+        wire = await open_wire(url, url.nodes[0], "benchmark", lambda _: None, lambda: None)
         library = redis.Redis.from_url(stage.redis.url)
         assert await bearer.lookup(token)
         for many in (1, CONNECTIONS):

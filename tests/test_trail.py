@@ -15,7 +15,7 @@ from service.app import Parts
 from service.audit import ALL, FEW, KINDS, record_event, start_trail
 from service.logs import configure_logging
 from service.settings import load_settings
-from service.store.connection import StoreUnavailable
+from service.store.deadline import StoreUnavailable
 from service.trail import MOST_WAITING, EventTrail
 from tests.conftest import environment_of
 from tests.events import events_of

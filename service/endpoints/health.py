@@ -16,7 +16,8 @@ from starlette.responses import Response
 from service.gateway.lookup import BearerLookup
 from service.metrics import bearers
 from service.registry.cache import ClientCache
-from service.store.connection import StoreConnection, StoreUnavailable
+from service.store.connection import StoreConnection
+from service.store.deadline import StoreUnavailable
 from service.store.readiness import find_obstacle
 from service.tokens import make_access_token
 

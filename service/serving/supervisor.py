@@ -85,7 +85,7 @@ def _serve(command_line: list[str]) -> int:
         settings = load_settings(os.environ)
         if not settings.embedded:
             return _run_workers(arguments, settings, listeners)
-        with _embedded_store(settings.data_dir) as store:
+        with _embedded_store(settings) as store:
             return _run_workers(arguments, settings, listeners) or store.status
 
 
@@ -127,8 +127,8 @@ class _RunningStore:
 
 
 @contextlib.contextmanager
-def _embedded_store(data_dir: Path) -> Iterator[_RunningStore]:
-    store, running = EmbeddedStore(data_dir), _RunningStore()
+def _embedded_store(settings: Settings) -> Iterator[_RunningStore]:
+    store, running = EmbeddedStore(settings.data_dir, syncs_always=settings.durability == "disk"), _RunningStore()
     try:
         store.claim()
         store.start(running.give_up)

@@ -35,8 +35,8 @@ class Codes:
     async def redeem(
         self, name: RandomToken, *, secret_used: bool, refresh_token: RefreshToken, access_token: RandomToken
     ) -> int | str:
-        """The access token's life in milliseconds, or the verdict: repeated, revoked, unknown."""
-        verdict = await self._connection.run(
+        """The access token's life in milliseconds, or the verdict: repeated, revoked, unknown; and that is durable."""
+        verdict = await self._connection.run_durably(
             _REDEEM,
             [
                 code_key(name.shard, name.digest),

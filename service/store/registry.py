@@ -14,10 +14,11 @@ import msgspec
 from service.protocol.client import Client, Loss
 from service.protocol.organisation import Organisation
 from service.protocol.user import User, UserIdentity
-from service.store.connection import Command, StoreConnection, StoreLock
+from service.store.connection import StoreConnection
 from service.store.keys import registry_key, user_key, user_seed_key
+from service.store.lock import StoreLock
 from service.store.scripts import load_script
-from service.store.tracked_reads import KeyCommand
+from service.store.wire import Command
 
 LOCK_SECONDS: Final = 10
 
@@ -31,6 +32,8 @@ _read_user: Final = msgspec.json.Decoder(User).decode
 
 Name = TypeVar("Name")
 Record = TypeVar("Record")
+KeyCommand = tuple[str, str, *tuple[str, ...]]
+"""A command that reads one key, which is its second word."""
 
 
 class Kind(NamedTuple, Generic[Name, Record]):

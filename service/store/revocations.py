@@ -42,7 +42,7 @@ class Revocations:
         kept_browser: str = "",
         reason: Ending = "revoke_all",
     ) -> None:
-        """When this returns, nothing that the user had before is live.
+        """When this returns, nothing that the user had before is live, and that is durable.
 
         With `until_ms` only what was made at or before that time by Redis; a session is as old as its login, however
         often it was refreshed since. An earlier revokeAll that was cut short is finished on the way.
@@ -79,11 +79,11 @@ class Revocations:
     async def _mark(self, shard: str, subject: str, until_ms: int, kept_member: str) -> str:
         keys = [mark_key(shard, subject), index_key(shard, subject), revoked_key(shard, subject)]
         arguments: list[str | int] = [kept_member, until_ms, LEAST_MARK_LIFETIME_MS, self._connection.clock_offset_ms()]
-        return str((await self._connection.run(_MARK, keys, arguments))[0])
+        return str((await self._connection.run_durably(_MARK, keys, arguments))[0])
 
     async def _delete(self, shard: str, subject: str, until_ms: int, kept_member: str, reason: Ending) -> None:
         keys = [revoked_key(shard, subject), mark_key(shard, subject), index_key(shard, subject)]
         arguments: list[str | int] = [MOST_KEYS, kept_member, until_ms, reason, self._connection.clock_offset_ms()]
         verdict = "more"
         while verdict == "more":
-            verdict = str((await self._connection.run(_DELETE, keys, arguments))[0])
+            verdict = str((await self._connection.run_durably(_DELETE, keys, arguments))[0])

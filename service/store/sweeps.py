@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 from service.protocol.client import AUTHORIZATION_CODE
 from service.protocol.scope import parse_realm
 from service.protocol.user import UserIdentity, identify_user
-from service.store.connection import Command, StoreConnection
+from service.store.connection import StoreConnection
 from service.store.families import Ending, Families
+from service.store.wire import Command
 
 _KEY: Final = re.compile(r"(\w+):\{(\w+)\}:(.+)")
 

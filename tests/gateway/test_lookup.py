@@ -193,7 +193,7 @@ async def test_unknown_tokens_are_forgotten_with_everything_else(
             store.flushall()
             await lookup.lookup(make_access_token("0a3").text)  # its answer stands behind all news in the stream
         case "lost":
-            (ours,) = [client for client in store.client_list() if client["name"] == "token-lookup"]
+            (ours,) = [client for client in store.client_list() if client["name"] == "token-lookups"]
             store.client_kill_filter(_id=ours["id"])
             await until(lambda: ours["id"] not in [client["id"] for client in store.client_list()])
             await lookup.lookup(make_access_token("0a3").text)
@@ -427,7 +427,7 @@ async def test_a_closed_lookup_connects_again_when_it_is_asked(
 ) -> None:
     assert await is_live(lookup, tokens[0])
     await lookup.close()
-    await until(lambda: not any(client["name"] == "token-lookup" for client in store.client_list()))
+    await until(lambda: not any(client["name"] == "token-lookups" for client in store.client_list()))
 
     assert await is_live(lookup, tokens[0])
 

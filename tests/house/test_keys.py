@@ -13,7 +13,8 @@ from service.protocol.user import identify_user
 from service.registry.seed import parse_seed
 from service.store import keys
 from service.store.attempts import Counter
-from service.store.connection import StoreConnection, StoreUnavailable
+from service.store.connection import StoreConnection
+from service.store.deadline import StoreUnavailable
 from service.store.external_logins import ExternalLogin
 from service.store.readiness import find_obstacle
 from service.store.revocations import Revocations

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from service.settings import Settings
-from service.store.connection import Command, Master, StoreConnection, StoreUnavailable
+from service.store.connection import StoreConnection
+from service.store.deadline import StoreUnavailable
+from service.store.links import Link
 from service.store.redis_url import parse_redis_url
 from service.store.scripts import Script
+from service.store.wire import Command
 
 
 class BreakingConnection(StoreConnection):
@@ -31,7 +34,7 @@ class BreakingConnection(StoreConnection):
         self._count()
         return await super().run(script, keys, arguments)
 
-    async def read_many(self, commands: Sequence[Command], master: Master | None = None) -> list[Any]:
+    async def read_many(self, commands: Sequence[Command], master: Link | None = None) -> list[Any]:
         self._count()
         return await super().read_many(commands, master)
 

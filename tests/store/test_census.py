@@ -8,7 +8,8 @@ import pytest
 import redis
 
 from service.store.census import COUNTED_KEYS, CensusForbidden, take_census
-from service.store.connection import StoreConnection, StoreUnavailable
+from service.store.connection import StoreConnection
+from service.store.deadline import StoreUnavailable
 from service.store.keys import access_key, family_key, index_key
 from service.store.redis_url import parse_redis_url
 from tests.servers import RedisServer, free_port

@@ -4,7 +4,7 @@ import pytest
 
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD
 from service.protocol.user import identify_user
-from service.store.connection import StoreUnavailable
+from service.store.deadline import StoreUnavailable
 from service.store.families import Ending
 from service.store.keys import index_key, revoked_key
 from service.store.sweeps import Session as Judged
