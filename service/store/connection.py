@@ -10,8 +10,9 @@ from typing import Any, Final, TypeVar
 
 from redis.exceptions import NoScriptError
 
+from service.store.confirmations import Confirmations
 from service.store.deadline import StoreUnavailable, Watch, watch_nothing, within_deadline
-from service.store.durability import Confirmations, Durability
+from service.store.durability import Durability
 from service.store.keys import fence_key
 from service.store.links import Link
 from service.store.lock import StoreLock
