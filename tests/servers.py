@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ class RedisServer:
     process: subprocess.Popen[bytes]
     folder: Path
     port: int
+    options: tuple[str, ...] = ()
 
     @property
     def url(self) -> str:
@@ -47,6 +48,27 @@ class RedisServer:
 
     def connect(self) -> redis.Redis:
         return redis.Redis(port=self.port, decode_responses=True)
+
+    def await_start(self) -> None:
+        wait_until(lambda: _answers(self), f"Redis on port {self.port}")
+
+    def kill(self) -> None:
+        """As `kill -9` does; nobody listens when this returns."""
+        self.process.kill()
+        self.process.wait()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Its connections stay open meanwhile, and nothing is answered."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
+    def start_again(self, *options: str) -> RedisServer:
+        """After its end: on its folder and its port, with its options; `options` are for this time only."""
+        return replace(start_redis(self.folder, *self.options, *options, port=self.port), options=self.options)
 
 
 def free_port() -> int:
@@ -76,15 +98,20 @@ def server_binary() -> str:
 
 def start_redis(folder: Path, *options: str, port: int | None = None) -> RedisServer:
     """Options are those of the server's command line, as in `"--appendonly", "yes"`."""
+    server = launch_redis(folder, *options, port=port)
+    server.await_start()
+    return server
+
+
+def launch_redis(folder: Path, *options: str, port: int | None = None) -> RedisServer:
+    """As `start_redis`, without waiting: of many servers all can be started first."""
     port = port or free_port()
     command = [server_binary(), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
     with (folder / "redis.log").open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, lifeline, str(os.getpid()), *command, *options], stdout=log, stderr=log
         )
-    server = RedisServer(process, folder, port)
-    wait_until(lambda: _answers(server), f"Redis on port {port}")
-    return server
+    return RedisServer(process, folder, port, options)
 
 
 def stop(process: subprocess.Popen[Any], number: int = signal.SIGTERM) -> int:

@@ -1,4 +1,4 @@
-"""One cluster of three masters for the whole run."""
+"""One cluster of three masters with a replica each for the whole run."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 
 from service.app import Parts, assemble
 from service.settings import Settings, load_settings
-from tests.cluster.nodes import Cluster, running_cluster
+from tests.cluster.nodes import CALM_TIMEOUT_MS, Cluster, running_cluster
 from tests.conftest import SECRET_KEY, SEED, client_of, lifespan_of
 
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+    with running_cluster(tmp_path_factory.mktemp("cluster"), replicas=1, timeout_ms=CALM_TIMEOUT_MS) as cluster:
         yield cluster
 
 
