@@ -78,7 +78,7 @@ class BrowserSessions:
         return None if record is None else _parse_session(name, record.decode())
 
     async def end(self, name: RandomToken) -> None:
-        await self._connection.run_durably(_END, [browser_key(name.shard, name.digest)], [name.digest])
+        await self._connection.run(_END, [browser_key(name.shard, name.digest)], [name.digest])
 
 
 def _parse_session(name: RandomToken, record: str) -> BrowserSession | None:

@@ -2,12 +2,11 @@
 
 Redis answers before its replicas and its disk have what it changed. WAIT and WAITAOF wait for that, for all that their
 own connection changed before, and hold up whatever else is sent on it. So what must last is sent on connections of its
-own, the question for the confirmation right behind it.
+own, and the question for the confirmation behind it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any, Final
@@ -21,7 +20,6 @@ from service.store.redis_url import Node, RedisUrl
 from service.store.topology import Topology, is_redirection
 from service.store.wire import Command, NotSent, Wire, as_it_came, open_wire
 
-LONGEST_WAIT_SECONDS: Final = 1.0
 RESERVE_SECONDS: Final = 0.3
 """Of the request's budget: the answer that nothing was confirmed must come within it."""
 
@@ -72,21 +70,19 @@ class Confirmations:
         raise StoreUnavailable(f"{MOST_ATTEMPTS} attempts, and none found the node of this key: {trouble}")
 
     async def _confirm(self, wire: Wire, command: Command) -> Any:
-        milliseconds = max(1, round(min(LONGEST_WAIT_SECONDS, remaining_seconds() - RESERVE_SECONDS) * 1000))
+        answer = await wire.call(*command)
+        milliseconds = max(1, round((remaining_seconds() - RESERVE_SECONDS) * 1000))
         question: Command = ("WAIT", 1, milliseconds)
         if self._durability == "disk":
             question = ("WAITAOF", 1, 0, milliseconds)
-        answer: Any
-        told: Any
-        sent = [wire.send(each, as_it_came) for each in (command, question)]
-        answer, told = await asyncio.gather(*sent, return_exceptions=True)
-        if isinstance(answer, BaseException):
-            raise answer
-        if isinstance(told, ResponseError) and "unknown command" in str(told):
+        try:
+            told = await wire.call(*question)
+        except ResponseError as error:
+            if "unknown command" not in str(error):
+                raise
             await _check_syncs_always(wire)
-        elif isinstance(told, BaseException):
-            raise told
-        elif (told if self._durability == "replica" else told[0]) < 1:
+            return answer
+        if (told if self._durability == "replica" else told[0]) < 1:
             who = "no replica has" if self._durability == "replica" else "the append-only file has not"
             raise StoreUnavailable(f"{who} confirmed the change within {milliseconds} ms; it is made, and may be lost")
         return answer
