@@ -28,9 +28,10 @@ class AccessTokens:
     async def revoke(self, access_token: RandomToken, *, client_id: str) -> str | None:
         """Whose token it was; None where there was none, or it is another client's. Durable at its return."""
         key = access_key(access_token.shard, access_token.digest)
-        verdict = await self._connection.run_durably(_REVOKE, [key], [client_id])
-        if verdict[0] == "unknown":
-            await self._connection.confirm(access_token.shard)
+        async with self._connection.durably(access_token.shard) as scripts:
+            verdict = await scripts.run(_REVOKE, [key], [client_id])
+            if verdict[0] == "unknown":
+                await scripts.leave_fence()
         return str(verdict[1]) if verdict[0] == "revoked" else None
 
 

@@ -36,26 +36,27 @@ class Codes:
         self, name: RandomToken, *, secret_used: bool, refresh_token: RefreshToken, access_token: RandomToken
     ) -> int | str:
         """The access token's life in milliseconds, or the verdict: repeated, revoked, unknown; and that is durable."""
-        verdict = await self._connection.run_durably(
-            _REDEEM,
-            [
-                code_key(name.shard, name.digest),
-                redeemed_key(name.shard, name.digest),
-                family_key(name.shard, refresh_token.family_digest),
-                access_key(name.shard, access_token.digest),
-            ],
-            [
-                name.digest,
-                refresh_token.family_digest,
-                access_token.digest,
-                int(secret_used),
-                max(REMEMBERED_MS, self._lifetimes.code_ms),
-                self._lifetimes.access_token_ms,
-                self._lifetimes.refresh_token_ms,
-                self._lifetimes.session_max_age_ms or 0,
-                self._connection.clock_offset_ms(),
-            ],
-        )
+        async with self._connection.durably(name.shard) as scripts:
+            verdict = await scripts.run(
+                _REDEEM,
+                [
+                    code_key(name.shard, name.digest),
+                    redeemed_key(name.shard, name.digest),
+                    family_key(name.shard, refresh_token.family_digest),
+                    access_key(name.shard, access_token.digest),
+                ],
+                [
+                    name.digest,
+                    refresh_token.family_digest,
+                    access_token.digest,
+                    int(secret_used),
+                    max(REMEMBERED_MS, self._lifetimes.code_ms),
+                    self._lifetimes.access_token_ms,
+                    self._lifetimes.refresh_token_ms,
+                    self._lifetimes.session_max_age_ms or 0,
+                    self._connection.clock_offset_ms(),
+                ],
+            )
         return verdict[1] if verdict[0] == "redeemed" else verdict[0]
 
 

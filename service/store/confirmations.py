@@ -1,21 +1,20 @@
 """What an answer waits for where it is to be durable: a replica that has the change, or the disk.
 
 Redis answers before its replicas and its disk have what it changed. WAIT and WAITAOF wait for that, for all that their
-own connection changed before, and hold up whatever else is sent on it. So what must last is sent on connections of its
-own, and the question for the confirmation behind it.
+own connection changed before, and hold up whatever else is sent on it. So scripts whose effect must last have a
+connection of their own, and the question for the confirmation goes behind the last of them. As long as that connection
+lasts it is one and the same server that did all of it.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from redis.exceptions import ResponseError
 
-from service.store.deadline import StoreUnavailable, remaining_seconds, within_deadline
+from service.store.deadline import StoreUnavailable, remaining_seconds
 from service.store.durability import Durability
-from service.store.links import Link
+from service.store.links import CLOSED, Link
 from service.store.redis_url import Node, RedisUrl
 from service.store.topology import Topology, is_redirection
 from service.store.wire import Command, NotSent, Wire, as_it_came, open_wire
@@ -29,95 +28,123 @@ MOST_IDLE: Final = 16
 
 
 class Confirmations:
-    """Commands whose effect is confirmed before they are answered. Make it in the event loop that uses it."""
+    """Lends connections for what must last. Make it in the event loop that uses it."""
 
     def __init__(self, url: RedisUrl, topology: Topology, durability: Durability) -> None:
+        self.topology = topology
+        self.durability = durability
         self._url = url
-        self._topology = topology
-        self._durability = durability
         self._idle: dict[Node | None, list[Wire]] = {}
 
-    async def ask(self, key: str, command: Command) -> Any:
-        """Sent once. Raises StoreUnavailable also where it was carried out, but nobody confirmed that in time."""
-        return await within_deadline(self._ask(key, command))
+    async def lend(self, link: Link) -> Wire:
+        """To one at a time."""
+        await link.find_wire()
+        idle = self._idle.get(link.node, [])
+        while idle:
+            wire = idle.pop()
+            if not wire.lost.done():
+                return wire
+        return await open_wire(self._url, link.node, "confirmations", lambda _: None, lambda: None)
+
+    def take_back(self, wire: Wire, link: Link) -> None:
+        """Only where each of its commands was answered."""
+        idle = self._idle.setdefault(link.node, [])
+        if len(idle) < MOST_IDLE:
+            idle.append(wire)
+        else:
+            wire.close("more connections than are kept")
 
     def close(self) -> None:
         for wires in self._idle.values():
             for wire in wires:
-                wire.close("the store is closed")
+                wire.close(CLOSED)
         self._idle.clear()
 
-    async def _ask(self, key: str, command: Command) -> Any:
+
+class ConfirmedWork:
+    """Scripts of one shard on one connection, and what confirms them all. End it, whatever came of it."""
+
+    def __init__(self, confirmations: Confirmations, key: str) -> None:
+        self._confirmations = confirmations
+        self._key = key
+        self._lent: tuple[Link, Wire] | None = None
+        self._is_asking = False
+        self._is_under_way = False
+
+    async def ask(self, command: Command) -> Any:
+        """Carried out once at most. Raises RedisError, OSError or StoreUnavailable."""
+        if self._lent is not None:
+            return await self._send(self._lent[1], command)
         trouble: Exception | None = None
+        link = await self._confirmations.topology.find(self._key)
         for _ in range(MOST_ATTEMPTS):
-            link = await self._topology.find(key)
+            self._lent = link, await self._confirmations.lend(link)
             try:
-                async with self._lend(link) as wire:
-                    return await self._confirm(wire, command)
+                return await self._send(self._lent[1], command)
             except NotSent as error:
                 trouble = error
+                self._give_back()
+                link = await self._confirmations.topology.find(self._key)
             except ResponseError as error:
                 if not is_redirection(error):
                     raise
                 trouble = error
-                asked = await self._topology.follow(str(error), link)
-                if asked is not None:
-                    async with self._lend(asked) as wire:
-                        asking = wire.send(("ASKING",), as_it_came)
-                        answer = await self._confirm(wire, command)
-                        await asking
-                        return answer
+                self._give_back()
+                asked = await self._confirmations.topology.follow(str(error), link)
+                self._is_asking = asked is not None
+                link = asked or await self._confirmations.topology.find(self._key)
         raise StoreUnavailable(f"{MOST_ATTEMPTS} attempts, and none found the node of this key: {trouble}")
 
-    async def _confirm(self, wire: Wire, command: Command) -> Any:
-        answer = await wire.call(*command)
+    async def confirm(self) -> None:
+        """Raises StoreUnavailable where nobody confirms in time what was done."""
+        assert self._lent is not None
+        wire, durability = self._lent[1], self._confirmations.durability
         milliseconds = max(1, round((remaining_seconds() - RESERVE_SECONDS) * 1000))
-        question: Command = ("WAIT", 1, milliseconds)
-        if self._durability == "disk":
-            question = ("WAITAOF", 1, 0, milliseconds)
+        if durability == "replica":
+            confirmed = await self._call(wire, ("WAIT", 1, milliseconds))
+        else:
+            confirmed = await self._wait_for_disk(wire, milliseconds)
+        if confirmed < 1:
+            who = "no replica has" if durability == "replica" else "the append-only file has not"
+            raise StoreUnavailable(f"{who} confirmed the change within {milliseconds} ms; it is made, and may be lost")
+
+    def end(self) -> None:
+        if self._lent is not None:
+            self._give_back()
+
+    async def _send(self, wire: Wire, command: Command) -> Any:
+        if self._is_asking:
+            await self._call(wire, ("ASKING",))
+        return await self._call(wire, command)
+
+    async def _call(self, wire: Wire, command: Command) -> Any:
+        self._is_under_way = True
         try:
-            told = await wire.call(*question)
+            answer = await wire.send(command, as_it_came)
+        except ResponseError:
+            self._is_under_way = False
+            raise
+        self._is_under_way = False
+        return answer
+
+    async def _wait_for_disk(self, wire: Wire, milliseconds: int) -> int:
+        """A server without WAITAOF (Redis before 7.2) answers after the disk has it only with `appendfsync always`."""
+        try:
+            return int((await self._call(wire, ("WAITAOF", 1, 0, milliseconds)))[0])
         except ResponseError as error:
             if "unknown command" not in str(error):
                 raise
-            await _check_syncs_always(wire)
-            return answer
-        if (told if self._durability == "replica" else told[0]) < 1:
-            who = "no replica has" if self._durability == "replica" else "the append-only file has not"
-            raise StoreUnavailable(f"{who} confirmed the change within {milliseconds} ms; it is made, and may be lost")
-        return answer
+        found = [await self._call(wire, ("CONFIG", "GET", name)) for name in ("appendonly", "appendfsync")]
+        if found != [{b"appendonly": b"yes"}, {b"appendfsync": b"always"}]:
+            raise StoreUnavailable("this server has neither WAITAOF nor appendonly yes and appendfsync always")
+        return 1
 
-    @contextlib.asynccontextmanager
-    async def _lend(self, link: Link) -> AsyncIterator[Wire]:
-        """To one at a time; what became of a connection that was not answered to its end nobody knows."""
-        await link.find_wire()
-        idle = self._idle.setdefault(link.node, [])
-        while idle and idle[-1].lost.done():
-            idle.pop()
-        wire = idle.pop() if idle else await self._open(link.node)
-        try:
-            yield wire
-        except ResponseError:
-            _put_back(wire, idle)
-            raise
-        except BaseException:
+    def _give_back(self) -> None:
+        """What becomes of a command that was given up nobody knows, so nobody else gets this connection."""
+        assert self._lent is not None
+        link, wire = self._lent
+        self._lent = None
+        if self._is_under_way:
             wire.close("the connection was given up")
-            raise
-        _put_back(wire, idle)
-
-    async def _open(self, node: Node | None) -> Wire:
-        return await open_wire(self._url, node, "confirmations", lambda _: None, lambda: None)
-
-
-def _put_back(wire: Wire, idle: list[Wire]) -> None:
-    if len(idle) < MOST_IDLE:
-        idle.append(wire)
-    else:
-        wire.close("more connections than are kept")
-
-
-async def _check_syncs_always(wire: Wire) -> None:
-    """A server without WAITAOF (Redis before 7.2) answers after the disk has it only with `appendfsync always`."""
-    found = [await wire.call("CONFIG", "GET", name) for name in ("appendonly", "appendfsync")]
-    if found != [{b"appendonly": b"yes"}, {b"appendfsync": b"always"}]:
-        raise StoreUnavailable("this server has neither WAITAOF nor appendonly yes and appendfsync always")
+        else:
+            self._confirmations.take_back(wire, link)

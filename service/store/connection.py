@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from redis.exceptions import NoScriptError
 
-from service.store.confirmations import Confirmations
+from service.store.confirmations import Confirmations, ConfirmedWork
 from service.store.deadline import StoreUnavailable, Watch, watch_nothing, within_deadline
 from service.store.durability import Durability
 from service.store.keys import fence_key
 from service.store.links import Link
-from service.store.lock import StoreLock
+from service.store.lock import Run, StoreLock
 from service.store.redis_url import RedisUrl
 from service.store.routing import Router
 from service.store.scripts import Script, load_script
@@ -30,6 +31,13 @@ log = logging.getLogger("service.store")
 
 Result = TypeVar("Result")
 Send = Callable[[str, Command], Awaitable[Any]]
+
+
+class Durably(NamedTuple):
+    """`leave_fence` is for those who found nothing to change: what they found is confirmed with it."""
+
+    run: Run
+    leave_fence: Callable[[], Awaitable[None]]
 
 
 class StoreConnection:
@@ -70,20 +78,33 @@ class StoreConnection:
         """The script's verdict: a word, then what belongs to it; texts decoded."""
         return _decode(await self._timed(script.name, self._run(self._send, script, keys, arguments)))
 
-    async def run_durably(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
-        """The same, when what the script changed is as durable as the setting asks for.
+    @contextlib.asynccontextmanager
+    async def durably(self, shard: str) -> AsyncIterator[Durably]:
+        """For scripts of one shard whose changes, at the end of the block, are as durable as the setting asks for.
 
-        Raises StoreUnavailable also where it changed something and that could not be confirmed in time. Whoever then
-        finds nothing to change any more has to `confirm` before saying that it is done.
+        The block ends with StoreUnavailable where nobody confirmed that in time, though the changes are made.
         """
         if self._durability == "memory":
-            return await self.run(script, keys, arguments)
-        return _decode(await self._timed(script.name, self._run(self._send_durably, script, keys, arguments)))
+            yield Durably(self.run, _leave_nothing)
+            return
+        if self._confirmations is None:
+            self._confirmations = Confirmations(self._url, self._find_router().topology, self._durability)
+        work = ConfirmedWork(self._confirmations, fence_key(shard))
 
-    async def confirm(self, shard: str) -> None:
-        """Returns when all that was changed before, where the keys of this shard lie, is as durable as asked for."""
-        if self._durability != "memory":
-            await self.run_durably(_LEAVE_FENCE, [fence_key(shard)], [FENCE_LIFETIME_MS])
+        async def send(_: str, command: Command) -> Any:
+            return await within_deadline(work.ask(command))
+
+        async def run(script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
+            return _decode(await self._timed(script.name, self._run(send, script, keys, arguments)))
+
+        async def leave_fence() -> None:
+            await run(_LEAVE_FENCE, [fence_key(shard)], [FENCE_LIFETIME_MS])
+
+        try:
+            yield Durably(run, leave_fence)
+            await self._timed("confirm", within_deadline(work.confirm()))
+        finally:
+            work.end()
 
     async def read_many(self, commands: Sequence[Command], master: Link | None = None) -> list[Any]:
         """All at once; each sent where its key lies, or all to one master."""
@@ -175,11 +196,6 @@ class StoreConnection:
     async def _send(self, key: str, command: Command) -> Any:
         return await self._find_router().ask(key, command, is_read=False)
 
-    async def _send_durably(self, key: str, command: Command) -> Any:
-        if self._confirmations is None:
-            self._confirmations = Confirmations(self._url, self._find_router().topology, self._durability)
-        return await self._confirmations.ask(key, command)
-
     async def _timed(self, call: str, work: Awaitable[Result]) -> Result:
         started = time.perf_counter()
         try:
@@ -189,6 +205,10 @@ class StoreConnection:
             raise
         self._watch(call, time.perf_counter() - started, False)
         return answer
+
+
+async def _leave_nothing() -> None:
+    pass
 
 
 def _decode(verdict: Sequence[Any]) -> list[str | int]:

@@ -159,13 +159,14 @@ class Families:
 
     async def end(self, shard: str, family_digest: str, *, client_id: str, reason: Ending) -> str | None:
         """Whose family it was; None where there was none, or it is another client's. Durable at its return."""
-        verdict = await self._connection.run_durably(
-            _END,
-            [family_key(shard, family_digest)],
-            [family_digest, client_id, reason, self._connection.clock_offset_ms()],
-        )
-        if verdict[0] == "unknown":
-            await self._connection.confirm(shard)
+        async with self._connection.durably(shard) as scripts:
+            verdict = await scripts.run(
+                _END,
+                [family_key(shard, family_digest)],
+                [family_digest, client_id, reason, self._connection.clock_offset_ms()],
+            )
+            if verdict[0] == "unknown":
+                await scripts.leave_fence()
         return str(verdict[1]) if verdict[0] == "ended" else None
 
     async def find(self, shard: str, family_digest: str) -> FamilyView | None:

@@ -74,6 +74,11 @@ def knows(server: RedisServer, tokens: dict[str, str]) -> bool:
         return bool(client.exists(access_key_of(tokens["access_token"])))
 
 
+async def confirm(parts: Parts) -> None:
+    async with parts.connection.durably("0a3") as scripts:
+        await scripts.leave_fence()
+
+
 async def measure(answer: asyncio.Task[httpx2.Response]) -> httpx2.Response:
     began = time.monotonic()
     response = await answer
@@ -174,15 +179,15 @@ async def test_connections_that_wait_are_kept_for_the_next_and_given_up_with_the
     async with service_on(master, "replica") as (parts, _):
         with master.connect() as client:
             for _ in range(5):
-                await parts.connection.confirm("0a3")
+                await confirm(parts)
             assert count(client) == 1
             with frozen(replica):
-                waiting = asyncio.ensure_future(parts.connection.confirm("0a3"))
+                waiting = asyncio.ensure_future(confirm(parts))
                 await until(lambda: client.info("clients")["blocked_clients"] == 1)
                 waiting.cancel()
                 await asyncio.wait({waiting})
                 await until(lambda: count(client) == 0)
-            await parts.connection.confirm("0a3")
+            await confirm(parts)
             assert count(client) == 1
 
 
@@ -212,7 +217,7 @@ async def test_what_was_answered_is_on_the_disk(tmp_path: Path, policy: str) -> 
             else:
                 assert_error(answer, 503, "temporarily_unavailable")
                 with pytest.raises(StoreUnavailable, match="appendfsync always"):
-                    await parts.connection.confirm("0a3")
+                    await confirm(parts)
     finally:
         stop(server.process)
 

@@ -97,7 +97,8 @@ async def every_kind_of_key(
     await parts.event_stream.append([b"{}"])
     yield "security events"
     with pytest.raises(StoreUnavailable):
-        await durable.confirm("0a3")
+        async with durable.durably("0a3") as scripts:
+            await scripts.leave_fence()
     yield "a confirmation that nobody gives"
     identity = identify_user("main", ALICE.username)
     with pytest.raises(StoreUnavailable):
