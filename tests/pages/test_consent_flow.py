@@ -284,6 +284,7 @@ async def test_not_you_signs_this_browser_out(asked: Page) -> None:
     await expect_login(asked)
 
 
+@pytest.mark.long
 async def test_who_has_nothing_that_is_asked_for_goes_back_to_the_application(
     page: Page, application: Application
 ) -> None:
@@ -292,6 +293,7 @@ async def test_who_has_nothing_that_is_asked_for_goes_back_to_the_application(
     assert (await application.arrival_of(page)).query["error"] == "access_denied"
 
 
+@pytest.mark.long
 async def test_a_login_page_that_is_too_old_says_so(page: Page, store: redis.Redis, request_address: str) -> None:
     await page.goto(request_address)
     store.delete(*store.scan_iter("pending:*"))
@@ -301,7 +303,7 @@ async def test_a_login_page_that_is_too_old_says_so(page: Page, store: redis.Red
     assert "ts_session" not in {cookie.get("name") for cookie in await page.context.cookies()}
 
 
-@pytest.mark.parametrize("answer", ["consent.allow", "consent.switch"])
+@pytest.mark.parametrize("answer", ["consent.allow", pytest.param("consent.switch", marks=pytest.mark.long)])
 async def test_a_consent_page_that_is_too_old_says_so(
     asked: Page, application: Application, store: redis.Redis, answer: str
 ) -> None:
@@ -313,7 +315,7 @@ async def test_a_consent_page_that_is_too_old_says_so(
 
 
 @pytest.mark.clause("decided-revoke-all-covers-logins")
-@pytest.mark.parametrize("answer", ["consent.allow", "consent.switch"])
+@pytest.mark.parametrize("answer", ["consent.allow", pytest.param("consent.switch", marks=pytest.mark.long)])
 async def test_a_consent_page_left_open_across_revoke_all_gives_nothing(
     asked: Page,
     application: Application,
