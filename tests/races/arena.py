@@ -11,6 +11,7 @@ from itertools import cycle
 from pathlib import Path
 
 import httpx2
+import pytest
 import redis
 
 from service.credentials import Keyring
@@ -30,7 +31,8 @@ class TakingTurns(httpx2.AsyncHTTPTransport):
 
     def __init__(self, ports: Iterable[int]) -> None:
         # Given up before the instances close what is idle: a request that crosses that would fail.
-        super().__init__(limits=httpx2.Limits(max_connections=400, max_keepalive_connections=400, keepalive_expiry=1))
+        limits = httpx2.Limits(max_connections=400, max_keepalive_connections=400, keepalive_expiry=1)
+        super().__init__(verify=False, limits=limits)
         self._ports = cycle(ports)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -92,6 +94,11 @@ def two_instances(folder: Path, server: RedisServer, variables: dict[str, str]) 
     environment = environment_of(server, **variables)
     with running_service(folder, environment) as first, running_service(folder, environment) as second:
         yield first.port, second.port
+
+
+def places(*usual: int, more: tuple[int, ...]) -> list[object]:
+    """Where among the others a request is sent, for `parametrize`; `more` are tried in long runs only."""
+    return [*usual, *(pytest.param(place, marks=pytest.mark.long) for place in more)]
 
 
 async def all_at_once(requests: Sequence[Awaitable[httpx2.Response]]) -> list[httpx2.Response]:
