@@ -84,10 +84,9 @@ def test_an_instance_that_restarts_costs_no_request(
 def test_a_post_that_was_sent_is_not_sent_again(
     running_proxy: RunningProxy, tmp_path: Path, hanging_up: Instance, answering: Instance
 ) -> None:
-    with running_proxy(tmp_path, hanging_up.port, answering.port) as client:
-        # On a connection that was kept HAProxy hangs up without a word, so that the client knows as much as itself.
-        with suppress(httpx2.RemoteProtocolError):
-            assert client.post(REVOKE, data={"token": "x"}).status_code == 503
+    # On a connection that was kept HAProxy hangs up without a word, so that the client knows as much as itself.
+    with running_proxy(tmp_path, hanging_up.port, answering.port) as client, suppress(httpx2.RemoteProtocolError):
+        assert client.post(REVOKE, data={"token": "x"}).status_code == 503
     assert (len(hanging_up.requests), len(answering.requests)) == (1, 0)
 
 
