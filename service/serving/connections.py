@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterator
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
@@ -88,6 +89,10 @@ class Connection(HttpToolsProtocol):
     _head_bytes = 0
     _head_begun = False
 
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._unanswered: deque[RequestResponseCycle] = deque()
+
     @property
     def _all(self) -> Connections:
         return cast(Connections, self.server_state)
@@ -99,6 +104,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._leave_unanswered()
         self._all.owing.pop(self, None)
         self._all.unread.pop(self, None)
 
@@ -118,12 +124,15 @@ class Connection(HttpToolsProtocol):
             raise TooManyInLine
         super().on_headers_complete()
         self._head_begun = False
+        self._unanswered.append(self.cycle)
         self._all.owing.pop(self, None)
         if self._all.is_ending:
             self.cycle.keep_alive = False
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self._unanswered:
+            self._unanswered.popleft()
         if self.transport.is_closing():
             self._await_reading()
         elif self.cycle.response_complete:
@@ -165,6 +174,7 @@ class Connection(HttpToolsProtocol):
     def abort(self) -> None:
         self._all.owing.pop(self, None)
         self._all.unread.pop(self, None)
+        self._leave_unanswered()
         self.transport.abort()
 
     def _await_head(self) -> None:
@@ -173,6 +183,13 @@ class Connection(HttpToolsProtocol):
 
     def _await_reading(self) -> None:
         self._all.unread.setdefault(self, self.loop.time())
+
+    def _leave_unanswered(self) -> None:
+        """uvicorn tells the last request only that its peer has gone; the others would write to what is closed."""
+        for cycle in self._unanswered:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self._unanswered.clear()
 
     def _refuse(self, error: OAuthError) -> None:
         refusal = render_refusal(error)
@@ -185,4 +202,5 @@ class Connection(HttpToolsProtocol):
     def _close(self) -> None:
         self._all.owing.pop(self, None)
         self._await_reading()
+        self._leave_unanswered()
         self.transport.close()

@@ -144,3 +144,16 @@ def test_where_too_many_are_open_the_one_that_waits_the_longest_makes_room(servi
     assert [peer.read() for peer in silent[:3]] == [b""] * 3
     assert busy.read().startswith(ANSWER)
     assert list(itertools.chain(serving.connections.unread)) == []
+
+
+@pytest.mark.clause("decided-malformed-request")
+@pytest.mark.parametrize("sent", [GET.replace(b"/ ", b"/slow ", 1) * 3, GET.replace(b"/ ", b"/slow ", 1) + b"\0\r\n"])
+def test_a_peer_that_goes_while_requests_wait_in_line_is_no_failure(
+    serving: Serving, caplog: pytest.LogCaptureFixture, sent: bytes
+) -> None:
+    peer = serving.connect()
+    peer.send(sent)
+    wait_until(lambda: len(serving.connections.tasks) == 1, "the first of them")
+    peer.close()
+    wait_until(lambda: not serving.connections.tasks, "its end")
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
