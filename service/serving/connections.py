@@ -91,11 +91,10 @@ class Connection(HttpToolsProtocol):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
+        # Under names of our own, since every request comes by here several times.
+        self._all = cast(Connections, self.server_state)
+        self._owing = self._all.owing
         self._unanswered: deque[RequestResponseCycle] = deque()
-
-    @property
-    def _all(self) -> Connections:
-        return cast(Connections, self.server_state)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -105,19 +104,19 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._leave_unanswered()
-        self._all.owing.pop(self, None)
+        self._owing.pop(self, None)
         self._all.unread.pop(self, None)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self in self._all.owing:
+        if self._head_begun:
             self._head_bytes += len(data)
             if self._head_bytes > MOST_HEAD_BYTES and not self.transport.is_closing():
                 self._refuse(HeadTooLarge("head_too_large"))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._head_begun = True
+        self._head_begun, self._head_bytes = True, 0
 
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= MOST_IN_LINE:
@@ -125,7 +124,7 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
         self._head_begun = False
         self._unanswered.append(self.cycle)
-        self._all.owing.pop(self, None)
+        self._owing.pop(self, None)
         if self._all.is_ending:
             self.cycle.keep_alive = False
 
@@ -151,7 +150,7 @@ class Connection(HttpToolsProtocol):
         """Where uvicorn can make nothing of what came, in the form of all our errors; where another answer is due or
         on its way, silently, lest this one be taken for it.
         """
-        if self.pipeline or (self not in self._all.owing and self.cycle.response_started):
+        if self.pipeline or (self not in self._owing and self.cycle.response_started):
             self.abort()
         else:
             self._refuse(InvalidRequest("request_malformed"))
@@ -166,20 +165,19 @@ class Connection(HttpToolsProtocol):
         """A peer that has sent nothing is left in silence; it may be about to send its request somewhere else."""
         if self.transport.is_closing():
             self.abort()
-        elif self._head_begun or self._head_bytes:
+        elif self._head_begun:
             self._refuse(RequestTooSlow("head_too_slow"))
         else:
             self._close()
 
     def abort(self) -> None:
-        self._all.owing.pop(self, None)
+        self._owing.pop(self, None)
         self._all.unread.pop(self, None)
         self._leave_unanswered()
         self.transport.abort()
 
     def _await_head(self) -> None:
-        self._head_bytes = 0
-        self._all.owing[self] = self.loop.time()
+        self._owing[self] = self.loop.time()
 
     def _await_reading(self) -> None:
         self._all.unread.setdefault(self, self.loop.time())
@@ -200,7 +198,7 @@ class Connection(HttpToolsProtocol):
         self._close()
 
     def _close(self) -> None:
-        self._all.owing.pop(self, None)
+        self._owing.pop(self, None)
         self._await_reading()
         self._leave_unanswered()
         self.transport.close()
