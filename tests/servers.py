@@ -192,4 +192,5 @@ def running_service(
         assert process.poll() is None, log.read_text()
         yield service
     finally:
-        stop(process)
+        # After SIGTERM it would serve on for a while, for balancers.
+        stop(process, signal.SIGINT)

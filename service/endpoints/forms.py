@@ -11,7 +11,7 @@ from typing import Final
 
 from starlette.requests import Request
 
-from service.protocol.errors import InvalidRequest, RequestTooLarge
+from service.protocol.errors import RequestTooLarge, RequestTooSlow
 from service.protocol.parameters import MAX_FORM_BYTES, Form, check_content_type, check_query, parse_form
 
 BODY_SECONDS: Final = 10.0
@@ -33,7 +33,7 @@ async def _read_body(request: Request) -> bytes:
         async with asyncio.timeout(BODY_SECONDS):
             return await _read_chunks(request)
     except TimeoutError:
-        raise InvalidRequest("form_too_slow") from None
+        raise RequestTooSlow("form_too_slow") from None
 
 
 async def _read_chunks(request: Request) -> bytes:

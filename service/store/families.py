@@ -13,6 +13,7 @@ from service.protocol.token_response import Lifetimes
 from service.protocol.user import User, UserIdentity
 from service.store.connection import StoreConnection
 from service.store.keys import access_key, family_key, index_key, mark_key, user_key
+from service.store.records import read_lines
 from service.store.scripts import load_script
 from service.tokens import RandomToken
 
@@ -216,7 +217,7 @@ class Families:
 
     def _parse_view(self, family_digest: str, record: bytes) -> FamilyView:
         """See `lua/records.lua` for the lines of the record; a greatest age counts for families that exist, too."""
-        line = record.decode().split("\n")
+        line = ["", *read_lines(record, "a session", "1", 13)]
         last_spent_ms = line[11].rpartition(":")[2]
         created_at_ms, expires_at_ms = int(line[2]), int(line[3])
         if self._lifetimes.session_max_age_ms:

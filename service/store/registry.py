@@ -17,6 +17,7 @@ from service.protocol.user import User, UserIdentity
 from service.store.connection import StoreConnection
 from service.store.keys import registry_key, user_key, user_seed_key
 from service.store.lock import StoreLock
+from service.store.records import read_json
 from service.store.scripts import load_script
 from service.store.wire import Command
 
@@ -51,18 +52,18 @@ def _decode(text: bytes | None) -> str | None:
 
 
 def _parse_client(record: bytes | None) -> Client | None:
-    return None if record is None else _read_client(record)
+    return None if record is None else read_json(_read_client, record, "a client")
 
 
 def _parse_realm(record: bytes | None) -> Organisation | None:
-    return None if record is None else _read_realm(record)
+    return None if record is None else read_json(_read_realm, record, "a realm")
 
 
 def _parse_user(fields: Sequence[bytes | None]) -> User | None:
     record, revision = fields
     if record is None or revision is None:
         return None
-    return msgspec.structs.replace(_read_user(record), revision=revision.decode())
+    return msgspec.structs.replace(read_json(_read_user, record, "a user"), revision=revision.decode())
 
 
 CLIENTS: Final = Kind[str, Client | None](lambda client_id: ("GET", registry_key("client", client_id)), _parse_client)
