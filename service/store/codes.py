@@ -13,6 +13,7 @@ from service.protocol.token_response import Lifetimes
 from service.store.connection import StoreConnection
 from service.store.keys import access_key, code_key, family_key, redeemed_key
 from service.store.scripts import load_script
+from service.store.unreadable import reading
 from service.tokens import RandomToken
 
 REMEMBERED_MS: Final = 600_000
@@ -29,8 +30,8 @@ class Codes:
         keys = (code_key(name.shard, name.digest), redeemed_key(name.shard, name.digest))
         issued, redeemed = await self._connection.read("MGET", *keys)
         if issued is not None:
-            return _parse_code(issued.decode())
-        return None if redeemed is None else _parse_redeemed(redeemed.decode())
+            return _parse_code(issued)
+        return None if redeemed is None else _parse_redeemed(redeemed)
 
     async def redeem(
         self, name: RandomToken, *, secret_used: bool, refresh_token: RefreshToken, access_token: RandomToken
@@ -59,9 +60,10 @@ class Codes:
         return verdict[1] if verdict[0] == "redeemed" else verdict[0]
 
 
-def _parse_code(record: str) -> AuthorizationCode:
+@reading("a code's record")
+def _parse_code(record: bytes) -> AuthorizationCode:
     """Lines: version, created_ms, expires_ms, subject, client_id, redirect_uri, code_challenge, username, scope."""
-    _, _, _, subject, client_id, redirect_uri, code_challenge, username, scope = record.split("\n")
+    _, _, _, subject, client_id, redirect_uri, code_challenge, username, scope = record.decode().split("\n")
     return AuthorizationCode(
         subject=subject,
         username=username,
@@ -72,7 +74,8 @@ def _parse_code(record: str) -> AuthorizationCode:
     )
 
 
-def _parse_redeemed(record: str) -> RedeemedCode:
+@reading("the record of a redeemed code")
+def _parse_redeemed(record: bytes) -> RedeemedCode:
     """Lines: version, client_id, code_challenge, family digest."""
-    _, client_id, code_challenge, family_digest = record.split("\n")
+    _, client_id, code_challenge, family_digest = record.decode().split("\n")
     return RedeemedCode(client_id=client_id, code_challenge=code_challenge or None, family_digest=family_digest)

@@ -16,6 +16,7 @@ from service.protocol.user import User
 from service.store.connection import StoreConnection
 from service.store.keys import browser_key, code_key, consent_key, user_key
 from service.store.scripts import load_script
+from service.store.unreadable import reading
 from service.tokens import RandomToken
 
 CONSENT_MS: Final = 1_800_000
@@ -52,7 +53,7 @@ class Consents:
 
     async def find(self, name: RandomToken) -> Consent | None:
         record = await self._connection.read("GET", consent_key(name.shard, name.digest))
-        return None if record is None else _parse_consent(record.decode())
+        return None if record is None else _parse_consent(record)
 
     async def allow(
         self, name: RandomToken, session: RandomToken, user: User, code_name: RandomToken, code: AuthorizationCode
@@ -89,7 +90,8 @@ class Consents:
         return cast(DenyAnswer, answer)
 
 
-def _parse_consent(record: str) -> Consent:
+@reading("a consent's record")
+def _parse_consent(record: bytes) -> Consent:
     """Lines: version, created_ms, expires_ms, login, subject, answer, request."""
-    _, _, _, login, _, answer, request = record.split("\n")
+    _, _, _, login, _, answer, request = record.decode().split("\n")
     return Consent(_read_request(request), login, is_answered=bool(answer))

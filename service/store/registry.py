@@ -18,6 +18,7 @@ from service.store.connection import Command, StoreConnection, StoreLock
 from service.store.keys import registry_key, user_key, user_seed_key
 from service.store.scripts import load_script
 from service.store.tracked_reads import KeyCommand
+from service.store.unreadable import reading
 
 LOCK_SECONDS: Final = 10
 
@@ -47,14 +48,17 @@ def _decode(text: bytes | None) -> str | None:
     return None if text is None else text.decode()
 
 
+@reading("a client's record")
 def _parse_client(record: bytes | None) -> Client | None:
     return None if record is None else _read_client(record)
 
 
+@reading("a realm's record")
 def _parse_realm(record: bytes | None) -> Organisation | None:
     return None if record is None else _read_realm(record)
 
 
+@reading("a user's record")
 def _parse_user(fields: Sequence[bytes | None]) -> User | None:
     record, revision = fields
     if record is None or revision is None:

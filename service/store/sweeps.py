@@ -15,6 +15,7 @@ from service.protocol.scope import parse_realm
 from service.protocol.user import UserIdentity, identify_user
 from service.store.connection import Command, StoreConnection
 from service.store.families import Ending, Families
+from service.store.unreadable import reading
 
 _KEY: Final = re.compile(r"(\w+):\{(\w+)\}:(.+)")
 
@@ -82,7 +83,7 @@ class Sweeps:
             async for keys in self._connection.scan(pattern):
                 commands: list[Command] = [("GET", key) for key in keys]
                 records = zip(keys, await self._connection.read_many(commands), strict=True)
-                yield [(key, parse(record.decode())) for key, record in records if record is not None]
+                yield [(key, parse(record)) for key, record in records if record is not None]
                 await after_batch()
 
     async def _end(self, key: str, client_id: str, reason: Ending) -> None:
@@ -100,13 +101,15 @@ def _split_key(key: str) -> tuple[str, str, str]:
     return match[1], match[2], match[3]
 
 
-def _parse_code(record: str) -> Session:
+@reading("a code's record")
+def _parse_code(record: bytes) -> Session:
     """See `codes.py` for the lines of the record."""
-    line = record.split("\n")
+    line = record.decode().split("\n")
     return Session(line[4], AUTHORIZATION_CODE, line[7], line[8])
 
 
-def _parse_family(record: str) -> Session:
+@reading("a family's record")
+def _parse_family(record: bytes) -> Session:
     """See `lua/records.lua` for the lines of the record."""
-    line = record.split("\n")
+    line = record.decode().split("\n")
     return Session(line[7], line[4], line[8], line[9])
