@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from base64 import b64encode
 from collections.abc import AsyncIterator
+from itertools import count
 from urllib.parse import urlencode
 
 import httpx2
@@ -69,6 +70,9 @@ HEADERS = st.sampled_from(
 )
 headers = st.dictionaries(HEADERS, bent_bytes(BASIC, BEARER, FORM, b"null"), max_size=2)
 Step = tuple[str, str, list[Bend[bytes]], list[Bend[bytes]], dict[str, bytes]]
+addresses = (f"198.18.{n // 250 % 250}.{n % 250}" for n in count())
+"""One address may not open very many pages."""
+
 on_one_redis = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 fewer = settings(on_one_redis, max_examples=settings().max_examples // 4)
 
@@ -80,7 +84,7 @@ async def app(
     """Whose throttles let garbage through, and whose log repeats no password whatever came with it."""
     limits = ("LOGIN_ATTEMPTS", "LOGIN_ATTEMPTS_PER_USER", "LOGIN_ATTEMPTS_PER_ADDRESS", "CLIENT_ATTEMPTS")
     plenty = {f"TOKEN_SERVICE_{name}": "1000000/minute" for name in limits}
-    app = assemble(Parts(make_settings(TOKEN_SERVICE_TRUSTED_PROXIES="203.0.113.0/24", **plenty), lambda: 0))
+    app = assemble(Parts(make_settings(TOKEN_SERVICE_TRUSTED_PROXIES="198.18.0.0/15", **plenty), lambda: 0))
     async with lifespan_of(app):
         yield app
     assert json_logs.getvalue()
@@ -104,7 +108,7 @@ async def send(
         "root_path": "",
         "query_string": query,
         "headers": heads,
-        "client": ("203.0.113.7", 50_000),
+        "client": (next(addresses), 50_000),
         "server": ("127.0.0.1", 8000),
     }
     requests: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
@@ -165,7 +169,7 @@ steps = st.tuples(
 @given(st.booleans(), st.lists(steps, min_size=1, max_size=3))
 async def test_pages_and_their_forms(app: ASGIApp, is_logged_in: bool, steps: list[Step]) -> None:
     """With the fields and cookies of a true page, bent; without a path at that page's own."""
-    async with client_of(app) as http:
+    async with client_of(app, next(addresses)) as http:
         browser = Browser(http)
         page = await browser.open(ask())
         if is_logged_in:
