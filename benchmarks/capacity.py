@@ -10,16 +10,18 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx2
+from redis.crc import key_slot
 
 from benchmarks.lookups import cpu_seconds
 from service.app import Parts
 from service.credentials import RefreshToken
-from service.protocol.user import User
+from service.protocol.user import User, identify_user
 from service.settings import load_settings
 from service.store.keys import access_key
 from service.tokens import make_access_token
@@ -30,6 +32,7 @@ from tests.servers import running_service, start_redis, stop, wait_until
 
 USERS = 10_000
 CALLS = 10_000
+BALANCED_USERS = 1_000_000
 LOGINS = 100
 REFRESHES = 5
 """From the second on a session is as large as it will ever be; 70 were tried, too."""
@@ -45,12 +48,30 @@ def main() -> None:
         try:
             _say(f"Redis {stage.store.info('server')['redis_version']}, {USERS} users, {CALLS} calls of each kind\n")
             stage.store.config_set("auto-aof-rewrite-percentage", 0)
+            _tell_balance()
             asyncio.run(_measure_memory(stage))
             asyncio.run(_measure_scripts(stage))
             asyncio.run(_measure_requests(stage))
             stage.store.shutdown(nosave=True)
         finally:
             stop(stage.redis.process)
+
+
+def _tell_balance() -> None:
+    """How even users lie on masters that share the slots equally, by the very digests that name their shards."""
+    users = Counter(key_slot(f"{{{_shard_of(n)}}}".encode()) for n in range(BALANCED_USERS))
+    tags = {key_slot(f"{{{shard:03x}}}".encode()) for shard in range(0x1000)}
+    _say(f"slots that have a shard: {len(tags)}; of {BALANCED_USERS} users, the fullest master holds of the mean:")
+    for masters in (3, 12, 32, 64, 128, 256):
+        held = Counter[int]()
+        for slot, count in users.items():
+            held[slot * masters // 16384] += count
+        _say(f"{masters:5} masters: {max(held.values()) * masters / BALANCED_USERS:.2f}")
+    _say("")
+
+
+def _shard_of(n: int) -> str:
+    return identify_user("main", f"user{n}@example.com").shard
 
 
 # Memory
@@ -159,6 +180,8 @@ async def _measure_each_script(stage: Stage, parts: Parts, hours: list[int]) -> 
             current,
             lambda token: parts.families.end(token.shard, token.family_digest, client_id="phone-app", reason="revoked"),
         )
+    for size in (1, CALLS // 10, 2 * CALLS):
+        await _measure_index(parts, meter, size, spend)
     for size in (1, 10, 1000, 5000):
         owners = [User(realm="main", username=f"owner{size}-{n}@example.com") for n in range(5000 // size)]
         for owner in owners:
@@ -167,6 +190,18 @@ async def _measure_each_script(stage: Stage, parts: Parts, hours: list[int]) -> 
             identities = [owner.identity for owner in owners]
             await _each(identities, lambda one: parts.revocations.revoke_all(one.shard, one.subject))
     _say("")
+
+
+async def _measure_index(
+    parts: Parts, meter: _Meter, size: int, spend: Callable[[RefreshToken], Awaitable[None]]
+) -> None:
+    """A refresh of somebody who has so many sessions, all in one index."""
+    sessions = await start_sessions(parts, f"hot{size}@example.com", size)
+    while len(sessions) < CALLS // 10:
+        sessions += await start_sessions(parts, f"hot{size}-{len(sessions)}@example.com", size)
+    some = [token for _, text in sessions[: CALLS // 10] if (token := KEYRING.parse_refresh_token(text))]
+    with meter.of(f"spend, one of {size}", len(some)):
+        await _each(some, spend)
 
 
 async def _start(parts: Parts, username: str, sessions: list[Session]) -> None:
