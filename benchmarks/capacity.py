@@ -180,7 +180,7 @@ async def _measure_each_script(stage: Stage, parts: Parts, hours: list[int]) -> 
             current,
             lambda token: parts.families.end(token.shard, token.family_digest, client_id="phone-app", reason="revoked"),
         )
-    for size in (1, CALLS // 10, 2 * CALLS):
+    for size in (1, CALLS // 5, 2 * CALLS):
         await _measure_index(parts, meter, size, spend)
     for size in (1, 10, 1000, 5000):
         owners = [User(realm="main", username=f"owner{size}-{n}@example.com") for n in range(5000 // size)]
@@ -197,9 +197,9 @@ async def _measure_index(
 ) -> None:
     """A refresh of somebody who has so many sessions, all in one index."""
     sessions = await start_sessions(parts, f"hot{size}@example.com", size)
-    while len(sessions) < CALLS // 10:
+    while len(sessions) < CALLS // 5:
         sessions += await start_sessions(parts, f"hot{size}-{len(sessions)}@example.com", size)
-    some = [token for _, text in sessions[: CALLS // 10] if (token := KEYRING.parse_refresh_token(text))]
+    some = [token for _, text in sessions[: CALLS // 5] if (token := KEYRING.parse_refresh_token(text))]
     with meter.of(f"spend, one of {size}", len(some)):
         await _each(some, spend)
 
