@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_args
 from urllib.parse import urlsplit
@@ -75,9 +75,16 @@ def parse_redis_address(text: str) -> str:
 
 
 def parse_host(text: str) -> str:
-    if not re.fullmatch(r"[^\s/\[\]@]+", text):
+    if not (re.fullmatch(r"[A-Za-z0-9_.-]+", text) or _is_ipv6(text)):
         raise ValueError("a host name or an address (IPv6 without brackets)")
     return text
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return bool(IPv6Address(text))
+    except ValueError:
+        return False
 
 
 def parse_port(text: str) -> int:
@@ -100,15 +107,23 @@ def parse_workers(text: str) -> int:
 
 
 def parse_folder(text: str) -> Path:
-    folder = Path(text).expanduser().absolute()
-    if folder.exists() and not folder.is_dir():
+    try:
+        folder = Path(text).expanduser().absolute()
+        is_other = folder.exists() and not folder.is_dir()
+    except (OSError, RuntimeError):  # out of reach; or `~` of somebody without a home
+        raise ValueError("a folder that can be reached") from None
+    if is_other:
         raise ValueError("a folder")
     return folder
 
 
 def parse_file(text: str) -> Path:
-    file = Path(text).expanduser().absolute()
-    if not (file.is_file() and os.access(file, os.R_OK)):
+    try:
+        file = Path(text).expanduser().absolute()
+        is_readable = file.is_file() and os.access(file, os.R_OK)
+    except (OSError, RuntimeError):
+        is_readable = False
+    if not is_readable:
         raise ValueError("a file that exists and can be read")
     return file
 
@@ -120,7 +135,7 @@ def parse_base_url(text: str) -> str:
         well_formed = parts.hostname and (parts.port is None or parts.port >= 0)
     except ValueError:
         raise expected from None
-    if parts.scheme not in ("http", "https") or not well_formed or re.search(r"[\s@?#]", text):
+    if parts.scheme not in ("http", "https") or not well_formed or re.search(r"[^\x21-\x7E]|[@?#]", text):
         raise expected
     return text.rstrip("/")
 

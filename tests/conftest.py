@@ -18,6 +18,7 @@ import httpx2
 import pytest
 import redis
 import structlog
+from hypothesis import settings as fuzzing
 from passlib.context import CryptContext
 from starlette.types import ASGIApp, Message
 
@@ -42,7 +43,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="also run the tests marked long")
 
 
+# The same examples in each run, so that nobody's change fails by chance; with --all many more, and others each time.
+# What fails is printed, as small as it can be.
+fuzzing.register_profile("bounded", max_examples=30, derandomize=True, deadline=None, database=None)
+fuzzing.register_profile("thorough", max_examples=3_000, deadline=None, print_blob=True)
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    fuzzing.load_profile("thorough" if config.getoption("--all") else "bounded")
     if config.getoption("--all"):
         config.option.markexpr = ""
 

@@ -13,7 +13,7 @@ from service.protocol.token_response import Lifetimes
 from service.protocol.user import User, UserIdentity
 from service.store.connection import StoreConnection
 from service.store.keys import access_key, family_key, index_key, mark_key, user_key
-from service.store.records import read_lines
+from service.store.records import read_lines, reading
 from service.store.scripts import load_script
 from service.tokens import RandomToken
 
@@ -215,6 +215,7 @@ class Families:
         live = [family for family in found if family.created_at_ms > int(mark or 0)]
         return sorted(live, key=lambda family: family.last_used_at_ms, reverse=True), len(families) > most
 
+    @reading("a session")
     def _parse_view(self, family_digest: str, record: bytes) -> FamilyView:
         """See `lua/records.lua` for the lines of the record; a greatest age counts for families that exist, too."""
         line = ["", *read_lines(record, "a session", "1", 13)]

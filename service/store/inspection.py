@@ -16,7 +16,7 @@ from service.store.codes import parse_redeemed
 from service.store.connection import StoreConnection
 from service.store.families import Ending
 from service.store.keys import access_key, code_key, ended_key, family_key, mark_key, redeemed_key
-from service.store.records import read_lines
+from service.store.records import read_lines, reading
 from service.tokens import RandomToken
 
 State = Literal["live", "revoked", "over"]
@@ -179,6 +179,7 @@ class TokenInspection:
         state = _find_state(created_at_ms, expires_at_ms, await self._find_mark(shard, subject), now_ms)
         return WaitingCode(state, line[4], subject, line[7], line[8], created_at_ms, expires_at_ms)
 
+    @reading("a session")
     def _judge(self, line: list[str], number: int, now_ms: int) -> Generation:
         """As spend_refresh_token.lua would."""
         head, floor, grace_ms = int(line[1]), int(line[10]), self._lifetimes.refresh_grace_ms
@@ -201,6 +202,7 @@ def _find_state(created_at_ms: int, expires_at_ms: int, marked_at_ms: int | None
     return "live" if now_ms < expires_at_ms else "over"
 
 
+@reading("a session that has ended")
 def _parse_tombstone(digest: str, record: bytes) -> EndedFamily:
     """See `lua/records.lua` for the lines of the record."""
     line = read_lines(record, "a session that has ended", "1", 10)

@@ -6,14 +6,15 @@ it: neither dead nor alive, neither kept nor deleted. lua/records.lua has the li
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, TypeVar
 
 import msgspec
 
 from service.store.deadline import StoreUnavailable
 
-__all__ = ["read_json", "read_lines"]
+__all__ = ["read_json", "read_lines", "reading"]
 
 _LONGEST_VERSION: Final = 20
 
@@ -24,7 +25,7 @@ def read_lines(record: bytes, kind: str, version: str, count: int) -> list[str]:
     """The lines below the version, so many of them; raises StoreUnavailable for any other version or form."""
     try:
         found, *lines = record.decode().split("\n")
-    except UnicodeDecodeError:
+    except (UnicodeDecodeError, AttributeError, TypeError):
         found, lines = "", []
     if found != version:
         raise StoreUnavailable(
@@ -39,5 +40,14 @@ def read_json(decode: Callable[[bytes], Record], record: bytes, kind: str) -> Re
     """Members that are not known are left out; raises StoreUnavailable where one is missing or of another kind."""
     try:
         return decode(record)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError, RecursionError) as error:
         raise StoreUnavailable(f"the record of {kind} does not have a form that this code knows: {error}") from None
+
+
+@contextmanager
+def reading(kind: str) -> Iterator[None]:
+    """For what is made of the lines, also as a decorator; raises StoreUnavailable where that cannot be done."""
+    try:
+        yield
+    except (ValueError, TypeError, IndexError, AttributeError, RecursionError):
+        raise StoreUnavailable(f"the record of {kind} does not have the form that this code knows") from None

@@ -17,7 +17,7 @@ from service.protocol.user import User, UserIdentity
 from service.store.connection import StoreConnection
 from service.store.keys import registry_key, user_key, user_seed_key
 from service.store.lock import StoreLock
-from service.store.records import read_json
+from service.store.records import read_json, reading
 from service.store.scripts import load_script
 from service.store.wire import Command
 
@@ -59,6 +59,7 @@ def _parse_realm(record: bytes | None) -> Organisation | None:
     return None if record is None else read_json(_read_realm, record, "a realm")
 
 
+@reading("a user")
 def _parse_user(fields: Sequence[bytes | None]) -> User | None:
     record, revision = fields
     if record is None or revision is None:
