@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
@@ -230,5 +231,5 @@ async def _ask_all(master: Link, commands: Sequence[Command]) -> list[Any]:
 
 def _parse_info(text: bytes) -> dict[str, Any]:
     """Lines of `name:value`, and comments; whole numbers as numbers."""
-    pairs = (line.split(":", 1) for line in text.decode().splitlines() if ":" in line)
-    return {name: int(value) if value.isdigit() else value for name, value in pairs}
+    pairs = (line.split(":", 1) for line in text.decode(errors="replace").splitlines() if ":" in line)
+    return {name: int(value) if re.fullmatch(r"[0-9]{1,20}", value) else value for name, value in pairs}

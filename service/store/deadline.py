@@ -15,9 +15,11 @@ from redis.exceptions import NoScriptError, RedisError
 DEADLINE_SECONDS: Final = 1.8
 CONNECT_SECONDS: Final = 1.5
 
-# What a Redis that is up says when it cannot serve, as the first word of its error or quoted by a script's error.
+# What a Redis that is up says when it cannot serve, as the first word of its error or quoted by a script's error; what
+# our scripts say of a record that another version wrote; what Redis 7.0 and Valkey say of what a script may not do.
 _OUTAGE: Final = re.compile(
     r"\b(OOM|READONLY|MISCONF|LOADING|BUSY|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|MASTERDOWN|UNBLOCKED|NOPERM)\b"
+    r"|UNKNOWNVERSION|The user executing the script can't|ACL failure in script"
 )
 # What only a mistake in our own scripts or commands leads to.
 _FAULT: Final = re.compile(r"user_script|unknown command|wrong number of arguments|same slot")

@@ -36,7 +36,7 @@ def read_lines(record: bytes, kind: str, version: str, count: int) -> list[str]:
     return lines
 
 
-def read_json(decode: Callable[[bytes], Record], record: bytes, kind: str) -> Record:
+def read_json(decode: Callable[[bytes | str], Record], record: bytes | str, kind: str) -> Record:
     """Members that are not known are left out; raises StoreUnavailable where one is missing or of another kind."""
     try:
         return decode(record)

@@ -77,6 +77,7 @@ def mistakes_of(environment: dict[str, str]) -> str:
     "settings.parse_log_level",
     "settings.parse_log_format",
     "settings.parse_secret_keys",
+    "settings.parse_durability",
 )
 @given(
     st.dictionaries(st.sampled_from(VARIABLES), st.one_of(st.sampled_from(GOOD), bent_text(*GOOD), wild), max_size=6)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.exceptions import RedisError
 
+from service.store.connection import _parse_info
 from service.store.redis_url import parse_redis_url
 from service.store.topology import _parse_ranges
 from service.store.wire import Wire, open_wire
@@ -127,3 +128,9 @@ def test_a_map_of_a_cluster_is_read_or_an_error(answer: Any) -> None:
         return
 
     assert all(0 <= first <= last < 16384 for first, last, _ in ranges)
+
+
+@pytest.mark.fuzzes("connection._parse_info")
+@given(st.one_of(st.binary(), bent_bytes(b"# Memory\r\nused_memory:5\r\nmaxmemory_policy:noeviction\r\n")))
+def test_whatever_stands_in_an_info_is_read(text: bytes) -> None:
+    assert all(":" not in name for name in _parse_info(text))

@@ -151,11 +151,7 @@ async def test_a_client_whose_record_cannot_be_read_is_not_unknown(
     assert tokens_of(await WEB_SHOP.log_in(http, ALICE))
 
 
-REFUSED_BY_LUA = "the scripts do not look at versions yet"
-
-
 @newer
-@pytest.mark.xfail(reason=REFUSED_BY_LUA)
 async def test_a_session_is_neither_refreshed_nor_revoked_nor_taken_for_stolen(
     http: httpx2.AsyncClient, store: redis.Redis, newer: Newer
 ) -> None:
@@ -171,7 +167,6 @@ async def test_a_session_is_neither_refreshed_nor_revoked_nor_taken_for_stolen(
 
 
 @newer
-@pytest.mark.xfail(reason=REFUSED_BY_LUA)
 async def test_an_access_token_is_not_said_to_be_revoked(
     http: httpx2.AsyncClient, store: redis.Redis, newer: Newer
 ) -> None:
@@ -181,7 +176,6 @@ async def test_an_access_token_is_not_said_to_be_revoked(
 
 
 @newer
-@pytest.mark.xfail(reason=REFUSED_BY_LUA)
 async def test_a_revoke_all_that_meets_a_newer_session_does_not_say_that_it_is_done(
     http: httpx2.AsyncClient, store: redis.Redis, newer: Newer
 ) -> None:
