@@ -10,7 +10,7 @@ import secrets
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -95,6 +95,34 @@ def _replication_of(server: RedisServer) -> dict[str, Any]:
         return {}
 
 
+class SharedClient(redis.RedisCluster):
+    """One for the whole life of a cluster: `close` leaves it open, since a new one asks for much before it is ready."""
+
+    def close(self) -> None:
+        pass
+
+    def info(self, section: str | None = None, *sections: str, **options: Any) -> Any:
+        """Of all masters in one: numbers are added."""
+        told = super().info(section, *sections, target_nodes=self.PRIMARIES, **options)
+        return _added(list(told.values()))
+
+    def client_list(self, *arguments: Any, **options: Any) -> Any:
+        """Of all masters; a name stands there once for each."""
+        told: Any = super().client_list(*arguments, target_nodes=self.PRIMARIES, **options)
+        return [client for clients in told.values() for client in clients]
+
+    def end(self) -> None:
+        super().close()
+
+
+def _added(values: list[Any]) -> Any:
+    """Numbers as their sum, tables entry by entry, and of all else the first."""
+    if isinstance(values[0], dict):
+        names = dict.fromkeys(name for table in values for name in table)
+        return {name: _added([table[name] for table in values if name in table]) for name in names}
+    return sum(values) if isinstance(values[0], int | float) else values[0]
+
+
 @dataclass(frozen=True)
 class Cluster:
     """Shards that have the slots among them, in order, and a plain client to look into all of them."""
@@ -112,6 +140,10 @@ class Cluster:
     def servers(self) -> Sequence[RedisServer]:
         """Masters and replicas."""
         return [server for shard in self.shards for server in shard.servers]
+
+    def connect(self) -> redis.Redis:
+        """The client, which has the same methods but for few."""
+        return cast(redis.Redis, self.client)
 
     def node_of(self, key: str) -> int:
         """The number of the node that keeps it."""
@@ -133,8 +165,11 @@ def running_cluster(
         _wait_until_whole(shards, PROMOTION_SECONDS)
         servers = [*(shard.master for shard in shards), *(replica for shard in shards for replica in shard.replicas)]
         url = "redis+cluster://" + ",".join(f"127.0.0.1:{server.port}" for server in servers)
-        with redis.RedisCluster(host="127.0.0.1", port=servers[0].port, decode_responses=True) as client:
+        client = SharedClient(host="127.0.0.1", port=servers[0].port, decode_responses=True)
+        try:
             yield Cluster(shards, client, url)
+        finally:
+            client.end()
     finally:
         _stop_all([server for shard in shards for server in shard.servers])
 
@@ -227,6 +262,10 @@ class Watched(Shard):
         addresses = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
         return f"redis+sentinel://{addresses}/{MASTER_NAME}"
 
+    def connect(self) -> redis.Redis:
+        """A plain client to look into the master."""
+        return self.master.connect()
+
     def start_again(self, server: RedisServer, *options: str) -> RedisServer:
         """An operator tells it whom to follow; the Sentinels would, but only after long looking at it."""
         follow = () if server is self.master else ("--replicaof", "127.0.0.1", str(self.master.port))
@@ -274,6 +313,16 @@ def running_sentinel(
         yield watched
     finally:
         _stop_all((*watched.sentinels, *watched.servers))
+
+
+def running_calm_cluster(folder: Path) -> AbstractContextManager[Cluster]:
+    """Three masters with a replica each, for tests that mean no harm: a busy machine makes no replica a master."""
+    return running_cluster(folder, replicas=1, timeout_ms=CALM_TIMEOUT_MS)
+
+
+def running_calm_sentinel(folder: Path) -> AbstractContextManager[Watched]:
+    """A master with a replica, as little shaken as the cluster."""
+    return running_sentinel(folder, down_after_ms=CALM_TIMEOUT_MS)
 
 
 def _launch_sentinels(folder: Path, watched: Shard, count: int, down_after_ms: int) -> list[RedisServer]:

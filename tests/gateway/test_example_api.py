@@ -14,11 +14,12 @@ import pytest
 
 from service.lifeline import __file__ as lifeline
 from tests.cast import ALICE, PHONE_APP, assert_error, bearer, tokens_of
-from tests.servers import CHECKOUT, RedisServer, free_port, stop, wait_until
+from tests.conftest import AnyRedis
+from tests.servers import CHECKOUT, free_port, stop, wait_until
 
 
 @pytest.fixture
-def api(redis_server: RedisServer, tmp_path: Path) -> Iterator[str]:
+def api(redis_server: AnyRedis, tmp_path: Path) -> Iterator[str]:
     """The URL of the running API, which must end by itself when it is told to."""
     port = free_port()
     log = tmp_path / "api.log"

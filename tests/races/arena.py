@@ -17,8 +17,8 @@ import redis
 from service.credentials import Keyring
 from service.store.keys import family_key
 from tests.cast import App, access_key_of
-from tests.conftest import SECRET_KEY, environment_of
-from tests.servers import RedisServer, running_service, start_redis, stop
+from tests.conftest import SECRET_KEY, AnyRedis, environment_of
+from tests.servers import running_service
 
 CONTENDERS = 60
 PLENTY = "1000000/minute"
@@ -51,9 +51,10 @@ class FamilyRecord:
 
 @dataclass(frozen=True)
 class Arena:
-    """The two instances and a plain client of their Redis."""
+    """The two instances, their Redis and a plain client of it."""
 
     ports: tuple[int, ...]
+    url: str
     store: redis.Redis
 
     def http(self) -> httpx2.AsyncClient:
@@ -79,21 +80,13 @@ class Arena:
 
 
 @contextmanager
-def running_arena(folder: Path, **variables: str) -> Iterator[Arena]:
-    """`variables` are environment variables of both instances."""
-    server = start_redis(folder)
-    try:
-        with two_instances(folder, server, variables) as ports, server.connect() as store:
-            yield Arena(ports, store)
-    finally:
-        stop(server.process)
-
-
-@contextmanager
-def two_instances(folder: Path, server: RedisServer, variables: dict[str, str]) -> Iterator[tuple[int, ...]]:
+def running_arena(folder: Path, server: AnyRedis, **variables: str) -> Iterator[Arena]:
+    """On a Redis that is emptied first; `variables` are environment variables of both instances."""
     environment = environment_of(server, **variables)
-    with running_service(folder, environment) as first, running_service(folder, environment) as second:
-        yield first.port, second.port
+    with server.connect() as store:
+        store.flushall()
+        with running_service(folder, environment) as first, running_service(folder, environment) as second:
+            yield Arena((first.port, second.port), server.url, store)
 
 
 def places(*usual: int, more: tuple[int, ...]) -> list[object]:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.cast import MADE_SECRET, REVOKE, WEB_SHOP, App, assert_error, basic
 from tests.races.arena import Arena, all_at_once, open_connections, running_arena
+from tests.servers import start_redis, stop
 
 ALLOWED = 5
 GUESSES = 100
@@ -22,13 +23,19 @@ ADDRESSES = map("192.0.2.{}".format, count(1))
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
-    """Two instances that believe what the test says of the caller's address."""
+    """Two instances that believe what the test says of the caller's address.
+
+    On one server: what is raced for lies in the memory of the instances.
+    """
+    server = start_redis(tmp_path_factory.mktemp("redis"))
     with running_arena(
         tmp_path_factory.mktemp("secrets"),
+        server,
         TOKEN_SERVICE_CLIENT_ATTEMPTS=f"{ALLOWED}/minute",
         TOKEN_SERVICE_TRUSTED_PROXIES="127.0.0.1",
     ) as arena:
         yield arena
+    stop(server.process)
 
 
 async def present(http: httpx2.AsyncClient, app: App, address: str, *, by_header: bool) -> httpx2.Response:

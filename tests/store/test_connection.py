@@ -13,6 +13,8 @@ from service.store.redis_url import parse_redis_url
 from service.store.scripts import load_script
 from tests.servers import RedisServer, free_port
 
+pytestmark = pytest.mark.single_server("each test makes its own URL, of every kind")
+
 
 async def outage_of(url: str) -> str:
     """What a read, a write and a question for the policy say on a Redis like this; the same of each."""

@@ -80,6 +80,7 @@ async def test_whoever_sweeps_hears_of_every_batch(sessions: Sessions, sweeps: S
     assert len(batches) >= 6
 
 
+@pytest.mark.single_server("which of several masters is swept first is chance, and this stops at the first")
 async def test_a_sweep_whose_lock_is_lost_ends_nothing_more(sessions: Sessions, sweeps: Sweeps) -> None:
     session, code = await sessions.start(), await sessions.issue_code()
 
