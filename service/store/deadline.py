@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Final, TypeVar
 
-from redis.asyncio.sentinel import MasterNotFoundError
 from redis.exceptions import NoScriptError, RedisError
 
 DEADLINE_SECONDS: Final = 1.8
@@ -93,6 +92,4 @@ def translate(error: Exception) -> Exception:
         return error
     if isinstance(error, TimeoutError) and not text:
         text = f"no answer within the {DEADLINE_SECONDS} s that the Redis work of a request may take"
-    if isinstance(error, MasterNotFoundError):  # the library shows its own objects instead
-        text = "none of the Sentinels answers and knows a master of this name"
     return StoreUnavailable(f"{type(error).__name__}: {text}")

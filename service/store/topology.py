@@ -12,9 +12,6 @@ from collections.abc import Collection, Sequence
 from contextvars import Context
 from typing import Any, Final, NamedTuple, Protocol
 
-from redis.asyncio import Sentinel
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.crc import key_slot
 from redis.exceptions import ReadOnlyError, ResponseError
 
@@ -22,6 +19,7 @@ from service.store.deadline import StoreUnavailable
 from service.store.keys import access_key
 from service.store.links import CLOSED, Current, Forget, Link, end_task
 from service.store.redis_url import Node, RedisUrl
+from service.store.sentinels import Sentinels
 from service.store.wire import Wire, open_wire
 
 SLOTS: Final = 16384
@@ -98,8 +96,7 @@ class WatchedMaster(_OneLink):
     """The master that the Sentinels name: asked before each connection, and once a second whether it is still so."""
 
     def __init__(self, url: RedisUrl, purpose: str, forget: Forget, is_tracked: bool) -> None:
-        self._watchers = _make_watchers(url)
-        self._name = url.master_name or ""
+        self._sentinels = Sentinels(url)
         super().__init__(
             Link(url, self._find_node, forget, purpose=purpose, is_tracked=is_tracked, check=_check_is_master)
         )
@@ -108,12 +105,10 @@ class WatchedMaster(_OneLink):
     async def close(self) -> None:
         await end_task(self._task)
         await super().close()
-        for watcher in self._watchers.sentinels:
-            await watcher.aclose()
+        self._sentinels.close()
 
     async def _find_node(self) -> Node:
-        host, port = await self._watchers.discover_master(self._name)
-        return str(host), int(port)
+        return await self._sentinels.find_master()
 
     async def _watch(self) -> None:
         while True:
@@ -125,19 +120,6 @@ class WatchedMaster(_OneLink):
             else:
                 if node != self._link.node:
                     self._link.leave("the Sentinels name another master")
-
-
-def _make_watchers(url: RedisUrl) -> Sentinel:
-    """The Sentinels of the URL, who know where the master is."""
-    return Sentinel(  # type: ignore[no-untyped-call]
-        url.nodes,
-        sentinel_kwargs={
-            "socket_connect_timeout": ASK_SECONDS,
-            "socket_timeout": ASK_SECONDS,
-            "retry": Retry(NoBackoff(), 0),
-            "ssl": url.tls,
-        },
-    )
 
 
 async def _check_is_master(wire: Wire) -> None:
