@@ -36,9 +36,8 @@ WAITS_FOR_REPLICA: Final = ("exchange", "revoke", "revoke_all")
 
 REPLICA_LAG_SECONDS: Final = 5.0
 """What was answered so shortly before a failover may not have reached the replica."""
-LATE_SECONDS: Final = 10.0
-"""For so long a request that was given up may still be carried out."""
-HASHING_SECONDS: Final = 1.0
+HASHING_SECONDS: Final = 6.0
+"""For so long a password may wait to be checked, where many log in at once after an outage."""
 LONG_STALL_SECONDS: Final = 0.3
 MOST_ACCESS_TOKENS: Final = 100
 
@@ -142,7 +141,7 @@ class _Checker:
 
     def _check_answer(self, call: Call) -> None:
         if call.status == NO_ANSWER:
-            if not self._is_hit(call):
+            if not self._history.is_hit(call):
                 self._accuse("I8", "no answer, and nothing had happened to that instance", call)
             return
         self._check_speed(call)
@@ -154,17 +153,10 @@ class _Checker:
         elif (call.status, call.error) not in DOCUMENTED[call.kind]:
             self._accuse("I8", "an answer that is not documented for this request", call)
 
-    def _is_hit(self, call: Call) -> bool:
-        """Whether the instance that was asked was itself killed or frozen meanwhile."""
-        return any(
-            fault.instance == call.instance and fault.overlaps(call.started - 0.1, call.ended)
-            for fault in self._history.faults
-        )
-
     def _check_speed(self, call: Call) -> None:
         took = call.ended - call.started - self._history.stalled_seconds(call.started, call.ended)
         most = self._promise.latest_seconds + (HASHING_SECONDS if call.kind in ("login", "page") else 0)
-        if took > most and not self._is_hit(call):
+        if took > most and not self._history.is_hit(call):
             self._accuse("I8", f"answered after {took:.2f} s, {most} s are promised", call)
 
     def _check_refusal(self, call: Call) -> None:
@@ -243,8 +235,7 @@ class _Checker:
         grace = self._promise.grace_seconds
         for number, call in family.refreshes:
             presented = min(other.started for each, other in family.refreshes if each >= number)
-            may_last = LATE_SECONDS if call.status in UNKNOWN_OUTCOMES else 0
-            if call.ended + may_last - presented < grace:
+            if self._history.may_act_until(call) - presented < grace:
                 continue
             spent = min((at for given, at in self._answers(family) if given > number), default=None)
             is_late = spent is not None and call.started - spent > grace

@@ -76,7 +76,7 @@ class Ground:
         """SIGSTOP and SIGCONT of one."""
         instance, started = rng.choice(self.instances), time.monotonic()
         with instance.frozen_worker(rng.randrange(instance.workers)):
-            _hang(rng)
+            hang(rng)
         return Fault(name="freeze_worker", started=started, ended=time.monotonic(), instance=instance.number)
 
     def kill_instance(self, rng: random.Random) -> Fault:
@@ -95,7 +95,7 @@ class Ground:
         return Fault(name=name, started=started, ended=time.monotonic(), instance=instance.number)
 
 
-def _hang(rng: random.Random) -> None:
+def hang(rng: random.Random) -> None:
     time.sleep(rng.uniform(SHORTEST_SECONDS, LONGEST_SECONDS))
 
 
@@ -154,14 +154,14 @@ class SingleServer(Ground):
         """SIGSTOP and SIGCONT."""
         started = time.monotonic()
         with self._stage.frozen():
-            _hang(rng)
+            hang(rng)
         return Fault(name="freeze_redis", started=started, ended=time.monotonic())
 
     def hold_network(self, rng: random.Random) -> Fault:
         """Nothing passes between the first instance and Redis, and nobody is told; then all of it does."""
         started = time.monotonic()
         with self._stage.cut_off():
-            _hang(rng)
+            hang(rng)
         return Fault(name="hold_network", started=started, ended=time.monotonic())
 
     def cut_network(self, rng: random.Random) -> Fault:
@@ -185,7 +185,7 @@ class SingleServer(Ground):
         """`maxmemory` is reached."""
         started = time.monotonic()
         with self._stage.full():
-            _hang(rng)
+            hang(rng)
         return Fault(name="fill_memory", started=started, ended=time.monotonic())
 
     def fill_disk(self, rng: random.Random) -> Fault:
@@ -196,7 +196,7 @@ class SingleServer(Ground):
         size = store.info("persistence")["aof_current_size"]
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, most))
         try:
-            _hang(rng)
+            hang(rng)
         finally:
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))
         wait_until(lambda: store.info("persistence")["aof_last_write_status"] == "ok", "the file to be written again")

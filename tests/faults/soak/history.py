@@ -15,6 +15,9 @@ NO_ANSWER = 0
 UNKNOWN_OUTCOMES = (NO_ANSWER, 503)
 """After these a request may have been carried out, or be so still: it can lie before a Redis that hangs."""
 
+LATE_SECONDS = 10.0
+"""After the end of a fault it is carried out within so many seconds, or never."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
@@ -90,6 +93,19 @@ class History:
 
     def stalled_seconds(self, started: float, ended: float) -> float:
         return sum(max(0.0, min(ended, stall.ended) - max(started, stall.started)) for stall in self.stalls)
+
+    def is_hit(self, call: Call) -> bool:
+        """Whether the instance that was asked was itself killed or frozen meanwhile."""
+        return any(
+            fault.instance == call.instance and fault.overlaps(call.started - 0.1, call.ended) for fault in self.faults
+        )
+
+    def may_act_until(self, call: Call) -> float:
+        """A request whose outcome is unknown may be carried out when what hung goes on, or starts again."""
+        if call.status not in UNKNOWN_OUTCOMES:
+            return call.ended
+        ends = [fault.ended for fault in self.faults if fault.overlaps(call.started, call.ended)]
+        return max(call.ended, *ends) + LATE_SECONDS if ends else call.ended + LATE_SECONDS
 
     @property
     def failovers(self) -> Sequence[Fault]:

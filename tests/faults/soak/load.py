@@ -38,11 +38,11 @@ from tests.cast import (
     bearer,
     login_form,
 )
+from tests.faults.soak.checker import HASHING_SECONDS
 from tests.faults.soak.history import UNKNOWN_OUTCOMES, Call, History, Kind, Stall
 
 APPS: Final = (PHONE_APP, WEB_SHOP)
 CALLBACKS: Final = {PHONE_APP.client_id: PHONE_CALLBACK, WEB_SHOP.client_id: SHOP_CALLBACK}
-GIVE_UP_SECONDS: Final = 4.0
 AGAIN_SECONDS: Final = 0.15
 CLOSING_SECONDS: Final = 30.0
 HEARTBEAT_SECONDS: Final = 0.05
@@ -92,10 +92,10 @@ class Device:
         started, response, trouble = time.monotonic(), None, ""
         headers = {"X-Forwarded-For": self.address} | ({} if form is not None else bearer(sent))
         method = "GET" if kind == "verify" else "POST"
+        timeout = self.load.give_up_seconds + (HASHING_SECONDS if kind == "login" else 0)
         try:
-            response = await http.request(
-                method, path, data=None if form is None else {**app.credentials, **form}, headers=headers
-            )
+            body = None if form is None else {**app.credentials, **form}
+            response = await http.request(method, path, data=body, headers=headers, timeout=timeout)
         except httpx2.HTTPError as error:
             trouble = type(error).__name__
         ended = time.monotonic()
@@ -238,6 +238,7 @@ class _PageTransport(httpx2.AsyncBaseTransport):
                 str(request.url.raw_path, "ascii"),
                 content=await request.aread(),
                 headers=own | {"X-Forwarded-For": self._device.address},
+                timeout=load.give_up_seconds + HASHING_SECONDS,
             )
             status, again = response.status_code, "retry-after" in response.headers
         except httpx2.HTTPError as error:
@@ -413,6 +414,7 @@ class Load(threading.Thread):
     seed: str
     rate: float
     grace_seconds: float
+    give_up_seconds: float
     lanes: int = 16
     history: History = field(default_factory=History)
     sessions: list[Session] = field(default_factory=list)
@@ -464,7 +466,7 @@ class Load(threading.Thread):
         limits = httpx2.Limits(max_connections=400, max_keepalive_connections=400, keepalive_expiry=1)
         async with AsyncExitStack() as stack:
             for port in self.ports:
-                http = httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=GIVE_UP_SECONDS, limits=limits)
+                http = httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", limits=limits)
                 http.cookies.jar.set_policy(NO_COOKIES)
                 self.clients.append(await stack.enter_async_context(http))
             beating = asyncio.create_task(self._beat())

@@ -8,17 +8,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from service.credentials import Keyring
 from tests.conftest import SECRET_KEY
 from tests.faults.soak.checker import Generation, Promise, Verdict, Violation, check_history
 from tests.faults.soak.grounds import PEOPLE, Ground
-from tests.faults.soak.history import Call, Fault, History
+from tests.faults.soak.history import Call, Fault, History, Stall
 from tests.faults.soak.load import Load
 from tests.servers import wait_until
 
 KEYRING = Keyring((SECRET_KEY.encode(),))
 PEOPLE_OF_A_ROUND = 12
+BEYOND_LATEST_SECONDS = 2.5
 WRITES = ("login", "exchange", "refresh", "revoke", "revoke_all")
 
 
@@ -49,7 +51,7 @@ class Report:
             away = find_away_seconds(history.calls, fault)
             if away is not None:
                 self.away_seconds.setdefault(fault.name, []).append(away)
-        answered = [call.ended - call.started for call in history.calls if call.status]
+        answered = [call.ended - call.started for call in history.calls if call.status and not history.is_hit(call)]
         self.slowest_seconds = max(self.slowest_seconds, *answered)
         self.sessions += sum(bool(call.refresh_token) for call in history.calls if call.kind != "refresh")
         self.sessions_alive += count_alive(history)
@@ -111,9 +113,16 @@ def count_alive(history: History) -> int:
     return sum(found.values())
 
 
+def write_history(file: Path, history: History) -> None:
+    """One line for each fault, stall and request, in the order in which they began."""
+    everything: tuple[Fault | Stall | Call, ...] = (*history.faults, *history.stalls, *history.calls)
+    events = [(each.started, str(each)) for each in everything]
+    file.write_text("".join(f"{line}\n" for _, line in sorted(events)))
+
+
 @dataclass
 class Soak:
-    """`calm_seconds` is the longest pause between two faults."""
+    """`calm_seconds` is the longest pause between two faults; `folder` takes the histories that break an invariant."""
 
     ground: Ground
     promise: Promise
@@ -121,7 +130,9 @@ class Soak:
     faults: Sequence[str]
     rate: float = 60
     calm_seconds: float = 2.0
+    folder: Path | None = None
     report: Report = field(default_factory=Report)
+    requests_of_round: int = 0
 
     def run_round(self, number: int, names: Sequence[str], tell: Callable[[], None] = lambda: None) -> Verdict:
         """One load with these faults, one after the other; `tell` is called after each."""
@@ -129,19 +140,30 @@ class Soak:
         first = number * PEOPLE_OF_A_ROUND % len(PEOPLE)
         ports = [instance.port for instance in self.ground.instances]
         people = PEOPLE[first : first + PEOPLE_OF_A_ROUND]
-        load = Load(ports, people, f"{self.seed} {number}", self.rate, self.promise.grace_seconds)
+        load = Load(
+            ports,
+            people,
+            f"{self.seed} {number}",
+            self.rate,
+            grace_seconds=self.promise.grace_seconds,
+            give_up_seconds=self.promise.latest_seconds + BEYOND_LATEST_SECONDS,
+        )
         load.start()
         try:
             for name in names:
                 time.sleep(rng.uniform(0.3, self.calm_seconds))
                 load.history.faults.append(self.ground.faults[name](rng))
+                self.requests_of_round = len(load.history.calls)
                 tell()
             time.sleep(self.promise.back_seconds)
             wait_until(lambda: all(instance.is_ready() for instance in self.ground.instances), "all to be ready")
         finally:
             history = load.finish()
         verdict = check_history(history, self.promise, read_generation)
+        if verdict.violations and self.folder is not None:
+            write_history(self.folder / f"round-{number}.txt", history)
         self.report.add(history, verdict)
+        self.requests_of_round = 0
         return verdict
 
     def shuffled_faults(self) -> Iterator[str]:
