@@ -35,8 +35,8 @@ TOPOLOGIES: Final[Mapping[str, Callable[[Path, Mapping[str, str]], AbstractConte
 
 def main() -> int:
     options = parse_arguments()
-    # So that Redis and the instances end with us.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(WRONG_USAGE))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     promise = Promise(
         durability=options.durability,
         grace_seconds=GRACE_SECONDS,
@@ -83,7 +83,7 @@ def split_names(text: str) -> list[str]:
 
 
 def run(soak: Soak, minutes: float) -> None:
-    """Rounds until the time is over; ends with a report, by Ctrl-C too."""
+    """Rounds until the time is over; ends with a report, by Ctrl-C too, which the round under way has no part in."""
     started, faults, done = time.monotonic(), soak.shuffled_faults(), 0
 
     def note_fault() -> None:

@@ -36,6 +36,8 @@ WAITS_FOR_REPLICA: Final = ("exchange", "revoke", "revoke_all")
 
 REPLICA_LAG_SECONDS: Final = 5.0
 """What was answered so shortly before a failover may not have reached the replica."""
+GAVE_UP: Final = ("ConnectTimeout", "ReadTimeout", "WriteTimeout", "PoolTimeout")
+"""How it is called where the sender waited no longer: then the time alone is judged."""
 HASHING_SECONDS: Final = 6.0
 """For so long a password may wait to be checked, where many log in at once after an outage."""
 LONG_STALL_SECONDS: Final = 0.3
@@ -140,11 +142,11 @@ class _Checker:
     # I8: what may be answered, and how fast
 
     def _check_answer(self, call: Call) -> None:
-        if call.status == NO_ANSWER:
-            if not self._history.is_hit(call):
-                self._accuse("I8", "no answer, and nothing had happened to that instance", call)
-            return
         self._check_speed(call)
+        if call.status == NO_ANSWER:
+            if call.trouble not in GAVE_UP and not self._history.is_hit(call):
+                self._accuse("I8", "a connection lost, and nothing had happened to that instance", call)
+            return
         if call.status == 503:
             self._check_refusal(call)
         elif call.kind in ("page", "code"):
@@ -157,7 +159,7 @@ class _Checker:
         took = call.ended - call.started - self._history.stalled_seconds(call.started, call.ended)
         most = self._promise.latest_seconds + (HASHING_SECONDS if call.kind in ("login", "page") else 0)
         if took > most and not self._history.is_hit(call):
-            self._accuse("I8", f"answered after {took:.2f} s, {most} s are promised", call)
+            self._accuse("I8", f"no answer within {took:.2f} s, or only then; {most} s are promised", call)
 
     def _check_refusal(self, call: Call) -> None:
         if not call.has_retry_after or (call.kind not in ("page", "code") and call.error != "temporarily_unavailable"):
