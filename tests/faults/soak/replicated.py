@@ -17,6 +17,8 @@ from tests.faults.stage import KEEPS_DATA
 
 AWAY_SECONDS = 2.0
 """The longest that a dead master stays away after another took its place."""
+SHORTEST_DEAF_SECONDS, LONGEST_DEAF_SECONDS = 0.5, 1.5
+"""How long a replica hears nothing before its master dies."""
 
 
 class _Nodes(Protocol):
@@ -48,6 +50,7 @@ class Replicated(Ground):
             **super().faults,
             "kill_master": self.kill_master,
             "freeze_master": self.freeze_master,
+            "lose_writes": self.lose_writes,
             "kill_replica": self.kill_replica,
             "flush_scripts": self.flush_scripts,
         }
@@ -63,6 +66,22 @@ class Replicated(Ground):
         time.sleep(rng.uniform(0, AWAY_SECONDS))
         shard.start_again(killed)
         return self._failed_over("kill_master", place, started, took_over)
+
+    def lose_writes(self, rng: random.Random) -> Fault:
+        """A master dies that its replica could not follow any more: what came meanwhile is lost."""
+        place, started = rng.randrange(len(self._shards)), time.monotonic()
+        shard = self._shards[place]
+        killed = shard.master
+        with killed.connect() as store:
+            # Freezing the replica would not do: what was sent waits for it in its socket.
+            store.execute_command("ACL", "SETUSER", "default", "-psync", "-sync")
+            store.execute_command("CLIENT", "KILL", "TYPE", "replica")
+        time.sleep(rng.uniform(SHORTEST_DEAF_SECONDS, LONGEST_DEAF_SECONDS))
+        shard.kill_master()
+        shard.wait_for_promotion()
+        took_over = time.monotonic()
+        shard.start_again(killed)
+        return self._failed_over("lose_writes", place, started, took_over)
 
     def freeze_master(self, rng: random.Random) -> Fault:
         """SIGSTOP until its replica has taken over, and SIGCONT some time after that: it has to give way then."""

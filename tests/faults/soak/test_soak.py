@@ -21,7 +21,7 @@ VARIABLES = {"TOKEN_SERVICE_REFRESH_GRACE": str(GRACE_SECONDS)}
 WAITS_FOR_REPLICA = VARIABLES | {"TOKEN_SERVICE_DURABILITY": "replica"}
 # Not a promise of the service: so late may a machine be on which other tests run.
 LATEST_SECONDS, BACK_SECONDS = 6.0, 4.0
-FAILOVERS = 4
+FAILOVERS = ("kill_master", "freeze_master", "lose_writes")
 
 
 def soak_on(ground: Ground, durability: Durability = "memory", names: Iterable[str] = ()) -> Soak:
@@ -53,21 +53,34 @@ def test_no_invariant_breaks_while_everything_else_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.clause("decided-redis-cluster", "decided-i7-revocation-is-final", "decided-i10-outage-is-not-theft")
-@pytest.mark.clause("6819-5.2.2.3-rotation-in-a-cluster")
+@pytest.mark.clause("decided-redis-cluster", "decided-durability", "decided-i7-revocation-is-final")
+@pytest.mark.clause("decided-i10-outage-is-not-theft", "6819-5.2.2.3-rotation-in-a-cluster")
 def test_no_invariant_breaks_while_masters_of_a_cluster_die_and_freeze(tmp_path: Path) -> None:
     with running_three_and_three(tmp_path, WAITS_FOR_REPLICA) as ground:
-        report = soak_on(ground, "replica", ["kill_master", "freeze_master"] * FAILOVERS).report
+        report = soak_on(ground, "replica", FAILOVERS * 3).report
 
         assert report.violations == []
         assert report.sessions_alive > 5
 
 
 @pytest.mark.long
-@pytest.mark.clause("decided-redis-sentinel", "decided-i7-revocation-is-final", "decided-i10-outage-is-not-theft")
+@pytest.mark.clause("decided-redis-sentinel", "decided-durability", "decided-i7-revocation-is-final")
+@pytest.mark.clause("decided-i10-outage-is-not-theft")
 def test_no_invariant_breaks_while_masters_under_sentinels_die_and_freeze(tmp_path: Path) -> None:
     with running_watched_pair(tmp_path, WAITS_FOR_REPLICA) as ground:
-        report = soak_on(ground, "replica", ["kill_master", "freeze_master"] * FAILOVERS).report
+        report = soak_on(ground, "replica", FAILOVERS * 3).report
 
         assert report.violations == []
         assert report.sessions_alive > 5
+
+
+@pytest.mark.long
+def test_a_service_that_waits_for_no_replica_is_found_out(tmp_path: Path) -> None:
+    """Otherwise those above would prove nothing: what they promise is broken here, and what this one promises is not."""
+    with running_watched_pair(tmp_path, VARIABLES) as ground:
+        kept_too_much = soak_on(ground, "replica", ["lose_writes"] * 4).report
+        kept_enough = soak_on(ground, "memory", ["lose_writes"] * 4).report
+
+        assert {violation.rule for violation in kept_too_much.violations} >= {"I7", "I10"}
+        assert kept_enough.violations == []
+        assert kept_enough.unchecked.total() > 0
