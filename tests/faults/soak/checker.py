@@ -124,7 +124,8 @@ class _Checker:
     def check(self) -> Verdict:
         for call in sorted(self._history.calls, key=lambda call: call.started):
             self._by_kind[call.kind].append(call)
-            self._check_answer(call)
+            if call.kind != "code":  # what a page gave; that one was asked for by a call of its own
+                self._check_answer(call)
             self._note_gifts(call)
         self._note_refreshes()
         self._note_endings()
@@ -149,7 +150,7 @@ class _Checker:
             return
         if call.status == 503:
             self._check_refusal(call)
-        elif call.kind in ("page", "code"):
+        elif call.kind == "page":
             if call.status not in PAGE_STATUSES:
                 self._accuse("I8", "a page with a status that pages do not have", call)
         elif (call.status, call.error) not in DOCUMENTED[call.kind]:
@@ -162,7 +163,7 @@ class _Checker:
             self._accuse("I8", f"no answer within {took:.2f} s, or only then; {most} s are promised", call)
 
     def _check_refusal(self, call: Call) -> None:
-        if not call.has_retry_after or (call.kind not in ("page", "code") and call.error != "temporarily_unavailable"):
+        if not call.has_retry_after or (call.kind != "page" and call.error != "temporarily_unavailable"):
             self._accuse("I8", "a 503 that does not say when to come again, or not why", call)
         since = call.started - self._promise.back_seconds
         if any(fault.overlaps(since, call.ended) for fault in self._history.faults):
