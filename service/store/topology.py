@@ -105,21 +105,24 @@ class WatchedMaster(_OneLink):
     async def close(self) -> None:
         await end_task(self._task)
         await super().close()
-        self._sentinels.close()
 
     async def _find_node(self) -> Node:
         return await self._sentinels.find_master()
 
     async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
-            try:
-                node = await self._find_node()
-            except Exception as error:
-                log.debug("the Sentinels were asked in vain: %s", error)
-            else:
-                if node != self._link.node:
-                    self._link.leave("the Sentinels name another master")
+        """To the end of the event loop, if nobody closes it before."""
+        try:
+            while True:
+                await asyncio.sleep(WATCH_SECONDS)
+                try:
+                    node = await self._find_node()
+                except Exception as error:
+                    log.debug("the Sentinels were asked in vain: %s", error)
+                else:
+                    if node != self._link.node:
+                        self._link.leave("the Sentinels name another master")
+        finally:
+            self._sentinels.close()
 
 
 async def _check_is_master(wire: Wire) -> None:
