@@ -12,8 +12,7 @@ import pytest
 import redis
 
 from service.app import Parts
-from service.protocol.user import identify_user
-from service.store.keys import user_key
+from service.store.consents import Consents
 from tests.browser import (
     AUTHORIZATION,
     CHALLENGE,
@@ -319,9 +318,11 @@ async def test_a_redis_that_fails_later_is_temporarily_unavailable_by_redirect(
 
 
 @pytest.mark.clause("6749-4.1.2.1-error", "6749-4.1.2.1-state-returned")
-async def test_something_unforeseen_is_server_error_by_redirect(browser: Browser, store: redis.Redis) -> None:
+async def test_something_unforeseen_is_server_error_by_redirect(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await browser.sign_in()
-    store.hset(user_key(identify_user(ALICE.realm, ALICE.username)), "record", "no record")
+    monkeypatch.setattr(Consents, "hold", None)
 
     answer = assert_sent_back(await browser.open(ask(state="x")), "server_error")
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import httpx2
 import pytest
-import redis
 
 from service.app import Parts
+from service.endpoints.client_authentication import ClientAuthenticator
 from service.protocol.client import Client
-from service.store.keys import registry_key
 from tests.cast import ALICE, PHONE_APP, REVOKE, REVOKE_ALL, TOKEN, App, assert_error, bearer, login_form, tokens_of
 
 METADATA = "/.well-known/oauth-authorization-server"
@@ -139,12 +138,12 @@ async def test_revoke_knows_no_callback(http: httpx2.AsyncClient) -> None:
 @pytest.mark.clause("decided-cors-origins", "decided-server-error")
 @pytest.mark.parametrize("address", [TOKEN, REVOKE])
 async def test_a_registered_origin_may_read_that_something_unforeseen_happened(
-    http: httpx2.AsyncClient, store: redis.Redis, address: str
+    http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
-    store.set(registry_key("client", "broken"), "no record")
+    monkeypatch.setattr(ClientAuthenticator, "authenticate", None)
 
     for origin, permission in ((KNOWN, KNOWN), (STRANGER, None)):
-        response = await http.post(address, data=App("broken").credentials, headers={"Origin": origin})
+        response = await http.post(address, data=PHONE_APP.credentials, headers={"Origin": origin})
 
         assert_error(response, 500, "server_error")
         assert response.headers.get("access-control-allow-origin") == permission
