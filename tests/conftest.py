@@ -30,6 +30,7 @@ from service.settings import Settings, load_settings
 from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, App, Person
 from tests.consenting import allow_code
 from tests.openapi import check_answer
+from tests.redis_users import find_refusals
 from tests.servers import CHECKOUT, RedisServer, start_redis, stop
 
 SEED = CHECKOUT / "tests" / "seed.yaml"
@@ -77,10 +78,14 @@ def real_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """One real server for the whole run; use `store` to get it empty."""
+    """One real server for the whole run; use `store` to get it empty. Nobody wants more of it than was granted."""
     server = start_redis(tmp_path_factory.mktemp("redis"))
     yield server
+    with server.connect() as client:
+        refusals = find_refusals(client, ("service", "console"))
     stop(server.process)
+
+    assert not refusals
 
 
 @pytest.fixture
@@ -116,9 +121,9 @@ def clock(store: redis.Redis) -> Clock:
 
 
 def environment_of(server: RedisServer, **variables: str) -> dict[str, str]:
-    """The environment of a service on this server with the cast as its seed."""
+    """The environment of a service on this server, as the user that is meant for it, with the cast as its seed."""
     return {
-        "REDIS_URL": server.url,
+        "REDIS_URL": server.url_of("service"),
         "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY,
         "TOKEN_SERVICE_SEED_FILE": str(SEED),
         "LOG_LEVEL": "warning",
@@ -176,9 +181,11 @@ def registry(registry_dump: Mapping[bytes, bytes], redis_server: RedisServer, st
 
 
 @pytest.fixture
-async def parts(make_settings: MakeSettings, clock: Clock, registry: None) -> AsyncIterator[Parts]:
-    """The service's parts with the default settings, for tests below HTTP and to make codes."""
-    parts = Parts(make_settings(), lambda: clock.offset_ms)
+async def parts(
+    make_settings: MakeSettings, redis_server: RedisServer, clock: Clock, registry: None
+) -> AsyncIterator[Parts]:
+    """The service's parts with the default settings and all rights, for tests below HTTP and to make codes."""
+    parts = Parts(make_settings(REDIS_URL=redis_server.url), lambda: clock.offset_ms)
     yield parts
     await parts.close()
 

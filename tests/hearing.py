@@ -12,5 +12,5 @@ async def heard(parts: Parts) -> None:
 
     Redis sends the news of a change before it answers the next question, so by then it lies in our sockets.
     """
-    await parts.connection.read("PING")
+    await parts.connection.read("TIME")
     await asyncio.sleep(0)

@@ -5,6 +5,7 @@ Nothing here ever speaks to a server that happens to run on the machine.
 
 from __future__ import annotations
 
+import functools
 import http.client
 import os
 import secrets
@@ -25,6 +26,12 @@ from service.lifeline import __file__ as lifeline
 from service.store.server_binary import find_server_binary
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+USER_FILES = tuple(
+    CHECKOUT / "examples" / f"redis-{name}.acl" for name in ("service", "console", "gateway", "replication")
+)
+"""The users that we advise: every server of the tests has them, and the service and its console work as theirs."""
+
+PASSWORD = "change-me"
 PATIENCE_SECONDS = 20
 # Which of how many processes of this run this one is: pytest-xdist says so, where it has a part in it.
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
@@ -35,15 +42,20 @@ _given_ports: set[int] = set()
 
 @dataclass(frozen=True)
 class RedisServer:
-    """A running server; `connect` gives a plain client for looking into it."""
+    """A running server; `connect` gives a plain client for looking into it, which may do anything."""
 
     process: subprocess.Popen[bytes]
     folder: Path
     port: int
+    has_users: bool = True
 
     @property
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
+
+    def url_of(self, user: str) -> str:
+        """For one of the users of USER_FILES; Redis 6.2 does not know what their rights are made of."""
+        return self.url.replace("//", f"//{user}:{PASSWORD}@") if self.has_users else self.url
 
     def connect(self) -> redis.Redis:
         return redis.Redis(port=self.port, decode_responses=True)
@@ -74,15 +86,26 @@ def server_binary() -> str:
     return os.environ.get("TEST_SERVER_BINARY") or find_server_binary()
 
 
-def start_redis(folder: Path, *options: str, port: int | None = None) -> RedisServer:
+@functools.cache
+def knows_users(binary: str) -> bool:
+    """Whether it can load the files of USER_FILES: Redis 7 and every Valkey can."""
+    answer = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
+    return int(answer.partition("v=")[2].partition(".")[0]) >= 7
+
+
+def start_redis(folder: Path, *options: str, port: int | None = None, binary: str | None = None) -> RedisServer:
     """Options are those of the server's command line, as in `"--appendonly", "yes"`."""
-    port = port or free_port()
-    command = [server_binary(), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
+    port, binary = port or free_port(), binary or server_binary()
+    command = [binary, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
+    if knows_users(binary):
+        users = folder / "users.acl"
+        users.write_text("".join(file.read_text() for file in USER_FILES))
+        command += ["--aclfile", str(users)]
     with (folder / "redis.log").open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, lifeline, str(os.getpid()), *command, *options], stdout=log, stderr=log
         )
-    server = RedisServer(process, folder, port)
+    server = RedisServer(process, folder, port, knows_users(binary))
     wait_until(lambda: _answers(server), f"Redis on port {port}")
     return server
 

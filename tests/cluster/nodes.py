@@ -13,7 +13,7 @@ from pathlib import Path
 import redis
 
 from service.lifeline import __file__ as lifeline
-from tests.servers import RedisServer, free_port, server_binary, start_redis, stop, wait_until
+from tests.servers import PASSWORD, RedisServer, free_port, server_binary, start_redis, stop, wait_until
 
 SLOTS = 16384
 MASTER_NAME = "tokens"
@@ -29,6 +29,10 @@ class Cluster:
     @property
     def url(self) -> str:
         return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+
+    def url_of(self, user: str) -> str:
+        """For one of the users that every server of the tests has."""
+        return self.url.replace("//", f"//{user}:{PASSWORD}@") if self.nodes[0].has_users else self.url
 
     def node_of(self, key: str) -> int:
         """The number of the node that keeps it."""
@@ -87,6 +91,10 @@ class Watched:
     @property
     def url(self) -> str:
         return f"redis+sentinel://127.0.0.1:{self.sentinel_port}/{MASTER_NAME}"
+
+    def url_of(self, user: str) -> str:
+        """For one of the users that every server of the tests has; the Sentinel asks for no password."""
+        return self.url.replace("//", f"//{user}:{PASSWORD}@") if self.master.has_users else self.url
 
 
 @contextmanager
