@@ -48,17 +48,26 @@ class RedisServer:
     folder: Path
     port: int
     has_users: bool = True
+    authority: Path | None = None
+    """The certificate of the authority whose word its own is, where it speaks TLS."""
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
+        return f"{'rediss' if self.authority else 'redis'}://127.0.0.1:{self.port}/0"
 
     def url_of(self, user: str) -> str:
         """For one of the users of USER_FILES; Redis 6.2 does not know what their rights are made of."""
         return self.url.replace("//", f"//{user}:{PASSWORD}@") if self.has_users else self.url
 
     def connect(self) -> redis.Redis:
-        return redis.Redis(port=self.port, decode_responses=True)
+        return redis.Redis(host="127.0.0.1", port=self.port, decode_responses=True, **self.tls)
+
+    @property
+    def tls(self) -> dict[str, Any]:
+        """Options of the client library, whatever name stands in the server's certificate."""
+        if self.authority is None:
+            return {}
+        return {"ssl": True, "ssl_ca_certs": str(self.authority), "ssl_check_hostname": False}
 
 
 def free_port() -> int:
@@ -93,10 +102,20 @@ def knows_users(binary: str) -> bool:
     return int(answer.partition("v=")[2].partition(".")[0]) >= 7
 
 
-def start_redis(folder: Path, *options: str, port: int | None = None, binary: str | None = None) -> RedisServer:
-    """Options are those of the server's command line, as in `"--appendonly", "yes"`."""
+def start_redis(
+    folder: Path,
+    *options: str,
+    port: int | None = None,
+    binary: str | None = None,
+    authority: Path | None = None,
+) -> RedisServer:
+    """Options are those of the server's command line, as in `"--appendonly", "yes"`.
+
+    With the certificate of an authority its port speaks TLS; the options then say with which certificate of its own.
+    """
     port, binary = port or free_port(), binary or server_binary()
-    command = [binary, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
+    command = [binary, "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
+    command += ["--port", "0", "--tls-port", str(port)] if authority else ["--port", str(port)]
     if knows_users(binary):
         users = folder / "users.acl"
         users.write_text("".join(file.read_text() for file in USER_FILES))
@@ -105,7 +124,7 @@ def start_redis(folder: Path, *options: str, port: int | None = None, binary: st
         process = subprocess.Popen(
             [sys.executable, lifeline, str(os.getpid()), *command, *options], stdout=log, stderr=log
         )
-    server = RedisServer(process, folder, port, knows_users(binary))
+    server = RedisServer(process, folder, port, knows_users(binary), authority)
     wait_until(lambda: _answers(server), f"Redis on port {port}")
     return server
 

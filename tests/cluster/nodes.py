@@ -9,14 +9,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import redis
 
 from service.lifeline import __file__ as lifeline
+from tests.certificates import Authority
 from tests.servers import PASSWORD, RedisServer, free_port, server_binary, start_redis, stop, wait_until
 
 SLOTS = 16384
 MASTER_NAME = "tokens"
+OPERATOR = f"user operator on >{PASSWORD} ~* &* +@all"
+"""Of a Sentinel that knows only users: who looks into it for the tests."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,8 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        return "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+        scheme = "rediss+cluster" if self.nodes[0].authority else "redis+cluster"
+        return f"{scheme}://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
 
     def url_of(self, user: str) -> str:
         """For one of the users that every server of the tests has."""
@@ -41,24 +46,30 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(folder: Path, size: int = 3) -> Iterator[Cluster]:
+def running_cluster(folder: Path, size: int = 3, authority: Authority | None = None) -> Iterator[Cluster]:
     nodes: list[RedisServer] = []
     try:
         for number in range(size):
-            nodes.append(start_node(folder / str(number)))
+            nodes.append(start_node(folder / str(number), authority))
         _join(nodes)
-        with redis.RedisCluster(host="127.0.0.1", port=nodes[0].port, decode_responses=True) as client:
+        with redis.RedisCluster("127.0.0.1", nodes[0].port, decode_responses=True, **nodes[0].tls) as client:
             yield Cluster(nodes, client)
     finally:
         for node in nodes:
             stop(node.process)
 
 
-def start_node(folder: Path) -> RedisServer:
+def start_node(folder: Path, authority: Authority | None = None) -> RedisServer:
     folder.mkdir()
     bus = ("--cluster-port", str(free_port()))
     options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-require-full-coverage", "no")
-    return start_redis(folder, *options, *bus)
+    if authority is not None:
+        options += (*_tls_of(authority), "--tls-cluster", "yes")
+    return start_redis(folder, *options, *bus, authority=authority and authority.file)
+
+
+def _tls_of(authority: Authority) -> tuple[str, ...]:
+    return tuple(word for name, value in authority.options().items() for word in (f"--{name}", value))
 
 
 def _join(nodes: Sequence[RedisServer]) -> None:
@@ -90,7 +101,8 @@ class Watched:
 
     @property
     def url(self) -> str:
-        return f"redis+sentinel://127.0.0.1:{self.sentinel_port}/{MASTER_NAME}"
+        scheme = "rediss+sentinel" if self.master.authority else "redis+sentinel"
+        return f"{scheme}://127.0.0.1:{self.sentinel_port}/{MASTER_NAME}"
 
     def url_of(self, user: str) -> str:
         """For one of the users that every server of the tests has; the Sentinel asks for no password."""
@@ -98,17 +110,24 @@ class Watched:
 
 
 @contextmanager
-def running_sentinel(folder: Path) -> Iterator[Watched]:
+def running_sentinel(
+    folder: Path, authority: Authority | None = None, options: Sequence[str] = (), watching: Sequence[str] = ()
+) -> Iterator[Watched]:
+    """Options are those of both servers, and `watching` are lines of the Sentinel's configuration."""
     folders = [folder / name for name in ("master", "replica", "sentinel")]
     for each in folders:
         each.mkdir()
-    master = start_redis(folders[0], "--repl-diskless-sync-delay", "0")
-    replica = start_redis(folders[1], "--replicaof", "127.0.0.1", str(master.port))
-    sentinel, port = _start_sentinel(folders[2], master)
+    options, file = (*options, *(_tls_of(authority) if authority else ())), authority and authority.file
+    master = start_redis(folders[0], "--repl-diskless-sync-delay", "0", *options, authority=file)
+    replica = start_redis(folders[1], "--replicaof", "127.0.0.1", str(master.port), *options, authority=file)
+    if authority is not None:
+        watching = (*watching, *(f"{name} {value}" for name, value in authority.options().items()))
+    sentinel, port = _start_sentinel(folders[2], master, watching)
     try:
         with replica.connect() as client:
             wait_until(lambda: client.info("replication")["master_link_status"] == "up", "the replica")
-        with redis.Redis(port=port, decode_responses=True) as client:
+        operator: dict[str, Any] = {"username": "operator", "password": PASSWORD} if OPERATOR in watching else {}
+        with redis.Redis("127.0.0.1", port, decode_responses=True, **operator, **master.tls) as client:
             wait_until(lambda: _knows_replica(client), "the Sentinel")
         yield Watched(master, replica, port)
     finally:
@@ -124,14 +143,14 @@ def _knows_replica(client: redis.Redis) -> bool:
     return bool(replicas) and not replicas[0]["is_disconnected"] and replicas[0]["master-link-status"] == "ok"
 
 
-def _start_sentinel(folder: Path, master: RedisServer) -> tuple[subprocess.Popen[bytes], int]:
+def _start_sentinel(folder: Path, master: RedisServer, lines: Sequence[str]) -> tuple[subprocess.Popen[bytes], int]:
     port = free_port()
     configuration = folder / "sentinel.conf"
     configuration.write_text(
-        f"port {port}\nbind 127.0.0.1\ndir {folder}\n"
+        f"{f'port 0{chr(10)}tls-port' if master.authority else 'port'} {port}\nbind 127.0.0.1\ndir {folder}\n"
         f"sentinel monitor {MASTER_NAME} 127.0.0.1 {master.port} 1\n"
         f"sentinel down-after-milliseconds {MASTER_NAME} 1000\n"
-        f"sentinel failover-timeout {MASTER_NAME} 3000\n"
+        f"sentinel failover-timeout {MASTER_NAME} 3000\n" + "".join(f"{line}\n" for line in lines)
     )
     command = [server_binary(), str(configuration), "--sentinel"]
     with (folder / "sentinel.log").open("wb") as log:
