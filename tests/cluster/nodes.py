@@ -62,10 +62,17 @@ def running_cluster(folder: Path, size: int = 3, authority: Authority | None = N
 def start_node(folder: Path, authority: Authority | None = None) -> RedisServer:
     folder.mkdir()
     bus = ("--cluster-port", str(free_port()))
-    options = ("--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-require-full-coverage", "no")
+    options: tuple[str, ...] = (
+        "--cluster-enabled",
+        "yes",
+        "--cluster-node-timeout",
+        "1000",
+        "--cluster-require-full-coverage",
+        "no",
+    )
     if authority is not None:
         options += (*_tls_of(authority), "--tls-cluster", "yes")
-    return start_redis(folder, *options, *bus, authority=authority and authority.file)
+    return start_redis(folder, *options, *bus, authority=authority.file if authority else None)
 
 
 def _tls_of(authority: Authority) -> tuple[str, ...]:
@@ -117,7 +124,8 @@ def running_sentinel(
     folders = [folder / name for name in ("master", "replica", "sentinel")]
     for each in folders:
         each.mkdir()
-    options, file = (*options, *(_tls_of(authority) if authority else ())), authority and authority.file
+    options = (*options, *(_tls_of(authority) if authority else ()))
+    file = authority.file if authority else None
     master = start_redis(folders[0], "--repl-diskless-sync-delay", "0", *options, authority=file)
     replica = start_redis(folders[1], "--replicaof", "127.0.0.1", str(master.port), *options, authority=file)
     if authority is not None:
