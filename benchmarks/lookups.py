@@ -48,21 +48,21 @@ class Target:
     costs: list[float] = field(default_factory=list)
 
     def measure(self, seconds: int) -> None:
-        before = _cpu_seconds(self.pid)
+        before = cpu_seconds(self.pid)
         command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", *self.wrk, self.url]
         said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         assert "Non-2xx" not in said, said
         assert "Socket errors" not in said, said
         requests = int(re.findall(r"(\d+) requests in", said)[0])
         self.rates.append(float(re.findall(r"Requests/sec:\s+([\d.]+)", said)[0]))
-        self.costs.append((_cpu_seconds(self.pid) - before) / requests * 1e6)
+        self.costs.append((cpu_seconds(self.pid) - before) / requests * 1e6)
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds(pid: int) -> float:
     """Of the process and of those that it started."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICK + sum(_cpu_seconds(int(child)) for child in children)
+    return (int(fields[11]) + int(fields[12])) / TICK + sum(cpu_seconds(int(child)) for child in children)
 
 
 @contextmanager
@@ -114,7 +114,7 @@ def measure_reads(token: str, stage: Stage, rounds: int) -> None:
     async def run() -> None:
         bearer = BearerLookup(stage.redis.url, memory=False)
         url = parse_redis_url(stage.redis.url)
-        wire = await open_wire(url, url.nodes[0], lambda _: None, lambda: None)
+        wire = await open_wire(url, url.nodes[0], "benchmark", lambda _: None, lambda: None)
         library = redis.Redis.from_url(stage.redis.url)
         assert await bearer.lookup(token)
         for many in (1, CONNECTIONS):

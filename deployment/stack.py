@@ -55,7 +55,7 @@ START_SECONDS = 60
 PAUSE_SECONDS = 0.02
 CERTIFICATE_DAYS = 30
 # A little more than each of them gives itself for what is under way.
-NGINX_SECONDS, SERVICE_SECONDS, REDIS_SECONDS = 25, 20, 20
+NGINX_SECONDS, SERVICE_SECONDS, REDIS_SECONDS = 25, 30, 20
 
 
 class StackFailed(Exception):

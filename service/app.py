@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.audit import start_trail
-from service.configured import find_store, make_lifetimes
+from service.configured import find_durability, find_store, make_lifetimes
 from service.credentials import Keyring
 from service.endpoints.access_log import AccessLog
 from service.endpoints.addresses import TrustedProxies
@@ -71,8 +71,9 @@ from service.store.attempts import Attempts
 from service.store.browser_sessions import BrowserSessions
 from service.store.census import CensusForbidden, take_census
 from service.store.codes import Codes
-from service.store.connection import StoreConnection, StoreUnavailable, start_budget
+from service.store.connection import StoreConnection
 from service.store.consents import Consents
+from service.store.deadline import StoreUnavailable, start_budget
 from service.store.events import EventStream
 from service.store.external_logins import ExternalLogins
 from service.store.families import Families
@@ -103,7 +104,9 @@ class Parts:
     def __init__(self, settings: Settings, clock_offset_ms: Callable[[], int] = lambda: 0) -> None:
         self.settings = settings
         store = find_store(settings)
-        self.connection = StoreConnection(store, clock_offset_ms=clock_offset_ms, watch=count_redis_call)
+        self.connection = StoreConnection(
+            store, durability=find_durability(settings), clock_offset_ms=clock_offset_ms, watch=count_redis_call
+        )
         self.bearer = BearerLookup(
             store, memory=settings.verify_cache, watch=count_bearer_read, clock_offset_ms=clock_offset_ms
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from service.protocol.token_response import Lifetimes
 from service.settings import Settings
 from service.store.data_folder import socket_path
+from service.store.durability import Durability
 from service.store.redis_url import RedisUrl, parse_redis_url
 
 
@@ -12,6 +13,11 @@ def find_store(settings: Settings) -> RedisUrl:
     if settings.redis_url is None:
         return RedisUrl(kind="single", path=str(socket_path(settings.data_dir)))
     return parse_redis_url(settings.redis_url)
+
+
+def find_durability(settings: Settings) -> Durability:
+    """What there is to wait for: where it matters the embedded store writes to the disk before it answers."""
+    return "memory" if settings.embedded else settings.durability
 
 
 def make_lifetimes(settings: Settings) -> Lifetimes:

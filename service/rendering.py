@@ -55,7 +55,7 @@ DARK: Final = Theme(page="#101216", card="#191c22", away=WHITE)
 
 class Renderer:
     def __init__(self, look: Look, web_path: str) -> None:
-        language = tomllib.loads((TEMPLATES / "texts" / "en.toml").read_text("utf-8"))
+        language = _load_language()
         self._texts = dict(_flatten(language["texts"]))
         self.stylesheet = _make_stylesheet(look.accent).encode()
         self.stylesheet_path = f"{web_path}/authorization/assets/page.css?v={_shorten(self.stylesheet)}"
@@ -111,6 +111,12 @@ class Renderer:
 
 
 @cache
+def _load_language() -> Mapping[str, Any]:
+    language: Mapping[str, Any] = tomllib.loads((TEMPLATES / "texts" / "en.toml").read_text("utf-8"))
+    return language
+
+
+@cache
 def _load_templates() -> Mapping[str, Template]:
     """All of them, in memory, so that rendering never waits for a disk; what is compiled is nobody's in particular."""
     environment = _make_environment()
@@ -153,6 +159,7 @@ def _shorten(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:12]
 
 
+@cache
 def _make_stylesheet(accent: str) -> str:
     colours = f":root {{ {_colours_of(accent, LIGHT)} }}\n"
     dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {_colours_of(accent, DARK)} }} }}\n"

@@ -15,11 +15,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_network
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 from urllib.parse import urlsplit
 
+from service.store.durability import Durability
 from service.store.redis_url import parse_redis_url, without_password
 
 __all__ = [
@@ -44,6 +45,7 @@ SECRET_KEY_BYTES = 32
 LONGEST_SECONDS = 100 * 365 * 24 * 3600
 WINDOWS_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 SWITCHES = {"on": True, "off": False}
+DURABILITIES: tuple[Durability, ...] = get_args(Durability)
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 LOG_FORMATS = ("console", "json")
 LONGEST_PAGE_NAME = 60
@@ -73,9 +75,16 @@ def parse_redis_address(text: str) -> str:
 
 
 def parse_host(text: str) -> str:
-    if not re.fullmatch(r"[^\s/\[\]@]+", text):
+    if not (re.fullmatch(r"[A-Za-z0-9_.-]+", text) or _is_ipv6(text)):
         raise ValueError("a host name or an address (IPv6 without brackets)")
     return text
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        return bool(IPv6Address(text))
+    except ValueError:
+        return False
 
 
 def parse_port(text: str) -> int:
@@ -98,15 +107,23 @@ def parse_workers(text: str) -> int:
 
 
 def parse_folder(text: str) -> Path:
-    folder = Path(text).expanduser().absolute()
-    if folder.exists() and not folder.is_dir():
+    try:
+        folder = Path(text).expanduser().absolute()
+        is_other = folder.exists() and not folder.is_dir()
+    except (OSError, RuntimeError):  # out of reach; or `~` of somebody without a home
+        raise ValueError("a folder that can be reached") from None
+    if is_other:
         raise ValueError("a folder")
     return folder
 
 
 def parse_file(text: str) -> Path:
-    file = Path(text).expanduser().absolute()
-    if not (file.is_file() and os.access(file, os.R_OK)):
+    try:
+        file = Path(text).expanduser().absolute()
+        is_readable = file.is_file() and os.access(file, os.R_OK)
+    except (OSError, RuntimeError):
+        is_readable = False
+    if not is_readable:
         raise ValueError("a file that exists and can be read")
     return file
 
@@ -118,7 +135,7 @@ def parse_base_url(text: str) -> str:
         well_formed = parts.hostname and (parts.port is None or parts.port >= 0)
     except ValueError:
         raise expected from None
-    if parts.scheme not in ("http", "https") or not well_formed or re.search(r"[\s@?#]", text):
+    if parts.scheme not in ("http", "https") or not well_formed or re.search(r"[^\x21-\x7E]|[@?#]", text):
         raise expected
     return text.rstrip("/")
 
@@ -165,6 +182,13 @@ def parse_switch(text: str) -> bool:
     if text.lower() not in SWITCHES:
         raise ValueError("on or off")
     return SWITCHES[text.lower()]
+
+
+def parse_durability(text: str) -> Durability:
+    for durability in DURABILITIES:
+        if text == durability:
+            return durability
+    raise ValueError(f"one of {', '.join(DURABILITIES)}")
 
 
 def parse_page_name(text: str) -> str:
@@ -367,6 +391,14 @@ class Settings:
         default_told="embedded store: made once, kept in the data folder as `secret_key`; with `REDIS_URL`: required",
         secret=True,
     )
+    durability: Durability = _setting(
+        "TOKEN_SERVICE_DURABILITY",
+        parse_durability,
+        "memory",
+        "what a code exchange, a revocation and a revokeAll wait for: `memory`: nothing; `replica`: one replica that "
+        "has the change; `disk`: the append-only file. See [the levels](operations.md#how-durable-an-answer-is)",
+        table=PLACES,
+    )
     access_token_ttl_ms: int = _setting(
         "TOKEN_SERVICE_ACCESS_TOKEN_TTL",
         parse_duration_ms,
@@ -523,6 +555,8 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
     read = _Reading(environment)
     for name, setting in SETTINGS.items():
         read.values[name] = _read_secret_keys(read) if name == "secret_keys" else read.value_of(setting)
+    if read.embedded and read.values["durability"] == "replica":
+        read.mistake("TOKEN_SERVICE_DURABILITY", "'replica'", "REDIS_URL to be set: the embedded store has no replicas")
     if read.mistakes:
         raise BadSettings(tuple(read.mistakes))
     return Settings(**read.values)

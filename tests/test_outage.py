@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from service.outage import QUIET_SECONDS, OutageReport
-from service.store.connection import StoreUnavailable
+from service.store.deadline import StoreUnavailable
 
 
 def test_an_outage_is_told_at_once_and_then_once_a_second_with_a_count(caplog: pytest.LogCaptureFixture) -> None:

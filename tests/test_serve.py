@@ -174,7 +174,7 @@ def test_port_0_is_a_port_that_the_service_knows(start_ready: Start) -> None:
     assert service.get("/readyz") == 200
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", [pytest.param("1", marks=pytest.mark.long), "2"])
 def test_arguments_win_over_the_environment(start: Start, workers: str) -> None:
     service = start("--port", "0", "--workers", workers, PORT="1", WEB_CONCURRENCY="3")
     service.wait_until_ready()
@@ -315,7 +315,7 @@ def send_half_a_request(address: str) -> socket.socket:
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
 @pytest.mark.clause("decided-embedded-store", "decided-clean-stop")
 def test_a_signal_lets_requests_finish_and_then_stops_the_store(
     start_ready: Start, workers: str, number: signal.Signals

@@ -15,7 +15,7 @@ from service.app import Parts
 from service.audit import ALL, FEW, KINDS, record_event, start_trail
 from service.logs import configure_logging
 from service.settings import load_settings
-from service.store.connection import StoreUnavailable
+from service.store.deadline import StoreUnavailable
 from service.trail import MOST_WAITING, EventTrail
 from tests.conftest import environment_of
 from tests.events import events_of
@@ -194,7 +194,7 @@ async def test_the_end_waits_for_a_redis_that_hangs_no_longer_than_it_may(
 
 @pytest.mark.clause("decided-events-lost-counted", "decided-audit-off-the-way")
 async def test_an_outage_of_redis_fails_nothing_and_is_told_after_it(own_redis: RedisServer) -> None:
-    parts = Parts(load_settings(environment_of(own_redis, REDIS_URL=own_redis.url)))
+    parts = Parts(load_settings(environment_of(own_redis)))
     start_trail(parts.event_trail)
     stop(own_redis.process)
     steal(2)
@@ -210,7 +210,7 @@ async def test_an_outage_of_redis_fails_nothing_and_is_told_after_it(own_redis: 
 
 @pytest.mark.clause("decided-events-lost-counted")
 async def test_a_full_redis_fails_nothing(own_redis: RedisServer) -> None:
-    parts = Parts(load_settings(environment_of(own_redis, REDIS_URL=own_redis.url)))
+    parts = Parts(load_settings(environment_of(own_redis)))
     start_trail(parts.event_trail)
     with own_redis.connect() as direct:
         direct.config_set("maxmemory", 1)

@@ -14,7 +14,7 @@ import click
 
 from service.admin.output import Refused, WrongInput
 from service.audit import Event, Fields, record_event, start_trail
-from service.configured import find_store, make_lifetimes
+from service.configured import find_durability, find_store, make_lifetimes
 from service.credentials import Keyring
 from service.protocol.scope import MAIN_REALM
 from service.registry.amendments import AmendmentRefused, Amendments
@@ -23,7 +23,8 @@ from service.registry.seed import BadSeed
 from service.registry.seeding import Seeding
 from service.settings import BadSettings, Settings, load_settings
 from service.store.access_tokens import AccessTokens
-from service.store.connection import StoreConnection, StoreUnavailable
+from service.store.connection import StoreConnection
+from service.store.deadline import StoreUnavailable
 from service.store.events import EventStream
 from service.store.families import Families
 from service.store.inspection import TokenInspection
@@ -40,7 +41,9 @@ class Desk:
 
     def __init__(self, settings: Settings, clock_offset_ms: Callable[[], int] = lambda: 0) -> None:
         self.settings = settings
-        self.connection = StoreConnection(find_store(settings), clock_offset_ms=clock_offset_ms)
+        self.connection = StoreConnection(
+            find_store(settings), durability=find_durability(settings), clock_offset_ms=clock_offset_ms
+        )
         self.keyring = Keyring(settings.secret_keys)
         self.registry = RegistryStore(self.connection)
         self.access_tokens = AccessTokens(self.connection)

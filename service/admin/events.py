@@ -15,7 +15,7 @@ from service.admin.desk import Desk
 from service.admin.output import Output
 from service.admin.words import format_time
 from service.audit import KINDS
-from service.store.connection import StoreUnavailable
+from service.store.deadline import StoreUnavailable
 from service.store.events import MOST_EVENTS, EventStream
 
 FOLLOW_SECONDS: Final = 0.5

@@ -26,12 +26,13 @@ def parse_time_ms(text: str) -> int:
     expected = "a time by ISO 8601 such as 2026-11-21T08:30:00Z"
     try:
         time = datetime.fromisoformat(text.strip())
-    except ValueError:
+        aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+        in_utc = aware.astimezone(UTC)
+    except (ValueError, OverflowError):  # the last hours of 9999 may lie beyond it
         raise ValueError(expected) from None
-    if time.year < 2000:
+    if in_utc.year < 2000:
         raise ValueError(f"{expected}, in this century")
-    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    return round(aware.timestamp() * 1000)
+    return int(in_utc.timestamp() * 1000)
 
 
 def format_time(ms: int) -> str:

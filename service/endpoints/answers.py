@@ -16,6 +16,7 @@ from service.protocol.errors import (
     BearerMissing,
     MethodNotAllowed,
     OAuthError,
+    RequestTooSlow,
     ServerError,
     UnknownPath,
 )
@@ -54,7 +55,10 @@ def answer_oauth_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, OAuthError)
     request.scope[REASON] = error.reason
     record_refusal(request, error)
-    return render_error(error)
+    response = render_error(error)
+    if isinstance(error, RequestTooSlow):
+        response.headers["Connection"] = "close"
+    return response
 
 
 def answer_bearer_missing(request: Request, error: Exception) -> Response:

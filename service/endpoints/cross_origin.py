@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.protocol.token_response import NO_STORE_HEADERS
 from service.registry.cache import OriginCache
-from service.store.connection import StoreUnavailable
+from service.store.deadline import StoreUnavailable
 
 _MAX_AGE_SECONDS: Final = 600
 _MAX_ORIGIN_CHARACTERS: Final = 300

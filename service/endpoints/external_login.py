@@ -35,7 +35,7 @@ from service.protocol.organisation_answers import CALLBACK_PARAMETERS, make_unav
 from service.realms.external import ExternalRealm, Proofs
 from service.realms.logins import Logins
 from service.registry.cache import ClientCache
-from service.store.connection import StoreUnavailable
+from service.store.deadline import StoreUnavailable
 from service.store.external_logins import ExternalLogin, ExternalLogins
 from service.tokens import RandomToken, digest_token, make_external_login, parse_external_login
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from starlette.requests import Request
 
-from service.protocol.errors import InvalidRequest, RequestTooLarge
+from service.protocol.errors import RequestTooLarge, RequestTooSlow
 from service.protocol.parameters import MAX_FORM_BYTES, Form, check_content_type, check_query, parse_form
 
 BODY_SECONDS: Final = 10.0
@@ -27,13 +27,13 @@ async def read_form(request: Request, known: Collection[str]) -> Form:
 
 async def _read_body(request: Request) -> bytes:
     announced = request.headers.get("content-length", "0")
-    if announced.isdecimal() and int(announced) > MAX_FORM_BYTES:
+    if announced.isdecimal() and float(announced) > MAX_FORM_BYTES:  # int refuses what has thousands of digits
         raise RequestTooLarge("form_too_large")
     try:
         async with asyncio.timeout(BODY_SECONDS):
             return await _read_chunks(request)
     except TimeoutError:
-        raise InvalidRequest("form_too_slow") from None
+        raise RequestTooSlow("form_too_slow") from None
 
 
 async def _read_chunks(request: Request) -> bytes:

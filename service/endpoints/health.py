@@ -1,4 +1,4 @@
-"""GET /healthz: the process lives. GET /readyz: Redis runs our scripts and evicts nothing.
+"""GET /healthz: the process lives. GET /readyz: Redis runs our scripts and evicts nothing, and we stay.
 
 Clauses: none of the standards; SPEC is silent.
 """
@@ -16,7 +16,9 @@ from starlette.responses import Response
 from service.gateway.lookup import BearerLookup
 from service.metrics import bearers
 from service.registry.cache import ClientCache
-from service.store.connection import StoreConnection, StoreUnavailable
+from service.serving.ending import ENDING
+from service.store.connection import StoreConnection
+from service.store.deadline import StoreUnavailable
 from service.store.readiness import find_obstacle
 from service.tokens import make_access_token
 
@@ -44,7 +46,9 @@ class HealthEndpoint:
     async def live(self, _: Request) -> Response:
         return _render(200, "alive")
 
-    async def ready(self, _: Request) -> Response:
+    async def ready(self, request: Request) -> Response:
+        if request.scope.get("state", {}).get(ENDING):
+            return _render(503, "this instance is about to end")
         obstacle, reason = await self._find_obstacle()
         self._log_change(reason)
         return _render(503, obstacle) if obstacle else _render(200, "ready")

@@ -37,7 +37,7 @@ from service.protocol.scope import MAIN_REALM
 from service.realms.external import ExternalRealm
 from service.realms.logins import Logins
 from service.registry.cache import ClientCache
-from service.store.connection import StoreUnavailable
+from service.store.deadline import StoreUnavailable
 from service.store.pending_logins import PendingLogin, PendingLogins
 from service.tokens import RandomToken, digest_token, make_pending_login, parse_pending_login
 

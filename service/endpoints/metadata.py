@@ -15,7 +15,7 @@ from starlette.responses import Response
 from service.protocol.metadata import make_metadata
 from service.protocol.scope import MAIN_REALM
 from service.realms.logins import Logins
-from service.store.connection import StoreUnavailable
+from service.store.deadline import StoreUnavailable
 
 _HEADERS: Final = {"Cache-Control": "public, max-age=300"}
 """Short, since a new address or realm should be found soon."""

@@ -19,7 +19,7 @@ from service.outage import report_outage
 from service.protocol.authorization import AuthorizationRefused, ReturnAddress, answering_to, make_location
 from service.protocol.errors import OAuthError, ServerError
 from service.rendering import Renderer
-from service.store.connection import StoreUnavailable
+from service.store.deadline import StoreUnavailable
 
 Handler = Callable[[Request], Awaitable[Response]]
 RefusalKind = Literal["expired", "answered", "forged", "astray", "signed_out", "unverified", "busy", "unforeseen"]

@@ -22,7 +22,7 @@ from service.gateway.lookup import BearerLookup
 from service.metrics import bearers
 from service.protocol.bearer import AccessGrant, check_scope, parse_needed_scope
 from service.protocol.errors import BearerMissing, InvalidToken, MalformedBearer, OAuthError, TemporarilyUnavailable
-from service.store.connection import StoreUnavailable
+from service.store.deadline import StoreUnavailable
 
 _UNPRINTABLE: Final = re.compile(r"[^\x20-\x24\x26-\x7E]+|^ +| +$")
 """What is not printable ASCII, the sign of the encoding itself, and spaces that a header would lose."""

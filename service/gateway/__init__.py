@@ -10,6 +10,6 @@
 
 from service.gateway.lookup import BearerLookup
 from service.protocol.bearer import AccessGrant
-from service.store.connection import StoreUnavailable
+from service.store.deadline import StoreUnavailable
 
 __all__ = ["AccessGrant", "BearerLookup", "StoreUnavailable"]

@@ -12,7 +12,7 @@ from service.outage import report_outage
 from service.protocol.bearer import AccessGrant, check_scope, parse_bearer
 from service.protocol.errors import InvalidScope, InvalidToken
 from service.protocol.scope import Scope, parse_scope
-from service.store.connection import StoreUnavailable
+from service.store.deadline import StoreUnavailable
 
 
 def parse_required_scope(text: str) -> str:

@@ -21,11 +21,11 @@ from typing import Final, TypeVar
 
 from service.protocol.bearer import AccessGrant
 from service.store.access_tokens import parse_grant
-from service.store.connection import StoreUnavailable, Watch, watch_nothing
+from service.store.deadline import StoreUnavailable, Watch, watch_nothing
 from service.store.keys import access_key
 from service.store.links import Link, read_clock
 from service.store.redis_url import RedisUrl, parse_redis_url, without_password
-from service.store.tracked_reads import TrackedReads
+from service.store.routing import Router
 from service.tokens import RANDOM_TOKEN_CHARACTERS, SHARD, encode, is_access_token
 
 Entry = TypeVar("Entry")
@@ -70,7 +70,7 @@ class BearerLookup:
         self._clock_offset_ms = clock_offset_ms
         self._live: OrderedDict[bytes, _Live] = OrderedDict()
         self._unknown: OrderedDict[bytes, float] = OrderedDict()
-        self._reads: TrackedReads | None = None
+        self._router: Router | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def __aenter__(self) -> BearerLookup:
@@ -101,39 +101,40 @@ class BearerLookup:
 
         Raises StoreUnavailable before the first lookup.
         """
-        if self._reads is None:
+        if self._router is None:
             raise StoreUnavailable("Redis has not been asked yet")
-        return self._reads.now_ms() + self._clock_offset_ms()
+        return self._router.now_ms() + self._clock_offset_ms()
 
     async def close(self) -> None:
         """Ends the connections; the next lookup would make new ones."""
-        reads, self._reads = self._reads, None
-        if reads is not None and self._loop is asyncio.get_running_loop():
-            await reads.close()
+        router, self._router = self._router, None
+        if router is not None and self._loop is asyncio.get_running_loop():
+            await router.close()
 
     async def _find(self, token: str, digest: bytes, *, is_met: bool) -> AccessGrant | None:
         """A token is remembered from its second use on: those of one use, and garbage, cost Redis no memory."""
         if not is_access_token(token) or self._unknown.get(digest, NEVER) > read_clock():
             return None
         is_tracked = is_met and self._memory
-        command = "GET", access_key(token[SHARD], encode(digest))
+        key = access_key(token[SHARD], encode(digest))
         keep = functools.partial(self._keep, digest, is_tracked)
         started = time.perf_counter()
         try:
-            grant = await self._get_reads().read(command, keep, is_tracked=is_tracked)
+            grant = await self._get_router().ask(key, ("GET", key), keep, is_read=True, is_tracked=is_tracked)
         except StoreUnavailable:
             self._watch("lookup", time.perf_counter() - started, True)
             raise
         self._watch("lookup", time.perf_counter() - started, False)
         return grant
 
-    def _get_reads(self) -> TrackedReads:
+    def _get_router(self) -> Router:
         """Of this event loop; those of one that has ended ended with it."""
         loop = asyncio.get_running_loop()
-        if self._reads is None or self._loop is not loop:
+        if self._router is None or self._loop is not loop:
             self._forget(None)
-            self._reads, self._loop = TrackedReads(self._url, self._forget, is_tracked=self._memory), loop
-        return self._reads
+            self._router = Router(self._url, purpose="lookups", forget=self._forget, is_tracked=self._memory)
+            self._loop = loop
+        return self._router
 
     def _keep(self, digest: bytes, is_tracked: bool, link: Link | None, record: bytes | None) -> AccessGrant | None:
         grant = None if record is None else parse_grant(record)

@@ -30,11 +30,13 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "form_malformed": "The request body is not valid application/x-www-form-urlencoded text in UTF-8.",
     "form_too_large": "The request body is larger than 64 KiB.",
     "form_too_slow": "The request body did not arrive in time.",
+    "request_malformed": "This is no HTTP request.",
     "parameter_repeated": "The parameter {name} stands twice; each parameter may be sent once.",
     "parameter_missing": "The parameter {name} is missing or empty.",
     "parameter_malformed": "The parameter {name} contains characters that are not allowed in it.",
     "parameter_in_query": "The parameter {name} stands in the URI; send it in the request body only.",
     "head_too_large": "The address and the headers of the request are larger than 64 KiB together.",
+    "head_too_slow": "The address and the headers of the request did not arrive in time.",
     "unknown_path": "Nothing is served at this address. Paths are case-sensitive, a slash at their end included.",
     "method_not_allowed": "This address does not answer this method; use {name}.",
     # The client
@@ -135,6 +137,12 @@ class OAuthError(Exception):
 
 class InvalidRequest(OAuthError):
     error = "invalid_request"
+
+
+class RequestTooSlow(InvalidRequest):
+    """The connection is closed with it: the rest may come at any time, and would be taken for another request."""
+
+    status = 408
 
 
 class RequestTooLarge(InvalidRequest):

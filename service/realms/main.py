@@ -14,7 +14,7 @@ from service.protocol.errors import InvalidGrant
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User, identify_user
 from service.registry.cache import UserCache
-from service.store.connection import StoreUnavailable
+from service.store.deadline import StoreUnavailable
 from service.store.registry import RegistryStore
 
 

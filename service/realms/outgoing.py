@@ -13,6 +13,7 @@ import socket
 import ssl
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import httpcore2
@@ -63,10 +64,10 @@ class Outgoing:
             await self._pool.aclose()
 
     def _find_pool(self) -> httpcore2.AsyncConnectionPool:
-        """Made when first needed: the certificates of the machine take memory, and most need none of this."""
+        """Made when first needed: most need none of this."""
         if self._pool is None:
             self._pool = httpcore2.AsyncConnectionPool(
-                ssl_context=ssl.create_default_context(),
+                ssl_context=load_certificates(),
                 max_connections=None,
                 keepalive_expiry=IDLE_SECONDS,
                 network_backend=_Network(self._lookups),
@@ -81,6 +82,12 @@ class Outgoing:
                 return Answer(response.status, await _read_body(response))
         except _TROUBLES as error:
             raise Misanswer(f"{_describe(error)}, at {_drop_query(address)}") from error
+
+
+@cache
+def load_certificates() -> ssl.SSLContext:
+    """Those of the machine, once for the process: they take memory, and some 40 ms to read."""
+    return ssl.create_default_context()
 
 
 class _Network(httpcore2.AsyncNetworkBackend):

@@ -23,11 +23,11 @@ from service.metrics import CacheCounts, count_redis_call
 from service.protocol.client import Client
 from service.protocol.organisation import Organisation
 from service.protocol.user import User, UserIdentity
-from service.store.connection import StoreUnavailable, within_deadline
+from service.store.deadline import StoreUnavailable, within_deadline
 from service.store.links import Link, read_clock
 from service.store.redis_url import RedisUrl
-from service.store.registry import CLIENTS, ORIGINS, REALMS, USERS, Kind
-from service.store.tracked_reads import KeyCommand, TrackedReads
+from service.store.registry import CLIENTS, ORIGINS, REALMS, USERS, KeyCommand, Kind
+from service.store.routing import Router
 
 MOST_ENTRIES: Final = 10_000
 """Of each kind; those that were not asked for longest go first."""
@@ -47,18 +47,18 @@ _Entry = tuple[float, Link, Record]
 
 
 class RegistryCache(Generic[Name, Record]):
-    """Answers by name from memory or through `find_reads`, for one kind of record."""
+    """Answers by name from memory or through `find_router`, for one kind of record."""
 
     def __init__(
         self,
         kind: Kind[Name, Record],
-        find_reads: Callable[[], TrackedReads],
+        find_router: Callable[[], Router],
         counts: CacheCounts,
         *,
         remembers_unknown: bool = True,
     ) -> None:
         self._kind = kind
-        self._find_reads = find_reads
+        self._find_router = find_router
         self._counts = counts
         self._remembers_unknown = remembers_unknown
         self._readings: dict[str, asyncio.Task[Record]] = {}
@@ -105,7 +105,7 @@ class RegistryCache(Generic[Name, Record]):
         keep = functools.partial(self._keep, command[1], started, is_met)
         is_answered = False
         try:
-            record = await self._find_reads().read(command, keep, is_tracked=is_met)
+            record = await self._find_router().ask(command[1], command, keep, is_read=True, is_tracked=is_met)
             is_answered = True
         finally:
             count_redis_call("registry", read_clock() - started, not is_answered)
@@ -151,27 +151,27 @@ class RegistryMemory:
     def __init__(self, url: RedisUrl, clock_offset_ms: Callable[[], int] = lambda: 0) -> None:
         self._url = url
         self._clock_offset_ms = clock_offset_ms
-        self._reads: TrackedReads | None = None
-        self.clients = ClientCache(CLIENTS, self._find_reads, CacheCounts("clients"))
-        self.origins = OriginCache(ORIGINS, self._find_reads, CacheCounts("origins"))
-        self.realms = RealmCache(REALMS, self._find_reads, CacheCounts("realms"))
-        self.users = UserCache(USERS, self._find_reads, CacheCounts("users"), remembers_unknown=False)
+        self._router: Router | None = None
+        self.clients = ClientCache(CLIENTS, self._find_router, CacheCounts("clients"))
+        self.origins = OriginCache(ORIGINS, self._find_router, CacheCounts("origins"))
+        self.realms = RealmCache(REALMS, self._find_router, CacheCounts("realms"))
+        self.users = UserCache(USERS, self._find_router, CacheCounts("users"), remembers_unknown=False)
 
     def now_ms(self) -> int:
         """The time by Redis's clock, without asking; raises StoreUnavailable before the first record was found."""
-        if self._reads is None:
+        if self._router is None:
             raise StoreUnavailable("Redis has not been asked yet")
-        return self._reads.now_ms() + self._clock_offset_ms()
+        return self._router.now_ms() + self._clock_offset_ms()
 
     async def close(self) -> None:
-        reads, self._reads = self._reads, None
-        if reads is not None:
-            await reads.close()
+        router, self._router = self._router, None
+        if router is not None:
+            await router.close()
 
-    def _find_reads(self) -> TrackedReads:
-        if self._reads is None:
-            self._reads = TrackedReads(self._url, self._forget, is_tracked=True)
-        return self._reads
+    def _find_router(self) -> Router:
+        if self._router is None:
+            self._router = Router(self._url, purpose="registry", forget=self._forget, is_tracked=True)
+        return self._router
 
     def _forget(self, keys: Sequence[bytes] | None) -> None:
         for cache in (self.clients, self.origins, self.realms, self.users):

@@ -15,8 +15,9 @@ from typing import Final
 
 from service.protocol.client import Loss, may_keep_session
 from service.protocol.scope import parse_scope
-from service.store.connection import DEADLINE_SECONDS, StoreLock
+from service.store.deadline import DEADLINE_SECONDS
 from service.store.links import TRUSTED_SECONDS
+from service.store.lock import StoreLock
 from service.store.registry import RegistryStore
 from service.store.revocations import Revocations
 from service.store.sweeps import Session, Sweeps

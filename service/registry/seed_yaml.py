@@ -26,6 +26,9 @@ from yaml.nodes import ScalarNode
 
 _TEXT: Final = "tag:yaml.org,2002:str"
 _MERGE: Final = "tag:yaml.org,2002:merge"
+_SCALARS: Final = frozenset(
+    f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "binary", "timestamp")
+)
 _COLLECTIONS: Final = (None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 
@@ -95,7 +98,7 @@ class SeedYaml:
         if isinstance(event, AliasEvent):
             return self._find_anchored(event)
         if event.anchor in self._anchors:
-            raise ComposerError(None, None, f"found duplicate anchor {event.anchor!r}", event.start_mark)
+            raise ComposerError(None, None, "found duplicate anchor", event.start_mark)
         value: Any
         if isinstance(event, ScalarEvent):
             value = self._read_scalar(event)
@@ -109,14 +112,22 @@ class SeedYaml:
 
     def _find_anchored(self, event: Any) -> Any:
         if event.anchor not in self._anchors:
-            raise ComposerError(None, None, f"found undefined alias {event.anchor!r}", event.start_mark)
+            raise ComposerError(
+                None, None, "found undefined alias (text that begins with * needs quotes)", event.start_mark
+            )
         return self._anchors[event.anchor]
 
     def _read_scalar(self, event: Any) -> Any:
         tag = self._find_tag(event)
         if tag == _TEXT:
             return event.value
-        return self._loader.construct_document(ScalarNode(tag, event.value, event.start_mark, event.end_mark))
+        if tag not in _SCALARS:
+            raise _unknown_tag(event)
+        try:
+            return self._loader.construct_document(ScalarNode(tag, event.value, event.start_mark, event.end_mark))
+        except (ValueError, LookupError, AttributeError, OverflowError):  # as the library has it, from within
+            problem = f"found text that is no {tag.rpartition(':')[2]}"
+            raise ConstructorError(None, None, problem, event.start_mark) from None
 
     def _find_tag(self, event: Any) -> str:
         if event.tag is not None and event.tag != "!":
@@ -158,8 +169,12 @@ class SeedYaml:
 
     def _check_tag(self, event: Any) -> None:
         if event.tag not in _COLLECTIONS:
-            problem = f"could not determine a constructor for the tag {event.tag!r}"
-            raise ConstructorError(None, None, problem, event.start_mark)
+            raise _unknown_tag(event)
+
+
+def _unknown_tag(event: Any) -> ConstructorError:
+    """Neither this nor an alias is repeated: a password without quotes that begins with ! or * is read as one."""
+    return ConstructorError(None, None, "found unknown tag (text that begins with ! needs quotes)", event.start_mark)
 
 
 def describe_yaml_error(error: Exception) -> str:

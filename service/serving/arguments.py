@@ -11,12 +11,14 @@ import uvicorn
 from click.core import ParameterSource
 from uvicorn.main import main as uvicorn_command
 
+from service.serving.connections import Connection
 from service.settings import Settings, default_base_url
 
 __all__ = ["BadArguments", "apply_arguments", "apply_port", "make_configuration", "parse_arguments"]
 
 APPLICATION = "service.app:create_app"
 GRACEFUL_SHUTDOWN_SECONDS = 10
+HTTP = "httptools"
 
 # These would bring a second place for what the environment says, or print what must not be printed.
 REFUSED = {
@@ -70,12 +72,14 @@ def apply_port(arguments: Arguments, port: int, environment: MutableMapping[str,
 
 def make_configuration(arguments: Arguments) -> uvicorn.Config:
     """Ours is the logging; uvicorn's own would also print each request with its query string."""
-    changed = {
+    changed: Arguments = {
         "access_log": False,
         "log_config": None,
         "log_level": None,
         "headers": [tuple(header.split(":", 1)) for header in arguments["headers"]],
     }
+    if arguments["http"] == HTTP:
+        changed["http"] = Connection
     kept = {name: value for name, value in arguments.items() if name != "app_dir"}
     return uvicorn.Config(**(kept | changed))
 
@@ -87,7 +91,7 @@ def _defaults(settings: Settings) -> dict[str, object]:
         "workers": settings.workers,
         "factory": True,
         "loop": "uvloop",
-        "http": "httptools",
+        "http": HTTP,
         "ws": "none",
         "proxy_headers": False,
         "server_header": False,

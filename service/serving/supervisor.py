@@ -31,6 +31,7 @@ from service.serving.arguments import (
 from service.serving.greeting import greet_when_ready
 from service.serving.listening import AddressRefused, listen
 from service.serving.metrics_listener import answering_metrics, sharing_numbers
+from service.serving.server import Server, raise_file_limit
 from service.serving.workers import Workers
 from service.settings import (
     EXAMPLE_SEED,
@@ -85,7 +86,7 @@ def _serve(command_line: list[str]) -> int:
         settings = load_settings(os.environ)
         if not settings.embedded:
             return _run_workers(arguments, settings, listeners)
-        with _embedded_store(settings.data_dir) as store:
+        with _embedded_store(settings) as store:
             return _run_workers(arguments, settings, listeners) or store.status
 
 
@@ -127,8 +128,8 @@ class _RunningStore:
 
 
 @contextlib.contextmanager
-def _embedded_store(data_dir: Path) -> Iterator[_RunningStore]:
-    store, running = EmbeddedStore(data_dir), _RunningStore()
+def _embedded_store(settings: Settings) -> Iterator[_RunningStore]:
+    store, running = EmbeddedStore(settings.data_dir, syncs_always=settings.durability == "disk"), _RunningStore()
     try:
         store.claim()
         store.start(running.give_up)
@@ -140,7 +141,10 @@ def _embedded_store(data_dir: Path) -> Iterator[_RunningStore]:
 
 
 def _run_workers(arguments: Arguments, settings: Settings, listeners: _Listeners) -> int:
+    raise_file_limit()
     configuration = make_configuration(arguments)
+    # The embedded store ends with us, so nobody could take over.
+    lingers = not settings.embedded
     if listeners.sockets:
         scheme = "https" if configuration.is_ssl else "http"
         log.info("listening", address=default_base_url(settings.host, settings.port, scheme))
@@ -153,15 +157,15 @@ def _run_workers(arguments: Arguments, settings: Settings, listeners: _Listeners
                 around.enter_context(sharing_numbers())
             around.enter_context(answering_metrics(listeners.metrics_sockets))
             if configuration.use_subprocess:
-                return _run_processes(configuration, listeners.sockets or [configuration.bind_socket()])
-            return _run_here(configuration, listeners.sockets or None)
+                return _run_processes(configuration, listeners.sockets or [configuration.bind_socket()], lingers)
+            return _run_here(configuration, listeners.sockets or None, lingers)
     finally:
         if configuration.uds:
             Path(configuration.uds).unlink(missing_ok=True)
 
 
-def _run_here(configuration: uvicorn.Config, sockets: list[socket.socket] | None) -> int:
-    server = uvicorn.Server(configuration)
+def _run_here(configuration: uvicorn.Config, sockets: list[socket.socket] | None, lingers: bool) -> int:
+    server = Server(configuration, lingers=lingers)
     # After a clean end uvicorn raises the signal once more, for us. One that comes before uvicorn listens to
     # signals has to end the start.
     _on_signals(lambda number, frame: None if server.should_exit else _leave(number, frame))
@@ -169,11 +173,11 @@ def _run_here(configuration: uvicorn.Config, sockets: list[socket.socket] | None
     return DONE if server.started else FAILED
 
 
-def _run_processes(configuration: uvicorn.Config, sockets: list[socket.socket]) -> int:
+def _run_processes(configuration: uvicorn.Config, sockets: list[socket.socket], lingers: bool) -> int:
     if configuration.should_reload:
-        ChangeReload(configuration, uvicorn.Server(configuration).run, sockets).run()
+        ChangeReload(configuration, Server(configuration, lingers=False).run, sockets).run()
         return DONE
-    workers = Workers(configuration, sockets)
+    workers = Workers(configuration, sockets, lingers)
     workers.run()
     return FAILED if workers.failed else DONE
 

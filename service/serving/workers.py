@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import time
 from collections import deque
@@ -10,6 +12,9 @@ import structlog
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
+from uvicorn.supervisors.multiprocess import Process
+
+from service.serving.server import LINGER_SECONDS, Server
 
 __all__ = ["Workers"]
 
@@ -19,24 +24,71 @@ REPLACEMENTS_WINDOW_SECONDS = 15
 
 # After its last request a worker closes its connections to Redis.
 CLOSING_SECONDS = 5
+POLL_SECONDS = 0.05
 
 log = structlog.get_logger(__name__)
 
 
+class Worker(Process):
+    """One process, which runs our server instead of uvicorn's."""
+
+    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], lingers: bool) -> None:
+        self._lingers = lingers
+        super().__init__(config, sockets)
+
+    @property
+    def server(self) -> Server:
+        if self._server is None:
+            self._server = Server(self.config, lingers=self._lingers)
+        assert isinstance(self._server, Server)
+        return self._server
+
+    def retire(self) -> None:
+        if self.exitcode is None and self.pid is not None:
+            os.kill(self.pid, signal.SIGINT)
+
+    def hurry(self) -> None:
+        """A second signal cuts short what the first one began."""
+        if self.exitcode is None and self.pid is not None:
+            os.kill(self.pid, signal.SIGTERM)
+
+
 class Workers(Multiprocess):
-    def __init__(self, configuration: uvicorn.Config, sockets: list[socket.socket]) -> None:
+    """Wherever uvicorn's would start a process of its own, this one starts a Worker."""
+
+    processes: list[Worker]  # type: ignore[assignment]
+
+    def __init__(self, configuration: uvicorn.Config, sockets: list[socket.socket], lingers: bool) -> None:
         super().__init__(configuration, sockets)
         self.failed = False
+        self._lingers = lingers
+        self._hurries = False
         self._replaced_at: deque[float] = deque(maxlen=REPLACEMENTS * configuration.workers)
 
+    def init_processes(self) -> None:
+        for _ in range(self.processes_num):
+            self.processes.append(self._start_worker())
+
+    def _start_worker(self) -> Worker:
+        worker = Worker(self.config, self.sockets, self._lingers)
+        worker.start()
+        return worker
+
     def keep_subprocess_alive(self) -> None:
-        before = {process.pid for process in self.processes}
-        super().keep_subprocess_alive()
-        replaced = sum(process.pid not in before for process in self.processes)
-        self._replaced_at.extend([time.monotonic()] * replaced)
-        if any(process.exitcode == STARTUP_FAILURE for process in self.processes) or self._never_start():
-            self.failed = True
-            self.should_exit.set()
+        for index, worker in enumerate(self.processes):
+            if self.should_exit.is_set():
+                return
+            if worker.is_alive(self.config.timeout_worker_healthcheck):
+                continue
+            worker.kill()
+            worker.join()
+            if worker.exitcode == STARTUP_FAILURE or self._never_start():
+                self.failed = True
+                self.should_exit.set()
+                return
+            log.warning("a worker died and is replaced", pid=worker.pid)
+            self.processes[index] = self._start_worker()
+            self._replaced_at.append(time.monotonic())
 
     def _never_start(self) -> bool:
         """Whether the workers are being replaced again and again; uvicorn by itself would go on for ever."""
@@ -47,6 +99,32 @@ class Workers(Multiprocess):
         log.error("the workers die again and again, ending the service")
         return True
 
+    def restart_all(self) -> None:
+        """SIGHUP: a new worker serves before the old one ends."""
+        for index, old in enumerate(self.processes):
+            new = self._start_worker()
+            if not new.wait_until_ready(self.config.timeout_worker_healthcheck, self.should_exit):
+                log.error("a new worker was not ready in time, the old ones stay", pid=new.pid)
+                new.kill()
+                new.join()
+                return
+            self.processes[index] = new
+            # Not as at the end of all: the others go on listening at the same socket.
+            old.retire()
+            old.join()
+
+    def handle_ttin(self) -> None:
+        self.processes_num += 1
+        self.processes.append(self._start_worker())
+
+    def handle_int(self) -> None:
+        self._hurries = True
+        super().handle_int()
+
+    def handle_term(self) -> None:
+        self._hurries = self.should_exit.is_set()
+        super().handle_term()
+
     def terminate_all(self) -> None:
         # Ours is a copy of the socket that the workers are about to close: while it is open, new connections
         # would wait for an answer that nobody is going to give.
@@ -55,10 +133,20 @@ class Workers(Multiprocess):
         super().terminate_all()
 
     def join_all(self) -> None:
-        deadline = time.monotonic() + (self.config.timeout_graceful_shutdown or 0) + CLOSING_SECONDS
-        for process in self.processes:
-            process.process.join(max(0.0, deadline - time.monotonic()))
-            if process.process.is_alive():
-                log.error("a worker does not end, killing it", pid=process.pid)
-                process.process.kill()
-                process.process.join()
+        graceful = self.config.timeout_graceful_shutdown or 0
+        deadline = time.monotonic() + max(LINGER_SECONDS, self.config.timeout_keep_alive) + graceful + CLOSING_SECONDS
+        while self._are_alive() and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+            self.handle_signals()
+            if self._hurries:
+                self._hurries = False
+                for worker in self.processes:
+                    worker.hurry()
+        for worker in self.processes:
+            if worker.process.is_alive():
+                log.error("a worker does not end, killing it", pid=worker.pid)
+                worker.process.kill()
+                worker.process.join()
+
+    def _are_alive(self) -> bool:
+        return any(worker.process.is_alive() for worker in self.processes)

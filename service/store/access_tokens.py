@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from service.protocol.bearer import AccessGrant
-from service.store.connection import StoreConnection, StoreUnavailable
+from service.store.connection import StoreConnection
+from service.store.deadline import StoreUnavailable
 from service.store.keys import access_key
 from service.store.scripts import load_script
 from service.tokens import RandomToken
@@ -25,9 +26,12 @@ class AccessTokens:
         return None if record is None else parse_grant(record)
 
     async def revoke(self, access_token: RandomToken, *, client_id: str) -> str | None:
-        """Whose token it was; None where there was none, or it is another client's."""
+        """Whose token it was; None where there was none, or it is another client's. Durable at its return."""
         key = access_key(access_token.shard, access_token.digest)
-        verdict = await self._connection.run(_REVOKE, [key], [client_id])
+        async with self._connection.durably(access_token.shard) as scripts:
+            verdict = await scripts.run(_REVOKE, [key], [client_id])
+            if verdict[0] == "unknown":
+                await scripts.leave_fence()
         return str(verdict[1]) if verdict[0] == "revoked" else None
 
 

@@ -17,7 +17,8 @@ from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from service.protocol.errors import TemporarilyUnavailable
-from service.store.connection import StoreConnection, StoreUnavailable
+from service.store.connection import StoreConnection
+from service.store.deadline import StoreUnavailable
 from service.store.scripts import load_script
 
 PATIENCE_SECONDS: Final = 1.5

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from service.protocol.user import User, UserIdentity, identify_user
 from service.store.connection import StoreConnection
 from service.store.keys import browser_key, user_key
+from service.store.records import read_lines
 from service.store.scripts import load_script
 from service.tokens import RandomToken
 
@@ -75,13 +76,12 @@ class BrowserSessions:
     async def find(self, name: RandomToken) -> BrowserSession | None:
         """By its presence; whatever rests on it is checked against the mark of a revokeAll once more."""
         record = await self._connection.read("GET", browser_key(name.shard, name.digest))
-        return None if record is None else _parse_session(name, record.decode())
+        return None if record is None else _parse_session(name, record)
 
     async def end(self, name: RandomToken) -> None:
         await self._connection.run(_END, [browser_key(name.shard, name.digest)], [name.digest])
 
 
-def _parse_session(name: RandomToken, record: str) -> BrowserSession | None:
-    """See `lua/records.lua` for the lines of the record; None for a version that we cannot read."""
-    version, *lines = record.split("\n")
-    return BrowserSession(name, *lines[3:]) if version == _VERSION else None
+def _parse_session(name: RandomToken, record: bytes) -> BrowserSession:
+    """See `lua/records.lua` for the lines of the record."""
+    return BrowserSession(name, *read_lines(record, "a browser session", _VERSION, 7)[3:])

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final, NamedTuple
 
-from service.store.connection import Command, Master, StoreConnection, StoreUnavailable
+from service.store.connection import StoreConnection
+from service.store.deadline import StoreUnavailable
 from service.store.keys import find_kind
+from service.store.links import Link
+from service.store.wire import Command
 
 COUNTED_KEYS: Final = 5_000
 """Up to so many keys are looked at one by one."""
@@ -50,7 +53,7 @@ async def _count(connection: StoreConnection) -> Census:
     return Census(kinds["family"], kinds["access"])
 
 
-async def _estimate(connection: StoreConnection, masters: list[tuple[Master, int]]) -> Census:
+async def _estimate(connection: StoreConnection, masters: list[tuple[Link, int]]) -> Census:
     """Each master by itself: it knows its own number of keys, and they need not be spread evenly."""
     sessions = access_tokens = 0.0
     for master, size in masters:
@@ -60,7 +63,7 @@ async def _estimate(connection: StoreConnection, masters: list[tuple[Master, int
     return Census(sessions, access_tokens)
 
 
-async def _sample(connection: StoreConnection, master: Master, wanted: int) -> Counter[str]:
+async def _sample(connection: StoreConnection, master: Link, wanted: int) -> Counter[str]:
     kinds = Counter[str]()
     commands: list[Command] = [("RANDOMKEY",)] * _AT_ONCE
     while kinds.total() < wanted:

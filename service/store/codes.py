@@ -12,6 +12,7 @@ from service.protocol.authorization_code import AuthorizationCode, RedeemedCode
 from service.protocol.token_response import Lifetimes
 from service.store.connection import StoreConnection
 from service.store.keys import access_key, code_key, family_key, redeemed_key
+from service.store.records import read_lines
 from service.store.scripts import load_script
 from service.tokens import RandomToken
 
@@ -29,39 +30,41 @@ class Codes:
         keys = (code_key(name.shard, name.digest), redeemed_key(name.shard, name.digest))
         issued, redeemed = await self._connection.read("MGET", *keys)
         if issued is not None:
-            return _parse_code(issued.decode())
-        return None if redeemed is None else _parse_redeemed(redeemed.decode())
+            return _parse_code(issued)
+        return None if redeemed is None else parse_redeemed(redeemed)
 
     async def redeem(
         self, name: RandomToken, *, secret_used: bool, refresh_token: RefreshToken, access_token: RandomToken
     ) -> int | str:
-        """The access token's life in milliseconds, or the verdict: repeated, revoked, unknown."""
-        verdict = await self._connection.run(
-            _REDEEM,
-            [
-                code_key(name.shard, name.digest),
-                redeemed_key(name.shard, name.digest),
-                family_key(name.shard, refresh_token.family_digest),
-                access_key(name.shard, access_token.digest),
-            ],
-            [
-                name.digest,
-                refresh_token.family_digest,
-                access_token.digest,
-                int(secret_used),
-                max(REMEMBERED_MS, self._lifetimes.code_ms),
-                self._lifetimes.access_token_ms,
-                self._lifetimes.refresh_token_ms,
-                self._lifetimes.session_max_age_ms or 0,
-                self._connection.clock_offset_ms(),
-            ],
-        )
+        """The access token's life in milliseconds, or the verdict: repeated, revoked, unknown; and that is durable."""
+        async with self._connection.durably(name.shard) as scripts:
+            verdict = await scripts.run(
+                _REDEEM,
+                [
+                    code_key(name.shard, name.digest),
+                    redeemed_key(name.shard, name.digest),
+                    family_key(name.shard, refresh_token.family_digest),
+                    access_key(name.shard, access_token.digest),
+                ],
+                [
+                    name.digest,
+                    refresh_token.family_digest,
+                    access_token.digest,
+                    int(secret_used),
+                    max(REMEMBERED_MS, self._lifetimes.code_ms),
+                    self._lifetimes.access_token_ms,
+                    self._lifetimes.refresh_token_ms,
+                    self._lifetimes.session_max_age_ms or 0,
+                    self._connection.clock_offset_ms(),
+                ],
+            )
         return verdict[1] if verdict[0] == "redeemed" else verdict[0]
 
 
-def _parse_code(record: str) -> AuthorizationCode:
+def _parse_code(record: bytes) -> AuthorizationCode:
     """Lines: version, created_ms, expires_ms, subject, client_id, redirect_uri, code_challenge, username, scope."""
-    _, _, _, subject, client_id, redirect_uri, code_challenge, username, scope = record.split("\n")
+    lines = read_lines(record, "an authorization code", "1", 8)
+    _, _, subject, client_id, redirect_uri, code_challenge, username, scope = lines
     return AuthorizationCode(
         subject=subject,
         username=username,
@@ -72,7 +75,7 @@ def _parse_code(record: str) -> AuthorizationCode:
     )
 
 
-def _parse_redeemed(record: str) -> RedeemedCode:
+def parse_redeemed(record: bytes) -> RedeemedCode:
     """Lines: version, client_id, code_challenge, family digest."""
-    _, client_id, code_challenge, family_digest = record.split("\n")
+    client_id, code_challenge, family_digest = read_lines(record, "an exchanged code", "1", 3)
     return RedeemedCode(client_id=client_id, code_challenge=code_challenge or None, family_digest=family_digest)

@@ -1,218 +1,148 @@
-"""From REDIS_URL to commands: one deadline, no blind retries, one error for every kind of outage.
-
-A command that changes something is sent once: the client library would by default send it again after a time-out, and
-our own second run of a script must never be taken for a replay. Reads may be sent twice. All Redis work of one request
-shares one deadline. A connection whose answer was not awaited to its end is closed by the library, never reused.
-"""
+"""From REDIS_URL to commands and scripts: how the store speaks to Redis, however many servers that is."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
-from contextvars import ContextVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from redis.asyncio import (
-    BlockingConnectionPool,
-    Redis,
-    RedisCluster,
-    Sentinel,
-    SSLConnection,
-    UnixDomainSocketConnection,
-)
-from redis.asyncio.cluster import ClusterNode
-from redis.asyncio.connection import Connection as PlainConnection
-from redis.asyncio.lock import Lock
-from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import MasterNotFoundError, SentinelConnectionPool
-from redis.backoff import NoBackoff
-from redis.exceptions import DataError, NoScriptError, RedisClusterException, RedisError, SlotNotCoveredError
-from redis.maint_notifications import MaintNotificationsConfig
+from redis.exceptions import NoScriptError
 
+from service.store.confirmations import Confirmations, ConfirmedWork
+from service.store.deadline import StoreUnavailable, Watch, watch_nothing, within_deadline
+from service.store.durability import Durability
+from service.store.keys import fence_key
+from service.store.links import Link
+from service.store.lock import Run, StoreLock
 from service.store.redis_url import RedisUrl
-from service.store.scripts import Script
+from service.store.routing import Router
+from service.store.scripts import Script, load_script
+from service.store.wire import Command, as_it_came
 
-DEADLINE_SECONDS: Final = 1.8
-CONNECT_SECONDS: Final = 1.5
-CONNECTIONS: Final = 64
-LOCK_PAUSE_SECONDS: Final = 0.05
+SCANNED_AT_ONCE: Final = 1000
+FENCE_LIFETIME_MS: Final = 86_400_000
 
-# What a Redis that is up says when it cannot serve, as the first word of its error or quoted by a script's error.
-_OUTAGE: Final = re.compile(
-    r"\b(OOM|READONLY|MISCONF|LOADING|BUSY|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|MASTERDOWN|UNBLOCKED|NOPERM|NOSCRIPT)\b"
-)
-# What only a mistake in our own scripts or commands leads to.
-_FAULT: Final = re.compile(r"user_script|unknown command|wrong number of arguments|same key slot|No way to dispatch")
+_LEAVE_FENCE: Final = load_script("leave_fence")
 
 log = logging.getLogger("service.store")
 
 Result = TypeVar("Result")
-Command = tuple[str | bytes | int | float, ...]
-Master = dict[str, Any]
-"""Where to send a command, as the client library has it."""
-Watch = Callable[[str, float, bool], None]
-"""Told of each call: its kind or script, how many seconds it took, and whether it came to nothing."""
+Send = Callable[[str, Command], Awaitable[Any]]
 
 
-class StoreUnavailable(Exception):
-    """Redis did not answer in time, or answered that it cannot serve. Nothing is known about what it did."""
+class Durably(NamedTuple):
+    """`leave_fence` is for those who found nothing to change: what they found is confirmed with it."""
 
-
-def watch_nothing(call: str, seconds: float, failed: bool) -> None:
-    pass
-
-
-class Budget:
-    """The time that the Redis work of one request may still take."""
-
-    __slots__ = ("remaining_seconds",)
-
-    def __init__(self) -> None:
-        self.remaining_seconds = DEADLINE_SECONDS
-
-
-_budget: ContextVar[Budget | None] = ContextVar("budget", default=None)
-
-
-def start_budget() -> None:
-    """From here on, in this task, all calls share one deadline. Without it each call has one of its own."""
-    _budget.set(Budget())
-
-
-def remaining_seconds() -> float:
-    """What the Redis work of this request may still take."""
-    budget = _budget.get()
-    return DEADLINE_SECONDS if budget is None else budget.remaining_seconds
-
-
-async def within_deadline(work: Awaitable[Result], *, started: float | None = None) -> Result:
-    """Waits for work on Redis as long as the request's budget lasts; raises StoreUnavailable for any outage.
-
-    `started`, by the monotonic clock, is when an earlier part of the same work began, if there was one.
-    """
-    budget = _budget.get() or Budget()
-    now = time.monotonic()
-    if started is not None:
-        budget.remaining_seconds -= now - started
-    try:
-        async with asyncio.timeout(budget.remaining_seconds):
-            return await work
-    except (TimeoutError, OSError, RedisError, RedisClusterException, SlotNotCoveredError) as error:
-        raise translate(error) from error
-    finally:
-        budget.remaining_seconds -= time.monotonic() - now
-
-
-def translate(error: Exception) -> Exception:
-    """A fault in one of our own scripts or commands is no outage; everything else that Redis can do to us is."""
-    # The library cuts off the first word of the errors that it knows, and keeps it beside the message.
-    text = f"{getattr(error, 'status_code', None) or ''} {error}".strip()
-    if isinstance(error, DataError) or (_FAULT.search(text) and not _OUTAGE.search(text)):
-        return error
-    if isinstance(error, TimeoutError) and not text:
-        text = f"no answer within the {DEADLINE_SECONDS} s that the Redis work of a request may take"
-    if isinstance(error, MasterNotFoundError):  # the library shows its own objects instead
-        text = "none of the Sentinels answers and knows a master of this name"
-    return StoreUnavailable(f"{type(error).__name__}: {text}")
-
-
-class StoreLock:
-    """Held by one at a time, and by nobody where its holder dies: it ends by itself unless it is renewed.
-
-    `on_wait` hears once that somebody else holds it at the moment.
-    """
-
-    def __init__(self, lock: Lock, on_wait: Callable[[], object]) -> None:
-        self._lock = lock
-        self._on_wait = on_wait
-
-    async def __aenter__(self) -> StoreLock:
-        if not await within_deadline(self._lock.acquire(blocking=False)):
-            self._on_wait()
-            while not await within_deadline(self._lock.acquire(blocking=False)):  # noqa: ASYNC110 - of another process
-                await asyncio.sleep(LOCK_PAUSE_SECONDS)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        with suppress(StoreUnavailable):
-            await within_deadline(self._lock.release())
-
-    async def renew(self) -> None:
-        """Raises StoreUnavailable where somebody else may hold it by now."""
-        await within_deadline(self._lock.reacquire())
-
-
-class _Clients(NamedTuple):
-    reading: Any
-    writing: Any
+    run: Run
+    leave_fence: Callable[[], Awaitable[None]]
 
 
 class StoreConnection:
-    """The few ways in which the store speaks to Redis, the same for one server, Sentinel and Cluster.
+    """Connects by itself at the first call, in the event loop that makes it; close it there.
 
-    `clock_offset_ms` moves the clock of every script; only tests pass it.
+    A command goes to the master that serves the key which is its second word. All raise StoreUnavailable for any
+    outage. `clock_offset_ms` moves the clock of every script; only tests pass it.
     """
 
     def __init__(
-        self, url: RedisUrl, *, clock_offset_ms: Callable[[], int] = lambda: 0, watch: Watch = watch_nothing
+        self,
+        url: RedisUrl,
+        *,
+        durability: Durability = "memory",
+        clock_offset_ms: Callable[[], int] = lambda: 0,
+        watch: Watch = watch_nothing,
     ) -> None:
-        self._reading, self._writing = _make_clients(url)
+        self._url = url
+        self._durability = durability
         self._watch = watch
-        self._room = asyncio.Semaphore(CONNECTIONS)
+        self._router: Router | None = None
+        self._confirmations: Confirmations | None = None
         self.clock_offset_ms = clock_offset_ms
 
     async def read(self, *command: str | int) -> Any:
         """A command that changes nothing; sent a second time where the connection turns out to be gone."""
-        return await self._send("read", self._reading.execute_command(*command))
+        return await self._timed("read", self._find_router().ask(str(command[1]), command, is_read=True))
 
     async def read_clock_ms(self) -> int:
         """The time by Redis, for people to read; what depends on it is decided in scripts."""
-        answer = await self.read("TIME")
-        seconds, microseconds = next(iter(answer.values())) if isinstance(answer, dict) else answer
+        seconds, microseconds = await self._ask_master(await self._find_any_master(), "TIME")
         return int(seconds) * 1000 + int(microseconds) // 1000 + self.clock_offset_ms()
 
     async def write(self, *command: str | bytes | int) -> Any:
-        return await self._send("write", self._writing.execute_command(*command))
+        return await self._timed("write", self._find_router().ask(str(command[1]), command, is_read=False))
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
         """The script's verdict: a word, then what belongs to it; texts decoded."""
-        answer = await self._send(script.name, self._run(script, keys, arguments))
-        return [part.decode() if isinstance(part, bytes) else part for part in answer]
+        return _decode(await self._timed(script.name, self._run(self._send, script, keys, arguments)))
 
-    async def _run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> Any:
-        parts = (len(keys), *keys, *arguments)
+    @contextlib.asynccontextmanager
+    async def durably(self, shard: str) -> AsyncIterator[Durably]:
+        """For scripts of one shard whose changes, at the end of the block, are as durable as the setting asks for.
+
+        The block ends with StoreUnavailable where nobody confirmed that in time, though the changes are made.
+        """
+        if self._durability == "memory":
+            yield Durably(self.run, _leave_nothing)
+            return
+        if self._confirmations is None:
+            self._confirmations = Confirmations(self._url, self._find_router().topology, self._durability)
+        work = ConfirmedWork(self._confirmations, fence_key(shard))
+
+        async def send(_: str, command: Command) -> Any:
+            return await within_deadline(work.ask(command))
+
+        async def run(script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
+            return _decode(await self._timed(script.name, self._run(send, script, keys, arguments)))
+
+        async def leave_fence() -> None:
+            await run(_LEAVE_FENCE, [fence_key(shard)], [FENCE_LIFETIME_MS])
+
         try:
-            return await self._writing.execute_command("EVALSHA", script.sha1, *parts)
-        except NoScriptError:
-            # Nothing ran: the server does not know the text (any more), so this time it comes along.
-            return await self._writing.execute_command("EVAL", script.text, *parts)
+            yield Durably(run, leave_fence)
+            await self._timed("confirm", within_deadline(work.confirm()))
+        finally:
+            work.end()
 
-    async def read_many(self, commands: Sequence[Command], master: Master | None = None) -> list[Any]:
-        """Sent where the keys lie, or all to one master."""
-        return await self._send_many("read_many", self._reading, commands, master or {})
+    async def read_many(self, commands: Sequence[Command], master: Link | None = None) -> list[Any]:
+        """All at once; each sent where its key lies, or all to one master."""
+        if master is None:
+            return await self._timed("read_many", self._find_router().ask_many(_with_keys(commands), is_read=True))
+        return await self._timed("read_many", within_deadline(_ask_all(master, commands)))
 
     async def write_many(self, commands: Sequence[Command]) -> list[Any]:
-        """All in one round trip per node, not as a transaction."""
-        return await self._send_many("write_many", self._writing, commands, {})
+        """All at once, not as a transaction."""
+        return await self._timed("write_many", self._find_router().ask_many(_with_keys(commands), is_read=False))
 
     async def scan(self, pattern: str) -> AsyncIterator[list[str]]:
         """Batches of the keys that match, on every master; a key there throughout is seen at least once."""
         for master in await self.find_masters():
-            async for batch in self._scan_node(pattern, **master):
-                yield batch
+            # Where it ends the place in the list is lost with it, since the next may lead to another server.
+            wire = await within_deadline(master.find_wire())
+            cursor = "0"
+            while True:
+                command = ("SCAN", cursor, "MATCH", pattern, "COUNT", SCANNED_AT_ONCE)
+                position, keys = await self._timed("scan", within_deadline(wire.call(*command)))
+                yield [key.decode() for key in keys]
+                cursor = position.decode()
+                if cursor == "0":
+                    break
 
-    async def find_masters(self) -> list[Master]:
-        if not isinstance(self._reading, RedisCluster):
-            return [{}]
-        await within_deadline(self._reading.initialize())
-        return [{"target_nodes": node} for node in self._reading.get_primaries()]
+    async def find_masters(self) -> Collection[Link]:
+        return await self._find_router().find_masters()
 
-    async def count_keys(self, master: Master) -> int:
-        return _of_one_node(await self._send("read", self._reading.execute_command("DBSIZE", **master)))
+    async def count_keys(self, master: Link) -> int:
+        return int(await self._ask_master(master, "DBSIZE"))
+
+    async def measure_key(self, key: str) -> int | None:
+        """How many bytes it takes in Redis; None where there is none."""
+        answer: int | None = await self._timed(
+            "read", self._find_router().ask(key, ("MEMORY", "USAGE", key, "SAMPLES", 0), is_read=True)
+        )
+        return answer
 
     async def eviction_policies(self) -> set[str]:
         """The maxmemory-policy of each master; empty where this user may not read it."""
@@ -224,131 +154,82 @@ class StoreConnection:
     async def find_info(self, section: str) -> list[dict[str, Any]]:
         """What each master tells of itself; empty where this user may not ask."""
         try:
-            if not isinstance(self._reading, RedisCluster):
-                return [await within_deadline(self._reading.info(section))]
-            await within_deadline(self._reading.initialize())
-            by_node = await within_deadline(self._reading.info(section, target_nodes=RedisCluster.PRIMARIES))
-            return list(by_node.values()) if all(isinstance(told, dict) for told in by_node.values()) else [by_node]
+            masters = await self.find_masters()
+            return [_parse_info(await self._ask_master(master, "INFO", section)) for master in masters]
         except StoreUnavailable as error:
             if "NOPERM" not in str(error):
                 raise
             return []
 
     def make_lock(self, key: str, seconds: float, on_wait: Callable[[], object]) -> StoreLock:
-        return StoreLock(Lock(self._writing, key, timeout=seconds), on_wait)
+        return StoreLock(self.run, key, seconds, on_wait)
 
     async def close(self) -> None:
-        for client in (self._reading, self._writing):
-            await client.aclose()
-            if not isinstance(client, RedisCluster) and isinstance(client.connection_pool, SentinelConnectionPool):
-                await close_watchers(client.connection_pool.sentinel_manager)
+        router, self._router = self._router, None
+        confirmations, self._confirmations = self._confirmations, None
+        if confirmations is not None:
+            confirmations.close()
+        if router is not None:
+            await router.close()
 
-    async def _send(self, call: str, work: Coroutine[Any, Any, Result]) -> Result:
+    def _find_router(self) -> Router:
+        if self._router is None:
+            self._router = Router(self._url, purpose="requests")
+        return self._router
+
+    async def _find_any_master(self) -> Link:
+        masters = await self.find_masters()
+        if not masters:
+            raise StoreUnavailable("CLUSTERDOWN: no node serves any slot")
+        return next(iter(masters))
+
+    async def _ask_master(self, master: Link, *command: str) -> Any:
+        return await self._timed("read", within_deadline(master.send(command, as_it_came, is_tracked=False)))
+
+    async def _run(self, send: Send, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> Any:
+        parts = (len(keys), *keys, *arguments)
+        try:
+            return await send(keys[0], ("EVALSHA", script.sha1, *parts))
+        except NoScriptError:
+            # Nothing ran: the server does not know the text (any more), so this time it comes along.
+            return await send(keys[0], ("EVAL", script.text, *parts))
+
+    async def _send(self, key: str, command: Command) -> Any:
+        return await self._find_router().ask(key, command, is_read=False)
+
+    async def _timed(self, call: str, work: Awaitable[Result]) -> Result:
         started = time.perf_counter()
         try:
-            answer = await within_deadline(self._in_turn(work))
+            answer = await work
         except StoreUnavailable:
             self._watch(call, time.perf_counter() - started, True)
             raise
         self._watch(call, time.perf_counter() - started, False)
         return answer
 
-    async def _in_turn(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Waits for a free connection: the pools of Sentinel and Cluster would refuse instead."""
-        try:
-            await self._room.acquire()
-        except BaseException:
-            work.close()
-            raise
-        try:
-            return await work
-        finally:
-            self._room.release()
 
-    async def _scan_node(self, pattern: str, **options: Any) -> AsyncIterator[list[str]]:
-        cursor: int = 0
-        while True:
-            answer = await self._send("scan", self._reading.scan(cursor, match=pattern, count=1000, **options))
-            position, keys = answer
-            cursor = _of_one_node(position)
-            yield [key.decode() for key in keys]
-            if cursor == 0:
-                return
-
-    async def _send_many(self, call: str, client: Any, commands: Sequence[Command], master: Master) -> list[Any]:
-        if not commands:
-            return []
-        pipeline = client.pipeline(transaction=False)
-        for command in commands:
-            pipeline.execute_command(*command, **master)
-        answers: list[Any] = await self._send(call, pipeline.execute())
-        return answers
+async def _leave_nothing() -> None:
+    pass
 
 
-def _of_one_node(answer: Any) -> int:
-    """A cluster's client may say beside the number which node it is of."""
-    number: int = next(iter(answer.values())) if isinstance(answer, dict) else answer
-    return number
+def _decode(verdict: Sequence[Any]) -> list[str | int]:
+    return [part.decode() if isinstance(part, bytes) else part for part in verdict]
 
 
-def _make_clients(url: RedisUrl) -> _Clients:
-    make = {"single": _make_single, "sentinel": _make_sentinel, "cluster": _make_cluster}[url.kind]
-    return _Clients(reading=make(url, 1), writing=make(url, 0))
+def _with_keys(commands: Sequence[Command]) -> list[tuple[str, Command]]:
+    return [(str(command[1]), command) for command in commands]
 
 
-def _common_options(url: RedisUrl, retries: int) -> dict[str, Any]:
-    return {
-        "username": url.username,
-        "password": url.password,
-        "socket_timeout": None,  # the deadline around every call is the time limit
-        "socket_connect_timeout": CONNECT_SECONDS,
-        "retry": Retry(NoBackoff(), retries),
-        # With these on (the default) the library no longer looks whether a pooled connection is dead or dirty.
-        "maint_notifications_config": MaintNotificationsConfig(enabled=False),
-    }
+async def _ask_all(master: Link, commands: Sequence[Command]) -> list[Any]:
+    wire = await master.find_wire()
+    answers = await asyncio.gather(*(wire.send(command, as_it_came) for command in commands), return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+    return answers
 
 
-def _make_single(url: RedisUrl, retries: int) -> Redis:
-    options = _common_options(url, retries) | {"db": url.db}
-    if url.path is not None:
-        options |= {"connection_class": UnixDomainSocketConnection, "path": url.path}
-    else:
-        host, port = url.nodes[0]
-        options |= {"connection_class": SSLConnection if url.tls else PlainConnection, "host": host, "port": port}
-    return Redis.from_pool(BlockingConnectionPool(CONNECTIONS, DEADLINE_SECONDS, **options))
-
-
-def make_watchers(url: RedisUrl, retries: int = 0) -> Sentinel:
-    """The Sentinels of the URL, who know where the master is."""
-    return Sentinel(  # type: ignore[no-untyped-call]
-        url.nodes,
-        sentinel_kwargs={
-            "socket_connect_timeout": 0.5,
-            "socket_timeout": 0.5,
-            "retry": Retry(NoBackoff(), 0),
-            "ssl": url.tls,
-        },
-        **_common_options(url, retries),
-        ssl=url.tls,
-        db=url.db,
-        max_connections=CONNECTIONS,
-    )
-
-
-async def close_watchers(watchers: Sentinel) -> None:
-    for watcher in watchers.sentinels:
-        await watcher.aclose()
-
-
-def _make_sentinel(url: RedisUrl, retries: int) -> Redis:
-    master: Redis = make_watchers(url, retries).master_for(url.master_name or "")
-    return master
-
-
-def _make_cluster(url: RedisUrl, retries: int) -> RedisCluster:
-    return RedisCluster(
-        startup_nodes=[ClusterNode(host, port) for host, port in url.nodes],
-        ssl=url.tls,
-        max_connections=CONNECTIONS,
-        **_common_options(url, retries),
-    )
+def _parse_info(text: bytes) -> dict[str, Any]:
+    """Lines of `name:value`, and comments; whole numbers as numbers."""
+    pairs = (line.split(":", 1) for line in text.decode(errors="replace").splitlines() if ":" in line)
+    return {name: int(value) if re.fullmatch(r"[0-9]{1,20}", value) else value for name, value in pairs}

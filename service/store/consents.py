@@ -15,6 +15,7 @@ from service.protocol.token_response import Lifetimes
 from service.protocol.user import User
 from service.store.connection import StoreConnection
 from service.store.keys import browser_key, code_key, consent_key, user_key
+from service.store.records import read_json, read_lines
 from service.store.scripts import load_script
 from service.tokens import RandomToken
 
@@ -52,7 +53,7 @@ class Consents:
 
     async def find(self, name: RandomToken) -> Consent | None:
         record = await self._connection.read("GET", consent_key(name.shard, name.digest))
-        return None if record is None else _parse_consent(record.decode())
+        return None if record is None else _parse_consent(record)
 
     async def allow(
         self, name: RandomToken, session: RandomToken, user: User, code_name: RandomToken, code: AuthorizationCode
@@ -89,7 +90,7 @@ class Consents:
         return cast(DenyAnswer, answer)
 
 
-def _parse_consent(record: str) -> Consent:
+def _parse_consent(record: bytes) -> Consent:
     """Lines: version, created_ms, expires_ms, login, subject, answer, request."""
-    _, _, _, login, _, answer, request = record.split("\n")
-    return Consent(_read_request(request), login, is_answered=bool(answer))
+    _, _, login, _, answer, request = read_lines(record, "a consent", "1", 6)
+    return Consent(read_json(_read_request, request, "a consent"), login, is_answered=bool(answer))

@@ -38,9 +38,11 @@ class EmbeddedStore:
     life of the thread that started it (see service.lifeline), which this one is made for.
     """
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, *, syncs_always: bool = False) -> None:
+        """With `syncs_always` each change is on the disk before it is answered."""
         self.data_dir = data_dir.absolute()
         self.socket_path = socket_path(data_dir)
+        self._syncs_always = syncs_always
         self._folder_lock: int | None = None
         self._server: ServerProcess | None = None
         self._keeper: threading.Thread | None = None
@@ -119,7 +121,9 @@ class EmbeddedStore:
             with self._changing:
                 if self._stopping.is_set():
                     return
-                self._server = ServerProcess(binary, self.data_dir, self.socket_path, lock)
+                self._server = ServerProcess(
+                    binary, self.data_dir, self.socket_path, lock, syncs_always=self._syncs_always
+                )
         finally:
             os.close(lock)
         self._server.wait_until_ready()

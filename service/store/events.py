@@ -40,4 +40,4 @@ class EventStream:
 
 
 def _parse(entries: Sequence[Any]) -> list[tuple[str, bytes]]:
-    return [(name.decode(), fields[b"event"]) for name, fields in entries]
+    return [(name.decode(), fields[1]) for name, fields in entries]

@@ -13,6 +13,7 @@ from service.protocol.authorization import AuthorizationRequest
 from service.store.connection import StoreConnection
 from service.store.keys import external_key
 from service.store.pending_logins import PENDING_MS
+from service.store.records import read_json
 from service.tokens import RandomToken
 
 
@@ -41,7 +42,7 @@ class ExternalLogins:
 
     async def find(self, name: RandomToken) -> ExternalLogin | None:
         record = await self._connection.read("GET", external_key(name.shard, name.digest))
-        return None if record is None else _read(record)
+        return None if record is None else read_json(_read, record, "a login under way")
 
     async def take(self, name: RandomToken) -> bool:
         """Whether it was still there: of many who come back with the same name one gets it."""

@@ -13,6 +13,7 @@ from service.protocol.token_response import Lifetimes
 from service.protocol.user import User, UserIdentity
 from service.store.connection import StoreConnection
 from service.store.keys import access_key, family_key, index_key, mark_key, user_key
+from service.store.records import read_lines, reading
 from service.store.scripts import load_script
 from service.tokens import RandomToken
 
@@ -158,12 +159,15 @@ class Families:
         return Spent(*verdict)  # type: ignore[arg-type]
 
     async def end(self, shard: str, family_digest: str, *, client_id: str, reason: Ending) -> str | None:
-        """Whose family it was; None where there was none, or it is another client's."""
-        verdict = await self._connection.run(
-            _END,
-            [family_key(shard, family_digest)],
-            [family_digest, client_id, reason, self._connection.clock_offset_ms()],
-        )
+        """Whose family it was; None where there was none, or it is another client's. Durable at its return."""
+        async with self._connection.durably(shard) as scripts:
+            verdict = await scripts.run(
+                _END,
+                [family_key(shard, family_digest)],
+                [family_digest, client_id, reason, self._connection.clock_offset_ms()],
+            )
+            if verdict[0] == "unknown":
+                await scripts.leave_fence()
         return str(verdict[1]) if verdict[0] == "ended" else None
 
     async def find(self, shard: str, family_digest: str) -> FamilyView | None:
@@ -211,9 +215,10 @@ class Families:
         live = [family for family in found if family.created_at_ms > int(mark or 0)]
         return sorted(live, key=lambda family: family.last_used_at_ms, reverse=True), len(families) > most
 
+    @reading("a session")
     def _parse_view(self, family_digest: str, record: bytes) -> FamilyView:
         """See `lua/records.lua` for the lines of the record; a greatest age counts for families that exist, too."""
-        line = record.decode().split("\n")
+        line = ["", *read_lines(record, "a session", "1", 13)]
         last_spent_ms = line[11].rpartition(":")[2]
         created_at_ms, expires_at_ms = int(line[2]), int(line[3])
         if self._lifetimes.session_max_age_ms:

@@ -12,9 +12,11 @@ from service.credentials import RefreshToken
 from service.protocol.bearer import AccessGrant
 from service.protocol.token_response import Lifetimes
 from service.store.access_tokens import parse_grant
+from service.store.codes import parse_redeemed
 from service.store.connection import StoreConnection
 from service.store.families import Ending
 from service.store.keys import access_key, code_key, ended_key, family_key, mark_key, redeemed_key
+from service.store.records import read_lines, reading
 from service.tokens import RandomToken
 
 State = Literal["live", "revoked", "over"]
@@ -133,9 +135,9 @@ class TokenInspection:
             return InspectedCode(now_ms, await self._parse_code(token.shard, issued, now_ms))
         if redeemed is None:
             return InspectedCode(now_ms, None)
-        _, client_id, _, family_digest = redeemed.decode().split("\n")
-        family, _ = await self._find_family(token.shard, family_digest, now_ms)
-        return InspectedCode(now_ms, ExchangedCode(client_id, family_digest, family))
+        exchanged = parse_redeemed(redeemed)
+        family, _ = await self._find_family(token.shard, exchanged.family_digest, now_ms)
+        return InspectedCode(now_ms, ExchangedCode(exchanged.client_id, exchanged.family_digest, family))
 
     async def _find_family(
         self, shard: str, digest: str, now_ms: int
@@ -144,7 +146,7 @@ class TokenInspection:
         keys = family_key(shard, digest), ended_key(shard, digest)
         record, tombstone = await self._connection.read("MGET", *keys)
         if record is not None:
-            line = record.decode().split("\n")
+            line = ["1", *read_lines(record, "a session", "1", 13)]
             return await self._parse_family(shard, digest, line, now_ms), line
         return _parse_tombstone(digest, tombstone) if tombstone is not None else None, None
 
@@ -172,11 +174,12 @@ class TokenInspection:
 
     async def _parse_code(self, shard: str, record: bytes, now_ms: int) -> WaitingCode:
         """See `codes.py` for the lines of the record."""
-        line = record.decode().split("\n")
+        line = ["1", *read_lines(record, "an authorization code", "1", 8)]
         created_at_ms, expires_at_ms, subject = int(line[1]), int(line[2]), line[3]
         state = _find_state(created_at_ms, expires_at_ms, await self._find_mark(shard, subject), now_ms)
         return WaitingCode(state, line[4], subject, line[7], line[8], created_at_ms, expires_at_ms)
 
+    @reading("a session")
     def _judge(self, line: list[str], number: int, now_ms: int) -> Generation:
         """As spend_refresh_token.lua would."""
         head, floor, grace_ms = int(line[1]), int(line[10]), self._lifetimes.refresh_grace_ms
@@ -199,10 +202,11 @@ def _find_state(created_at_ms: int, expires_at_ms: int, marked_at_ms: int | None
     return "live" if now_ms < expires_at_ms else "over"
 
 
+@reading("a session that has ended")
 def _parse_tombstone(digest: str, record: bytes) -> EndedFamily:
     """See `lua/records.lua` for the lines of the record."""
-    line = record.decode().split("\n")
-    _, ended_ms, reason, head, presented, spent_ms, created_ms, client_id, subject, username, scope = line
+    line = read_lines(record, "a session that has ended", "1", 10)
+    ended_ms, reason, head, presented, spent_ms, created_ms, client_id, subject, username, scope = line
     return EndedFamily(
         digest=digest,
         reason=reason,  # type: ignore[arg-type]

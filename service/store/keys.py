@@ -28,6 +28,7 @@
 | owed_revocations:{registry}    | set    | while a user's revocation is owed      | registry                          |
 | lock:{registry}                | string | ten seconds, renewed                   | registry                          |
 | probe:{registry}               | string | ten seconds                            | probe_store                       |
+| fence:{shard}                  | string | a day                                  | leave_fence                       |
 | events:{registry}              | stream | thirty days after the last event       | append_events                     |
 
 The text in braces is the hash tag: keys that share it lie in one Redis Cluster slot. A shard is 12 bits of a digest
@@ -53,6 +54,10 @@ LASTING_KINDS: Final = frozenset(
 def find_kind(key: str) -> str:
     """Its first word: access, family, index, …"""
     return key.partition(":")[0]
+
+
+def fence_key(shard: str) -> str:
+    return f"fence:{{{shard}}}"
 
 
 def access_key(shard: str, digest: str) -> str:

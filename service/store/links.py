@@ -13,17 +13,20 @@ import functools
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context
 from typing import Any, Final, Generic, TypeVar
 
-from service.store.connection import CONNECT_SECONDS, StoreUnavailable, translate
+from service.store.deadline import CONNECT_SECONDS, StoreUnavailable, translate
 from service.store.redis_url import Node, RedisUrl
-from service.store.wire import Command, Wire, WireLost, as_it_came, open_wire
+from service.store.wire import Command, NotSent, Wire, as_it_came, open_wire
 
 BEAT_SECONDS: Final = 0.25
 TRUSTED_SECONDS: Final = 1.0
-LONGEST_SILENCE_SECONDS: Final = BEAT_SECONDS + TRUSTED_SECONDS
+PATIENCE_SECONDS: Final = 0.1
+"""An answer that lies there unread is heard before its time limit is held against it: our own loop stood still."""
+
+LONGEST_SILENCE_SECONDS: Final = BEAT_SECONDS + TRUSTED_SECONDS + PATIENCE_SECONDS
 """After it a link whose server says nothing has ended, and so have all calls that waited for an answer."""
 
 PAUSE_SECONDS: Final = 0.1
@@ -35,6 +38,8 @@ LONG_PAUSE_SECONDS: Final = 0.5
 
 DRIFT_SECONDS: Final = 0.1
 """How far Redis's clock and ours may come apart before what was reckoned with the old difference is forgotten."""
+
+CLOSED: Final = "the store is closed"
 
 log = logging.getLogger("service.store")
 
@@ -81,7 +86,7 @@ class Current(Generic[Value]):
     async def get(self) -> Value:
         while self.value is None:
             if self._end is not None:
-                raise WireLost(self._end)
+                raise NotSent(self._end)
             if self._trouble is not None:
                 raise StoreUnavailable(self._trouble)
             await self._changed.wait()
@@ -92,7 +97,7 @@ class Link:
     """`find_node` says where the server is, before each attempt; None: the unix socket of the URL.
 
     `is_tracked`: Redis tells of changes to the keys read here, and `forget` hears of them. `check` is made with each
-    beat, and what it raises ends the connection.
+    beat, and what it raises ends the connection. `purpose` is a word for the log and for CLIENT LIST.
     """
 
     def __init__(
@@ -101,6 +106,7 @@ class Link:
         find_node: Callable[[], Awaitable[Node | None]],
         forget: Forget,
         *,
+        purpose: str,
         is_tracked: bool,
         check: Callable[[Wire], Awaitable[None]] | None = None,
     ) -> None:
@@ -108,6 +114,7 @@ class Link:
         self.node: Node | None = None
         self._clock_lead: float | None = None
         self._url = url
+        self._purpose = purpose
         self._find_node = find_node
         self._forget = forget
         self._is_tracked = is_tracked
@@ -120,22 +127,26 @@ class Link:
     def is_up(self) -> bool:
         return self._wire.value is not None
 
-    def read_now(self, command: Command, take: Callable[[Any], Value], *, is_tracked: bool) -> asyncio.Future[Value]:
+    def send_now(self, command: Command, take: Callable[[Any], Value], *, is_tracked: bool) -> asyncio.Future[Value]:
         """Only where it is up. With `is_tracked` Redis tells when the key of the command changes."""
         assert self._wire.value is not None
-        return _read(self._wire.value, command, take, is_tracked)
+        return _send(self._wire.value, command, take, is_tracked)
 
-    async def read(self, command: Command, take: Callable[[Any], Value], *, is_tracked: bool) -> Value:
+    async def send(self, command: Command, take: Callable[[Any], Value], *, is_tracked: bool) -> Value:
         """Raises WireLost where the connection ends meanwhile, StoreUnavailable where there is none to be had."""
-        return await _read(self._wire.value or await self._wire.get(), command, take, is_tracked)
+        return await _send(await self.find_wire(), command, take, is_tracked)
 
     async def call(self, *command: str) -> Any:
         """The same for a command without a key."""
-        return await (self._wire.value or await self._wire.get()).call(*command)
+        return await (await self.find_wire()).call(*command)
 
-    async def read_asking(self, command: Command) -> Any:
+    async def find_wire(self) -> Wire:
+        """The connection of this moment, for commands that belong together; raises what `send` raises."""
+        return self._wire.value or await self._wire.get()
+
+    async def send_asking(self, command: Command) -> Any:
         """Of a key that is on its way to this node."""
-        wire = self._wire.value or await self._wire.get()
+        wire = await self.find_wire()
         asking, answer = wire.send(("ASKING",), as_it_came), wire.send(command, as_it_came)
         await asyncio.wait((asking, answer))
         asking.result()
@@ -155,7 +166,7 @@ class Link:
         if self._wire.value is not None:
             self._wire.value.close(why)
 
-    async def close(self, why: str = "the lookups are closed") -> None:
+    async def close(self, why: str = CLOSED) -> None:
         await end_task(self._task)
         self._wire.end(why)
 
@@ -177,7 +188,7 @@ class Link:
                 lost_at = lost_at or read_clock()
                 trouble = _describe(error, CONNECT_SECONDS)
                 if self._wire.fail(trouble):
-                    log.warning("no connection for lookups to %s: %s", self._address, trouble)
+                    log.warning("no connection for %s to %s: %s", self._purpose, self._address, trouble)
                 await asyncio.sleep(PAUSE_SECONDS)
             else:
                 self._tell_connected(lost_at)
@@ -185,20 +196,21 @@ class Link:
                 try:
                     why = await self._use(wire)
                 finally:
-                    wire.close("the lookups are closed")
+                    wire.close(CLOSED)
                 lost_at = read_clock()
-                log.warning("the connection for lookups to %s ended: %s", self._address, why)
+                log.warning("the connection for %s to %s ended: %s", self._purpose, self._address, why)
                 if lost_at - connected_at < STABLE_SECONDS:
                     await asyncio.sleep(LONG_PAUSE_SECONDS)
 
     def _tell_connected(self, lost_at: float | None) -> None:
         if lost_at is None:
-            log.info("connected for lookups to %s", self._address)
+            log.info("connected for %s to %s", self._purpose, self._address)
         else:
-            log.warning("connected for lookups to %s again, after %.1f s", self._address, read_clock() - lost_at)
+            seconds = read_clock() - lost_at
+            log.warning("connected for %s to %s again, after %.1f s", self._purpose, self._address, seconds)
 
     async def _connect(self) -> Wire:
-        wire = await open_wire(self._url, self.node, self._take_push, self._take_loss)
+        wire = await open_wire(self._url, self.node, self._purpose, self._take_push, self._take_loss)
         try:
             if self._is_tracked:
                 await wire.call("CLIENT", "TRACKING", "ON", "OPTIN")
@@ -215,8 +227,7 @@ class Link:
         while not wire.lost.done():
             await asyncio.wait({wire.lost}, timeout=BEAT_SECONDS)
             try:
-                async with asyncio.timeout(TRUSTED_SECONDS):
-                    await self._beat(wire)
+                await _answered(self._beat(wire))
             except Exception as error:
                 wire.close(_describe(error, TRUSTED_SECONDS))
         return wire.lost.result()
@@ -250,7 +261,7 @@ class Link:
             self._wire.lose()
 
 
-def _read(wire: Wire, command: Command, take: Callable[[Any], Value], is_tracked: bool) -> asyncio.Future[Value]:
+def _send(wire: Wire, command: Command, take: Callable[[Any], Value], is_tracked: bool) -> asyncio.Future[Value]:
     if is_tracked:
         # Of the next command alone; its answer says nothing that an error of the other would not.
         wire.send(("CLIENT", "CACHING", "YES"), as_it_came).add_done_callback(_look_at)
@@ -260,6 +271,18 @@ def _read(wire: Wire, command: Command, take: Callable[[Any], Value], is_tracked
 def _look_at(done: asyncio.Future[Any]) -> None:
     if not done.cancelled():
         done.exception()
+
+
+async def _answered(beat: Coroutine[Any, Any, None]) -> None:
+    task = asyncio.ensure_future(beat)
+    try:
+        for seconds in (TRUSTED_SECONDS, PATIENCE_SECONDS):
+            done, _ = await asyncio.wait({task}, timeout=seconds)
+            if done:
+                return task.result()
+    finally:
+        task.cancel()
+    raise TimeoutError
 
 
 async def end_task(task: asyncio.Task[None]) -> None:

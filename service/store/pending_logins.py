@@ -12,6 +12,7 @@ import msgspec
 from service.protocol.authorization import AuthorizationRequest
 from service.store.connection import StoreConnection
 from service.store.keys import pending_key
+from service.store.records import read_json
 from service.tokens import RandomToken
 
 PENDING_MS: Final = 1_800_000
@@ -41,4 +42,4 @@ class PendingLogins:
 
     async def find(self, name: RandomToken) -> PendingLogin | None:
         record = await self._connection.read("GET", pending_key(name.shard, name.digest))
-        return None if record is None else _read(record)
+        return None if record is None else read_json(_read, record, "a login under way")

@@ -34,6 +34,8 @@ ADDRESS = re.compile(
     re.DOTALL,
 )
 
+_IPV6_OR_NO_PORT = re.compile(r"(?P<address>\[[0-9A-Fa-f:.%]+\])|:(?![0-9]+(?:[,/]|$)).*", re.DOTALL)
+
 
 class _Parts(NamedTuple):
     scheme: str
@@ -75,8 +77,8 @@ def without_password(text: str) -> str:
     scheme = match[0] if match else ""
     _, at_sign, location = text.removeprefix(scheme).rpartition("@")
     location, question_mark, _ = location.partition("?")
-    # Where "@host" was forgotten the password stands where a port should.
-    location = re.sub(r":(?![0-9]+(?:[,/]|$))[^,/]*", ":…", location)
+    # Where "@host" was forgotten the password stands where a port should, and may have commas and slashes in it.
+    location = _IPV6_OR_NO_PORT.sub(lambda match: match["address"] or ":…", location)
     return scheme + at_sign.replace("@", "…@") + location + question_mark.replace("?", "?…")
 
 

@@ -14,10 +14,12 @@ import msgspec
 from service.protocol.client import Client, Loss
 from service.protocol.organisation import Organisation
 from service.protocol.user import User, UserIdentity
-from service.store.connection import Command, StoreConnection, StoreLock
+from service.store.connection import StoreConnection
 from service.store.keys import registry_key, user_key, user_seed_key
+from service.store.lock import StoreLock
+from service.store.records import read_json, reading
 from service.store.scripts import load_script
-from service.store.tracked_reads import KeyCommand
+from service.store.wire import Command
 
 LOCK_SECONDS: Final = 10
 
@@ -31,6 +33,8 @@ _read_user: Final = msgspec.json.Decoder(User).decode
 
 Name = TypeVar("Name")
 Record = TypeVar("Record")
+KeyCommand = tuple[str, str, *tuple[str, ...]]
+"""A command that reads one key, which is its second word."""
 
 
 class Kind(NamedTuple, Generic[Name, Record]):
@@ -48,18 +52,19 @@ def _decode(text: bytes | None) -> str | None:
 
 
 def _parse_client(record: bytes | None) -> Client | None:
-    return None if record is None else _read_client(record)
+    return None if record is None else read_json(_read_client, record, "a client")
 
 
 def _parse_realm(record: bytes | None) -> Organisation | None:
-    return None if record is None else _read_realm(record)
+    return None if record is None else read_json(_read_realm, record, "a realm")
 
 
+@reading("a user")
 def _parse_user(fields: Sequence[bytes | None]) -> User | None:
     record, revision = fields
     if record is None or revision is None:
         return None
-    return msgspec.structs.replace(_read_user(record), revision=revision.decode())
+    return msgspec.structs.replace(read_json(_read_user, record, "a user"), revision=revision.decode())
 
 
 CLIENTS: Final = Kind[str, Client | None](lambda client_id: ("GET", registry_key("client", client_id)), _parse_client)

@@ -18,6 +18,7 @@ from typing import Final
 from service.store.connection import StoreConnection
 from service.store.families import Ending
 from service.store.keys import index_key, mark_key, revoked_key
+from service.store.lock import Run
 from service.store.scripts import load_script
 
 MOST_KEYS: Final = 300
@@ -42,21 +43,23 @@ class Revocations:
         kept_browser: str = "",
         reason: Ending = "revoke_all",
     ) -> None:
-        """When this returns, nothing that the user had before is live.
+        """When this returns, nothing that the user had before is live, and that is durable.
 
         With `until_ms` only what was made at or before that time by Redis; a session is as old as its login, however
         often it was refreshed since. An earlier revokeAll that was cut short is finished on the way.
 
         `kept_family` is the digest of the family of the token that asks, `kept_browser` that of the browser session:
-        it goes last, so that a caller who was answered with an error can ask again.
+        it goes when all else is durable, so that a caller who was answered with an error can ask again.
         """
         kept_member = f"family:{kept_family}" if kept_family else f"browser:{kept_browser}" if kept_browser else ""
-        verdict = "resumed"
-        while verdict == "resumed":
-            verdict = await self._mark(shard, subject, until_ms, kept_member)
-            await self._delete(shard, subject, until_ms, kept_member, reason)
+        async with self._connection.durably(shard) as scripts:
+            verdict = "resumed"
+            while verdict == "resumed":
+                verdict = await self._mark(scripts.run, shard, subject, until_ms, kept_member)
+                await self._delete(scripts.run, shard, subject, until_ms, kept_member, reason)
         if kept_member:
-            await self._delete(shard, subject, until_ms, "", reason)
+            async with self._connection.durably(shard) as scripts:
+                await self._delete(scripts.run, shard, subject, until_ms, "", reason)
 
     async def revoke_all_of(
         self, subjects: Iterable[tuple[str, str]], *, until_ms: int = 0, reason: Ending = "revoke_all"
@@ -76,14 +79,16 @@ class Revocations:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
 
-    async def _mark(self, shard: str, subject: str, until_ms: int, kept_member: str) -> str:
+    async def _mark(self, run: Run, shard: str, subject: str, until_ms: int, kept_member: str) -> str:
         keys = [mark_key(shard, subject), index_key(shard, subject), revoked_key(shard, subject)]
         arguments: list[str | int] = [kept_member, until_ms, LEAST_MARK_LIFETIME_MS, self._connection.clock_offset_ms()]
-        return str((await self._connection.run(_MARK, keys, arguments))[0])
+        return str((await run(_MARK, keys, arguments))[0])
 
-    async def _delete(self, shard: str, subject: str, until_ms: int, kept_member: str, reason: Ending) -> None:
+    async def _delete(
+        self, run: Run, shard: str, subject: str, until_ms: int, kept_member: str, reason: Ending
+    ) -> None:
         keys = [revoked_key(shard, subject), mark_key(shard, subject), index_key(shard, subject)]
         arguments: list[str | int] = [MOST_KEYS, kept_member, until_ms, reason, self._connection.clock_offset_ms()]
         verdict = "more"
         while verdict == "more":
-            verdict = str((await self._connection.run(_DELETE, keys, arguments))[0])
+            verdict = str((await run(_DELETE, keys, arguments))[0])

@@ -66,7 +66,7 @@ def choose_server(data_of: Release | None = None) -> tuple[str, Release]:
 
 
 def parse_release(text: str) -> Release | None:
-    match = re.fullmatch(r"(redis|valkey) (\d+)\.(\d+)\.(\d+)", text.strip())
+    match = re.fullmatch(r"(redis|valkey) ([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})", text.strip())
     return Release(match[1], tuple(map(int, match.groups()[1:]))) if match else None
 
 

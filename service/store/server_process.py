@@ -30,13 +30,15 @@ class StoreFailed(Exception):
 
 
 class ServerProcess:
-    def __init__(self, binary: str, data_dir: Path, socket_path: Path, inherited_lock: int) -> None:
+    def __init__(
+        self, binary: str, data_dir: Path, socket_path: Path, inherited_lock: int, *, syncs_always: bool
+    ) -> None:
         """Starts the server. The calling thread has to live as long as the server (see service.lifeline)."""
         self.socket_path = socket_path
         self.log_file = data_dir / "store.log"
         with _opened_log(self.log_file) as output:
             self.process = subprocess.Popen(
-                _command(binary, data_dir, socket_path),
+                _command(binary, data_dir, socket_path, syncs_always),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -83,7 +85,7 @@ class ServerProcess:
         return next((line.strip() for line in reversed(lines) if line.strip()), "(nothing)")
 
 
-def _command(binary: str, data_dir: Path, socket_path: Path) -> list[str]:
+def _command(binary: str, data_dir: Path, socket_path: Path, syncs_always: bool) -> list[str]:
     # To ask for its lifeline between fork and exec is not safe in a process with threads. So a fresh
     # interpreter asks, and then becomes the server.
     leash = [sys.executable, "-I", "-S", lifeline.__file__, str(os.getpid())]
@@ -94,6 +96,8 @@ def _command(binary: str, data_dir: Path, socket_path: Path) -> list[str]:
         "--dir": str(data_dir),
         "--daemonize": "no",
     }
+    if syncs_always:
+        overrides["--appendfsync"] = "always"
     return [*leash, binary, str(CONFIGURATION), *(text for pair in overrides.items() for text in pair)]
 
 

@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, NamedTuple
 
-from service.store.connection import Command, StoreConnection
+from service.store.connection import StoreConnection
 from service.store.keys import LASTING_KINDS, find_kind
+from service.store.wire import Command
 
 _SAMPLES: Final = 200
 _EXAMPLES: Final = 5
@@ -60,6 +61,6 @@ class Statistics:
             after_batch(counted)
 
     async def _weigh(self, keys: Sequence[str]) -> float:
-        sizes = [await self._connection.read("MEMORY USAGE", key, "SAMPLES", 0) for key in keys]
-        known = [int(size) for size in sizes if size is not None]
+        sizes = [await self._connection.measure_key(key) for key in keys]
+        known = [size for size in sizes if size is not None]
         return sum(known) / max(1, len(known))

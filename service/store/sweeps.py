@@ -13,8 +13,10 @@ from typing import Final, NamedTuple
 from service.protocol.client import AUTHORIZATION_CODE
 from service.protocol.scope import parse_realm
 from service.protocol.user import UserIdentity, identify_user
-from service.store.connection import Command, StoreConnection
+from service.store.connection import StoreConnection
 from service.store.families import Ending, Families
+from service.store.records import read_lines
+from service.store.wire import Command
 
 _KEY: Final = re.compile(r"(\w+):\{(\w+)\}:(.+)")
 
@@ -82,7 +84,7 @@ class Sweeps:
             async for keys in self._connection.scan(pattern):
                 commands: list[Command] = [("GET", key) for key in keys]
                 records = zip(keys, await self._connection.read_many(commands), strict=True)
-                yield [(key, parse(record.decode())) for key, record in records if record is not None]
+                yield [(key, parse(record)) for key, record in records if record is not None]
                 await after_batch()
 
     async def _end(self, key: str, client_id: str, reason: Ending) -> None:
@@ -100,13 +102,13 @@ def _split_key(key: str) -> tuple[str, str, str]:
     return match[1], match[2], match[3]
 
 
-def _parse_code(record: str) -> Session:
+def _parse_code(record: bytes) -> Session:
     """See `codes.py` for the lines of the record."""
-    line = record.split("\n")
-    return Session(line[4], AUTHORIZATION_CODE, line[7], line[8])
+    line = read_lines(record, "an authorization code", "1", 8)
+    return Session(line[3], AUTHORIZATION_CODE, line[6], line[7])
 
 
-def _parse_family(record: str) -> Session:
+def _parse_family(record: bytes) -> Session:
     """See `lua/records.lua` for the lines of the record."""
-    line = record.split("\n")
-    return Session(line[7], line[4], line[8], line[9])
+    line = read_lines(record, "a session", "1", 13)
+    return Session(line[6], line[3], line[7], line[8])

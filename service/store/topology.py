@@ -15,10 +15,11 @@ from typing import Any, Final, NamedTuple, Protocol
 from redis.crc import key_slot
 from redis.exceptions import ReadOnlyError, ResponseError
 
-from service.store.connection import StoreUnavailable, close_watchers, make_watchers
+from service.store.deadline import StoreUnavailable
 from service.store.keys import access_key
-from service.store.links import Current, Forget, Link, end_task
+from service.store.links import CLOSED, Current, Forget, Link, end_task
 from service.store.redis_url import Node, RedisUrl
+from service.store.sentinels import Sentinels
 from service.store.wire import Wire, open_wire
 
 SLOTS: Final = 16384
@@ -31,8 +32,8 @@ _REDIRECTION: Final = re.compile(r"(?P<word>MOVED|ASK) (?P<slot>[0-9]{1,5}) (?P<
 log = logging.getLogger("service.store")
 
 
-def is_redirection(error: ResponseError) -> bool:
-    return str(error).startswith(("MOVED ", "ASK "))
+def is_redirection(error: BaseException) -> bool:
+    return isinstance(error, ResponseError) and str(error).startswith(("MOVED ", "ASK "))
 
 
 class Topology(Protocol):
@@ -43,6 +44,9 @@ class Topology(Protocol):
 
     async def find(self, key: str) -> Link:
         """The link to the master that serves this key; raises StoreUnavailable where that is not known."""
+
+    async def find_all(self) -> Collection[Link]:
+        """The links to all masters; raises StoreUnavailable where those are not known."""
 
     async def follow(self, redirection: str, link: Link) -> Link | None:
         """What to do about a MOVED or ASK of this link: a link to ask once, or None when the map is right again."""
@@ -65,6 +69,9 @@ class _OneLink:
     async def find(self, key: str) -> Link:
         return self._link
 
+    async def find_all(self) -> Collection[Link]:
+        return (self._link,)
+
     async def follow(self, redirection: str, link: Link) -> Link | None:
         raise StoreUnavailable(f"the server is part of a cluster, and REDIS_URL does not say so: {redirection}")
 
@@ -75,9 +82,11 @@ class _OneLink:
 class SingleServer(_OneLink):
     """The one of the URL, as long as it is a master: what a replica says may be old news."""
 
-    def __init__(self, url: RedisUrl, forget: Forget, is_tracked: bool) -> None:
+    def __init__(self, url: RedisUrl, purpose: str, forget: Forget, is_tracked: bool) -> None:
         self._node = url.nodes[0] if url.path is None else None
-        super().__init__(Link(url, self._find_node, forget, is_tracked=is_tracked, check=_check_is_master))
+        super().__init__(
+            Link(url, self._find_node, forget, purpose=purpose, is_tracked=is_tracked, check=_check_is_master)
+        )
 
     async def _find_node(self) -> Node | None:
         return self._node
@@ -86,31 +95,34 @@ class SingleServer(_OneLink):
 class WatchedMaster(_OneLink):
     """The master that the Sentinels name: asked before each connection, and once a second whether it is still so."""
 
-    def __init__(self, url: RedisUrl, forget: Forget, is_tracked: bool) -> None:
-        self._watchers = make_watchers(url)
-        self._name = url.master_name or ""
-        super().__init__(Link(url, self._find_node, forget, is_tracked=is_tracked, check=_check_is_master))
+    def __init__(self, url: RedisUrl, purpose: str, forget: Forget, is_tracked: bool) -> None:
+        self._sentinels = Sentinels(url)
+        super().__init__(
+            Link(url, self._find_node, forget, purpose=purpose, is_tracked=is_tracked, check=_check_is_master)
+        )
         self._task = asyncio.create_task(self._watch(), context=Context())
 
     async def close(self) -> None:
         await end_task(self._task)
         await super().close()
-        await close_watchers(self._watchers)
 
     async def _find_node(self) -> Node:
-        host, port = await self._watchers.discover_master(self._name)
-        return str(host), int(port)
+        return await self._sentinels.find_master()
 
     async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
-            try:
-                node = await self._find_node()
-            except Exception as error:
-                log.debug("the Sentinels were asked in vain: %s", error)
-            else:
-                if node != self._link.node:
-                    self._link.leave("the Sentinels name another master")
+        """To the end of the event loop, if nobody closes it before."""
+        try:
+            while True:
+                await asyncio.sleep(WATCH_SECONDS)
+                try:
+                    node = await self._find_node()
+                except Exception as error:
+                    log.debug("the Sentinels were asked in vain: %s", error)
+                else:
+                    if node != self._link.node:
+                        self._link.leave("the Sentinels name another master")
+        finally:
+            self._sentinels.close()
 
 
 async def _check_is_master(wire: Wire) -> None:
@@ -131,8 +143,9 @@ class ClusterMap:
     Each link is probed with a key of its node, since a node that lost the others, or its slots, still tells the time.
     """
 
-    def __init__(self, url: RedisUrl, forget: Forget, is_tracked: bool) -> None:
+    def __init__(self, url: RedisUrl, purpose: str, forget: Forget, is_tracked: bool) -> None:
         self._url = url
+        self._purpose = purpose
         self._forget = forget
         self._is_tracked = is_tracked
         self._links: dict[Node, Link] = {}
@@ -151,6 +164,9 @@ class ClusterMap:
         by_slot = self._by_slot.value
         link = by_slot[key_slot(key.encode())] if by_slot else None
         return link if link and link.is_up else None
+
+    async def find_all(self) -> Collection[Link]:
+        return {link for link in self._by_slot.value or await self._by_slot.get() if link is not None}
 
     async def find(self, key: str) -> Link:
         by_slot = self._by_slot.value or await self._by_slot.get()
@@ -177,7 +193,7 @@ class ClusterMap:
         await end_task(self._task)
         async with self._changing:
             self._is_closed = True
-            self._by_slot.end("the lookups are closed")
+            self._by_slot.end(CLOSED)
             await asyncio.gather(*(link.close() for link in self._links.values()))
 
     async def _keep_up(self) -> None:
@@ -214,7 +230,7 @@ class ClusterMap:
         link = self._links.get(node)
         if link is not None and link.is_up:
             return _parse_ranges(await link.call("CLUSTER", "SLOTS"), node)
-        wire = await open_wire(self._url, node, lambda _: None, lambda: None)
+        wire = await open_wire(self._url, node, self._purpose, lambda _: None, lambda: None)
         try:
             return _parse_ranges(await wire.call("CLUSTER", "SLOTS"), node)
         finally:
@@ -237,7 +253,7 @@ class ClusterMap:
 
     def _make_link(self, node: Node) -> Link:
         if self._is_closed:
-            raise StoreUnavailable("the lookups are closed")
+            raise StoreUnavailable(CLOSED)
 
         async def find_node() -> Node:
             return node
@@ -245,7 +261,7 @@ class ClusterMap:
         async def check(wire: Wire) -> None:
             await self._probe(node, wire)
 
-        link = Link(self._url, find_node, self._forget, is_tracked=self._is_tracked, check=check)
+        link = Link(self._url, find_node, self._forget, purpose=self._purpose, is_tracked=self._is_tracked, check=check)
         link.node = node
         self._links[node] = link
         return link

@@ -1,8 +1,8 @@
 """One connection to one Redis server, shared by all who ask: many commands under way, answers in their order.
 
-The client library lends a connection to one command at a time. That costs a multiple of the processor time of a GET,
-which is all that a bearer lookup is; and a local cache needs reads and invalidations in one stream, so that their order
-tells which came first. Reading only: what is lost with the connection may be asked again.
+The client library lends a connection to one command at a time, at a multiple of the processor time of a command that is
+sent along with others; and a local cache needs reads and invalidations in one stream, so that their order
+tells which came first.
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ from typing import Any, Final, TypeVar, cast
 
 import hiredis
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import InvalidResponse, ResponseError
+from redis.exceptions import InvalidResponse, NoScriptError, ResponseError
 
 from service.store.redis_url import Node, RedisUrl
-
-CLIENT_NAME: Final = "token-lookup"
 
 _INCOMPLETE: Final = object()
 
 Result = TypeVar("Result")
-Command = tuple[str | int, ...]
+Command = tuple[str | bytes | int | float, ...]
 OnPush = Callable[[Sequence[Any]], None]
 
 
@@ -35,6 +33,10 @@ def as_it_came(answer: Any) -> Any:
 
 class WireLost(RedisConnectionError):
     """The connection ended before the answer came. Nobody else will ever read that answer."""
+
+
+class NotSent(WireLost):
+    """It had ended before: nobody has seen the command, and it may be sent elsewhere."""
 
 
 class Wire(asyncio.Protocol):
@@ -48,22 +50,22 @@ class Wire(asyncio.Protocol):
         self.lost: asyncio.Future[str] = self._loop.create_future()
         self._on_push = on_push
         self._on_lost = on_lost
-        self._reader = hiredis.Reader(notEnoughData=_INCOMPLETE, replyError=ResponseError)
+        self._reader = hiredis.Reader(notEnoughData=_INCOMPLETE, replyError=_make_error)
         self._pending: deque[tuple[asyncio.Future[Any], Callable[[Any], Any]]] = deque()
         self._transport: asyncio.Transport | None = None
         self._unsent: list[bytes] | None = None
 
-    async def call(self, *command: str | int) -> Any:
+    async def call(self, *command: str | bytes | int | float) -> Any:
         return await self.send(command, as_it_came)
 
     def send(self, command: Command, take: Callable[[Any], Result]) -> asyncio.Future[Result]:
         """The answer, or what `take` makes of it at the very moment at which it stands first in the stream."""
         future = self._loop.create_future()
         if self.lost.done() or self._transport is None:
-            future.set_exception(WireLost("the connection is lost already"))
+            future.set_exception(NotSent("the connection is lost already"))
             return future
-        self._pending.append((future, take))
         data = hiredis.pack_command(command)  # type: ignore[arg-type] # declared for one part only
+        self._pending.append((future, take))
         if self._unsent is None:
             # The first of this turn of the event loop leaves at once, the others with one system call.
             self._unsent = []
@@ -133,8 +135,16 @@ class Wire(asyncio.Protocol):
             self._transport.write(b"".join(unsent))
 
 
-async def open_wire(url: RedisUrl, node: Node | None, on_push: OnPush, on_lost: Callable[[], None]) -> Wire:
+def _make_error(text: str) -> ResponseError:
+    return NoScriptError(text) if text.startswith("NOSCRIPT ") else ResponseError(text)
+
+
+async def open_wire(
+    url: RedisUrl, node: Node | None, purpose: str, on_push: OnPush, on_lost: Callable[[], None]
+) -> Wire:
     """Connected to this node (None: the unix socket of the URL), speaking RESP3, in the URL's database.
+
+    `purpose` is a word that CLIENT LIST shows.
 
     Raises OSError or RedisError; the caller sets the time limit.
     """
@@ -145,7 +155,7 @@ async def open_wire(url: RedisUrl, node: Node | None, on_push: OnPush, on_lost: 
         context = _make_ssl_context() if url.tls else None
         _, wire = await loop.create_connection(lambda: Wire(on_push, on_lost), *node, ssl=context)
     try:
-        await wire.call("HELLO", 3, *_credentials(url), "SETNAME", CLIENT_NAME)
+        await wire.call("HELLO", 3, *_credentials(url), "SETNAME", f"token-{purpose}")
         if url.db:
             await wire.call("SELECT", url.db)
     except BaseException:

@@ -56,7 +56,7 @@ def service(seed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
 
 @pytest.fixture
 async def browser(service: ServiceProcess) -> AsyncIterator[Browser]:
-    async with httpx2.AsyncClient(base_url=service.url) as http:
+    async with httpx2.AsyncClient(base_url=service.url, verify=False) as http:
         yield Browser(http)
 
 

@@ -114,7 +114,14 @@ async def read_tokens(page: Page) -> list[str]:
     return await page.locator("code").all_inner_texts()
 
 
-@pytest.mark.parametrize("device", [DESKTOP, PHONE, NO_JAVASCRIPT], ids=["desktop", "phone", "no JavaScript"])
+@pytest.mark.parametrize(
+    "device",
+    [
+        pytest.param(DESKTOP, id="desktop"),
+        pytest.param(PHONE, id="phone", marks=pytest.mark.long),
+        pytest.param(NO_JAVASCRIPT, id="no JavaScript", marks=pytest.mark.long),
+    ],
+)
 async def test_a_person_signs_in_allows_refreshes_logs_out_and_comes_back(
     page: Page, client: str, client_id: str
 ) -> None:

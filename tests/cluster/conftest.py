@@ -1,22 +1,23 @@
-"""One cluster of three masters for the whole run."""
+"""One cluster of three masters with a replica each for the whole run."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable
 
 import httpx2
 import pytest
 
 from service.app import Parts, assemble
 from service.settings import Settings, load_settings
-from tests.cluster.nodes import Cluster, running_cluster
-from tests.conftest import SECRET_KEY, SEED, client_of, lifespan_of
+from tests.cluster.nodes import Cluster
+from tests.conftest import SECRET_KEY, SEED, AnyRedis, client_of, lifespan_of
 
 
-@pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
-        yield cluster
+@pytest.fixture
+def cluster(find_redis: Callable[[str], AnyRedis]) -> Cluster:
+    cluster = find_redis("cluster")
+    assert isinstance(cluster, Cluster)
+    return cluster
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from collections.abc import Awaitable
 from service.app import Parts, assemble
 from service.gateway import BearerLookup
 from service.settings import Settings, load_settings
-from service.store.connection import StoreConnection, StoreUnavailable
+from service.store.connection import StoreConnection
+from service.store.deadline import StoreUnavailable
 from service.store.redis_url import parse_redis_url
 from service.tokens import make_access_token
 from tests.admin.conftest import type_in

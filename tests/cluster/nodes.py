@@ -1,166 +1,423 @@
-"""Real nodes on this machine: a cluster of masters, and a master with a replica and a Sentinel."""
+"""Real nodes on this machine: a cluster with or without replicas, and a master with replicas and Sentinels.
+
+Who belongs to whom stands in their files before they start, so they need not find it out from one another.
+"""
 
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import redis
 
 from service.lifeline import __file__ as lifeline
 from tests.certificates import Authority
-from tests.servers import PASSWORD, RedisServer, free_port, server_binary, start_redis, stop, wait_until
+from tests.servers import PASSWORD, RedisServer, free_port, launch_redis, name_user, server_binary, wait_until
 
 SLOTS = 16384
 MASTER_NAME = "tokens"
+PROMOTION_SECONDS = 30
+# A node that is silent for as long counts as lost: short where the tests kill, long where a busy machine is no fault.
+QUICK_TIMEOUT_MS = 1000
+CALM_TIMEOUT_MS = 15_000
 OPERATOR = f"user operator on >{PASSWORD} ~* &* +@all"
 """Of a Sentinel that knows only users: who looks into it for the tests."""
+AT_ONCE = ("--repl-diskless-sync-delay", "0")
+
+
+@dataclass
+class Shard:
+    """A master and those that may follow it. `wait_for_promotion` is where they change their parts."""
+
+    master: RedisServer
+    replicas: list[RedisServer]
+
+    @property
+    def replica(self) -> RedisServer:
+        """The first, where there are several."""
+        return self.replicas[0]
+
+    @property
+    def servers(self) -> list[RedisServer]:
+        return [self.master, *self.replicas]
+
+    def kill_master(self) -> None:
+        self.master.kill()
+
+    def wait_for_promotion(self, seconds: float = PROMOTION_SECONDS) -> RedisServer:
+        """Until a replica is the master; the old master is among the replicas then, dead or alive. The new one."""
+        wait_until(lambda: any(map(_is_master, self.replicas)), "a replica to be promoted", seconds)
+        promoted = next(filter(_is_master, self.replicas))
+        self.replicas = [self.master, *(replica for replica in self.replicas if replica is not promoted)]
+        self.master = promoted
+        return promoted
+
+    def start_again(self, server: RedisServer, *options: str) -> RedisServer:
+        """A server that was killed, back as what the others make of it; who is who must be known by then."""
+        started = server.start_again(*options)
+        if server is self.master:
+            self.master = started
+        else:
+            self.replicas[self.replicas.index(server)] = started
+        return started
+
+    def wait_until_copied(self, seconds: float = PROMOTION_SECONDS) -> None:
+        """Until every replica follows the master, and has all that it has."""
+        with self.master.connect() as master:
+            for replica in self.replicas:
+                wait_until(lambda replica=replica: _has_all(replica, master), "the replica to have everything", seconds)
+
+
+def _is_master(server: RedisServer) -> bool:
+    return _replication_of(server).get("role") == "master"
+
+
+def _has_all(replica: RedisServer, master: redis.Redis) -> bool:
+    """Offsets are compared, not sizes: a key that was changed counts as well."""
+    is_at = _replication_of(replica)
+    if is_at.get("master_link_status") != "up":
+        return False
+    has = master.info("replication")
+    is_same_history: bool = is_at["master_replid"] == has["master_replid"]
+    return is_same_history and is_at["slave_repl_offset"] >= has["master_repl_offset"]
+
+
+def _replication_of(server: RedisServer) -> dict[str, Any]:
+    """Nothing, where nobody answers."""
+    try:
+        with redis.Redis(port=server.port, decode_responses=True, socket_timeout=1, **server.access) as client:
+            return {**client.info("replication")}
+    except redis.RedisError:
+        return {}
+
+
+class SharedClient(redis.RedisCluster):
+    """One for the whole life of a cluster: `close` leaves it open, since a new one asks for much before it is ready."""
+
+    def close(self) -> None:
+        pass
+
+    def info(self, section: str | None = None, *sections: str, **options: Any) -> Any:
+        """Of all masters in one: numbers are added."""
+        told = super().info(section, *sections, target_nodes=self.PRIMARIES, **options)
+        return _added(list(told.values()))
+
+    def client_list(self, *arguments: Any, **options: Any) -> Any:
+        """Of all masters; a name stands there once for each."""
+        told: Any = super().client_list(*arguments, target_nodes=self.PRIMARIES, **options)
+        return [client for clients in told.values() for client in clients]
+
+    def end(self) -> None:
+        super().close()
+
+
+def _added(values: list[Any]) -> Any:
+    """Numbers as their sum, tables entry by entry, and of all else the first."""
+    if isinstance(values[0], dict):
+        names = dict.fromkeys(name for table in values for name in table)
+        return {name: _added([table[name] for table in values if name in table]) for name in names}
+    return sum(values) if isinstance(values[0], int | float) else values[0]
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Masters that share the slots among them, and a plain client to look into them."""
+    """Shards that have the slots among them, in order, and a plain client to look into all of them."""
 
-    nodes: Sequence[RedisServer]
+    shards: Sequence[Shard]
     client: redis.RedisCluster
+    url: str
 
     @property
-    def url(self) -> str:
-        scheme = "rediss+cluster" if self.nodes[0].authority else "redis+cluster"
-        return f"{scheme}://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+    def nodes(self) -> Sequence[RedisServer]:
+        """The masters."""
+        return [shard.master for shard in self.shards]
+
+    @property
+    def servers(self) -> Sequence[RedisServer]:
+        """Masters and replicas."""
+        return [server for shard in self.shards for server in shard.servers]
 
     def url_of(self, user: str) -> str:
         """For one of the users that every server of the tests has."""
-        return self.url.replace("//", f"//{user}:{PASSWORD}@") if self.nodes[0].has_users else self.url
+        return name_user(self.url, user) if self.nodes[0].has_users else self.url
+
+    def connect(self) -> redis.Redis:
+        """The client, which has the same methods but for few."""
+        return cast(redis.Redis, self.client)
 
     def node_of(self, key: str) -> int:
         """The number of the node that keeps it."""
         slot: int = self.client.keyslot(key)  # type: ignore[no-untyped-call]
-        return slot * len(self.nodes) // SLOTS
+        return slot * len(self.shards) // SLOTS
+
+    def wait_until_whole(self, seconds: float = PROMOTION_SECONDS) -> None:
+        """Until all servers, which must be running, agree on the masters, and replicas follow theirs."""
+        _wait_until_whole(self.shards, seconds)
 
 
 @contextmanager
-def running_cluster(folder: Path, size: int = 3, authority: Authority | None = None) -> Iterator[Cluster]:
-    nodes: list[RedisServer] = []
-    try:
-        for number in range(size):
-            nodes.append(start_node(folder / str(number), authority))
-        _join(nodes)
-        with redis.RedisCluster("127.0.0.1", nodes[0].port, decode_responses=True, **nodes[0].tls) as client:
-            yield Cluster(nodes, client)
-    finally:
-        for node in nodes:
-            stop(node.process)
-
-
-def start_node(folder: Path, authority: Authority | None = None) -> RedisServer:
-    folder.mkdir()
-    bus = ("--cluster-port", str(free_port()))
-    options: tuple[str, ...] = (
-        "--cluster-enabled",
-        "yes",
-        "--cluster-node-timeout",
-        "1000",
-        "--cluster-require-full-coverage",
-        "no",
-    )
+def running_cluster(
+    folder: Path,
+    size: int = 3,
+    *,
+    replicas: int = 0,
+    timeout_ms: int = QUICK_TIMEOUT_MS,
+    options: Sequence[str] = (),
+    authority: Authority | None = None,
+) -> Iterator[Cluster]:
+    """`size` masters with as many `replicas` each; `options` are those of a server's command line."""
     if authority is not None:
-        options += (*_tls_of(authority), "--tls-cluster", "yes")
-    return start_redis(folder, *options, *bus, authority=authority.file if authority else None)
+        options = (*options, *_tls_options(authority), "--tls-cluster", "yes")
+    shards = _launch_shards(folder, size, replicas, timeout_ms, options, authority.file if authority else None)
+    try:
+        _wait_until_whole(shards, PROMOTION_SECONDS)
+        servers = [*(shard.master for shard in shards), *(replica for shard in shards for replica in shard.replicas)]
+        scheme = "rediss+cluster" if authority else "redis+cluster"
+        url = f"{scheme}://" + ",".join(f"127.0.0.1:{server.port}" for server in servers)
+        client = SharedClient(host="127.0.0.1", port=servers[0].port, decode_responses=True, **servers[0].access)
+        try:
+            yield Cluster(shards, client, url)
+        finally:
+            client.end()
+    finally:
+        _stop_all([server for shard in shards for server in shard.servers])
 
 
-def _tls_of(authority: Authority) -> tuple[str, ...]:
+def _node_options(bus: int, timeout_ms: int) -> tuple[str, ...]:
+    about_cluster = {
+        "enabled": "yes",
+        "port": str(bus),
+        "node-timeout": str(timeout_ms),
+        "require-full-coverage": "no",
+        "replica-validity-factor": "0",
+    }
+    return (*AT_ONCE, *(word for name, value in about_cluster.items() for word in (f"--cluster-{name}", value)))
+
+
+def _tls_options(authority: Authority) -> tuple[str, ...]:
     return tuple(word for name, value in authority.options().items() for word in (f"--{name}", value))
 
 
-def _join(nodes: Sequence[RedisServer]) -> None:
-    clients = [node.connect() for node in nodes]
-    for number, client in enumerate(clients):
-        first, last = SLOTS * number // len(nodes), SLOTS * (number + 1) // len(nodes) - 1
-        client.execute_command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)  # type: ignore[no-untyped-call]
-        client.execute_command("CLUSTER", "ADDSLOTSRANGE", first, last)  # type: ignore[no-untyped-call]
-    for node in nodes[1:]:
-        bus = node.connect().config_get("cluster-port")["cluster-port"]
-        clients[0].execute_command("CLUSTER", "MEET", "127.0.0.1", node.port, bus)  # type: ignore[no-untyped-call]
-    for client in clients:
-        wait_until(lambda client=client: _is_whole(client, len(nodes)), "the cluster")
-        client.close()
+@dataclass(frozen=True)
+class _Place:
+    """What `nodes.conf` says of a node; `master` is the place of the one it follows."""
+
+    name: str
+    port: int
+    bus: int
+    number: int
+    master: _Place | None
+
+    def line(self, size: int, is_own: bool) -> str:
+        flags = ("myself," if is_own else "") + ("slave" if self.master else "master")
+        master = self.master.name if self.master else "-"
+        slots = f" {SLOTS * self.number // size}-{SLOTS * (self.number + 1) // size - 1}" if not self.master else ""
+        return f"{self.name} 127.0.0.1:{self.port}@{self.bus} {flags} {master} 0 0 {self.number + 1} connected{slots}\n"
 
 
-def _is_whole(client: redis.Redis, size: int) -> bool:
-    information = client.cluster("INFO")
-    return (information["cluster_state"], information["cluster_size"]) == ("ok", str(size))
+def _launch_shards(
+    folder: Path, size: int, replicas: int, timeout_ms: int, options: Sequence[str], authority: Path | None
+) -> list[Shard]:
+    def place(number: int, master: _Place | None = None) -> _Place:
+        return _Place(secrets.token_hex(20), free_port(), free_port(), number, master)
+
+    masters = [place(number) for number in range(size)]
+    places = masters + [place(master.number, master) for master in masters for _ in range(replicas)]
+
+    def launch(own: _Place) -> RedisServer:
+        home = folder / str(places.index(own))
+        home.mkdir()
+        lines = [each.line(size, each is own) for each in places]
+        (home / "nodes.conf").write_text("".join(lines) + f"vars currentEpoch {size} lastVoteEpoch 0\n")
+        own_options = (*_node_options(own.bus, timeout_ms), *options)
+        return launch_redis(home, *own_options, port=own.port, authority=authority)
+
+    servers = {own.name: launch(own) for own in places}
+    return [
+        Shard(servers[master.name], [servers[each.name] for each in places if each.master is master])
+        for master in masters
+    ]
+
+
+def _wait_until_whole(shards: Sequence[Shard], seconds: float) -> None:
+    """A node that has just started refuses its slots for two seconds, so nothing here is quicker than that."""
+    servers = [server for shard in shards for server in shard.servers]
+    for server in servers:
+        server.await_start()
+    parts = {server.port: "master" for server in servers}
+    parts |= {replica.port: "slave" for shard in shards for replica in shard.replicas}
+    for server in servers:
+        with server.connect() as client:
+            wait_until(lambda client=client: _is_whole(client, parts), "the cluster", seconds)
+    for shard in shards:
+        shard.wait_until_copied(seconds)
+
+
+def _is_whole(client: redis.Redis, parts: dict[int, str]) -> bool:
+    """Whether a node finds the slots all served, and every port to be of the kind that we think it is."""
+    seen = {}
+    for address, node in client.cluster("NODES").items():
+        flags = node["flags"].removeprefix("myself,")
+        seen[int(address.rpartition(":")[2])] = flags if node["connected"] else "away"
+    return client.cluster("INFO")["cluster_state"] == "ok" and seen == parts
 
 
 @dataclass
-class Watched:
-    """A master and its replica under the eyes of one Sentinel."""
+class Watched(Shard):
+    """A master and its replicas under the eyes of Sentinels."""
 
-    master: RedisServer
-    replica: RedisServer
-    sentinel_port: int
+    sentinels: Sequence[RedisServer]
+
+    @property
+    def sentinel_port(self) -> int:
+        """Of the first."""
+        return self.sentinels[0].port
 
     @property
     def url(self) -> str:
+        addresses = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
         scheme = "rediss+sentinel" if self.master.authority else "redis+sentinel"
-        return f"{scheme}://127.0.0.1:{self.sentinel_port}/{MASTER_NAME}"
+        return f"{scheme}://{addresses}/{MASTER_NAME}"
 
     def url_of(self, user: str) -> str:
-        """For one of the users that every server of the tests has; the Sentinel asks for no password."""
-        return self.url.replace("//", f"//{user}:{PASSWORD}@") if self.master.has_users else self.url
+        """For one of the users that every server of the tests has."""
+        return name_user(self.url, user) if self.master.has_users else self.url
+
+    def connect(self) -> redis.Redis:
+        """A plain client to look into the master."""
+        return self.master.connect()
+
+    def start_again(self, server: RedisServer, *options: str) -> RedisServer:
+        """An operator tells it whom to follow; the Sentinels would, but only after long looking at it."""
+        follow = () if server is self.master else ("--replicaof", "127.0.0.1", str(self.master.port))
+        return super().start_again(server, *follow, *options)
+
+    def wait_until_whole(self, seconds: float = PROMOTION_SECONDS) -> None:
+        """Until all Sentinels name this master, and see all that there is."""
+        self.wait_until_copied(seconds)
+        for sentinel in self.sentinels:
+            with sentinel.connect() as client:
+                wait_until(lambda client=client: self._is_seen_by(client), "the Sentinels", seconds)
+
+    def _is_seen_by(self, client: redis.Redis) -> bool:
+        try:
+            master = cast(dict[str, Any], client.sentinel_master(MASTER_NAME))
+            replicas = client.sentinel_slaves(MASTER_NAME)
+        except redis.RedisError:
+            return False
+        follow = {each["port"] for each in replicas if each["master-link-status"] == "ok" and not each["is_sdown"]}
+        return (
+            (master["ip"], master["port"], master["flags"]) == ("127.0.0.1", self.master.port, "master")
+            and master["num-other-sentinels"] == len(self.sentinels) - 1
+            and {server.port for server in self.replicas} <= follow
+        )
 
 
 @contextmanager
 def running_sentinel(
-    folder: Path, authority: Authority | None = None, options: Sequence[str] = (), watching: Sequence[str] = ()
+    folder: Path,
+    *,
+    replicas: int = 1,
+    sentinels: int = 1,
+    down_after_ms: int = 1000,
+    options: Sequence[str] = (),
+    watching: Sequence[str] = (),
+    authority: Authority | None = None,
 ) -> Iterator[Watched]:
-    """Options are those of both servers, and `watching` are lines of the Sentinel's configuration."""
-    folders = [folder / name for name in ("master", "replica", "sentinel")]
-    for each in folders:
-        each.mkdir()
-    options = (*options, *(_tls_of(authority) if authority else ()))
+    """More than half of the `sentinels` must find the master silent for so long; `options` are for the others.
+
+    `watching` are lines of the Sentinels' configuration.
+    """
     file = authority.file if authority else None
-    master = start_redis(folders[0], "--repl-diskless-sync-delay", "0", *options, authority=file)
-    replica = start_redis(folders[1], "--replicaof", "127.0.0.1", str(master.port), *options, authority=file)
     if authority is not None:
+        options = (*options, *_tls_options(authority))
         watching = (*watching, *(f"{name} {value}" for name, value in authority.options().items()))
-    sentinel, port = _start_sentinel(folders[2], master, watching)
+    own = (*AT_ONCE, *options)
+    watched = Watched(launch_redis(_made(folder / "master"), *own, authority=file), [], [])
+    follow = ("--replicaof", "127.0.0.1", str(watched.master.port))
     try:
-        with replica.connect() as client:
-            wait_until(lambda: client.info("replication")["master_link_status"] == "up", "the replica")
-        operator: dict[str, Any] = {"username": "operator", "password": PASSWORD} if OPERATOR in watching else {}
-        with redis.Redis("127.0.0.1", port, decode_responses=True, **operator, **master.tls) as client:
-            wait_until(lambda: _knows_replica(client), "the Sentinel")
-        yield Watched(master, replica, port)
+        for number in range(replicas):
+            replica = launch_redis(_made(folder / f"replica-{number}"), *own, *follow, authority=file)
+            watched.replicas.append(replace(replica, options=own))
+        watched.sentinels = _launch_sentinels(folder, watched, sentinels, down_after_ms, watching)
+        for server in (*watched.servers, *watched.sentinels):
+            server.await_start()
+        for sentinel in watched.sentinels:
+            _hurry(sentinel)
+        watched.wait_until_whole()
+        yield watched
     finally:
-        for process in (sentinel, replica.process, master.process):
-            stop(process)
+        _stop_all((*watched.sentinels, *watched.servers))
 
 
-def _knows_replica(client: redis.Redis) -> bool:
-    try:
-        replicas = client.sentinel_slaves(MASTER_NAME)
-    except redis.RedisError:
-        return False
-    return bool(replicas) and not replicas[0]["is_disconnected"] and replicas[0]["master-link-status"] == "ok"
+def running_calm_cluster(folder: Path) -> AbstractContextManager[Cluster]:
+    """Three masters with a replica each, for tests that mean no harm: a busy machine makes no replica a master."""
+    return running_cluster(folder, replicas=1, timeout_ms=CALM_TIMEOUT_MS)
 
 
-def _start_sentinel(folder: Path, master: RedisServer, lines: Sequence[str]) -> tuple[subprocess.Popen[bytes], int]:
-    port = free_port()
-    configuration = folder / "sentinel.conf"
-    configuration.write_text(
-        f"{f'port 0{chr(10)}tls-port' if master.authority else 'port'} {port}\nbind 127.0.0.1\ndir {folder}\n"
-        f"sentinel monitor {MASTER_NAME} 127.0.0.1 {master.port} 1\n"
-        f"sentinel down-after-milliseconds {MASTER_NAME} 1000\n"
-        f"sentinel failover-timeout {MASTER_NAME} 3000\n" + "".join(f"{line}\n" for line in lines)
-    )
-    command = [server_binary(), str(configuration), "--sentinel"]
-    with (folder / "sentinel.log").open("wb") as log:
-        process = subprocess.Popen([sys.executable, lifeline, str(os.getpid()), *command], stdout=log, stderr=log)
-    return process, port
+def running_calm_sentinel(folder: Path) -> AbstractContextManager[Watched]:
+    """A master with a replica, as little shaken as the cluster."""
+    return running_sentinel(folder, down_after_ms=CALM_TIMEOUT_MS)
+
+
+def _launch_sentinels(
+    folder: Path, watched: Shard, count: int, down_after_ms: int, watching: Sequence[str]
+) -> list[RedisServer]:
+    about = f"{MASTER_NAME} 127.0.0.1"
+    names = [(secrets.token_hex(20), free_port()) for _ in range(count)]
+
+    def launch(number: int) -> RedisServer:
+        name, port = names[number]
+        home = _made(folder / f"sentinel-{number}")
+        configuration = home / "sentinel.conf"
+        lines = [
+            *(("port 0", f"tls-port {port}") if watched.master.authority else (f"port {port}",)),
+            "bind 127.0.0.1",
+            f"dir {home}",
+            f"sentinel myid {name}",
+            f"sentinel monitor {about} {watched.master.port} {count // 2 + 1}",
+            f"sentinel down-after-milliseconds {MASTER_NAME} {down_after_ms}",
+            f"sentinel failover-timeout {MASTER_NAME} 3000",
+            *(f"sentinel known-replica {about} {replica.port}" for replica in watched.replicas),
+            *(f"sentinel known-sentinel {about} {other} {its}" for its, other in names if its != name),
+            *watching,
+        ]
+        configuration.write_text("\n".join(lines) + "\n")
+        command = [sys.executable, lifeline, str(os.getpid()), server_binary(), str(configuration), "--sentinel"]
+        with (home / "redis.log").open("wb") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log)
+        authority = watched.master.authority
+        return RedisServer(process, home, port, authority=authority, has_operator=OPERATOR in watching)
+
+    return [launch(number) for number in range(count)]
+
+
+def _hurry(sentinel: RedisServer) -> None:
+    """A master that comes back after another took its place is told so within seconds, not half a minute.
+
+    And it asks a new master earlier than it takes silence for death; by default it does both after a second.
+    """
+    with sentinel.connect() as client:
+        periods = ("INFO-PERIOD", 500, "PUBLISH-PERIOD", 250, "PING-PERIOD", 200)
+        client.execute_command("SENTINEL", "DEBUG", *periods)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def _stop_all(servers: Sequence[RedisServer]) -> None:
+    """The frozen ones too."""
+    for server in servers:
+        if server.process.poll() is None:
+            server.process.kill()
+    for server in servers:
+        server.process.wait()

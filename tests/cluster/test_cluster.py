@@ -49,6 +49,7 @@ from tests.cast import (
 )
 from tests.cluster.nodes import Cluster
 from tests.conftest import SECRET_KEY, make_code
+from tests.faults.stage import start_sessions
 
 KEYRING = Keyring((SECRET_KEY.encode(),))
 PEOPLE = tuple(Person(f"user-{number}@example.com", ALICE.password) for number in range(30))
@@ -328,3 +329,9 @@ async def test_sessions_are_counted_and_estimated_over_all_masters(cluster: Clus
     census = await take_census(cluster_parts.connection)
     assert census.sessions == pytest.approx(3_000, rel=0.15)
     assert census.access_tokens == pytest.approx(3_000, rel=0.15)
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_a_crowd_may_be_the_first_to_ask(cluster_parts: Parts) -> None:
+    """Nothing is known of the cluster yet, and nobody is connected."""
+    assert len(await start_sessions(cluster_parts, "user", 20)) == 20

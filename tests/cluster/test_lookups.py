@@ -18,10 +18,10 @@ from service.store.access_tokens import AccessTokens
 from service.store.links import TRUSTED_SECONDS
 from service.tokens import make_access_token
 from tests.cast import access_key_of, access_name_of
-from tests.cluster.nodes import MASTER_NAME, Cluster, running_cluster, running_sentinel, start_node
+from tests.cluster.nodes import MASTER_NAME, Cluster, running_cluster, running_sentinel
 from tests.conftest import SECRET_KEY
 from tests.faults.stage import start_sessions, until
-from tests.servers import stop, wait_until
+from tests.servers import wait_until
 
 LATEST_SECONDS = 2.0
 FAILOVER_SECONDS = 15
@@ -98,8 +98,7 @@ async def test_without_a_node_its_tokens_are_errors_and_the_others_live(tmp_path
             lost = [token for token in tokens if cluster.node_of(access_key_of(token)) == 1]
             assert lost
 
-            cluster.nodes[1].process.kill()
-            cluster.nodes[1].process.wait()
+            cluster.nodes[1].kill()
             for _ in range(3):
                 await asyncio.sleep(0)
 
@@ -122,8 +121,7 @@ async def test_a_node_that_lost_the_majority_is_not_believed(tmp_path: Path) -> 
             assert all([await bearer.lookup(token) for token in tokens * 2])
 
             for node in cluster.nodes[1:]:
-                node.process.kill()
-                node.process.wait()
+                node.kill()
             lost_at = float("inf")
             with cluster.nodes[0].connect() as left:
                 while await is_answered(bearer, tokens[0]):
@@ -175,29 +173,20 @@ def _set_slot(node: redis.Redis, slot: int, state: str, node_id: str) -> None:
 
 @pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
 async def test_memory_follows_a_replica_that_becomes_the_master(tmp_path: Path) -> None:
-    with running_cluster(tmp_path) as cluster:
-        replica = start_node(tmp_path / "replica")
-        with replica.connect() as newcomer, cluster.nodes[0].connect() as first:
-            bus = first.config_get("cluster-port")["cluster-port"]
-            newcomer.execute_command("CLUSTER", "MEET", "127.0.0.1", cluster.nodes[0].port, bus)
-            master_id = str(first.cluster("MYID"))
-            wait_until(lambda: master_id in str(newcomer.cluster("NODES")), "the replica to know its master")
-            wait_until(lambda: _obeys(newcomer, "REPLICATE", master_id), "the replica to follow")
-            wait_until(lambda: newcomer.info("replication")["master_link_status"] == "up", "the replica to be up")
-            async with parts_at(cluster.url) as parts, lookup_at(cluster.url) as bearer:
-                tokens = [token for token in await start_many(parts) if cluster.node_of(access_key_of(token)) == 0]
-                assert all([await bearer.lookup(token) for token in tokens * 2])
+    with running_cluster(tmp_path, replicas=1) as cluster, cluster.shards[0].replica.connect() as newcomer:
+        async with parts_at(cluster.url) as parts, lookup_at(cluster.url) as bearer:
+            tokens = [token for token in await start_many(parts) if cluster.node_of(access_key_of(token)) == 0]
+            assert all([await bearer.lookup(token) for token in tokens * 2])
 
-                wait_until(lambda: _obeys(newcomer, "FAILOVER"), "the failover to begin")
-                await until(lambda: newcomer.info("replication")["role"] == "master")
-                newcomer.delete(access_key_of(tokens[0]))
+            wait_until(lambda: _obeys(newcomer, "FAILOVER"), "the failover to begin")
+            await until(lambda: newcomer.info("replication")["role"] == "master")
+            newcomer.delete(access_key_of(tokens[0]))
 
-                await answers(bearer, tokens[0], live=False, seconds=LATEST_SECONDS)
-                for token in tokens[1:]:
-                    await answers(bearer, token, live=True, seconds=LATEST_SECONDS)
-                newcomer.delete(access_key_of(tokens[1]))
-                assert await answers(bearer, tokens[1], live=False) < 0.5
-        stop(replica.process)
+            await answers(bearer, tokens[0], live=False, seconds=LATEST_SECONDS)
+            for token in tokens[1:]:
+                await answers(bearer, token, live=True, seconds=LATEST_SECONDS)
+            newcomer.delete(access_key_of(tokens[1]))
+            assert await answers(bearer, tokens[1], live=False) < 0.5
 
 
 def _obeys(node: redis.Redis, *command: str) -> bool:
@@ -219,8 +208,7 @@ async def test_memory_follows_the_master_that_the_sentinels_name(tmp_path: Path,
             with watched.master.connect() as master, watched.replica.connect() as replica:
                 wait_until(lambda: replica.dbsize() == master.dbsize(), "the replica to have everything")
                 if is_killed:
-                    watched.master.process.kill()
-                    watched.master.process.wait()
+                    watched.kill_master()
                 else:
                     sentinel.sentinel_failover(MASTER_NAME)
                 await until(lambda: replica.info("replication")["role"] == "master", FAILOVER_SECONDS)

@@ -44,7 +44,7 @@ async def test_a_service_behind_sentinel_outlives_its_master(tmp_path: Path) -> 
             with watched.master.connect() as master, watched.replica.connect() as replica:
                 wait_until(lambda: replica.dbsize() == master.dbsize(), "the replica to have everything")
 
-            watched.master.process.kill()
+            watched.kill_master()
             killed = time.monotonic()
             refused = 0
             while True:

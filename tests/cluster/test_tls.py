@@ -77,7 +77,7 @@ async def test_a_cluster_is_spoken_to_over_tls(tmp_path: Path, authority: Author
 async def test_sentinel_and_the_master_that_it_names_are_spoken_to_over_tls(
     tmp_path: Path, authority: Authority
 ) -> None:
-    with running_sentinel(tmp_path, authority) as watched:
+    with running_sentinel(tmp_path, authority=authority) as watched:
         urls = [watched.url_of(user) for user in ("service", "console", "gateway")]
         assert urls[0].startswith("rediss+sentinel://")
         assert await converse(authority.file, *urls) == WELL

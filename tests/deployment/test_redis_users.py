@@ -1,7 +1,7 @@
 """The Redis users of the service and its console: all that they do is granted, and nothing else is.
 
-That it is enough is shown by all tests: every server of theirs has these users, the service works as the one, and the
-console as the other.
+Every server of the tests has these users. The console works as its own in all of its tests; the service does so here,
+on a cluster and behind Sentinel.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from service.store.connection import StoreConnection
 from service.store.events import EventStream
 from service.store.external_logins import ExternalLogin
 from service.store.redis_url import parse_redis_url
+from service.store.scripts import load_script
 from service.tokens import make_external_login
 from tests.admin.conftest import Answer, type_in
 from tests.browser import Browser, ask
@@ -35,13 +36,12 @@ from tests.conftest import SEED, Clock, client_of, environment_of, lifespan_of, 
 from tests.house.test_keys import read_table
 from tests.invariants.life import Life
 from tests.redis_users import WITHOUT_RIGHTS, find_allowed, find_refusals, read_rights
-from tests.servers import USER_FILES, RedisServer, knows_users, server_binary
+from tests.servers import CHECKOUT, USER_FILES, RedisServer, knows_users, server_binary
 from tests.store.test_census import fill
 
 UNSEEN = {
     "asking": "of a key whose slot moves, on a cluster",
     "cluster|slots": "on a cluster",
-    "command": "by the client library, on a cluster",
     "wait": "where TOKEN_SERVICE_DURABILITY is `replica`",
 }
 """Granted, and not used on a single server with the settings as they come."""
@@ -56,8 +56,11 @@ users: [{username: alice@example.com, password: correct horse battery staple, ro
 """
 SCOPES = ("--scope", "realm:main role:enduser", "--default-scope", "realm:main role:enduser")
 
+SCRIPTS = sorted((CHECKOUT / "service" / "store" / "lua").glob("*.lua"))
+
 pytestmark = [
     pytest.mark.clause("decided-redis-users"),
+    pytest.mark.single_server,
     pytest.mark.skipif(not knows_users(server_binary()), reason="Redis 6.2 has no rights for single subcommands"),
 ]
 
@@ -108,7 +111,9 @@ def watching(store: redis.Redis, user: str) -> Iterator[Use]:
 async def test_the_service_uses_all_that_it_was_granted(
     redis_server: RedisServer, store: redis.Redis, clock: Clock
 ) -> None:
-    settings = load_settings(environment_of(redis_server, TOKEN_SERVICE_VERIFY_CACHE="on"))
+    settings = load_settings(
+        environment_of(redis_server, REDIS_URL=redis_server.url_of("service"), TOKEN_SERVICE_VERIFY_CACHE="on")
+    )
     with watching(store, "service") as use:
         parts = Parts(settings, lambda: clock.offset_ms)
         app = assemble(parts)
@@ -123,6 +128,7 @@ async def test_the_service_uses_all_that_it_was_granted(
             await parts.external_logins.keep(name, login)
             assert await parts.external_logins.find(name)
             await take_census(parts.connection)
+            await leave_fence(parts.connection)
             fill(store, sessions=COUNTED_KEYS, access_tokens=0)
             await take_census(parts.connection)
 
@@ -201,18 +207,19 @@ async def test_the_console_uses_all_that_it_was_granted(
         await admin("revoke-all", "--everything", "--yes")
         await live()
         await admin("user", "delete", ALICE.username, "--yes")
-        await follow_events(environment["REDIS_URL"])
+        connection = StoreConnection(parse_redis_url(environment["REDIS_URL"]))
+        assert await EventStream(connection).read()  # as `events --follow` does until Ctrl-C
+        await leave_fence(connection)
+        await connection.close()
 
     assert [answer.aside for answer in answers if answer.status] == []
     assert not find_refusals(store, {"console"})
     assert_all_is_used(use, "console")
 
 
-async def follow_events(url: str) -> None:
-    """As `events --follow` does until Ctrl-C."""
-    connection = StoreConnection(parse_redis_url(url))
-    assert await EventStream(connection).read()
-    await connection.close()
+async def leave_fence(connection: StoreConnection) -> None:
+    """As a revocation that finds nothing does where TOKEN_SERVICE_DURABILITY is not `memory`."""
+    assert await connection.run(load_script("leave_fence"), [keys.fence_key("0a3")], [1000]) == ["left"]
 
 
 def assert_all_is_used(use: Use, user: str) -> None:
@@ -224,6 +231,12 @@ def assert_all_is_used(use: Use, user: str) -> None:
     assert use.kinds == kinds
 
 
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda file: file.stem)
+def test_the_service_may_do_whatever_its_scripts_may_come_to_do(script: Path) -> None:
+    called = re.findall(r"redis\.p?call\(\s*'(\w+)'", script.read_text())
+    assert {name.lower() for name in called} <= read_rights("service").commands
+
+
 def test_the_services_keys_are_those_of_the_table() -> None:
     assert read_rights("service").keys == {f"~{row.kind}:*" for row in read_table()}
 
@@ -233,7 +246,7 @@ def test_they_may_give_no_other_command(store: redis.Redis, user: str) -> None:
     """Neither those that empty, stop, change, copy or listen to the server, nor any that a later one may have."""
     granted = read_rights(user).commands
     found = find_allowed(store, user, keys.user_key(identify_user("main", ALICE.username)))
-    allowed = {name for name in found if not name.startswith("command|")}  # which tell of commands, not of data
+    allowed = found
 
     assert allowed - WITHOUT_RIGHTS <= granted | {name.partition("|")[0] for name in granted}
     assert granted <= allowed | {name for name in granted if "|" in name and name.partition("|")[0] in allowed}

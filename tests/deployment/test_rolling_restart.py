@@ -2,74 +2,132 @@
 
 from __future__ import annotations
 
+import ssl
 import threading
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 
 import httpx2
 import pytest
 
-from tests.cast import ALICE, TOKEN, VERIFY, login_form
+from tests.cast import ALICE, GATEWAY, INTROSPECT, TOKEN, VERIFY, login_form
 from tests.conftest import environment_of
-from tests.deployment.test_nginx import running_nginx
-from tests.servers import RedisServer, free_port, running_service
+from tests.deployment.proxies import running_haproxy, running_nginx
+from tests.servers import RedisServer, ServiceProcess, free_port, running_service, stop, wait_until
 
 OLD, NEW = "the key of yesterday of 32 bytes or more", "the key of tomorrow of 32 bytes or more"
 STEPS = (OLD, f"{OLD},{NEW}", f"{NEW},{OLD}", NEW)
 PHONE_APP = {"client_id": "phone-app"}
+LOGIN = PHONE_APP | login_form(ALICE, "realm:main role:enduser")
+PLENTY = "1000000/minute"
 
 
-class Session(threading.Thread):
-    """Refreshes without a pause; repeats with the same token where the answer was 503, as a client should."""
+class Load:
+    """Users that never pause, each in a thread; whatever is not answered by 200 is kept."""
 
-    def __init__(self, http: httpx2.Client) -> None:
-        super().__init__()
-        self.http = http
-        self.statuses: Counter[int] = Counter()
-        self.ends = threading.Event()
-        self.tokens = http.post(TOKEN, data=PHONE_APP | login_form(ALICE, "realm:main role:enduser")).json()
+    def __init__(self, url: httpx2.URL, trust: ssl.SSLContext) -> None:
+        self.answered: Counter[str] = Counter()
+        self.failures: list[str] = []
+        self._url, self._trust = url, trust
+        self._ends = threading.Event()
+        users = (self._keep_session, self._keep_session, self._log_in, self._come_anew)
+        self._threads = [threading.Thread(target=user) for user in users]
 
-    def run(self) -> None:
-        while not self.ends.is_set():
-            self.refresh()
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        for thread in self._threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._ends.set()
+            for thread in self._threads:
+                thread.join()
 
-    def refresh(self) -> None:
-        form = {"grant_type": "refresh_token", "refresh_token": self.tokens["refresh_token"]}
-        answer = self.http.post(TOKEN, data=PHONE_APP | form)
-        self.statuses[answer.status_code] += 1
-        if answer.status_code == 200:
-            self.tokens = answer.json()
+    def client(self) -> httpx2.Client:
+        return httpx2.Client(base_url=self._url, verify=self._trust, timeout=20)
+
+    def _keep_session(self) -> None:
+        """One session from the first key to the last, and its access token at every gateway."""
+        with self.client() as http:
+            tokens = http.post(TOKEN, data=LOGIN).json()
+            while not self._ends.is_set():
+                form = {"grant_type": "refresh_token", "refresh_token": tokens["refresh_token"]}
+                tokens = self._ask(http, "refresh", "POST", TOKEN, data=PHONE_APP | form) or tokens
+                bearer = {"Authorization": f"Bearer {tokens['access_token']}"}
+                self._ask(http, "verify", "GET", VERIFY, headers=bearer)
+
+    def _log_in(self) -> None:
+        with self.client() as http:
+            while not self._ends.wait(0.05):
+                self._ask(http, "login", "POST", TOKEN, data=LOGIN)
+
+    def _come_anew(self) -> None:
+        """On a connection of its own each time."""
+        while not self._ends.wait(0.02):
+            with self.client() as http:
+                self._ask(http, "introspect", "POST", INTROSPECT, data={"token": "x"}, headers=GATEWAY.basic)
+
+    def _ask(self, http: httpx2.Client, what: str, method: str, path: str, **request: object) -> dict[str, str] | None:
+        try:
+            answer = http.request(method, path, **request)  # type: ignore[arg-type]
+        except httpx2.TransportError as error:
+            self.failures.append(f"{what}: {error!r}")
+            return None
+        if answer.status_code != 200:
+            self.failures.append(f"{what}: {answer.status_code} {answer.text}")
+            return None
+        self.answered[what] += 1
+        return answer.json() if what == "refresh" else None
 
 
 @pytest.mark.long
-@pytest.mark.clause("decided-secret-key-rotation")
-def test_a_session_outlives_a_change_of_the_key_by_restarts_of_one_instance_after_the_other(
-    tmp_path: Path, own_redis: RedisServer
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("running_proxy", [running_nginx, running_haproxy], ids=["nginx", "haproxy"])
+@pytest.mark.clause("decided-restart-costs-no-request", "decided-secret-key-rotation")
+def test_restarts_of_one_instance_after_the_other_cost_no_request_and_no_session(
+    tmp_path: Path,
+    own_redis: RedisServer,
+    running_proxy: Callable[..., AbstractContextManager[httpx2.Client]],
+    workers: str,
 ) -> None:
     ports = (free_port(), free_port())
+    services: dict[int, ServiceProcess] = {}
 
     def start(instance: ExitStack, port: int, keys: str) -> None:
-        environment = environment_of(own_redis, TOKEN_SERVICE_SECRET_KEY=keys)
-        instance.enter_context(running_service(tmp_path, environment, port=port))
+        environment = environment_of(
+            own_redis,
+            TOKEN_SERVICE_SECRET_KEY=keys,
+            WEB_CONCURRENCY=workers,
+            TOKEN_SERVICE_LOGIN_ATTEMPTS=PLENTY,
+            TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER=PLENTY,
+            TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS=PLENTY,
+        )
+        services[port] = instance.enter_context(running_service(tmp_path, environment, port=port))
 
-    with ExitStack() as first, ExitStack() as second, running_nginx(tmp_path / "nginx", *ports) as http:
+    with ExitStack() as first, ExitStack() as second, running_proxy(tmp_path / "proxy", *ports) as http:
         instances = tuple(zip((first, second), ports, strict=True))
         for instance, port in instances:
             start(instance, port, STEPS[0])
-        session = Session(http)
-        session.start()
-        try:
+        wait_until(lambda: http.get("/.well-known/oauth-authorization-server").status_code == 200, "the proxy")
+        trust = ssl.create_default_context(cafile=str(tmp_path / "proxy" / "tls" / "certificate.pem"))
+        load = Load(http.base_url, trust)
+        with load.running():
             for keys in STEPS[1:]:
                 for instance, port in instances:
+                    # By SIGTERM, as whoever runs the service does.
+                    assert stop(services[port].process) == 0
                     instance.close()
                     start(instance, port, keys)
-        finally:
-            session.ends.set()
-            session.join()
+                    seen = load.answered.copy()
+                    wait_until(lambda seen=seen: load.failures or is_beyond(load.answered, seen), "each to go on", 60)
 
-        session.refresh()
-        verified = http.get(VERIFY, headers={"Authorization": f"Bearer {session.tokens['access_token']}"})
-        assert verified.headers["X-Auth-User"] == ALICE.username
-        assert set(session.statuses) <= {200, 503}, session.statuses
-        assert session.statuses[200] > 100
+    assert load.failures == []
+    assert min(load.answered[what] for what in ("refresh", "verify", "login", "introspect")) > 20
+
+
+def is_beyond(answered: Counter[str], seen: Counter[str]) -> bool:
+    """Ten more of each, so that the instance that is new has had its part."""
+    return all(answered[what] >= seen[what] + 10 for what in seen)

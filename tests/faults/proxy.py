@@ -26,6 +26,7 @@ class Proxy:
     def __init__(self, target_port: int) -> None:
         self.port = free_port()
         self.target_port = target_port
+        self._links: set[_Link] = set()
         self.heal()
 
     def heal(self) -> None:
@@ -40,6 +41,7 @@ class Proxy:
         return f"redis://127.0.0.1:{self.port}/0"
 
     async def serve(self, started: threading.Event, stopped: asyncio.Event) -> None:
+        self._loop = asyncio.get_running_loop()
         server = await asyncio.start_server(self._connect, "127.0.0.1", self.port)
         started.set()
         await stopped.wait()
@@ -52,9 +54,19 @@ class Proxy:
             to_client.close()
             return
         link = _Link(self, to_client, to_redis)
+        self._links.add(link)
         with suppress(OSError, asyncio.CancelledError):
             await asyncio.gather(link.forward_requests(client), link.forward_answers(redis))
+        self._links.discard(link)
         link.close()
+
+    def cut(self) -> None:
+        """Every connection that there is breaks; what Redis was sent before it does all the same."""
+        self._loop.call_soon_threadsafe(self._cut)
+
+    def _cut(self) -> None:
+        for link in tuple(self._links):
+            link.close()
 
     async def while_held(self) -> None:
         while self.held:  # noqa: ASYNC110 - another thread sets it

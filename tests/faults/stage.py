@@ -164,7 +164,7 @@ async def start_sessions(parts: Parts, username: str, count: int, client_id: str
 
 def client_of(service: ServiceProcess) -> httpx2.AsyncClient:
     limits = httpx2.Limits(max_connections=400, max_keepalive_connections=400)
-    return httpx2.AsyncClient(base_url=service.url, timeout=30, limits=limits)
+    return httpx2.AsyncClient(base_url=service.url, timeout=30, limits=limits, verify=False)
 
 
 async def measure(request: Awaitable[httpx2.Response]) -> tuple[httpx2.Response, float]:

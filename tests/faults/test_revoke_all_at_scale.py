@@ -99,7 +99,7 @@ async def test_others_of_the_same_redis_are_served_while_sessions_are_deleted(
 @pytest.mark.clause(
     "decided-revoke-all-many-sessions", "decided-revoke-all-presented-token-last", "decided-i7-revocation-is-final"
 )
-@pytest.mark.parametrize("steps", [1, 2, 4])
+@pytest.mark.parametrize("steps", [1, pytest.param(2, marks=pytest.mark.long), 4])
 async def test_a_revoke_all_that_an_outage_breaks_off_is_finished_by_who_asks_again_with_the_same_token(
     stage: Stage, beyond: httpx2.AsyncClient, parts: Parts, steps: int
 ) -> None:

@@ -9,12 +9,12 @@ import pytest
 
 from service.gateway import BearerLookup
 from tests.cast import ALICE, PHONE_APP, tokens_of
-from tests.conftest import Clock
-from tests.servers import RedisServer, free_port
+from tests.conftest import AnyRedis, Clock
+from tests.servers import free_port
 
 
 @pytest.fixture
-async def lookup(redis_server: RedisServer, clock: Clock) -> AsyncIterator[BearerLookup]:
+async def lookup(redis_server: AnyRedis, clock: Clock) -> AsyncIterator[BearerLookup]:
     lookup = BearerLookup(redis_server.url, clock_offset_ms=lambda: clock.offset_ms)
     yield lookup
     await lookup.close()

@@ -82,7 +82,7 @@ async def test_the_gateways_user_can_hear_the_names_of_other_keys_but_not_what_t
     """No right of Redis bounds what is tracked; the guide says so."""
     url = parse_redis_url(stage.redis.url.replace("//", "//gateway:change-me@"))
     heard: list[Sequence[Any]] = []
-    wire = await open_wire(url, url.nodes[0], heard.append, lambda: None)
+    wire = await open_wire(url, url.nodes[0], "test", heard.append, lambda: None)
     await wire.call("CLIENT", "TRACKING", "ON", "BCAST")
 
     stage.store.set(keys.registry_key("client", "shop"), "its record")

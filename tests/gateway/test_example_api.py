@@ -14,11 +14,12 @@ import pytest
 
 from service.lifeline import __file__ as lifeline
 from tests.cast import ALICE, PHONE_APP, assert_error, bearer, tokens_of
-from tests.servers import CHECKOUT, RedisServer, free_port, stop, wait_until
+from tests.conftest import AnyRedis
+from tests.servers import CHECKOUT, free_port, stop, wait_until
 
 
 @pytest.fixture
-def api(redis_server: RedisServer, tmp_path: Path) -> Iterator[str]:
+def api(redis_server: AnyRedis, tmp_path: Path) -> Iterator[str]:
     """The URL of the running API, which must end by itself when it is told to."""
     port = free_port()
     log = tmp_path / "api.log"
@@ -46,7 +47,7 @@ def api(redis_server: RedisServer, tmp_path: Path) -> Iterator[str]:
 async def test_the_example_api_takes_the_tokens_of_the_service(http: httpx2.AsyncClient, api: str) -> None:
     headers = bearer(tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"])
 
-    async with httpx2.AsyncClient(base_url=api) as client:
+    async with httpx2.AsyncClient(base_url=api, verify=False) as client:
         assert (await client.get("/")).json() == {"hello": "everybody"}
         assert (await client.get("/me", headers=headers)).json()["username"] == ALICE.username
         assert_error(await client.get("/partners", headers=headers), 403, "insufficient_scope")

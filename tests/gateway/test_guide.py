@@ -12,14 +12,14 @@ import pytest
 
 from service.gateway import BearerLookup
 from tests.cast import ALICE, PHONE_APP, bearer, tokens_of
-from tests.conftest import client_of
-from tests.servers import CHECKOUT, RedisServer
+from tests.conftest import AnyRedis, client_of
+from tests.servers import CHECKOUT
 
 GUIDE = (CHECKOUT / "docs" / "gateway-python.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
 
 
-def test_every_example_runs_as_it_stands(redis_server: RedisServer) -> None:
+def test_every_example_runs_as_it_stands(redis_server: AnyRedis) -> None:
     outputs = [
         subprocess.run(
             [sys.executable, "-W", "error", "-c", example],
@@ -52,7 +52,7 @@ async def test_the_applications_of_the_guide_are_guarded(
     anonymous: dict[str, int],
     enduser: dict[str, int],
     http: httpx2.AsyncClient,
-    redis_server: RedisServer,
+    redis_server: AnyRedis,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     headers = bearer(tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"])
@@ -68,7 +68,7 @@ async def test_the_applications_of_the_guide_are_guarded(
 
 
 async def test_the_refusal_in_the_guide_is_the_one_that_is_sent(
-    http: httpx2.AsyncClient, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+    http: httpx2.AsyncClient, redis_server: AnyRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = re.findall(r"^```\nHTTP/1.1 403 Forbidden\n(.*?)\n\n(.*?)\n```$", GUIDE, re.MULTILINE | re.DOTALL)
     headers = bearer(tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"])

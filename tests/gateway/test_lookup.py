@@ -22,13 +22,14 @@ from service.store.links import read_clock
 from service.store.redis_url import parse_redis_url
 from service.tokens import make_access_token
 from tests.cast import access_key_of, access_name_of
-from tests.conftest import Clock
+from tests.conftest import AnyRedis, Clock
 from tests.faults.stage import start_sessions, until
-from tests.servers import RedisServer, start_redis, stop
+from tests.servers import start_redis, stop
 from tests.store.scripted_cluster import record
 from tests.store.scripted_redis import INVALIDATE, scripted_redis
 
 CAROL = identify_user("main", "carol@example.com")
+COUNTS_READS = pytest.mark.single_server("reads are counted, and on a cluster a beat is a read as well")
 
 
 @pytest.fixture
@@ -78,6 +79,7 @@ async def turns(bearer: BearerLookup, token: str, *, live: bool) -> bool:
 
 
 @pytest.mark.clause("decided-verify-asks-redis-once", "spec-4.5-bearer-header")
+@COUNTS_READS
 async def test_a_live_token_is_read_twice_and_comes_from_memory_from_then_on(
     lookup: BearerLookup, tokens: list[str], store: redis.Redis
 ) -> None:
@@ -92,8 +94,9 @@ async def test_a_live_token_is_read_twice_and_comes_from_memory_from_then_on(
 
 
 @pytest.mark.clause("decided-verify-asks-redis-once", "decided-verify-cache")
+@COUNTS_READS
 async def test_without_memory_every_lookup_is_one_read(
-    redis_server: RedisServer, tokens: list[str], store: redis.Redis
+    redis_server: AnyRedis, tokens: list[str], store: redis.Redis
 ) -> None:
     async with lookup_with(redis_server.url, memory=False) as bearer:
         assert await is_live(bearer, tokens[0])
@@ -134,6 +137,7 @@ async def test_what_has_not_the_form_of_an_access_token_is_refused_without_askin
 
 
 @pytest.mark.clause("decided-unknown-remembered")
+@COUNTS_READS
 async def test_an_unknown_token_is_asked_for_once(lookup: BearerLookup, store: redis.Redis) -> None:
     garbage = make_access_token("0a3").text
 
@@ -160,7 +164,7 @@ async def test_neither_unknown_tokens_nor_those_of_one_use_cost_redis_memory(
 
 @pytest.mark.clause("decided-unknown-remembered", "decided-lookup-bounded")
 async def test_an_unknown_token_that_is_met_again_stays_when_others_come(
-    redis_server: RedisServer, registry: None, store: redis.Redis
+    redis_server: AnyRedis, registry: None, store: redis.Redis
 ) -> None:
     async with lookup_with(redis_server.url, most_unknown=2) as bearer:
         one, two, three = (make_access_token("0a3").text for _ in range(3))
@@ -193,7 +197,7 @@ async def test_unknown_tokens_are_forgotten_with_everything_else(
             store.flushall()
             await lookup.lookup(make_access_token("0a3").text)  # its answer stands behind all news in the stream
         case "lost":
-            (ours,) = [client for client in store.client_list() if client["name"] == "token-lookup"]
+            (ours,) = [client for client in store.client_list() if client["name"] == "token-lookups"]
             store.client_kill_filter(_id=ours["id"])
             await until(lambda: ours["id"] not in [client["id"] for client in store.client_list()])
             await lookup.lookup(make_access_token("0a3").text)
@@ -205,8 +209,9 @@ async def test_unknown_tokens_are_forgotten_with_everything_else(
 
 
 @pytest.mark.clause("decided-unknown-remembered", "decided-lookup-bounded")
+@COUNTS_READS
 async def test_a_flood_of_unknown_tokens_is_bounded_and_drives_no_live_token_out(
-    redis_server: RedisServer, tokens: list[str], store: redis.Redis
+    redis_server: AnyRedis, tokens: list[str], store: redis.Redis
 ) -> None:
     async with lookup_with(redis_server.url, most_unknown=50) as bearer:
         await remember(bearer, tokens)
@@ -224,7 +229,7 @@ async def test_a_flood_of_unknown_tokens_is_bounded_and_drives_no_live_token_out
 
 @pytest.mark.clause("decided-lookup-bounded")
 async def test_the_tokens_that_were_not_asked_for_longest_leave_a_full_memory(
-    redis_server: RedisServer, tokens: list[str], store: redis.Redis
+    redis_server: AnyRedis, tokens: list[str], store: redis.Redis
 ) -> None:
     async with lookup_with(redis_server.url, most_live=3) as bearer:
         one, two, three, four = tokens[:4]
@@ -381,11 +386,8 @@ async def test_a_record_that_nobody_can_read_is_an_error_and_not_an_answer(
 
 
 @pytest.mark.clause("decided-memory-follows-redis")
-async def test_no_old_news_stays_where_reads_and_revocations_race(
-    lookup: BearerLookup, parts: Parts, redis_server: RedisServer
-) -> None:
+async def test_no_old_news_stays_where_reads_and_revocations_race(lookup: BearerLookup, parts: Parts) -> None:
     """A stale fill: a read, its invalidation, and only then the old value is put into memory, for good."""
-    revoker = redis.asyncio.Redis(port=redis_server.port)
     for _ in range(10):
         tokens = [token for token, _ in await start_sessions(parts, CAROL.username, 100)]
 
@@ -396,18 +398,17 @@ async def test_no_old_news_stays_where_reads_and_revocations_race(
         async def revoke(token: str) -> None:
             for _ in range(secrets.randbelow(8)):
                 await asyncio.sleep(0)
-            await revoker.delete(access_key_of(token))
+            await parts.connection.write("DEL", access_key_of(token))
 
         await asyncio.gather(*(act(token) for token in tokens for act in (look, revoke, look)))
         await lookup.lookup(make_access_token("0a3").text)  # its answer stands behind all news in the stream
 
         assert not any([await is_live(lookup, token) for token in tokens])
-    await revoker.aclose()
 
 
 @pytest.mark.clause("decided-one-connection-many-answers")
 async def test_a_lookup_that_is_given_up_leaves_its_answer_to_nobody(
-    redis_server: RedisServer, parts: Parts, tokens: list[str]
+    redis_server: AnyRedis, parts: Parts, tokens: list[str]
 ) -> None:
     async with lookup_with(redis_server.url, memory=False) as bearer:
         expected = {token: await bearer.lookup(token) for token in tokens}
@@ -427,7 +428,7 @@ async def test_a_closed_lookup_connects_again_when_it_is_asked(
 ) -> None:
     assert await is_live(lookup, tokens[0])
     await lookup.close()
-    await until(lambda: not any(client["name"] == "token-lookup" for client in store.client_list()))
+    await until(lambda: not any(client["name"] == "token-lookups" for client in store.client_list()))
 
     assert await is_live(lookup, tokens[0])
 
@@ -460,7 +461,7 @@ async def test_password_database_and_unix_socket_of_the_address_are_used(tmp_pat
         stop(server.process)
 
 
-def test_a_lookup_outlives_the_event_loop_that_it_was_used_in(redis_server: RedisServer, store: redis.Redis) -> None:
+def test_a_lookup_outlives_the_event_loop_that_it_was_used_in(redis_server: AnyRedis, store: redis.Redis) -> None:
     """As where each test, or each call of a program without an event loop of its own, has another."""
     bearer = BearerLookup(redis_server.url)
     name, now_ms = make_access_token("0a3"), 1_795_000_000_000

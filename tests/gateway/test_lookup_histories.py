@@ -152,7 +152,7 @@ class World:
 
     async def _cut_streams(self) -> None:
         for client in self.stage.store.client_list():
-            if client["name"] == "token-lookup":
+            if client["name"] == "token-lookups":
                 self.stage.store.client_kill_filter(_id=client["id"])
 
     async def _restart(self) -> None:

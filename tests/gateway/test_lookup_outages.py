@@ -11,7 +11,7 @@ import pytest
 from service.app import Parts
 from service.gateway import BearerLookup, StoreUnavailable
 from service.protocol.user import identify_user
-from service.store.connection import DEADLINE_SECONDS, start_budget, within_deadline
+from service.store.deadline import DEADLINE_SECONDS, charge, start_budget
 from service.store.links import TRUSTED_SECONDS
 from service.tokens import make_access_token
 from tests.cast import access_key_of
@@ -107,7 +107,7 @@ async def test_a_lost_stream_empties_memory_and_lookups_go_on(
 ) -> None:
     await remember(direct, tokens)
     reads = stage.count_calls("get")
-    (ours,) = [client for client in stage.store.client_list() if client["name"] == "token-lookup"]
+    (ours,) = [client for client in stage.store.client_list() if client["name"] == "token-lookups"]
 
     stage.store.client_kill_filter(_id=ours["id"])
     await until(lambda: ours["id"] not in [client["id"] for client in stage.store.client_list()])
@@ -178,7 +178,7 @@ async def test_a_request_that_used_most_of_its_time_does_not_wait_for_a_frozen_r
 
     async def request() -> float:
         start_budget()
-        await within_deadline(asyncio.sleep(0), started=time.monotonic() - DEADLINE_SECONDS + left_seconds)
+        charge(time.monotonic() - DEADLINE_SECONDS + left_seconds)
         asked = time.monotonic()
         with pytest.raises(StoreUnavailable):
             await direct.lookup(make_access_token("0a3").text)

@@ -85,6 +85,7 @@ def test_no_error_has_a_code_of_our_own(name: str) -> None:
 @pytest.mark.clause("decided-error-statuses")
 def test_every_error_has_the_status_of_its_kind() -> None:
     own = {
+        "RequestTooSlow": 408,
         "RequestTooLarge": 413, "HeadTooLarge": 431, "UnknownPath": 404, "MethodNotAllowed": 405, "InvalidClient": 401,
         "ClientThrottled": 429, "LoginThrottled": 429, "InvalidToken": 401, "InsufficientScope": 403,
         "IntrospectionRefused": 403, "TemporarilyUnavailable": 503, "ServerError": 500,

@@ -143,12 +143,13 @@ def test_no_layer_knows_what_is_built_on_it(layer: str, above: tuple[str, ...]) 
 
 
 def test_the_settings_know_neither_redis_nor_the_web() -> None:
-    """Of the service they need the form of a Redis address, and nothing that runs."""
+    """Of the service they need the form of a Redis address and the names of the durabilities, and nothing that runs."""
     known = {module for module in imports_in(SERVICE / "settings.py") if is_in(module, ["service"])}
 
     assert not offences([SERVICE / "settings.py"], ["redis", "starlette"])
-    assert {"service.store.redis_url"} == {module.rpartition(".")[0] for module in known}
-    assert not offences([SERVICE / "store" / "redis_url.py"], ["redis", "starlette"])
+    needed = {"redis_url", "durability"}
+    assert {f"service.store.{name}" for name in needed} == {module.rpartition(".")[0] for module in known}
+    assert not offences([SERVICE / "store" / f"{name}.py" for name in needed], ["redis", "starlette", "service"])
 
 
 def test_no_two_modules_import_each_other() -> None:

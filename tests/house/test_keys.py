@@ -9,11 +9,13 @@ import pytest
 import redis
 
 from service.app import Parts
+from service.configured import find_store
 from service.protocol.user import identify_user
 from service.registry.seed import parse_seed
 from service.store import keys
 from service.store.attempts import Counter
-from service.store.connection import StoreConnection, StoreUnavailable
+from service.store.connection import StoreConnection
+from service.store.deadline import StoreUnavailable
 from service.store.external_logins import ExternalLogin
 from service.store.readiness import find_obstacle
 from service.store.revocations import Revocations
@@ -56,7 +58,9 @@ def read_table() -> list[Row]:
     return [Row(*(cell.strip() for cell in line.strip("|").split("|"))) for line in lines]
 
 
-async def every_kind_of_key(parts: Parts, http: httpx2.AsyncClient, broken: StoreConnection) -> AsyncIterator[str]:
+async def every_kind_of_key(
+    parts: Parts, http: httpx2.AsyncClient, broken: StoreConnection, durable: StoreConnection
+) -> AsyncIterator[str]:
     """One of every operation; after each the store may be looked at."""
     await parts.seeding.apply(parse_seed(REALM))
     yield "a seed"
@@ -92,6 +96,10 @@ async def every_kind_of_key(parts: Parts, http: httpx2.AsyncClient, broken: Stor
     yield "a probe"
     await parts.event_stream.append([b"{}"])
     yield "security events"
+    with pytest.raises(StoreUnavailable):
+        async with durable.durably("0a3") as scripts:
+            await scripts.leave_fence()
+    yield "a confirmation that nobody gives"
     identity = identify_user("main", ALICE.username)
     with pytest.raises(StoreUnavailable):
         await Revocations(broken).revoke_all(identity.shard, identity.subject)
@@ -115,7 +123,8 @@ async def test_every_key_stands_in_the_table_and_every_row_is_true(
     table = read_table()
     seen = set[Row]()
     broken = BreakingConnection(make_settings(), calls=1)
-    async for operation in every_kind_of_key(parts, http, broken):
+    durable = StoreConnection(find_store(make_settings()), durability="disk")
+    async for operation in every_kind_of_key(parts, http, broken, durable):
         for key, found_type, left_ms in look_at_every_key(store):
             rows = [row for row in table if row.fits(key)]
 
@@ -126,6 +135,7 @@ async def test_every_key_stands_in_the_table_and_every_row_is_true(
             assert rows[0].type == found_type, (operation, key)
             assert rows[0].lives.startswith(PERSISTENT) == (left_ms == -1), (operation, key)
     await broken.close()
+    await durable.close()
 
     assert set(table) == seen
 

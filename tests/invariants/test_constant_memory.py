@@ -6,7 +6,7 @@ from service.store.families import Spent
 from tests.store.pages import Pages
 from tests.store.sessions import Session, Sessions
 
-REFRESHES = 5_000
+REFRESHES = 2_000
 KINDS = ("access", "family", "index", "mark", "code", "redeemed", "revoked", "browser", "consent", "ended")
 
 

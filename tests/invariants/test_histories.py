@@ -269,7 +269,7 @@ class Histories(RuleBasedStateMachine):
 
 
 @pytest.mark.clause("decided-i2-one-head", "decided-i7-revocation-is-final", "decided-i6-everything-expires")
-@pytest.mark.parametrize("histories", [150, pytest.param(1_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("histories", [60, pytest.param(1_000, marks=pytest.mark.long)])
 def test_random_histories_go_as_the_design_says(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, histories: int
 ) -> None:

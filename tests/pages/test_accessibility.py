@@ -196,25 +196,28 @@ STATES: list[Callable[[Scene], Awaitable[None]]] = [
     login,
     login_wrong,
     login_empty,
-    login_throttled,
     consent,
     consent_to_several_roles_over_http,
     consent_of_long_names,
-    expired,
     answered,
     refused,
-    refused_forged,
-    refused_signed_out,
-    busy,
-    login_busy,
-    unforeseen,
     sessions_none,
     sessions,
     signed_out,
 ]
+LIKE_OTHERS: list[Callable[[Scene], Awaitable[None]]] = [
+    login_throttled,
+    login_busy,
+    expired,
+    refused_forged,
+    refused_signed_out,
+    busy,
+    unforeseen,
+]
+"""Other words where `login_wrong`, `answered` and `refused` have theirs."""
 
 
-@pytest.mark.parametrize("reach", STATES)
+@pytest.mark.parametrize("reach", [*STATES, *(pytest.param(like, marks=pytest.mark.long) for like in LIKE_OTHERS)])
 async def test_everybody_can_use_the_page_in_this_state(
     scene: Scene, reach: Callable[[Scene], Awaitable[None]]
 ) -> None:

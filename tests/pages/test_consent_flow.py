@@ -64,7 +64,7 @@ def count_codes(store: redis.Redis) -> int:
 
 
 @pytest.mark.clause("spec-4.1-consent", "spec-4.1-state", "6749-4.1.2-state-returned", "spec-4.1-login-and-consent")
-@pytest.mark.parametrize("device", [DESKTOP, PHONE, NO_JAVASCRIPT])
+@pytest.mark.parametrize("device", [DESKTOP, pytest.param(PHONE, marks=pytest.mark.long), NO_JAVASCRIPT])
 async def test_who_logs_in_and_allows_gives_the_application_tokens(
     open_page: OpenPage, application: Application, http: httpx2.AsyncClient, request_address: str, device: Device
 ) -> None:
@@ -284,6 +284,7 @@ async def test_not_you_signs_this_browser_out(asked: Page) -> None:
     await expect_login(asked)
 
 
+@pytest.mark.long
 async def test_who_has_nothing_that_is_asked_for_goes_back_to_the_application(
     page: Page, application: Application
 ) -> None:
@@ -292,6 +293,7 @@ async def test_who_has_nothing_that_is_asked_for_goes_back_to_the_application(
     assert (await application.arrival_of(page)).query["error"] == "access_denied"
 
 
+@pytest.mark.long
 async def test_a_login_page_that_is_too_old_says_so(page: Page, store: redis.Redis, request_address: str) -> None:
     await page.goto(request_address)
     store.delete(*store.scan_iter("pending:*"))
@@ -301,7 +303,7 @@ async def test_a_login_page_that_is_too_old_says_so(page: Page, store: redis.Red
     assert "ts_session" not in {cookie.get("name") for cookie in await page.context.cookies()}
 
 
-@pytest.mark.parametrize("answer", ["consent.allow", "consent.switch"])
+@pytest.mark.parametrize("answer", ["consent.allow", pytest.param("consent.switch", marks=pytest.mark.long)])
 async def test_a_consent_page_that_is_too_old_says_so(
     asked: Page, application: Application, store: redis.Redis, answer: str
 ) -> None:
@@ -313,7 +315,7 @@ async def test_a_consent_page_that_is_too_old_says_so(
 
 
 @pytest.mark.clause("decided-revoke-all-covers-logins")
-@pytest.mark.parametrize("answer", ["consent.allow", "consent.switch"])
+@pytest.mark.parametrize("answer", ["consent.allow", pytest.param("consent.switch", marks=pytest.mark.long)])
 async def test_a_consent_page_left_open_across_revoke_all_gives_nothing(
     asked: Page,
     application: Application,
@@ -334,6 +336,7 @@ async def test_a_consent_page_left_open_across_revoke_all_gives_nothing(
 
 
 @pytest.mark.clause("decided-revoke-all-covers-logins")
+@pytest.mark.long
 async def test_a_code_that_was_not_exchanged_yet_dies_with_revoke_all(
     asked: Page, application: Application, http: httpx2.AsyncClient
 ) -> None:
@@ -344,6 +347,7 @@ async def test_a_code_that_was_not_exchanged_yet_dies_with_revoke_all(
     assert_error(await SHOP.exchange(http, code, application.callback), 400, "invalid_grant")
 
 
+@pytest.mark.long
 async def test_a_login_page_left_open_across_revoke_all_still_works(
     page: Page, http: httpx2.AsyncClient, request_address: str
 ) -> None:
@@ -355,6 +359,7 @@ async def test_a_login_page_left_open_across_revoke_all_still_works(
     await expect_consent(page)
 
 
+@pytest.mark.long
 async def test_a_consent_page_of_who_was_disabled_meanwhile_gives_nothing(
     page: Page, application: Application, parts: Parts, store: redis.Redis, request_address: str
 ) -> None:
@@ -372,6 +377,7 @@ async def test_a_consent_page_of_who_was_disabled_meanwhile_gives_nothing(
     assert not application.visits
 
 
+@pytest.mark.long
 async def test_a_consent_page_that_shows_a_role_which_was_lost_gives_nothing(
     page: Page, application: Application, parts: Parts, store: redis.Redis, request_address: str
 ) -> None:

@@ -163,6 +163,7 @@ async def test_where_both_realms_are_open_a_password_of_our_own_does_as_well_and
     await assert_tokens_of(http, application, visit, ALICE.username, "realm:main role:enduser")
 
 
+@pytest.mark.long
 async def test_where_only_our_own_realm_is_asked_for_no_organisation_is_offered(
     page: Page, application: Application
 ) -> None:
@@ -208,6 +209,7 @@ async def test_who_denies_at_the_organisation_gets_back_to_an_app_on_their_phone
     assert (answer["error"], answer["state"], answer["iss"]) == ("access_denied", "a state", service.url)
 
 
+@pytest.mark.long
 async def test_who_is_signed_in_elsewhere_than_asked_for_logs_in_there_as_well(
     page: Page, application: Application, organisation: Organisation
 ) -> None:
@@ -240,6 +242,7 @@ async def test_who_is_not_the_one_that_the_organisation_remembers_signs_in_there
     await expect_person(page, YVES.username, ORGANISATION)
 
 
+@pytest.mark.long
 async def test_who_is_signed_in_already_is_asked_at_once_and_may_switch_to_a_password_of_our_own(
     page: Page, application: Application, organisation: Organisation
 ) -> None:
@@ -254,6 +257,7 @@ async def test_who_is_signed_in_already_is_asked_at_once_and_may_switch_to_a_pas
     await expect_person(page, ALICE.username, page_text("consent.realm_main"))
 
 
+@pytest.mark.long
 async def test_sessions_are_seen_and_ended_by_who_signs_in_by_the_organisation(
     page: Page, service: ServiceProcess, organisation: Organisation, http: httpx2.AsyncClient
 ) -> None:
@@ -271,6 +275,7 @@ async def test_sessions_are_seen_and_ended_by_who_signs_in_by_the_organisation(
     await expect(page.get_by_role("status")).to_have_text(page_text("login.notice_signed_out_here"))
 
 
+@pytest.mark.long
 async def test_who_denies_at_the_organisation_for_their_own_sake_reads_that_on_the_login_page(
     page: Page, service: ServiceProcess, organisation: Organisation
 ) -> None:
@@ -326,7 +331,13 @@ async def test_keys_are_enough_to_go_to_the_organisation(
     await expect_login(page)
 
 
-@pytest.mark.parametrize("name", [ORGANISATION, "Donaudampfschifffahrtsgesellschaft" * 6], ids=["usual", "long"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(ORGANISATION, id="usual", marks=pytest.mark.long),
+        pytest.param("Donaudampfschifffahrtsgesellschaft" * 6, id="long"),
+    ],
+)
 async def test_everybody_can_use_a_page_that_offers_an_organisation(
     page: Page, application: Application, name: str
 ) -> None:

@@ -38,7 +38,7 @@ async def test_a_refusal_is_no_complaint(page: Page) -> None:
     assert answer.status == 404
 
 
-@pytest.mark.parametrize("device", [DESKTOP, PHONE, DARK])
+@pytest.mark.parametrize("device", [DESKTOP, pytest.param(PHONE, marks=pytest.mark.long), DARK])
 async def test_axe_finds_what_keeps_people_out_whatever_the_policy_says(
     open_page: OpenPage, application: Application, device: Device
 ) -> None:

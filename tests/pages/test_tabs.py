@@ -46,6 +46,7 @@ async def test_two_tabs_with_two_applications_log_in_and_consent_in_turns(
     tokens_of(await SHOP.exchange(http, visit.query["code"], application.callback))
 
 
+@pytest.mark.long
 async def test_a_signed_in_browser_answers_two_applications_in_two_tabs(
     page: Page, parts: Parts, application: Application, http: httpx2.AsyncClient
 ) -> None:
@@ -105,6 +106,7 @@ async def test_one_question_in_two_tabs_has_one_answer(
     tokens_of(await SHOP.exchange(http, code, application.callback))
 
 
+@pytest.mark.long
 async def test_what_was_denied_in_one_tab_cannot_be_allowed_in_the_other(
     page: Page, application: Application, store: redis.Redis
 ) -> None:

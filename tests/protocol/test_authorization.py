@@ -68,6 +68,7 @@ def judge(text: str, client: Client | None = CLIENT) -> AuthorizationRequest:
 # The query
 
 
+@pytest.mark.fuzzes("authorization.parse_query")
 @given(st.lists(st.one_of(pieces, st.binary(max_size=4))).map(b"".join))
 def test_whatever_stands_in_the_query_it_is_read_or_refused(text: bytes) -> None:
     try:
@@ -79,6 +80,7 @@ def test_whatever_stands_in_the_query_it_is_read_or_refused(text: bytes) -> None
     assert all(query.values.values())
 
 
+@pytest.mark.fuzzes("authorization.parse_authorization_request")
 @given(st.lists(st.one_of(pieces, st.binary(max_size=4))).map(b"".join))
 def test_whatever_stands_in_the_query_is_an_oauth_error_at_most(text: bytes) -> None:
     try:

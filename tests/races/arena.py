@@ -11,13 +11,14 @@ from itertools import cycle
 from pathlib import Path
 
 import httpx2
+import pytest
 import redis
 
 from service.credentials import Keyring
 from service.store.keys import family_key
 from tests.cast import App, access_key_of
-from tests.conftest import SECRET_KEY, environment_of
-from tests.servers import RedisServer, running_service, start_redis, stop
+from tests.conftest import SECRET_KEY, AnyRedis, environment_of
+from tests.servers import running_service
 
 CONTENDERS = 60
 PLENTY = "1000000/minute"
@@ -30,7 +31,8 @@ class TakingTurns(httpx2.AsyncHTTPTransport):
 
     def __init__(self, ports: Iterable[int]) -> None:
         # Given up before the instances close what is idle: a request that crosses that would fail.
-        super().__init__(limits=httpx2.Limits(max_connections=400, max_keepalive_connections=400, keepalive_expiry=1))
+        limits = httpx2.Limits(max_connections=400, max_keepalive_connections=400, keepalive_expiry=1)
+        super().__init__(verify=False, limits=limits)
         self._ports = cycle(ports)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -49,9 +51,10 @@ class FamilyRecord:
 
 @dataclass(frozen=True)
 class Arena:
-    """The two instances and a plain client of their Redis."""
+    """The two instances, their Redis and a plain client of it."""
 
     ports: tuple[int, ...]
+    url: str
     store: redis.Redis
 
     def http(self) -> httpx2.AsyncClient:
@@ -77,21 +80,18 @@ class Arena:
 
 
 @contextmanager
-def running_arena(folder: Path, **variables: str) -> Iterator[Arena]:
-    """`variables` are environment variables of both instances."""
-    server = start_redis(folder)
-    try:
-        with two_instances(folder, server, variables) as ports, server.connect() as store:
-            yield Arena(ports, store)
-    finally:
-        stop(server.process)
-
-
-@contextmanager
-def two_instances(folder: Path, server: RedisServer, variables: dict[str, str]) -> Iterator[tuple[int, ...]]:
+def running_arena(folder: Path, server: AnyRedis, **variables: str) -> Iterator[Arena]:
+    """On a Redis that is emptied first; `variables` are environment variables of both instances."""
     environment = environment_of(server, **variables)
-    with running_service(folder, environment) as first, running_service(folder, environment) as second:
-        yield first.port, second.port
+    with server.connect() as store:
+        store.flushall()
+        with running_service(folder, environment) as first, running_service(folder, environment) as second:
+            yield Arena((first.port, second.port), server.url, store)
+
+
+def places(*usual: int, more: tuple[int, ...]) -> list[object]:
+    """Where among the others a request is sent, for `parametrize`; `more` are tried in long runs only."""
+    return [*usual, *(pytest.param(place, marks=pytest.mark.long) for place in more)]
 
 
 async def all_at_once(requests: Sequence[Awaitable[httpx2.Response]]) -> list[httpx2.Response]:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.cast import MADE_SECRET, REVOKE, WEB_SHOP, App, assert_error, basic
 from tests.races.arena import Arena, all_at_once, open_connections, running_arena
+from tests.servers import start_redis, stop
 
 ALLOWED = 5
 GUESSES = 100
@@ -22,13 +23,19 @@ ADDRESSES = map("192.0.2.{}".format, count(1))
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
-    """Two instances that believe what the test says of the caller's address."""
+    """Two instances that believe what the test says of the caller's address.
+
+    On one server: what is raced for lies in the memory of the instances.
+    """
+    server = start_redis(tmp_path_factory.mktemp("redis"))
     with running_arena(
         tmp_path_factory.mktemp("secrets"),
+        server,
         TOKEN_SERVICE_CLIENT_ATTEMPTS=f"{ALLOWED}/minute",
         TOKEN_SERVICE_TRUSTED_PROXIES="127.0.0.1",
     ) as arena:
         yield arena
+    stop(server.process)
 
 
 async def present(http: httpx2.AsyncClient, app: App, address: str, *, by_header: bool) -> httpx2.Response:
@@ -41,7 +48,9 @@ async def present(http: httpx2.AsyncClient, app: App, address: str, *, by_header
 
 @pytest.mark.clause("decided-client-limit", "decided-limit-stops-checking", "6749-2.3.1-brute-force")
 @pytest.mark.parametrize("instances", [1, 2])
-@pytest.mark.parametrize("by_header", [False, True], ids=["body", "basic"])
+@pytest.mark.parametrize(
+    "by_header", [pytest.param(False, id="body", marks=pytest.mark.long), pytest.param(True, id="basic")]
+)
 @pytest.mark.parametrize("app", [WEB_SHOP, MADE_SECRET], ids=lambda app: app.client_id)
 async def test_a_flood_of_guesses_does_not_let_the_right_secret_pass_that_is_remembered(
     guarded: Arena, app: App, by_header: bool, instances: int
@@ -103,13 +112,14 @@ async def test_many_right_secrets_at_once_all_pass_and_leave_no_trace_in_the_cou
 
 
 @pytest.mark.clause("decided-only-failures-count")
-async def test_a_burst_of_the_right_secret_that_is_known_is_answered_whole(guarded: Arena) -> None:
+@pytest.mark.parametrize("bursts", [1, pytest.param(3, marks=pytest.mark.long)])
+async def test_a_burst_of_the_right_secret_that_is_known_is_answered_whole(guarded: Arena, bursts: int) -> None:
     """Far more than may wait for one counter: one of them asks for room, and all pass with it."""
     guarded.clear()
     address = next(ADDRESSES)
     async with guarded.http() as http:
         await open_connections(http)
-        for _ in range(3):
+        for _ in range(bursts):
             answers = await all_at_once([present(http, MADE_SECRET, address, by_header=True) for _ in range(600)])
 
             assert {answer.status_code for answer in answers} == {200}

@@ -25,12 +25,12 @@ from tests.cast import (
     revoke_all,
     tokens_of,
 )
-from tests.races.arena import Arena, all_at_once, is_live, patiently
+from tests.races.arena import Arena, all_at_once, is_live, patiently, places
 
 CROWD = 24
 CODES = 10
 EXCHANGES = 4
-PLACES = (0, 3, CODES, CODES * EXCHANGES // 2, CODES * EXCHANGES)
+PLACES = places(0, CODES, CODES * EXCHANGES, more=(3, CODES * EXCHANGES // 2))
 """Where among the other requests the log-out stands: each is another interleaving."""
 
 CALLBACKS = {PHONE_APP: PHONE_CALLBACK, WEB_SHOP: SHOP_CALLBACK}

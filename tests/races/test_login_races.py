@@ -69,6 +69,7 @@ async def test_many_right_logins_at_once_all_succeed_and_leave_no_trace_in_the_c
 
 
 @pytest.mark.clause("decided-parallel-logins-wait", "decided-password-queue-full")
+@pytest.mark.single_server("how many get their turn is a matter of hashing, which Redis has no part in")
 async def test_of_a_hundred_right_logins_at_once_none_counts_as_guessing(
     arena: Arena, http: httpx2.AsyncClient
 ) -> None:

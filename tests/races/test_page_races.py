@@ -34,12 +34,13 @@ from tests.cast import (
     tokens_of,
 )
 from tests.hearing import heard
-from tests.races.arena import Arena, all_at_once, is_live, patiently
+from tests.races.arena import Arena, all_at_once, is_live, patiently, places
 
 ROUNDS = 2
 CLICKS = 24
 LOGINS = 8
 PLACES = (0, 1, 5, CLICKS // 2, CLICKS)
+PLACES_OF_ONE = places(0, 5, CLICKS, more=(1, CLICKS // 2))
 """Where among the clicks the one that ends it all stands: each is another interleaving."""
 
 Opened = tuple[Browser, httpx2.Response]
@@ -173,7 +174,7 @@ async def allow_and_exchange(browser: Browser, page: httpx2.Response) -> httpx2.
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-revoke-all-covers-logins", "spec-4.4-all-tokens")
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", PLACES_OF_ONE)
 @pytest.mark.parametrize("by_page", [False, True], ids=["revokeAll", "page"])
 async def test_nothing_comes_of_pages_that_a_revoke_all_covers(
     arena: Arena, http: httpx2.AsyncClient, place: int, by_page: bool
@@ -281,7 +282,8 @@ async def test_no_login_in_a_browser_amid_the_disabling_of_its_user_is_good_for_
             if is_consent_page(answer):
                 assert_refused(await browser.allow(answer), 403, "signed_out")
             else:
-                assert is_login_page(answer) or answer.status_code == 403
+                # 400: an attempt that was told to come back had used up the form.
+                assert is_login_page(answer) or answer.status_code in (400, 403)
         for answer in answers[8:]:
             assert answer.status_code != 200 or not await is_live(arena, http, PHONE_APP, dict(tokens_of(answer)))
         for kind in ("access", "family", "code", "browser", "consent"):
@@ -293,7 +295,7 @@ async def test_no_login_in_a_browser_amid_the_disabling_of_its_user_is_good_for_
 
 
 @pytest.mark.clause("decided-i1-one-winner")
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", PLACES_OF_ONE)
 async def test_a_sign_out_amid_clicks_on_allow_leaves_one_code_or_none(
     arena: Arena, http: httpx2.AsyncClient, place: int
 ) -> None:

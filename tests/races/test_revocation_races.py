@@ -28,10 +28,10 @@ from tests.cast import (
     tokens_of,
 )
 from tests.conftest import make_code
-from tests.races.arena import CONTENDERS, KEYRING, Arena, all_at_once, is_live, patiently
+from tests.races.arena import CONTENDERS, KEYRING, Arena, all_at_once, is_live, patiently, places
 
 APPS = (PHONE_APP, WEB_SHOP, MADE_SECRET, PHONE_APP)
-PLACES = (0, 5, CONTENDERS // 4, CONTENDERS // 2, 3 * CONTENDERS // 4, CONTENDERS)
+PLACES = places(0, CONTENDERS // 4, CONTENDERS, more=(5, CONTENDERS // 2, 3 * CONTENDERS // 4))
 """Where among the refreshes the revocation stands: each is another interleaving."""
 
 Session = tuple[App, dict[str, str]]

@@ -115,7 +115,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 async def assert_healthy(
     enlist: Enlist, organisation: ScriptedOrganisation, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As soon as the organisation is right again, the same browser and another one get in."""
+    """As soon as the organisation is right again, the same browser gets in."""
     monkeypatch.undo()
     organisation.claims = dict(CLAIMS)
     organisation.id_token_claims, organisation.id_token_header = {}, {}
@@ -125,8 +125,7 @@ async def assert_healthy(
     for path in (OPENID_METADATA, TOKEN, KEYS, USERINFO, INTROSPECT):
         organisation.answer(path, None)
     await enlist()
-    for healthy in (browser, Browser(browser.http)):
-        assert is_consent_page(await log_in_by_way_of_cep(healthy, ASK))
+    assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
 
 
 async def try_to_log_in(browser: Browser, organisation: ScriptedOrganisation) -> httpx2.Response:

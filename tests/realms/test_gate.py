@@ -12,7 +12,7 @@ from service.protocol.errors import AccessDenied, InvalidGrant, TemporarilyUnava
 from service.protocol.organisation_answers import Declined, Misanswer
 from service.realms import gate as gate_module
 from service.realms.gate import CALLS, FAILURES, FAILURES_WITHIN_SECONDS, MOST_WAITING, PAUSE_SECONDS, Gate
-from service.store.connection import StoreUnavailable
+from service.store.deadline import StoreUnavailable
 
 pytestmark = pytest.mark.clause("decided-external-limits")
 

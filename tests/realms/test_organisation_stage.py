@@ -59,7 +59,7 @@ async def organisation() -> AsyncIterator[ScriptedOrganisation]:
 
 @pytest.fixture
 async def http(organisation: ScriptedOrganisation) -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(base_url=organisation.url) as http:
+    async with httpx2.AsyncClient(base_url=organisation.url, verify=False) as http:
         yield http
 
 

@@ -6,7 +6,7 @@ import asyncio
 import datetime
 import ipaddress
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from service.protocol.organisation_answers import Misanswer
-from service.realms.outgoing import IDLE_SECONDS, MAX_WIRE_BYTES, READ_BYTES, Outgoing
+from service.realms.outgoing import IDLE_SECONDS, MAX_WIRE_BYTES, READ_BYTES, Outgoing, load_certificates
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n{}"
 
@@ -102,7 +102,16 @@ async def test_a_server_that_nobody_vouches_for_is_not_spoken_to(outgoing: Outgo
             await outgoing.get(f"https://localhost:{port}/", {})
 
 
+@pytest.fixture
+def certificates_read_anew() -> Iterator[None]:
+    """A process reads them once, and the environment of this one changes."""
+    load_certificates.cache_clear()
+    yield
+    load_certificates.cache_clear()
+
+
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+@pytest.mark.usefixtures("certificates_read_anew")
 async def test_an_authority_of_ones_own_is_named_by_the_environment(
     outgoing: Outgoing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
@@ -112,6 +121,7 @@ async def test_an_authority_of_ones_own_is_named_by_the_environment(
         assert (await outgoing.get(f"https://{host}:{port}/", {})).status == 200
 
 
+@pytest.mark.usefixtures("certificates_read_anew")
 async def test_a_certificate_for_another_name_is_refused(
     outgoing: Outgoing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

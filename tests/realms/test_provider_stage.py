@@ -27,7 +27,7 @@ def provider() -> Iterator[Provider]:
 
 @pytest.fixture
 async def http(provider: Provider) -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(base_url=provider.url) as http:
+    async with httpx2.AsyncClient(base_url=provider.url, verify=False) as http:
         yield http
 
 

@@ -14,7 +14,7 @@ from service.app import Parts
 from service.protocol.client import Client
 from service.registry.cache import RegistryMemory
 from service.settings import load_settings
-from service.store.connection import DEADLINE_SECONDS, StoreUnavailable
+from service.store.deadline import DEADLINE_SECONDS, StoreUnavailable
 from service.store.keys import registry_key
 from service.store.links import TRUSTED_SECONDS
 from service.store.redis_url import parse_redis_url
@@ -103,7 +103,7 @@ async def comes_back(memory: RegistryMemory, client: Client) -> float:
 @pytest.mark.clause("decided-registry-change-seen", "decided-gateway-stops-trusting")
 async def test_a_lost_stream_empties_memory_and_redis_is_asked(stage: Stage, parts: Parts) -> None:
     await remember(parts.memory)
-    (ours,) = [client for client in stage.store.client_list() if client["name"] == "token-lookup"]
+    (ours,) = [client for client in stage.store.client_list() if client["name"] == "token-registry"]
     reads = stage.count_calls("get")
 
     stage.store.client_kill_filter(_id=ours["id"])

@@ -12,7 +12,7 @@ from service.app import Parts
 from service.protocol.organisation import Organisation
 from service.registry.seed import Seed, parse_seed
 from service.registry.seeding import Seeding
-from service.store.connection import StoreUnavailable
+from service.store.deadline import StoreUnavailable
 from service.tokens import RandomToken
 from tests.cast import ALICE, Person
 from tests.conftest import MakeSettings

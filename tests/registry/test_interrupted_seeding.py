@@ -10,7 +10,8 @@ from service.app import Parts
 from service.protocol.user import identify_user
 from service.registry.seed import parse_seed
 from service.registry.seeding import Seeding
-from service.store.connection import StoreConnection, StoreUnavailable
+from service.store.connection import StoreConnection
+from service.store.deadline import StoreUnavailable
 from service.store.redis_url import parse_redis_url
 from tests.cast import ALICE
 from tests.conftest import MakeSettings

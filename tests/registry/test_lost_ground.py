@@ -7,7 +7,7 @@ import pytest
 from service.registry import consequences
 from service.registry.consequences import SWEEP_PAUSE_SECONDS
 from service.registry.seeding import Seeding
-from service.store.connection import DEADLINE_SECONDS
+from service.store.deadline import DEADLINE_SECONDS
 from service.store.links import TRUSTED_SECONDS
 from tests.cast import ALICE, BOB
 from tests.registry.seeds import OTHER_HASH, SeedText

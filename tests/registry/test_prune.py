@@ -11,7 +11,7 @@ from service.protocol.user import User, identify_user
 from service.registry.changes import Counts
 from service.registry.seed import parse_seed
 from service.registry.seeding import Seeding
-from service.store.connection import StoreUnavailable
+from service.store.deadline import StoreUnavailable
 from tests.cast import ALICE, BOB, Person
 from tests.conftest import MakeSettings
 from tests.registry.seeds import PASSWORD_HASH, SECRET_HASH, SeedText, make_seeding

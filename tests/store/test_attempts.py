@@ -141,6 +141,7 @@ def count_script_calls(store: redis.Redis) -> int:
 
 
 @pytest.mark.clause("decided-parallel-logins-wait")
+@pytest.mark.single_server("the calls of one server are counted")
 async def test_a_crowd_that_waits_costs_redis_no_more_than_one_and_keeps_its_order(
     parts: Parts, store: redis.Redis, crowd: Crowd
 ) -> None:

@@ -8,14 +8,16 @@ import pytest
 import redis
 
 from service.store.census import COUNTED_KEYS, CensusForbidden, take_census
-from service.store.connection import StoreConnection, StoreUnavailable
+from service.store.connection import StoreConnection
+from service.store.deadline import StoreUnavailable
 from service.store.keys import access_key, family_key, index_key
 from service.store.redis_url import parse_redis_url
-from tests.servers import RedisServer, free_port
+from tests.conftest import AnyRedis
+from tests.servers import free_port
 
 
 @pytest.fixture
-async def connection(redis_server: RedisServer, store: redis.Redis) -> AsyncIterator[StoreConnection]:
+async def connection(redis_server: AnyRedis, store: redis.Redis) -> AsyncIterator[StoreConnection]:
     connection = StoreConnection(parse_redis_url(redis_server.url))
     yield connection
     await connection.close()
@@ -50,7 +52,7 @@ async def test_of_many_the_number_is_estimated_within_15_percent(
 
 @pytest.mark.parametrize("command", ["dbsize", "randomkey"])
 async def test_a_user_who_may_not_ask_is_told_from_an_outage(
-    redis_server: RedisServer, store: redis.Redis, command: str
+    redis_server: AnyRedis, store: redis.Redis, command: str
 ) -> None:
     store.execute_command("ACL", "SETUSER", "blind", "reset", "on", ">word", "~*", "+@all", f"-{command}")  # type: ignore[no-untyped-call]
     fill(store, sessions=COUNTED_KEYS, access_tokens=1)

@@ -42,7 +42,7 @@ async def find_node(scripted: ScriptedRedis) -> Node:
 
 @asynccontextmanager
 async def link_to(scripted: ScriptedRedis, memory: Memory) -> AsyncIterator[Link]:
-    link = Link(scripted.url, lambda: find_node(scripted), memory.told.append, is_tracked=True)
+    link = Link(scripted.url, lambda: find_node(scripted), memory.told.append, purpose="lookups", is_tracked=True)
     await until(lambda: link.is_up)
     yield link
     await link.close()
@@ -178,7 +178,14 @@ async def test_nothing_is_trusted_until_the_check_of_the_beat_has_passed() -> No
         await checks[-1]
 
     async with scripted_redis() as scripted:
-        link = Link(scripted.url, lambda: find_node(scripted), Memory().told.append, is_tracked=True, check=check)
+        link = Link(
+            scripted.url,
+            lambda: find_node(scripted),
+            Memory().told.append,
+            purpose="lookups",
+            is_tracked=True,
+            check=check,
+        )
         await until(lambda: len(checks) == 1)
         assert (link.is_up, link.trusted_until) == (False, 0)
 
@@ -201,7 +208,7 @@ async def test_nothing_is_trusted_until_the_check_of_the_beat_has_passed() -> No
 async def test_a_wire_that_dies_in_one_piece_with_the_answer_to_its_beat_is_never_used() -> None:
     async with scripted_redis() as scripted:
         scripted.last_words = b"!?"
-        link = Link(scripted.url, lambda: find_node(scripted), Memory().told.append, is_tracked=True)
+        link = Link(scripted.url, lambda: find_node(scripted), Memory().told.append, purpose="lookups", is_tracked=True)
         while scripted.accepted < 2:
             assert not link.is_up
             assert link.trusted_until == 0
@@ -228,7 +235,7 @@ async def test_a_wire_that_dies_in_one_piece_with_the_answer_to_its_beat_is_neve
 async def test_a_server_that_ends_every_connection_sees_few(hello: bytes, last_words: bytes | None, most: int) -> None:
     async with scripted_redis() as scripted:
         scripted.hello, scripted.last_words = hello, last_words
-        link = Link(scripted.url, lambda: find_node(scripted), Memory().told.append, is_tracked=True)
+        link = Link(scripted.url, lambda: find_node(scripted), Memory().told.append, purpose="lookups", is_tracked=True)
         await asyncio.sleep(0.6)  # the time span is the point
         await link.close()
 
@@ -252,8 +259,8 @@ async def test_after_a_connection_that_lasted_there_is_no_pause() -> None:
 async def test_a_closed_link_says_so_to_who_asks_and_to_who_waited() -> None:
     async with scripted_redis() as scripted:
         scripted.delay = lambda command: 10 if command[0] == b"HELLO" else 0
-        link = Link(scripted.url, lambda: find_node(scripted), Memory().told.append, is_tracked=True)
-        waiting = asyncio.create_task(link.read(("GET", "key"), as_it_came, is_tracked=True))
+        link = Link(scripted.url, lambda: find_node(scripted), Memory().told.append, purpose="lookups", is_tracked=True)
+        waiting = asyncio.create_task(link.send(("GET", "key"), as_it_came, is_tracked=True))
         await until(lambda: scripted.count("HELLO") == 1)
 
         await link.close("this node is gone")
@@ -261,4 +268,4 @@ async def test_a_closed_link_says_so_to_who_asks_and_to_who_waited() -> None:
         with pytest.raises(WireLost, match="this node is gone"):
             await waiting
         with pytest.raises(WireLost, match="this node is gone"):
-            await link.read(("GET", "key"), as_it_came, is_tracked=True)
+            await link.send(("GET", "key"), as_it_came, is_tracked=True)

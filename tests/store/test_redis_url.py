@@ -79,9 +79,11 @@ SECRET_INSIDE = {
     "redis://ann:hunter2@": "redis://…@",
     "redis://ann:hun/ter2?hunter2@cache": "redis://…@cache",
     "redis://ann:hunter2": "redis://ann:…",
-    "redis://:hunter2/0": "redis://:…/0",
+    "redis://:hunter2/0": "redis://:…",
+    "redis://:hun,hunter2/hunter2": "redis://:…",
     "redis://cache?password=hunter2": "redis://cache?…",
     "ann:hunter2@cache": "…@cache",
+    "redis+sentinel://:hunter2@[::1]:1,[::2]/main/zero": "redis+sentinel://…@[::1]:1,[::2]/main/zero",
     "redis+cluster://:hunter2@one:1,two:port": "redis+cluster://…@one:1,two:…",
 }
 

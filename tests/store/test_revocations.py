@@ -6,7 +6,7 @@ import pytest
 
 from service.protocol.user import identify_user
 from service.store import revocations as revocations_module
-from service.store.connection import StoreUnavailable
+from service.store.deadline import StoreUnavailable
 from service.store.keys import access_key, index_key, mark_key, revoked_key
 from service.store.revocations import MOST_KEYS, Revocations
 from tests.cast import ALICE, BOB, METER

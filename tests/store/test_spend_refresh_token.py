@@ -2,6 +2,7 @@
 
 import pytest
 
+from service.store.deadline import StoreUnavailable
 from service.store.families import Refused, Spent
 from tests.cast import ALICE
 from tests.conftest import Clock
@@ -222,9 +223,9 @@ async def test_the_record_decides_when_the_family_is_over_not_the_key(sessions: 
     assert (await sessions.spend(session, 1)).verdict == "rotated"
 
 
-async def test_a_record_of_another_version_is_a_fault_and_no_refusal(sessions: Sessions) -> None:
+async def test_a_record_of_another_version_is_an_outage_and_no_refusal(sessions: Sessions) -> None:
     session = await sessions.start()
     sessions.store.set(session.key, "2" + str(sessions.store.get(session.key))[1:], px=1_000_000)
 
-    with pytest.raises(Exception, match="unknown version"):
+    with pytest.raises(StoreUnavailable, match="another version"):
         await sessions.spend(session, 1)

@@ -4,7 +4,7 @@ import pytest
 
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD
 from service.protocol.user import identify_user
-from service.store.connection import StoreUnavailable
+from service.store.deadline import StoreUnavailable
 from service.store.families import Ending
 from service.store.keys import index_key, revoked_key
 from service.store.sweeps import Session as Judged
@@ -80,6 +80,7 @@ async def test_whoever_sweeps_hears_of_every_batch(sessions: Sessions, sweeps: S
     assert len(batches) >= 6
 
 
+@pytest.mark.single_server("which of several masters is swept first is chance, and this stops at the first")
 async def test_a_sweep_whose_lock_is_lost_ends_nothing_more(sessions: Sessions, sweeps: Sweeps) -> None:
     session, code = await sessions.start(), await sessions.issue_code()
 

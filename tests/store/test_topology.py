@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from service.gateway import BearerLookup, StoreUnavailable
-from service.store.connection import DEADLINE_SECONDS
+from service.store.deadline import DEADLINE_SECONDS
 from service.store.links import BEAT_SECONDS, LONG_PAUSE_SECONDS, TRUSTED_SECONDS
 from service.store.topology import WATCH_SECONDS
 from service.tokens import make_access_token
@@ -170,7 +170,7 @@ async def test_a_master_that_the_sentinels_do_not_name_any_more_is_left_though_i
         await comes_to(bearer, old, False, WATCH_SECONDS)
         await remember(bearer, new)
         with servers[0].connect() as client:
-            assert not any(each["name"] == "token-lookup" for each in client.client_list())
+            assert not any(each["name"] == "token-lookups" for each in client.client_list())
     await until(lambda: sentinel.connected == 0)
 
 

@@ -37,7 +37,7 @@ async def scripted() -> AsyncIterator[ScriptedRedis]:
 
 @asynccontextmanager
 async def wire_to(scripted: ScriptedRedis, heard: Heard) -> AsyncIterator[Wire]:
-    wire = await open_wire(scripted.url, scripted.url.nodes[0], heard.pushes.append, heard.lose)
+    wire = await open_wire(scripted.url, scripted.url.nodes[0], "test", heard.pushes.append, heard.lose)
     yield wire
     wire.close("the test is over")
 
@@ -138,7 +138,7 @@ async def test_a_server_that_does_not_know_us_is_left(scripted: ScriptedRedis) -
     heard = Heard()
 
     with pytest.raises(ResponseError, match="WRONGPASS"):
-        await open_wire(scripted.url, scripted.url.nodes[0], heard.pushes.append, heard.lose)
+        await open_wire(scripted.url, scripted.url.nodes[0], "test", heard.pushes.append, heard.lose)
 
     assert heard.losses == 1
 
@@ -167,7 +167,7 @@ async def test_what_stands_behind_the_end_in_one_piece_of_data_is_not_looked_at(
         wire.close("enough")
 
     heard = Heard()
-    wire = await open_wire(scripted.url, scripted.url.nodes[0], leave, heard.lose)
+    wire = await open_wire(scripted.url, scripted.url.nodes[0], "test", leave, heard.lose)
     scripted.say(INVALIDATE % (3, b"one") + INVALIDATE % (3, b"two"))
     await asyncio.wait({wire.lost}, timeout=5)
 

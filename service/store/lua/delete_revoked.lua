@@ -15,6 +15,8 @@ local covered_ms = math.huge
 -- What an earlier call set aside for a later mark is covered by that.
 if until_ms > 0 then covered_ms = math.max(until_ms, tonumber(redis.call('GET', mark_key) or '0')) end
 
+local VERSIONS = { code = '1', consent = '1', browser = '2' }
+
 -- How many keys went beside the member's own; nil for what may stay.
 local function end_covered_family(digest)
   local text = redis.call('GET', key_of('family', digest))
@@ -27,8 +29,8 @@ end
 local function end_covered(kind, digest)
   if kind == 'family' then return end_covered_family(digest) end
   local names = { code = key_of('code', digest), consent = key_of('consent', digest), browser = key_of('browser', digest) }
-  local created_ms = string.match(redis.call('GET', names[kind]) or '', '^%d+\n(%d+)\n')
-  if created_ms and tonumber(created_ms) > covered_ms then return nil end
+  local text = covered_ms < math.huge and redis.call('GET', names[kind])
+  if text and tonumber(read_lines(text, VERSIONS[kind], 'a ' .. kind)[2]) > covered_ms then return nil end
   redis.call('DEL', names[kind])
   return 0
 end

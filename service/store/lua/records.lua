@@ -40,6 +40,14 @@ local function split(text, separator)
   return parts
 end
 
+-- What another version wrote is not judged: neither dead nor alive, neither kept nor deleted. Python takes the word for an
+-- outage.
+local function read_lines(text, version, what)
+  local line = split(text, '\n')
+  if line[1] ~= version then error('UNKNOWNVERSION ' .. what .. ' has a record of another version', 0) end
+  return line
+end
+
 local function parse_pairs(text)
   local pairs_found = {}
   for name, number in string.gmatch(text, '(%S+):(%d+)') do
@@ -55,8 +63,7 @@ local function format_pairs(entries)
 end
 
 local function parse_family(text)
-  local line = split(text, '\n')
-  assert(line[1] == '1', 'unknown version of a family record')
+  local line = read_lines(text, '1', 'a session')
   return {
     head = tonumber(line[2]), created_ms = tonumber(line[3]), expires_ms = tonumber(line[4]),
     grant = line[5], secret_used = line[6],
@@ -159,8 +166,7 @@ end
 local function find_browser_session(browser_key, now_ms)
   local text = redis.call('GET', browser_key)
   if not text then return nil end
-  local line = split(text, '\n')
-  if line[1] ~= '2' then return nil end
+  local line = read_lines(text, '2', 'a browser session')
   local session = {
     created_ms = tonumber(line[2]), expires_ms = tonumber(line[3]), subject = line[4], login = line[7],
   }
@@ -172,7 +178,7 @@ end
 local function find_consent(consent_key, now_ms)
   local text = redis.call('GET', consent_key)
   if not text then return nil end
-  local line = split(text, '\n')
+  local line = read_lines(text, '1', 'a consent')
   local consent = {
     created_ms = tonumber(line[2]), expires_ms = tonumber(line[3]),
     login = line[4], subject = line[5], answer = line[6], request = line[7],

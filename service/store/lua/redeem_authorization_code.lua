@@ -17,7 +17,7 @@ if not text then
   if redis.call('EXISTS', redeemed_key) == 1 then return { 'repeated' } end
   return { 'unknown' }
 end
-local line = split(text, '\n')
+local line = read_lines(text, '1', 'an authorization code')
 local code_created_ms, code_expires_ms = tonumber(line[2]), tonumber(line[3])
 local subject, client_id, code_challenge, username, scope = line[4], line[5], line[7], line[8], line[9]
 local now_ms = read_clock(clock_offset_ms)

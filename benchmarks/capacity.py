@@ -1,0 +1,306 @@
+"""What a session takes and what a refresh costs, in Redis and in the service: the figures of docs/scaling.md.
+
+    .venv/bin/python -m benchmarks.capacity
+
+Processor time is what counts here, since nobody else on a machine can take or give it; memory and bytes are exact.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx2
+from redis.crc import key_slot
+
+from benchmarks.lookups import cpu_seconds
+from service.app import Parts
+from service.credentials import RefreshToken
+from service.protocol.user import User, identify_user
+from service.settings import load_settings
+from service.store.keys import access_key
+from service.tokens import make_access_token
+from tests.cast import ALICE, INTROSPECT, PHONE_APP, REVOKE, TOKEN, VERIFY, access_name_of, bearer, login_form
+from tests.conftest import SECRET_KEY, make_code
+from tests.faults.stage import KEYRING, Session, Stage, client_of, parts_on, start_sessions
+from tests.servers import running_service, start_redis, stop, wait_until
+
+USERS = 10_000
+CALLS = 10_000
+BALANCED_USERS = 1_000_000
+LOGINS = 100
+REFRESHES = 5
+"""From the second on a session is as large as it will ever be; 70 were tried, too."""
+AT_ONCE = 32
+SCOPE = "realm:main role:enduser"
+
+Item = TypeVar("Item")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        stage = Stage(Path(folder))
+        try:
+            _say(f"Redis {stage.store.info('server')['redis_version']}, {USERS} users, {CALLS} calls of each kind\n")
+            stage.store.config_set("auto-aof-rewrite-percentage", 0)
+            _tell_balance()
+            asyncio.run(_measure_memory(stage))
+            asyncio.run(_measure_scripts(stage))
+            asyncio.run(_measure_requests(stage))
+            stage.store.shutdown(nosave=True)
+        finally:
+            stop(stage.redis.process)
+
+
+def _tell_balance() -> None:
+    """How even users lie on masters that share the slots equally, by the very digests that name their shards."""
+    users = Counter(key_slot(f"{{{_shard_of(n)}}}".encode()) for n in range(BALANCED_USERS))
+    tags = {key_slot(f"{{{shard:03x}}}".encode()) for shard in range(0x1000)}
+    _say(f"slots that have a shard: {len(tags)}; of {BALANCED_USERS} users, the fullest master holds of the mean:")
+    for masters in (3, 12, 32, 64, 128, 256):
+        held = Counter[int]()
+        for slot, count in users.items():
+            held[slot * masters // 16384] += count
+        _say(f"{masters:5} masters: {max(held.values()) * masters / BALANCED_USERS:.2f}")
+    _say("")
+
+
+def _shard_of(n: int) -> str:
+    return identify_user("main", f"user{n}@example.com").shard
+
+
+# Memory
+
+
+async def _measure_memory(stage: Stage) -> None:
+    async with parts_on(stage) as parts:
+        for sessions_each in (16, 4, 2, 1):
+            await _measure_sessions(stage, parts, sessions_each)
+        await _measure_rewrite(stage)
+    stage.store.flushdb()
+    async with parts_on(stage) as parts:
+        before = _used(stage)
+        users = [User(realm="main", username=f"user{n}@example.com", password_hash="x" * 97) for n in range(USERS)]
+        await parts.registry.put_users(users)
+        _say(f"a user's record: {(_used(stage) - before) / USERS:.0f} bytes\n")
+    stage.store.flushdb()
+
+
+async def _measure_rewrite(stage: Stage) -> None:
+    """What of the machine the rewriting of the append-only file takes meanwhile, with the load of nobody."""
+    stage.store.bgrewriteaof()
+    wait_until(lambda: not stage.store.info("persistence")["aof_rewrite_in_progress"], "the file is rewritten")
+    info = stage.store.info("everything")
+    fork_ms, copied = info["latest_fork_usec"] / 1000, info["aof_last_cow_size"] >> 20
+    _say(f"the file rewritten: {info['aof_base_size'] / USERS:.0f} bytes a session")
+    _say(f"its fork: {fork_ms:.1f} ms, {copied} MiB copied of {_used(stage) >> 20} MiB\n")
+
+
+async def _measure_sessions(stage: Stage, parts: Parts, sessions_each: int) -> None:
+    """With one live access token each, and then without."""
+    stage.store.flushdb()
+    before = _used(stage)
+    sessions: list[Session] = []
+    users = USERS // sessions_each
+    for n in range(users):
+        sessions += await start_sessions(parts, f"user{n}@example.com", sessions_each)
+    whole = (_used(stage) - before) / len(sessions)
+    stage.store.delete(*(access_key(name.shard, name.digest) for name in map(access_name_of, dict(sessions))))
+    idle = (_used(stage) - before) / len(sessions)
+    _say(f"{sessions_each:2} sessions a user: {whole:.0f} bytes a session, {idle:.0f} without a live access token")
+
+
+def _used(stage: Stage) -> int:
+    return int(stage.store.info("memory")["used_memory"])
+
+
+# Scripts
+
+
+async def _measure_scripts(stage: Stage) -> None:
+    """Each alone, with a replica attached and the append-only file on."""
+    with tempfile.TemporaryDirectory() as folder:
+        replica = start_redis(Path(folder), "--replicaof", f"127.0.0.1 {stage.redis.port}")
+        wait_until(lambda: stage.store.info("replication")["connected_slaves"] == 1, "the replica")
+        wait_until(lambda: replica.connect().info("replication")["master_link_status"] == "up", "its first copy")
+        try:
+            hours: list[int] = []
+            settings = load_settings({"REDIS_URL": stage.redis.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY})
+            parts = Parts(settings, lambda: len(hours) * 3_600_000)
+            await _measure_each_script(stage, parts, hours)
+            await parts.close()
+        finally:
+            stop(replica.process)
+
+
+async def _measure_each_script(stage: Stage, parts: Parts, hours: list[int]) -> None:
+    """Each entry of `hours` moves the clock of the scripts by one, so that sessions grow as old ones do."""
+    _say("of Redis:  in the script, in all (with sending and the file), and bytes to the replica and to the file")
+    sessions: list[Session] = []
+    meter = _Meter(stage)
+    with meter.of("start_family", CALLS):
+        for n in range(CALLS):
+            if n % AT_ONCE == 0:
+                await asyncio.gather(*(_start(parts, f"user{n + i}@example.com", sessions) for i in range(AT_ONCE)))
+    current = [token for _, text in sessions if (token := KEYRING.parse_refresh_token(text))]
+    count = len(current)
+
+    async def spend(token: RefreshToken) -> None:
+        await parts.families.spend(
+            token,
+            client_id="phone-app",
+            secret_used=False,
+            wanted_scope="",
+            allowed_scope=SCOPE,
+            access_token=make_access_token(token.shard),
+        )
+
+    with meter.of("spend_refresh_token, the first", count):
+        await _each(current, spend)
+    for _ in range(REFRESHES):
+        hours.append(1)
+        current = [token._replace(generation=token.generation + 1) for token in current]
+        await _each(current, spend)
+    hours.append(1)
+    current = [token._replace(generation=token.generation + 1) for token in current]
+    with meter.of(f"the same, {REFRESHES} hours later", count):
+        await _each(current, spend)
+    names = [access_name_of(access_token) for access_token, _ in sessions]
+    with meter.of("GET of an access token", count):
+        await _each(names, lambda name: parts.access_tokens.find(name))
+    with meter.of("revoke_access_token", count):
+        await _each(names, lambda name: parts.access_tokens.revoke(name, client_id="phone-app"))
+    with meter.of("end_family", count):
+        await _each(
+            current,
+            lambda token: parts.families.end(token.shard, token.family_digest, client_id="phone-app", reason="revoked"),
+        )
+    for size in (1, CALLS // 5, 2 * CALLS):
+        await _measure_index(parts, meter, size, spend)
+    for size in (1, 10, 1000, 5000):
+        owners = [User(realm="main", username=f"owner{size}-{n}@example.com") for n in range(5000 // size)]
+        for owner in owners:
+            await start_sessions(parts, owner.username, size)
+        with meter.of(f"revokeAll of {size}, a session", size * len(owners)):
+            identities = [owner.identity for owner in owners]
+            await _each(identities, lambda one: parts.revocations.revoke_all(one.shard, one.subject))
+    _say("")
+
+
+async def _measure_index(
+    parts: Parts, meter: _Meter, size: int, spend: Callable[[RefreshToken], Awaitable[None]]
+) -> None:
+    """A refresh of somebody who has so many sessions, all in one index."""
+    sessions = await start_sessions(parts, f"hot{size}@example.com", size)
+    while len(sessions) < CALLS // 5:
+        sessions += await start_sessions(parts, f"hot{size}-{len(sessions)}@example.com", size)
+    some = [token for _, text in sessions[: CALLS // 5] if (token := KEYRING.parse_refresh_token(text))]
+    with meter.of(f"spend, one of {size}", len(some)):
+        await _each(some, spend)
+
+
+async def _start(parts: Parts, username: str, sessions: list[Session]) -> None:
+    sessions += await start_sessions(parts, username, 1)
+
+
+async def _each(items: Sequence[Item], work: Callable[[Item], Awaitable[object]]) -> None:
+    waiting = iter(items)
+
+    async def go_on() -> None:
+        for item in waiting:
+            await work(item)
+
+    await asyncio.gather(*(go_on() for _ in range(AT_ONCE)))
+
+
+class _Meter:
+    """What Redis says of itself before and after."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def of(self, name: str, count: int) -> _Meter:
+        self._name, self._count = name, count
+        return self
+
+    def __enter__(self) -> None:
+        self._before = self._read()
+
+    def __exit__(self, *_: object) -> None:
+        inside, whole, sent, written = (
+            (after - before) / self._count for before, after in zip(self._before, self._read(), strict=True)
+        )
+        _say(f"{self._name:28} {inside:6.1f} µs {whole * 1e6:6.1f} µs {sent:6.0f} bytes {written:6.0f} bytes")
+
+    def _read(self) -> tuple[float, ...]:
+        info: dict[str, Any] = self._stage.store.info("everything")
+        inside = sum(info.get(f"cmdstat_{name}", {"usec": 0})["usec"] for name in ("evalsha", "eval", "get"))
+        whole = cpu_seconds(self._stage.redis.process.pid)
+        return inside, whole, info["master_repl_offset"], info["aof_current_size"]
+
+
+# Requests
+
+
+async def _measure_requests(stage: Stage) -> None:
+    """Processor time of one worker, and of Redis meanwhile."""
+    _say("of the service: processor time a request, and of Redis meanwhile")
+    with tempfile.TemporaryDirectory() as folder, running_service(Path(folder), stage.environment()) as service:
+        pids = service.process.pid, stage.redis.process.pid
+        async with client_of(service) as http, parts_on(stage) as parts:
+            logins = [login_form(ALICE) | PHONE_APP.credentials] * LOGINS
+            await _measure_posts("password", pids, http, TOKEN, logins)
+            sessions = await start_sessions(parts, "somebody@example.com", 2_000)
+            refreshes = [
+                PHONE_APP.credentials | {"grant_type": "refresh_token", "refresh_token": token} for _, token in sessions
+            ]
+            await _measure_posts("refresh", pids, http, TOKEN, refreshes)
+            await _measure_posts("refresh, come again", pids, http, TOKEN, refreshes)
+            codes = [await make_code(parts) for _ in range(500)]
+            exchanges = [
+                PHONE_APP.credentials
+                | {"grant_type": "authorization_code", "code": code, "redirect_uri": "http://127.0.0.1:9000/callback"}
+                for code in codes
+            ]
+            await _measure_posts("code exchange", pids, http, TOKEN, exchanges)
+            questions = [{"client_id": "gateway", "client_secret": "gateway-secret", "token": t} for t, _ in sessions]
+            await _measure_posts("introspect", pids, http, INTROSPECT, questions)
+            tokens = [token for token, _ in sessions]
+            await _measure("verify", pids, tokens, lambda token: http.get(VERIFY, headers=bearer(token)))
+            revoked = [PHONE_APP.credentials | {"token": token} for _, token in sessions[1:]]
+            await _measure_posts("revoke", pids, http, REVOKE, revoked)
+
+
+async def _measure_posts(
+    name: str, pids: tuple[int, int], http: httpx2.AsyncClient, path: str, forms: Sequence[dict[str, str]]
+) -> None:
+    await _measure(name, pids, forms, lambda form: http.post(path, data=form))
+
+
+async def _measure(
+    name: str, pids: tuple[int, int], items: Sequence[Item], send: Callable[[Item], Awaitable[httpx2.Response]]
+) -> None:
+    statuses: dict[int, int] = {}
+
+    async def note(item: Item) -> None:
+        status = (await send(item)).status_code
+        statuses[status] = statuses.get(status, 0) + 1
+
+    before = [cpu_seconds(pid) for pid in pids]
+    await _each(items, note)
+    service, store = ((cpu_seconds(pid) - start) / len(items) * 1e6 for pid, start in zip(pids, before, strict=True))
+    _say(f"{name:28} {service:8.0f} µs {store:6.0f} µs   {statuses}")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

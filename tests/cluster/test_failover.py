@@ -1,0 +1,140 @@
+"""A master dies or freezes: what is answered meanwhile, how soon the service is back, and what of lost writes."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from service.app import Parts, assemble
+from service.protocol.user import identify_user
+from service.settings import load_settings
+from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, assert_error, tokens_of, verify
+from tests.cluster.nodes import Cluster, Shard, Watched, running_cluster, running_sentinel
+from tests.conftest import SECRET_KEY, SEED, client_of, lifespan_of, make_code
+
+LATEST_SECONDS = 2.5
+FAILOVER_SECONDS = 20
+BACK_SECONDS = 1.5
+"""A second, and something for a busy machine."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("cluster"), replicas=1) as cluster:
+        yield cluster
+
+
+@asynccontextmanager
+async def service_at(url: str, durability: str = "memory") -> AsyncIterator[tuple[Parts, httpx2.AsyncClient]]:
+    settings = {
+        "REDIS_URL": url,
+        "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY,
+        "TOKEN_SERVICE_SEED_FILE": str(SEED),
+        "TOKEN_SERVICE_DURABILITY": durability,
+        "LOG_LEVEL": "warning",
+    }
+    parts = Parts(load_settings(settings), lambda: 0)
+    app = assemble(parts)
+    async with lifespan_of(app), client_of(app) as http:
+        yield parts, http
+
+
+def shard_of_alice(cluster: Cluster) -> Shard:
+    identity = identify_user(ALICE.realm, ALICE.username)
+    return cluster.shards[cluster.node_of(f"family:{{{identity.shard}}}:x")]
+
+
+async def outlast(shard: Shard, ask: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
+    """Asks until it is 200; until then 503 in time, and no more a second after a replica was promoted."""
+    promotion = asyncio.create_task(asyncio.to_thread(shard.wait_for_promotion, FAILOVER_SECONDS))
+    promoted_at: float | None = None
+    while True:
+        asked = time.monotonic()
+        answer = await ask()
+        if promoted_at is None and promotion.done():
+            promoted_at = time.monotonic()
+        if answer.status_code == 200 and promotion.done():
+            await promotion
+            return answer
+        if answer.status_code != 200:
+            assert_error(answer, 503, "temporarily_unavailable")
+            assert int(answer.headers["retry-after"]) >= 1
+        assert time.monotonic() - asked < LATEST_SECONDS
+        assert promoted_at is None or asked - promoted_at < BACK_SECONDS
+        await asyncio.sleep(0.02)
+
+
+async def put_back(cluster: Cluster, shard: Shard) -> None:
+    """The old master follows the new one, as an operator would have it, and confirms what it gets.
+
+    A replica that was sent everything anew does so only a second later.
+    """
+    (old,) = shard.replicas
+    if old.process.poll() is None:
+        old.process.send_signal(signal.SIGCONT)
+    else:
+        shard.start_again(old)  # in this thread: a server ends with the thread that started it
+    await asyncio.to_thread(cluster.wait_until_whole)
+    with shard.master.connect() as master:
+        master.set(f"node:{{{identify_user(ALICE.realm, ALICE.username).shard}}}", "is whole", px=1)
+        assert await asyncio.to_thread(master.wait, 1, 10_000) == 1
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-redis-away", "decided-i8-fail-closed", "decided-durability")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
+async def test_a_cluster_that_loses_a_master_is_served_again_with_all_that_was_promised(
+    cluster: Cluster, number: signal.Signals
+) -> None:
+    """A frozen one keeps its connections open and says nothing: nobody else would tell us that it was replaced."""
+    shard = shard_of_alice(cluster)
+    async with service_at(cluster.url, "replica") as (parts, http):
+        kept, revoked = [
+            tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK)) for _ in range(2)
+        ]
+        assert (await PHONE_APP.revoke(http, revoked["refresh_token"])).status_code == 200
+
+        shard.master.process.send_signal(number)
+        answer = await outlast(shard, lambda: PHONE_APP.refresh(http, kept["refresh_token"]))
+
+        assert (await verify(http, tokens_of(answer)["access_token"])).status_code == 200
+        assert (await verify(http, revoked["access_token"])).status_code == 401
+        assert_error(await PHONE_APP.refresh(http, revoked["refresh_token"]), 400, "invalid_grant")
+        assert_error(
+            await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK), 503, "temporarily_unavailable"
+        )
+        await put_back(cluster, shard)
+        assert tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK))
+        assert (await verify(http, revoked["access_token"])).status_code == 401
+
+
+@pytest.mark.clause("6819-5.2.2.3-rotation-in-a-cluster", "decided-redis-sentinel", "decided-i10-outage-is-not-theft")
+async def test_refreshes_that_a_failover_lost_are_gone_on_from_and_no_theft(tmp_path: Path) -> None:
+    """The replica misses the last three of them; then the master dies."""
+    with running_sentinel(tmp_path) as watched:
+        async with service_at(watched.url) as (_, http):
+            tokens = [tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]]
+            await asyncio.to_thread(watched.wait_until_copied)
+            watched.replica.process.send_signal(signal.SIGSTOP)
+            for _ in range(3):
+                tokens.append(tokens_of(await PHONE_APP.refresh(http, tokens[-1]))["refresh_token"])
+            watched.kill_master()
+            watched.replica.process.send_signal(signal.SIGCONT)
+
+            newest = await go_on(watched, http, tokens[-1])
+
+            for older in tokens:
+                retried = tokens_of(await PHONE_APP.refresh(http, older))
+                assert retried["refresh_token"] == newest
+            assert tokens_of(await PHONE_APP.refresh(http, newest))["refresh_token"] not in [*tokens, newest]
+
+
+async def go_on(watched: Watched, http: httpx2.AsyncClient, refresh_token: str) -> str:
+    answer = await outlast(watched, lambda: PHONE_APP.refresh(http, refresh_token))
+    return tokens_of(answer)["refresh_token"]

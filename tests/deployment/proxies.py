@@ -1,0 +1,89 @@
+"""The proxies that are shipped, as processes before instances on ports of the test's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+
+from deployment.stack import (
+    SEARCHED,
+    Stack,
+    find_nginx,
+    make_folder,
+    nginx_command,
+    running,
+    write_certificate,
+    write_nginx_configuration,
+)
+from tests.servers import CHECKOUT, free_port, wait_until
+
+DEPLOYMENT = CHECKOUT / "deployment"
+
+
+@contextmanager
+def running_nginx(folder: Path, *ports: int) -> Iterator[httpx2.Client]:
+    """With instances on these ports, which it asks in this order."""
+    stack = _make_stack(folder)
+    write_nginx_configuration(stack)
+    lines = (f"server 127.0.0.1:{port} fail_timeout=1s;\n" for port in ports)
+    (folder / "instances.conf").write_text("".join(lines))
+    with running("nginx", nginx_command(find_nginx(), stack), {}, signal.SIGQUIT, 20) as nginx:
+        with _client_of(stack) as client:
+            wait_until(lambda: _is_up(client), "nginx")
+            yield client
+        nginx.check()
+
+
+@contextmanager
+def running_haproxy(folder: Path, *ports: int) -> Iterator[httpx2.Client]:
+    """With instances on these ports, which it asks in turn."""
+    stack = _make_stack(folder)
+    text = (DEPLOYMENT / "haproxy.cfg").read_text()
+    changes = {
+        "bind :80\n": f"bind 127.0.0.1:{stack.http_port}\n",
+        "bind :443 ": f"bind 127.0.0.1:{stack.https_port} ",
+        "scheme https ": f"prefix https://localhost:{stack.https_port} ",
+        "log /dev/log local0\n": "log stderr format raw local0\n",
+    }
+    for shipped, here in changes.items():
+        assert shipped in text
+        text = text.replace(shipped, here)
+    servers = [f"    server instance-{number} 127.0.0.1:{port}\n" for number, port in enumerate(ports, 1)]
+    text = text[: text.index("    server instance-1")] + "".join(servers)
+    (folder / "haproxy.cfg").write_text(text)
+    shutil.copy(DEPLOYMENT / "unavailable.http", folder)
+    both = stack.certificate.read_text() + (folder / "tls" / "key.pem").read_text()
+    stack.certificate.write_text(both)
+    haproxy = shutil.which("haproxy", path=SEARCHED)
+    assert haproxy, "scripts/install --tests installs it"
+    command = (haproxy, "-db", "-C", str(folder), "-f", "haproxy.cfg")
+    with running("HAProxy", command, os.environ, signal.SIGUSR1, 20) as proxy:
+        with _client_of(stack) as client:
+            wait_until(lambda: _is_up(client), "HAProxy")
+            yield client
+        proxy.check()
+
+
+def _make_stack(folder: Path) -> Stack:
+    stack = Stack(folder, free_port(), free_port(), free_port(), free_port())
+    make_folder(folder)
+    write_certificate(stack)
+    return stack
+
+
+def _client_of(stack: Stack) -> httpx2.Client:
+    return httpx2.Client(base_url=stack.url, verify=ssl.create_default_context(cafile=str(stack.certificate)))
+
+
+def _is_up(client: httpx2.Client) -> bool:
+    try:
+        return client.get("/readyz").status_code == 404
+    except httpx2.TransportError:
+        return False

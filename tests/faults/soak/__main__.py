@@ -1,0 +1,119 @@
+"""`scripts/soak`: faults and load for as long as is asked for, a line of progress, and a report at the end."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from itertools import count, islice
+from pathlib import Path
+from typing import Final
+
+from tests.faults.soak.checker import Durability, Promise
+from tests.faults.soak.grounds import Ground, running_single_server
+from tests.faults.soak.replicated import running_three_and_three, running_watched_pair
+from tests.faults.soak.run import Soak
+
+DONE, VIOLATED, WRONG_USAGE = 0, 1, 2
+GRACE_SECONDS: Final = 20
+LATEST_SECONDS: Final = 2.5
+BACK_SECONDS: Final = 2.0
+FAULTS_OF_A_ROUND: Final = 6
+DURABILITIES: Final[tuple[Durability, ...]] = ("memory", "replica", "disk")
+TOPOLOGIES: Final[Mapping[str, Callable[[Path, Mapping[str, str]], AbstractContextManager[Ground]]]] = {
+    "single": running_single_server,
+    "sentinel": running_watched_pair,
+    "cluster": running_three_and_three,
+}
+
+
+def main() -> int:
+    options = parse_arguments()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    promise = Promise(
+        durability=options.durability,
+        grace_seconds=GRACE_SECONDS,
+        latest_seconds=LATEST_SECONDS + options.slack,
+        back_seconds=BACK_SECONDS + options.slack,
+    )
+    variables = {
+        "TOKEN_SERVICE_DURABILITY": options.durability,
+        "TOKEN_SERVICE_REFRESH_GRACE": str(GRACE_SECONDS),
+    }
+    folder = Path(tempfile.mkdtemp(prefix="soak-"))
+    tell(f"seed {options.seed}, {options.topology}, durability {options.durability}, logs in {folder}")
+    with TOPOLOGIES[options.topology](folder, variables) as ground:
+        unknown = set(options.faults) - set(ground.faults)
+        if unknown:
+            tell(f"no such fault here: {', '.join(sorted(unknown))}; there are {', '.join(ground.faults)}")
+            return WRONG_USAGE
+        faults = options.faults or list(ground.faults)
+        soak = Soak(ground, promise, options.seed, faults, rate=options.rate, folder=folder)
+        run(soak, options.minutes)
+    if soak.report.violations:
+        tell(f"the logs, and what was asked and answered in those rounds, stay in {folder}")
+        return VIOLATED
+    shutil.rmtree(folder)
+    return DONE
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10, help="how long, at least (10)")
+    parser.add_argument("--topology", choices=TOPOLOGIES, default="single", help="what Redis is (single)")
+    parser.add_argument(
+        "--durability", choices=DURABILITIES, default="memory", help="TOKEN_SERVICE_DURABILITY (memory)"
+    )
+    parser.add_argument("--seed", default=secrets.token_hex(4), help="repeats the choices of an earlier run")
+    parser.add_argument("--faults", type=split_names, default=[], metavar="NAME,…", help="only these (all)")
+    parser.add_argument("--rate", type=float, default=40, help="requests a second, at most (40)")
+    parser.add_argument("--slack", type=float, default=0, help="so many seconds later may answers come, and service")
+    return parser.parse_args()
+
+
+def split_names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
+
+
+def run(soak: Soak, minutes: float) -> None:
+    """Rounds until the time is over; ends with a report, by Ctrl-C too, which the round under way has no part in."""
+    started, faults, done = time.monotonic(), soak.shuffled_faults(), 0
+
+    def note_fault() -> None:
+        nonlocal done
+        done += 1
+        minutes_passed, violations = (time.monotonic() - started) / 60, len(soak.report.violations)
+        requests = soak.report.requests + soak.requests_of_round
+        tell(f"{minutes_passed:6.1f} min  {requests} requests  {done} faults  {violations} violations", is_last=False)
+
+    try:
+        for number in count():
+            verdict = soak.run_round(number, list(islice(faults, FAULTS_OF_A_ROUND)), note_fault)
+            for violation in verdict.violations:
+                tell(f"round {number}: {violation}")
+            if time.monotonic() - started >= minutes * 60:
+                break
+    except KeyboardInterrupt:
+        tell("ended by hand")
+    tell(f"seed {soak.seed}, {(time.monotonic() - started) / 60:.1f} minutes")
+    for line in soak.report.lines():
+        tell(line)
+
+
+def tell(line: str, *, is_last: bool = True) -> None:
+    """What is not the last word on it is written over by the next line, where somebody watches."""
+    watched = sys.stdout.isatty()
+    start, end = ("\r\x1b[K", "\n" if is_last else "") if watched else ("", "\n")
+    sys.stdout.write(f"{start}{line}{end}")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,228 @@
+"""Where a run takes place: instances of the service on a Redis, and what can happen to either.
+
+Each fault is a method that does it and returns when everything is whole again; what it tells is when and to whom. They
+need no rights but those of the user who runs them: a full disk, for example, is the limit of a process on the size of
+its files.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from service.hashing import hash_password
+from tests.cast import Person
+from tests.conftest import SECRET_KEY, SEED
+from tests.faults.proxy import running_proxy
+from tests.faults.soak.history import Fault
+from tests.faults.soak.instances import Instance
+from tests.faults.stage import PLENTY, Stage
+from tests.servers import wait_until
+
+PASSWORD = "the password of all of them"
+PEOPLE = tuple(Person(f"user-{number}@example.com", PASSWORD) for number in range(48))
+SHORTEST_SECONDS, LONGEST_SECONDS = 0.3, 2.6
+"""How long what hangs hangs: from hardly noticed to well past the deadline of a request."""
+AHEAD_SECONDS = (600.0, -600.0)
+
+Inject = Callable[[random.Random], Fault]
+
+
+class Ground:
+    """`redis_urls` are what the instances are told, one each; the last one has a single worker."""
+
+    def __init__(self, folder: Path, redis_urls: Sequence[str], variables: Mapping[str, str]) -> None:
+        seed = _write_seed(folder / "seed.yaml")
+        self.instances = [
+            Instance(number, folder, {**_environment(url, seed), **variables}, 1 if number else 2)
+            for number, url in enumerate(redis_urls)
+        ]
+
+    @property
+    def faults(self) -> Mapping[str, Inject]:
+        return {
+            "kill_worker": self.kill_worker,
+            "freeze_worker": self.freeze_worker,
+            "kill_instance": self.kill_instance,
+            "wrong_clock": self.wrong_clock,
+        }
+
+    @contextmanager
+    def running_instances(self) -> Iterator[None]:
+        try:
+            for instance in self.instances:
+                instance.start()
+            for instance in self.instances:
+                instance.wait()
+            yield
+        finally:
+            for instance in self.instances:
+                instance.stop()
+
+    def kill_worker(self, rng: random.Random) -> Fault:
+        """kill -9 of one of several."""
+        instance, started = self.instances[0], time.monotonic()
+        instance.kill_worker(rng.randrange(instance.workers))
+        return Fault(name="kill_worker", started=started, ended=time.monotonic(), instance=instance.number)
+
+    def freeze_worker(self, rng: random.Random) -> Fault:
+        """SIGSTOP and SIGCONT of one."""
+        instance, started = rng.choice(self.instances), time.monotonic()
+        with instance.frozen_worker(rng.randrange(instance.workers)):
+            hang(rng)
+        return Fault(name="freeze_worker", started=started, ended=time.monotonic(), instance=instance.number)
+
+    def kill_instance(self, rng: random.Random) -> Fault:
+        """kill -9 of the supervisor and all workers, and a new start."""
+        return self._restart("kill_instance", rng.choice(self.instances), 0)
+
+    def wrong_clock(self, rng: random.Random) -> Fault:
+        """From now on the last instance takes the time for ten minutes earlier or later, until it is killed."""
+        return self._restart("wrong_clock", self.instances[-1], rng.choice(AHEAD_SECONDS))
+
+    def _restart(self, name: str, instance: Instance, ahead_seconds: float) -> Fault:
+        started = time.monotonic()
+        instance.kill()
+        instance.start(ahead_seconds=ahead_seconds)
+        instance.wait()
+        return Fault(name=name, started=started, ended=time.monotonic(), instance=instance.number)
+
+
+def hang(rng: random.Random) -> None:
+    time.sleep(rng.uniform(SHORTEST_SECONDS, LONGEST_SECONDS))
+
+
+def _environment(redis_url: str, seed: Path) -> dict[str, str]:
+    limits = ("LOGIN_ATTEMPTS", "LOGIN_ATTEMPTS_PER_USER", "LOGIN_ATTEMPTS_PER_ADDRESS", "CLIENT_ATTEMPTS")
+    return {
+        "REDIS_URL": redis_url,
+        "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY,
+        "TOKEN_SERVICE_SEED_FILE": str(seed),
+        "TOKEN_SERVICE_BASE_URL": "http://127.0.0.1:8000",
+        "TOKEN_SERVICE_TRUSTED_PROXIES": "127.0.0.1",
+        "LOG_LEVEL": "warning",
+    } | {f"TOKEN_SERVICE_{limit}": PLENTY for limit in limits}
+
+
+def _write_seed(file: Path) -> Path:
+    """The cast's clients, and users of this run's own, who all have one password and so one hash."""
+    seed = yaml.safe_load(SEED.read_text())
+    password_hash = hash_password(PASSWORD)
+    seed["users"] = [
+        {"username": person.username, "password_hash": password_hash, "roles": ["enduser"]} for person in PEOPLE
+    ]
+    file.write_text(yaml.safe_dump(seed))
+    return file
+
+
+class SingleServer(Ground):
+    """One Redis with an append-only file; the first instance speaks to it through a proxy, the second one directly."""
+
+    def __init__(self, folder: Path, stage: Stage, variables: Mapping[str, str]) -> None:
+        super().__init__(folder, (stage.proxy.url, stage.redis.url), variables)
+        self._stage = stage
+
+    @property
+    def faults(self) -> Mapping[str, Inject]:
+        return {
+            **super().faults,
+            "kill_redis": self.kill_redis,
+            "freeze_redis": self.freeze_redis,
+            "hold_network": self.hold_network,
+            "cut_network": self.cut_network,
+            "lose_answer": self.lose_answer,
+            "fill_memory": self.fill_memory,
+            "fill_disk": self.fill_disk,
+            "flush_scripts": self.flush_scripts,
+        }
+
+    def kill_redis(self, rng: random.Random) -> Fault:
+        """kill -9 and a new start with the same file."""
+        started = time.monotonic()
+        with self._stage.killed():
+            time.sleep(rng.uniform(0, 1))
+        return Fault(name="kill_redis", started=started, ended=time.monotonic())
+
+    def freeze_redis(self, rng: random.Random) -> Fault:
+        """SIGSTOP and SIGCONT."""
+        started = time.monotonic()
+        with self._stage.frozen():
+            hang(rng)
+        return Fault(name="freeze_redis", started=started, ended=time.monotonic())
+
+    def hold_network(self, rng: random.Random) -> Fault:
+        """Nothing passes between the first instance and Redis, and nobody is told; then all of it does."""
+        started = time.monotonic()
+        with self._stage.cut_off():
+            hang(rng)
+        return Fault(name="hold_network", started=started, ended=time.monotonic())
+
+    def cut_network(self, rng: random.Random) -> Fault:
+        """All connections of the first instance break, several times."""
+        started = time.monotonic()
+        for _ in range(rng.randint(1, 5)):
+            self._stage.proxy.cut()
+            time.sleep(rng.uniform(0, 0.3))
+        return Fault(name="cut_network", started=started, ended=time.monotonic())
+
+    def lose_answer(self, rng: random.Random) -> Fault:
+        """Redis runs a script, and its connection breaks before the answer is through; several times."""
+        started = time.monotonic()
+        for _ in range(rng.randint(1, 5)):
+            self._stage.proxy.cut_after = b"EVALSHA"
+            time.sleep(rng.uniform(0.1, 0.4))
+        self._stage.proxy.cut_after = None
+        return Fault(name="lose_answer", started=started, ended=time.monotonic())
+
+    def fill_memory(self, rng: random.Random) -> Fault:
+        """`maxmemory` is reached."""
+        started = time.monotonic()
+        with self._stage.full():
+            hang(rng)
+        return Fault(name="fill_memory", started=started, ended=time.monotonic())
+
+    def fill_disk(self, rng: random.Random) -> Fault:
+        """The append-only file cannot grow: Redis's process gets a limit on the size of its files."""
+        started = time.monotonic()
+        pid, store = self._stage.redis.process.pid, self._stage.store
+        _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        size = store.info("persistence")["aof_current_size"]
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, most))
+        try:
+            hang(rng)
+        finally:
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))
+        wait_until(lambda: store.info("persistence")["aof_last_write_status"] == "ok", "the file to be written again")
+        return Fault(name="fill_disk", started=started, ended=time.monotonic())
+
+    def flush_scripts(self, rng: random.Random) -> Fault:
+        """Redis forgets all scripts, several times."""
+        started = time.monotonic()
+        for _ in range(rng.randint(1, 4)):
+            self._stage.store.script_flush()
+            time.sleep(rng.uniform(0, 0.3))
+        return Fault(name="flush_scripts", started=started, ended=time.monotonic())
+
+
+@contextmanager
+def running_single_server(folder: Path, variables: Mapping[str, str]) -> Iterator[SingleServer]:
+    """Instances are brought up too."""
+    stage = Stage(folder)
+    try:
+        with running_proxy(stage.redis.port) as proxy:
+            stage.proxy = proxy
+            ground = SingleServer(folder, stage, variables)
+            with ground.running_instances():
+                yield ground
+    finally:
+        stage.store.close()
+        stage.redis.process.send_signal(signal.SIGCONT)
+        stage.redis.process.kill()
+        stage.redis.process.wait()

@@ -1,0 +1,508 @@
+"""A load of mixed histories: people who log in, refresh, log out, and some who do what they should not.
+
+It runs in a thread of its own, on every instance in turn, and writes every request down. Whoever is answered 503 or not
+at all asks again with the same token, as a client should; only the exchange of a code is repeated by those alone who
+know that this may end their session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from http.cookiejar import DefaultCookiePolicy
+from typing import Any, Final
+
+import httpx2
+
+from tests.browser import Browser, answer_of, ask, is_consent_page, is_login_page
+from tests.cast import (
+    AUDITOR,
+    INTROSPECT,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    REVOKE,
+    REVOKE_ALL,
+    SHOP_CALLBACK,
+    TOKEN,
+    VERIFY,
+    WEB_SHOP,
+    App,
+    Person,
+    bearer,
+    login_form,
+)
+from tests.faults.soak.checker import HASHING_SECONDS
+from tests.faults.soak.history import UNKNOWN_OUTCOMES, Call, History, Kind, Stall
+
+APPS: Final = (PHONE_APP, WEB_SHOP)
+CALLBACKS: Final = {PHONE_APP.client_id: PHONE_CALLBACK, WEB_SHOP.client_id: SHOP_CALLBACK}
+AGAIN_SECONDS: Final = 0.15
+CLOSING_SECONDS: Final = 30.0
+HEARTBEAT_SECONDS: Final = 0.05
+LATE_BEAT_SECONDS: Final = 0.1
+NO_COOKIES: Final = DefaultCookiePolicy(allowed_domains=())
+"""Browsers have their own; all of them share the connections."""
+
+
+@dataclass
+class Session:
+    """What a client keeps; `refresh_tokens` in the order of their generations. `is_over`: it knows that it has ended.
+
+    `spent_at` is when it asked for the newest one, at the earliest.
+    """
+
+    device: Device
+    app: App
+    access_tokens: list[str]
+    refresh_tokens: list[str]
+    is_over: bool = False
+    spent_at: float = float("-inf")
+
+    @property
+    def older(self) -> str:
+        """One that was spent a moment ago, where there is such; else the newest."""
+        is_fresh = time.monotonic() - self.spent_at < self.device.load.grace_seconds / 2
+        return self.refresh_tokens[-2:][0] if is_fresh else self.refresh_tokens[-1]
+
+
+class Device:
+    """Somebody's browser or phone, with an address of its own."""
+
+    def __init__(self, load: Load, person: Person, rng: random.Random) -> None:
+        self.load = load
+        self.person = person
+        self.rng = rng
+        self.address = f"198.18.{rng.randrange(256)}.{rng.randrange(1, 255)}"
+        self._browser = Browser(httpx2.AsyncClient(transport=_PageTransport(self), base_url="http://127.0.0.1:8000"))
+
+    async def send(
+        self, kind: Kind, path: str, app: App, sent: str = "", *, form: Mapping[str, str] | None = None
+    ) -> Call:
+        """One request to any of the instances; a form, or else a GET or POST as the bearer."""
+        await self.load.wait_for_turn()
+        instance = self.rng.randrange(len(self.load.clients))
+        http = self.load.clients[instance]
+        started, response, trouble = time.monotonic(), None, ""
+        headers = {"X-Forwarded-For": self.address} | ({} if form is not None else bearer(sent))
+        method = "GET" if kind == "verify" else "POST"
+        timeout = self.load.give_up_seconds + (HASHING_SECONDS if kind == "login" else 0)
+        try:
+            body = None if form is None else {**app.credentials, **form}
+            response = await http.request(method, path, data=body, headers=headers, timeout=timeout)
+        except httpx2.HTTPError as error:
+            trouble = type(error).__name__
+        ended = time.monotonic()
+        told = {} if response is None else _read_answer(response)
+        call = Call(
+            kind=kind,
+            user=self.person.username,
+            client_id=app.client_id,
+            instance=instance,
+            started=started,
+            ended=ended,
+            sent=sent,
+            trouble=trouble,
+            **told,
+        )
+        self.load.note(call)
+        return call
+
+    async def grant(self, kind: Kind, app: App, sent: str, **form: str) -> Call:
+        return await self.send(kind, TOKEN, app, sent, form=form)
+
+    async def log_in(self, app: App) -> Session | None:
+        """None where the answer is unknown: then nobody has the tokens."""
+        call = await self.send("login", TOKEN, app, form=login_form(self.person))
+        return self.keep(call, app)
+
+    def keep(self, call: Call, app: App) -> Session | None:
+        if call.status != 200:
+            return None
+        session = Session(self, app, [call.access_token], [call.refresh_token])
+        self.load.sessions.append(session)
+        return session
+
+    async def get_code(self, app: App) -> str | None:
+        """Over the pages; None where that did not lead to a code."""
+        callback = CALLBACKS[app.client_id]
+        try:
+            page = await self._browser.open(ask(app, callback))
+            if is_login_page(page):
+                page = await self._browser.log_in(page, self.person)
+            if not is_consent_page(page):
+                return None
+            started = time.monotonic()
+            answer = await self._browser.allow(page)
+        except httpx2.HTTPError:
+            return None
+        location = answer.headers.get("location", "")
+        if not location.startswith(callback) or "code=" not in location:
+            return None
+        code = answer_of(answer, callback)["code"]
+        call = Call(
+            kind="code",
+            user=self.person.username,
+            client_id=app.client_id,
+            instance=answer.extensions["instance"],
+            started=started,
+            ended=time.monotonic(),
+            status=answer.status_code,
+            code=code,
+        )
+        self.load.note(call)
+        return code
+
+    async def exchange(self, app: App, code: str, redirect_uri: str | None = None) -> Call:
+        form = {"grant_type": "authorization_code", "redirect_uri": redirect_uri or CALLBACKS[app.client_id]}
+        return await self.grant("exchange", app, code, code=code, **form)
+
+    async def refresh(self, session: Session, refresh_token: str | None = None, app: App | None = None) -> Call:
+        """Of the newest generation; a newer one that comes back is kept."""
+        sent = refresh_token or session.refresh_tokens[-1]
+        form = {"grant_type": "refresh_token", "refresh_token": sent}
+        call = await self.grant("refresh", app or session.app, sent, **form)
+        if call.status == 200 and app is None:
+            session.access_tokens.append(call.access_token)
+            if call.refresh_token not in session.refresh_tokens:
+                session.refresh_tokens.append(call.refresh_token)
+                session.spent_at = call.started
+        elif call.status == 400 and app is None:
+            session.is_over = True
+        return call
+
+    async def verify(self, session: Session, access_token: str) -> Call:
+        return await self.send("verify", VERIFY, session.app, access_token)
+
+    async def introspect(self, token: str) -> Call:
+        return await self.send("introspect", INTROSPECT, AUDITOR, token, form={"token": token})
+
+    async def revoke(self, app: App, token: str) -> Call:
+        return await self.send("revoke", REVOKE, app, token, form={"token": token})
+
+    async def revoke_all(self, session: Session) -> Call:
+        return await self.send("revoke_all", REVOKE_ALL, session.app, session.access_tokens[-1])
+
+    async def until_answered(self, ask_once: Callable[[], Awaitable[Call]]) -> Call:
+        """Repeats while the outcome is unknown; to the end of the load at the latest."""
+        call = await ask_once()
+        deadline = self.load.deadline
+        while call.status in UNKNOWN_OUTCOMES and time.monotonic() < deadline():
+            await asyncio.sleep(AGAIN_SECONDS)
+            call = await ask_once()
+        return call
+
+    async def pause(self, longest_seconds: float = 1.0) -> None:
+        await asyncio.sleep(self.rng.uniform(0, longest_seconds))
+
+
+def _read_answer(response: httpx2.Response) -> dict[str, Any]:
+    """The fields of a call that the answer fills in."""
+    body: Any = {}
+    if response.headers.get("content-type", "").startswith("application/json") and response.content:
+        body = json.loads(response.content)
+    username = body.get("username", "") if body.get("active") else response.headers.get("x-auth-user", "")
+    return {
+        "status": response.status_code,
+        "error": body.get("error", ""),
+        "access_token": body.get("access_token", ""),
+        "refresh_token": body.get("refresh_token", ""),
+        "expires_in": float(body.get("expires_in", 0)),
+        "named": username,
+        "has_retry_after": "retry-after" in response.headers,
+    }
+
+
+class _PageTransport(httpx2.AsyncBaseTransport):
+    """Sends what a browser asks for to any of the instances, and writes it down."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        load, person = self._device.load, self._device.person
+        await load.wait_for_turn()
+        instance = self._device.rng.randrange(len(load.clients))
+        http = load.clients[instance]
+        own = {name: value for name, value in request.headers.items() if name not in ("host", "content-length")}
+        started, status, trouble, again = time.monotonic(), 0, "", False
+        try:
+            response = await http.request(
+                request.method,
+                str(request.url.raw_path, "ascii"),
+                content=await request.aread(),
+                headers=own | {"X-Forwarded-For": self._device.address},
+                timeout=load.give_up_seconds + HASHING_SECONDS,
+            )
+            status, again = response.status_code, "retry-after" in response.headers
+        except httpx2.HTTPError as error:
+            trouble = type(error).__name__
+            raise
+        finally:
+            call = Call(
+                kind="page",
+                user=person.username,
+                client_id="",
+                instance=instance,
+                started=started,
+                ended=time.monotonic(),
+                status=status,
+                trouble=trouble,
+                has_retry_after=again,
+            )
+            load.note(call)
+        kept = [(name, value) for name, value in response.headers.multi_items() if name != "content-encoding"]
+        return httpx2.Response(
+            response.status_code, headers=kept, content=response.content, extensions={"instance": instance}
+        )
+
+
+Life = Callable[[Device], Awaitable[None]]
+
+
+async def live_with_a_session(device: Device) -> None:
+    """A client that refreshes and asks, sometimes in two tabs or once more with an older token; honest in all of it."""
+    session = await device.log_in(device.rng.choice(APPS))
+    for _ in range(device.rng.randint(5, 25)):
+        if session is None or session.is_over or device.load.is_ending:
+            return
+        await _do_something(device, session)
+        await device.pause()
+    if session is not None and device.rng.random() < 0.3:
+        await _log_out(device, session)
+
+
+async def _do_something(device: Device, session: Session) -> None:
+    rng = device.rng
+    match rng.choices(("refresh", "tabs", "replay", "verify", "introspect", "foreign"), (5, 2, 2, 5, 3, 1))[0]:
+        case "refresh":
+            await device.until_answered(lambda: device.refresh(session))
+        case "tabs":
+            sent = session.refresh_tokens[-1]
+            tabs = (device.until_answered(lambda: device.refresh(session, sent)) for _ in range(rng.randint(2, 4)))
+            await asyncio.gather(*tabs)
+        case "replay":
+            await device.refresh(session, session.older)
+        case "verify":
+            await device.verify(session, rng.choice(session.access_tokens[-3:]))
+        case "introspect":
+            await device.introspect(rng.choice((session.access_tokens[-1], *session.refresh_tokens[-2:])))
+        case "foreign":
+            other = APPS[1 - APPS.index(session.app)]
+            await device.refresh(session, app=other)
+            await device.revoke(other, rng.choice((session.access_tokens[-1], session.refresh_tokens[-1])))
+
+
+async def _log_out(device: Device, session: Session) -> None:
+    """Of one access token first, and then of the session; what is dead is asked for."""
+    token = device.rng.choice(session.access_tokens[-3:])
+    await device.until_answered(lambda: device.revoke(session.app, token))
+    await device.verify(session, token)
+    await device.verify(session, session.access_tokens[-1])
+    older = device.rng.choice(session.refresh_tokens[-3:])
+    await device.until_answered(lambda: device.revoke(session.app, older))
+    session.is_over = True
+    asked = (device.verify(session, session.access_tokens[-1]), device.refresh(session))
+    await asyncio.gather(*asked)
+
+
+async def log_in_and_out(device: Device) -> None:
+    """With a refresh that is under way at that moment."""
+    session = await device.log_in(device.rng.choice(APPS))
+    if session is None:
+        return
+    await device.until_answered(lambda: device.refresh(session))
+    await device.pause(0.5)
+    await asyncio.gather(device.refresh(session), _log_out(device, session))
+
+
+async def use_a_code(device: Device) -> None:
+    """A session by the code flow; an exchange whose answer was lost is given up, or repeated at one's own risk."""
+    app = device.rng.choice(APPS)
+    code = await device.get_code(app)
+    if code is None:
+        return
+    if device.rng.random() < 0.3:
+        other = APPS[1 - APPS.index(app)]
+        await device.exchange(other, code, CALLBACKS[app.client_id])
+    call = await device.exchange(app, code)
+    if call.status in UNKNOWN_OUTCOMES and device.rng.random() < 0.5:
+        call = await device.exchange(app, code)
+    session = device.keep(call, app)
+    for _ in range(device.rng.randint(0, 8)):
+        if session is None or session.is_over or device.load.is_ending:
+            return
+        await _do_something(device, session)
+        await device.pause()
+
+
+async def contend_for_a_code(device: Device) -> None:
+    """Several at once, or one after the other: at most one wins, and whoever comes second ends what it won."""
+    app = device.rng.choice(APPS)
+    code = await device.get_code(app)
+    if code is None:
+        return
+    if device.rng.random() < 0.5:
+        calls = await asyncio.gather(*(device.exchange(app, code) for _ in range(device.rng.randint(2, 6))))
+    else:
+        first = await device.exchange(app, code)
+        calls = [first, await device.until_answered(lambda: device.exchange(app, code))]
+    for session in [device.keep(call, app) for call in calls]:
+        if session is not None:
+            await device.refresh(session)
+            await device.verify(session, session.access_tokens[0])
+
+
+async def steal(device: Device) -> None:
+    """A generation that comes back after the grace ends the session for everybody."""
+    session = await device.log_in(device.rng.choice(APPS))
+    if session is None:
+        return
+    stolen = session.refresh_tokens[0]
+    await device.until_answered(lambda: device.refresh(session))
+    late = time.monotonic() + device.load.grace_seconds + device.rng.uniform(0.2, 2)
+    while time.monotonic() < late:
+        if device.load.is_ending:
+            return
+        await asyncio.sleep(AGAIN_SECONDS)
+    await device.until_answered(lambda: device.refresh(session, stolen))
+    await device.refresh(session)
+    await device.verify(session, session.access_tokens[-1])
+
+
+async def log_out_everywhere(device: Device) -> None:
+    """With codes that nobody exchanged yet, and a refresh and an exchange under way."""
+    session = await device.log_in(device.rng.choice(APPS))
+    if session is None:
+        return
+    app = device.rng.choice(APPS)
+    codes = [await device.get_code(app) for _ in range(2)]
+    under_way: list[Awaitable[Call]] = [device.refresh(session)]
+    if codes[0] is not None:
+        under_way.append(device.exchange(app, codes[0]))
+    _, *calls = await asyncio.gather(device.until_answered(lambda: device.revoke_all(session)), *under_way)
+    for call in calls[1:]:
+        device.keep(call, app)
+    if codes[1] is not None:
+        device.keep(await device.exchange(app, codes[1]), app)
+    await device.refresh(session)
+    await device.verify(session, session.access_tokens[0])
+
+
+LIVES: Final[Sequence[tuple[Life, int]]] = (
+    (live_with_a_session, 8),
+    (log_in_and_out, 3),
+    (use_a_code, 3),
+    (contend_for_a_code, 2),
+    (steal, 1),
+    (log_out_everywhere, 2),
+)
+
+
+@dataclass
+class Load(threading.Thread):
+    """From `start` to `finish`. Half of the people never log out everywhere, so that sessions stay that must live."""
+
+    ports: Sequence[int]
+    people: Sequence[Person]
+    seed: str
+    rate: float
+    grace_seconds: float
+    give_up_seconds: float
+    lanes: int = 16
+    history: History = field(default_factory=History)
+    sessions: list[Session] = field(default_factory=list)
+    clients: list[httpx2.AsyncClient] = field(default_factory=list)
+    failure: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__()
+        self._ending = threading.Event()
+        self._closes_at = float("inf")
+        self._next_turn = 0.0
+
+    # A thread is told apart by itself, not by what it holds.
+    __hash__ = threading.Thread.__hash__
+
+    @property
+    def is_ending(self) -> bool:
+        return self._ending.is_set()
+
+    def deadline(self) -> float:
+        """Until when a request whose outcome is unknown is repeated."""
+        return self._closes_at
+
+    def note(self, call: Call) -> None:
+        self.history.calls.append(call)
+
+    def finish(self) -> History:
+        """Every history ends, every session is asked for once more. Faults must be over."""
+        self._closes_at = time.monotonic() + CLOSING_SECONDS
+        self._ending.set()
+        self.join()
+        if self.failure is not None:
+            raise self.failure
+        return self.history
+
+    def run(self) -> None:
+        try:
+            asyncio.run(self._run())
+        except BaseException as failure:
+            self.failure = failure
+
+    async def wait_for_turn(self) -> None:
+        """So many requests a second; what was missed is not made up for."""
+        now = time.monotonic()
+        self._next_turn = max(self._next_turn, now) + 1 / self.rate
+        await asyncio.sleep(self._next_turn - now)
+
+    async def _run(self) -> None:
+        limits = httpx2.Limits(max_connections=400, max_keepalive_connections=400, keepalive_expiry=1)
+        async with AsyncExitStack() as stack:
+            for port in self.ports:
+                http = httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", limits=limits)
+                http.cookies.jar.set_policy(NO_COOKIES)
+                self.clients.append(await stack.enter_async_context(http))
+            beating = asyncio.create_task(self._beat())
+            await asyncio.gather(*(self._live(lane) for lane in range(self.lanes)))
+            await self._ask_for_everything()
+            beating.cancel()
+            self.history.is_closed = True
+
+    async def _beat(self) -> None:
+        """Notes when the machine had no time for us."""
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+            now = time.monotonic()
+            if now - before > HEARTBEAT_SECONDS + LATE_BEAT_SECONDS:
+                self.history.stalls.append(Stall(before + HEARTBEAT_SECONDS, now))
+
+    async def _live(self, lane: int) -> None:
+        rng = random.Random(f"{self.seed} {lane}")
+        lives, weights = zip(*LIVES, strict=True)
+        while not self.is_ending:
+            life = rng.choices(lives, weights)[0]
+            half = len(self.people) // 2
+            people = self.people[half:] if life is log_out_everywhere else self.people
+            await life(Device(self, rng.choice(people), rng))
+            await asyncio.sleep(rng.uniform(0, 0.5))
+
+    async def _ask_for_everything(self) -> None:
+        """Those that should live must, and what was ended must not."""
+        waiting = iter(list(self.sessions))
+
+        async def ask_in_turn() -> None:
+            for session in waiting:
+                await session.device.until_answered(partial(session.device.refresh, session))
+                for token in session.access_tokens[-2:]:
+                    await session.device.until_answered(partial(session.device.verify, session, token))
+
+        self.rate = max(self.rate, 200)
+        await asyncio.gather(*(ask_in_turn() for _ in range(self.lanes)))

@@ -1,0 +1,173 @@
+"""A run: rounds of load and faults, each of which is checked by its history and then forgotten."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from service.credentials import Keyring
+from tests.conftest import SECRET_KEY
+from tests.faults.soak.checker import Generation, Promise, Verdict, Violation, check_history
+from tests.faults.soak.grounds import PEOPLE, Ground
+from tests.faults.soak.history import Call, Fault, History, Stall
+from tests.faults.soak.load import Load
+from tests.servers import wait_until
+
+KEYRING = Keyring((SECRET_KEY.encode(),))
+PEOPLE_OF_A_ROUND = 12
+BEYOND_LATEST_SECONDS = 2.5
+WRITES = ("login", "exchange", "refresh", "revoke", "revoke_all")
+
+
+def read_generation(text: str) -> Generation | None:
+    token = KEYRING.parse_refresh_token(text)
+    return None if token is None else Generation(token.family_digest, token.generation)
+
+
+@dataclass
+class Report:
+    """What all rounds so far came to. `away_seconds`: for faults of Redis, how long it took until writes went on."""
+
+    calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    away_seconds: dict[str, list[float]] = field(default_factory=dict)
+    slowest_seconds: float = 0
+    sessions: int = 0
+    sessions_alive: int = 0
+    rounds: int = 0
+    violations: list[Violation] = field(default_factory=list)
+    unchecked: Counter[str] = field(default_factory=Counter)
+
+    def add(self, history: History, verdict: Verdict) -> None:
+        self.rounds += 1
+        self.calls.update((call.kind, str(call.status or call.trouble)) for call in history.calls)
+        self.faults.update(fault.name for fault in history.faults)
+        for fault in history.faults:
+            away = find_away_seconds(history.calls, fault)
+            if away is not None:
+                self.away_seconds.setdefault(fault.name, []).append(away)
+        answered = [call.ended - call.started for call in history.calls if call.status and not history.is_hit(call)]
+        self.slowest_seconds = max(self.slowest_seconds, *answered)
+        self.sessions += sum(bool(call.refresh_token) for call in history.calls if call.kind != "refresh")
+        self.sessions_alive += count_alive(history)
+        self.violations += verdict.violations
+        self.unchecked += verdict.unchecked
+
+    @property
+    def requests(self) -> int:
+        return self.calls.total()
+
+    def lines(self) -> Iterator[str]:
+        """For people to read."""
+        yield f"{self.requests} requests in {self.rounds} rounds; the slowest answer took {self.slowest_seconds:.2f} s"
+        for kind in dict.fromkeys(kind for kind, _ in sorted(self.calls)):
+            statuses = sorted((status, number) for (of, status), number in self.calls.items() if of == kind)
+            yield f"    {kind}: " + ", ".join(f"{status} {number} times" for status, number in statuses)
+        yield f"{self.faults.total()} faults"
+        for name, number in sorted(self.faults.items()):
+            yield f"    {name}: {number}" + describe_away(self.away_seconds.get(name, ()))
+        yield f"{self.sessions} sessions, {self.sessions_alive} of them alive and refreshed at the end of their round"
+        for reason, number in sorted(self.unchecked.items()):
+            yield f"not checked, {number} times: {reason}"
+        yield f"{len(self.violations)} violations"
+        for violation in self.violations:
+            yield f"  {violation}"
+
+
+def describe_away(seconds: Sequence[float]) -> str:
+    if not seconds:
+        return ""
+    middle = statistics.median(seconds)
+    return f", without service for {min(seconds):.1f} / {middle:.1f} / {max(seconds):.1f} s (min/median/max)"
+
+
+def find_away_seconds(calls: Sequence[Call], fault: Fault) -> float | None:
+    """From a fault of Redis to the end of the first write that began after it was refused one; None where none was."""
+    if fault.instance is not None:
+        return None
+    touched = [
+        call
+        for call in calls
+        if call.kind in WRITES and fault.started <= call.started and (fault.users is None or call.user in fault.users)
+    ]
+    refused = [call.started for call in touched if call.status == 503 and call.started <= fault.ended]
+    if not refused:
+        return None
+    done = [call.ended for call in touched if call.status == 200 and call.started > max(refused)]
+    return min(done, default=fault.ended) - fault.started
+
+
+def count_alive(history: History) -> int:
+    """Sessions whose last refresh went through, after the last fault."""
+    last = max((fault.ended for fault in history.faults), default=0.0)
+    found = {}
+    for call in sorted(history.calls, key=lambda call: call.ended):
+        token = read_generation(call.sent) if call.kind == "refresh" and call.ended > last else None
+        if token is not None and call.status in (200, 400):
+            found[token.family] = call.status == 200
+    return sum(found.values())
+
+
+def write_history(file: Path, history: History) -> None:
+    """One line for each fault, stall and request, in the order in which they began."""
+    everything: tuple[Fault | Stall | Call, ...] = (*history.faults, *history.stalls, *history.calls)
+    events = [(each.started, str(each)) for each in everything]
+    file.write_text("".join(f"{line}\n" for _, line in sorted(events)))
+
+
+@dataclass
+class Soak:
+    """`calm_seconds` is the longest pause between two faults; `folder` takes the histories that break an invariant."""
+
+    ground: Ground
+    promise: Promise
+    seed: str
+    faults: Sequence[str]
+    rate: float = 60
+    calm_seconds: float = 2.0
+    folder: Path | None = None
+    report: Report = field(default_factory=Report)
+    requests_of_round: int = 0
+
+    def run_round(self, number: int, names: Sequence[str], tell: Callable[[], None] = lambda: None) -> Verdict:
+        """One load with these faults, one after the other; `tell` is called after each."""
+        rng = random.Random(f"{self.seed} {number}")
+        first = number * PEOPLE_OF_A_ROUND % len(PEOPLE)
+        ports = [instance.port for instance in self.ground.instances]
+        people = PEOPLE[first : first + PEOPLE_OF_A_ROUND]
+        load = Load(
+            ports,
+            people,
+            f"{self.seed} {number}",
+            self.rate,
+            grace_seconds=self.promise.grace_seconds,
+            give_up_seconds=self.promise.latest_seconds + BEYOND_LATEST_SECONDS,
+        )
+        load.start()
+        try:
+            for name in names:
+                time.sleep(rng.uniform(0.3, self.calm_seconds))
+                load.history.faults.append(self.ground.faults[name](rng))
+                self.requests_of_round = len(load.history.calls)
+                tell()
+            time.sleep(self.promise.back_seconds)
+            wait_until(lambda: all(instance.is_ready() for instance in self.ground.instances), "all to be ready")
+        finally:
+            history = load.finish()
+        verdict = check_history(history, self.promise, read_generation)
+        if verdict.violations and self.folder is not None:
+            write_history(self.folder / f"round-{number}.txt", history)
+        self.report.add(history, verdict)
+        self.requests_of_round = 0
+        return verdict
+
+    def shuffled_faults(self) -> Iterator[str]:
+        """Each once, in an order of chance, and again without end."""
+        rng = random.Random(self.seed)
+        while True:
+            yield from rng.sample(self.faults, len(self.faults))

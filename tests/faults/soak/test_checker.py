@@ -1,0 +1,302 @@
+"""The checker of the fault harness: what it must find in a history made by hand, and what it must let pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from service.credentials import Keyring, RefreshToken
+from tests.conftest import SECRET_KEY
+from tests.faults.soak.checker import Generation, Promise, Verdict, check_history
+from tests.faults.soak.history import Call, Fault, History, Stall
+from tests.faults.soak.run import KEYRING, find_away_seconds
+
+ALICE, BOB = "alice@example.com", "bob@example.com"
+NEXT_KEY = b"another key of the tests of 32 bytes or more"
+BOTH_KEYS = Keyring((NEXT_KEY, SECRET_KEY.encode()))
+STRANGER = Keyring((b"a key that is not the service's, of 32 bytes or more",))
+
+
+def token(family: str, generation: int, keyring: Keyring = KEYRING) -> str:
+    return keyring.sign_refresh_token(RefreshToken("0a3", family.encode().ljust(16), generation))
+
+
+def call(kind: str, started: float, status: int = 200, *, took: float = 0.1, **fields: Any) -> Call:
+    usual: dict[str, Any] = {"kind": kind, "user": ALICE, "client_id": "phone-app", "instance": 0}
+    times = {"started": started, "ended": started + took, "status": status}
+    if status == 503:
+        usual |= {"error": "temporarily_unavailable", "has_retry_after": True}
+    if status == 400:
+        usual |= {"error": "invalid_grant"}
+    if status == 401:
+        usual |= {"error": "invalid_token"}
+    return Call(**{**usual, **times, **fields})
+
+
+def tokens(family: str, generation: int, access_token: str) -> dict[str, Any]:
+    return {"refresh_token": token(family, generation), "access_token": access_token, "expires_in": 600.0}
+
+
+def login(started: float, family: str = "one", access_token: str = "a1", **fields: Any) -> Call:
+    return call("login", started, **{**tokens(family, 1, access_token), **fields})
+
+
+def code(started: float, text: str = "code", **fields: Any) -> Call:
+    return call("code", started, 303, code=text, **fields)
+
+
+def exchange(started: float, family: str = "one", access_token: str = "a1", **fields: Any) -> Call:
+    return call("exchange", started, sent="code", **{**tokens(family, 1, access_token), **fields})
+
+
+def refresh(started: float, presented: int, given: int = 0, access_token: str = "", **fields: Any) -> Call:
+    """Answered with this generation; with 0, with nothing."""
+    gift = tokens("one", given, access_token or f"a{given} at {started}") if given else {}
+    return call("refresh", started, sent=token("one", presented), **{**gift, **fields})
+
+
+def refused(started: float, presented: int, **fields: Any) -> Call:
+    return refresh(started, presented, status=400, **fields)
+
+
+def verify(started: float, access_token: str = "a1", **fields: Any) -> Call:
+    return call("verify", started, sent=access_token, **{"named": ALICE, **fields})
+
+
+def revoke(started: float, text: str, **fields: Any) -> Call:
+    return call("revoke", started, sent=text, **fields)
+
+
+def revoke_all(started: float, access_token: str = "a1", **fields: Any) -> Call:
+    return call("revoke_all", started, sent=access_token, **fields)
+
+
+def read_generation(text: str) -> Generation | None:
+    refresh_token = BOTH_KEYS.parse_refresh_token(text)
+    return None if refresh_token is None else Generation(refresh_token.family_digest, refresh_token.generation)
+
+
+def check(*calls: Call, faults: Iterable[Fault] = (), promise: Promise | None = None, **fields: Any) -> Verdict:
+    history = History(calls=list(calls), faults=list(faults), **fields)
+    return check_history(history, promise or Promise(), read_generation)
+
+
+def accusations(verdict: Verdict) -> list[tuple[str, str]]:
+    return [(violation.rule, violation.what) for violation in verdict.violations]
+
+
+FAILOVER = Fault(name="kill_master", started=10, ended=20, took_over=13)
+KILLED = Fault(name="kill_redis", started=10, ended=11)
+
+GUILTY = {
+    "a code with two winners": ("I1", [code(0), exchange(1), exchange(1, family="two", access_token="a2")]),
+    "a session that was given to two": ("I1", [login(0), login(1, access_token="a2")]),
+    "an access token that was given to two": ("I1", [login(0), login(1, family="two")]),
+    "two tokens of one generation": (
+        "I2",
+        [login(0), refresh(1, 1, 2), refresh(2, 1, 2, refresh_token=token("one", 2, BOTH_KEYS))],
+    ),
+    "two branches": ("I2", [login(0), refresh(1, 1, 2), refresh(2, 2, 3), refresh(3, 1, 2)]),
+    "a head that nobody asked for": ("I2", [login(0), refresh(1, 1, 3)]),
+    "a refresh that stands still": ("I2", [login(0), refresh(1, 1, 1)]),
+    "a refresh into another session": (
+        "I2",
+        [login(0), login(0, "two", "a2"), refresh(1, 1, 2, refresh_token=token("two", 2))],
+    ),
+    "a spent generation as the head": (
+        "I2",
+        [login(0), refresh(1, 1, 2), call("introspect", 2, sent=token("one", 1), named=ALICE)],
+    ),
+    "a replay after the grace": ("I2", [login(0), refresh(1, 1, 2), refresh(302, 1, 2)]),
+    "an access token after its revocation": ("I7", [login(0), revoke(1, "a1"), verify(2)]),
+    "an access token after that of its session": ("I7", [login(0), revoke(1, token("one", 1)), verify(2)]),
+    "a refresh after a revocation by an old generation": (
+        "I7",
+        [login(0), refresh(1, 1, 2), revoke(2, token("one", 1)), refresh(3, 2, 3)],
+    ),
+    "a session after revokeAll": ("I7", [login(0), revoke_all(1), refresh(2, 1, 2)]),
+    "another session after revokeAll": ("I7", [login(0), login(0, "two", "a2"), revoke_all(1, "a2"), verify(2)]),
+    "revokeAll by what is revoked": ("I7", [login(0), revoke_all(1), revoke_all(2)]),
+    "a code after revokeAll": ("I7", [login(0, "two", "a2"), code(0), revoke_all(1, "a2"), exchange(2)]),
+    "what a code gave while revokeAll ran": (
+        "I7",
+        [login(0, "two", "a2"), code(0), revoke_all(1, "a2"), exchange(1.05), verify(2)],
+    ),
+    "a session whose code was exchanged again": (
+        "I7",
+        [code(0), exchange(1), call("exchange", 2, 400, sent="code"), verify(3)],
+    ),
+    "a session after the theft was seen": ("I7", [login(0), refresh(1, 1, 2), refused(302, 1), refresh(303, 2, 3)]),
+    "an introspection after a revocation": (
+        "I7",
+        [login(0), revoke(1, "a1"), call("introspect", 2, sent="a1", named=ALICE)],
+    ),
+    "500": ("I8", [login(0, status=500, refresh_token="", access_token="")]),
+    "an error that does not belong there": ("I8", [call("login", 0, 400)]),
+    "503 while nothing was wrong": ("I8", [call("verify", 0, 503, sent="a1")]),
+    "503 without Retry-After": ("I8", [call("verify", 10.5, 503, sent="a1", has_retry_after=False)]),
+    "a connection lost": ("I8", [call("verify", 0, 0, sent="a1", trouble="ReadError")]),
+    "no answer": ("I8", [call("verify", 0, 0, took=5, sent="a1", trouble="ReadTimeout")]),
+    "a slow answer": ("I8", [login(0, took=0.5), verify(1, took=2.7)]),
+    "somebody else's name": ("I8", [login(0), verify(1, named=BOB)]),
+    "a foreign client that refreshes": ("I8", [login(0), refresh(1, 1, 2, client_id="web-shop")]),
+    "a foreign client that exchanges": ("I8", [code(0), exchange(1, client_id="web-shop")]),
+    "a page with 500": ("I8", [call("page", 0, 500)]),
+    "a token that nobody signed": ("I8", [login(0, refresh_token=token("one", 1, STRANGER))]),
+    "a session that died": ("I10", [login(0), refused(1, 1)]),
+    "a session that died of an outage": ("I10", [login(0), refresh(10.5, 1, status=503), refused(12, 1)]),
+    "a session that died of a replay within the grace": ("I10", [login(0), refresh(1, 1, 2), refused(300, 1)]),
+    "a session that a foreign client ended": (
+        "I10",
+        [login(0), revoke(1, token("one", 1), client_id="web-shop"), refused(2, 1)],
+    ),
+    "a session that somebody else's revokeAll ended": (
+        "I10",
+        [login(0), login(0, "two", "a2", user=BOB), revoke_all(1, "a2", user=BOB), refused(2, 1)],
+    ),
+    "a session that an earlier revokeAll ended": (
+        "I10",
+        [login(0, "two", "a2"), revoke_all(1, "a2"), login(2), refused(3, 1)],
+    ),
+    "an access token that died": ("I10", [login(0), verify(1, status=401, named="")]),
+    "an access token that died with another": (
+        "I10",
+        [login(0), refresh(1, 1, 2, "a2"), revoke(2, "a2"), verify(3, status=401, named="")],
+    ),
+    "a head that is taken for dead": ("I10", [login(0), call("introspect", 1, sent=token("one", 1))]),
+    "a code that died": ("I10", [code(0), call("exchange", 1, 400, sent="code")]),
+}
+
+
+@pytest.mark.parametrize(("rule", "calls"), GUILTY.values(), ids=GUILTY)
+def test_a_guilty_history_is_found(rule: str, calls: list[Call]) -> None:
+    verdict = check(*calls, faults=[KILLED])
+
+    assert [violation.rule for violation in verdict.violations] == [rule], verdict.violations
+
+
+INNOCENT = {
+    "a life": [
+        login(0),
+        verify(1),
+        refresh(2, 1, 2),
+        refresh(2.05, 1, 2),
+        refresh(3, 2, 3),
+        refresh(4, 1, 3),
+        call("introspect", 5, sent=token("one", 2)),
+        revoke(6, token("one", 1)),
+        verify(7, status=401, named=""),
+        refused(8, 3),
+    ],
+    "a login after revokeAll": [login(0), revoke_all(1), login(2, "two", "a2"), verify(3, "a2")],
+    "a login while revokeAll ran": [login(0), revoke_all(1), login(1.05, "two", "a2"), verify(3, "a2")],
+    "one that it ended": [login(0), revoke_all(1), login(1.05, "two", "a2"), verify(3, "a2", status=401, named="")],
+    "a revocation whose answer was lost": [login(0), revoke(10.5, "a1", status=503), verify(11)],
+    "and one that was carried out": [login(0), revoke(10.5, "a1", status=503), verify(12, status=401, named="")],
+    "a refresh under way at a revocation": [login(0), revoke(1, token("one", 1)), refresh(1.05, 1, 2)],
+    "a second exchange": [code(0), exchange(1), call("exchange", 2, 400, sent="code"), refused(3, 1)],
+    "an exchange whose answer was lost": [
+        code(9),
+        call("exchange", 10.5, 503, sent="code"),
+        call("exchange", 12, 400, sent="code"),
+    ],
+    "a code too late": [code(0), call("exchange", 61, 400, sent="code")],
+    "a foreign client's tries": [
+        login(0),
+        refused(1, 1, client_id="web-shop"),
+        revoke(2, token("one", 1), client_id="web-shop"),
+        refresh(3, 1, 2),
+    ],
+    "a retry that came late": [login(0), refresh(10.5, 1, status=503), refused(311, 1)],
+    "a replay at the very end of the grace": [login(0), refresh(1, 1, 2), refused(301.05, 1)],
+    "an access token that expired": [login(0), verify(601, status=401, named="")],
+}
+
+
+@pytest.mark.parametrize("calls", INNOCENT.values(), ids=INNOCENT)
+def test_an_innocent_history_passes(calls: list[Call]) -> None:
+    assert check(*calls, faults=[KILLED]).violations == []
+
+
+def test_a_session_that_was_not_seen_alive_at_the_end_is_found() -> None:
+    calls = [login(0), refresh(5, 1, 2)]
+
+    assert check(*calls, refresh(12, 2, 3), faults=[KILLED], is_closed=True).violations == []
+    assert accusations(check(*calls, faults=[KILLED], is_closed=True)) == [
+        ("I10", "a session that nobody ended was not seen alive at the end")
+    ]
+
+
+def test_an_instance_that_was_killed_need_not_answer() -> None:
+    lost = call("verify", 9.5, 0, took=1, sent="a1", trouble="ReadError")
+    killed = replace(KILLED, instance=0)
+
+    assert check(lost, faults=[killed]).violations == []
+    assert len(check(lost, faults=[replace(killed, instance=1)]).violations) == 1
+    assert len(check(lost, faults=[KILLED]).violations) == 1
+
+
+def test_what_the_machine_took_for_itself_is_not_held_against_the_service() -> None:
+    for slow in (verify(1, took=4.5), verify(1, took=4.5, status=0, trouble="ReadTimeout")):
+        assert check(login(0), slow, stalls=[Stall(2, 4.5)]).violations == []
+        assert len(check(login(0), slow, stalls=[Stall(2, 3)]).violations) == 1
+
+
+RESURRECTIONS = [
+    [login(0), revoke(9.5, "a1"), verify(21)],
+    [login(0), revoke(9.5, token("one", 1)), refresh(21, 1, 2)],
+    [login(0, "two", "a2"), code(0), revoke_all(9.5, "a2"), exchange(21)],
+]
+
+
+@pytest.mark.parametrize("calls", RESURRECTIONS)
+def test_a_failover_may_take_a_revocation_back_unless_it_waited_for_a_replica(calls: list[Call]) -> None:
+    for durability in ("memory", "disk"):
+        verdict = check(*calls, faults=[FAILOVER], promise=Promise(durability=durability))
+        assert verdict.violations == []
+        assert verdict.unchecked.total() == 1
+    verdict = check(*calls, faults=[FAILOVER], promise=Promise(durability="replica"))
+    assert [violation.rule for violation in verdict.violations] == ["I7"]
+
+
+def test_a_failover_may_take_an_exchange_back_unless_it_waited_for_a_replica() -> None:
+    calls = [code(0), exchange(9.5), refused(21, 1), exchange(22, "two", "a2")]
+
+    assert check(*calls, faults=[FAILOVER]).violations == []
+    verdict = check(*calls, faults=[FAILOVER], promise=Promise(durability="replica"))
+    assert [violation.rule for violation in verdict.violations] == ["I1", "I10"]
+
+
+def test_a_failover_may_take_back_no_more_than_what_was_new() -> None:
+    calls = [login(0), revoke(2, "a1"), verify(21)]
+
+    assert len(check(*calls, faults=[FAILOVER]).violations) == 1
+    assert len(check(login(0), refused(21, 1), faults=[FAILOVER]).violations) == 1
+    assert check(login(9.5), refused(21, 1), faults=[FAILOVER]).violations == []
+    others = replace(FAILOVER, users=frozenset({BOB}))
+    assert len(check(login(9.5), refused(21, 1), faults=[others]).violations) == 1
+
+
+def test_generations_that_a_failover_lost_may_be_given_again() -> None:
+    calls = [login(0), refresh(9.5, 1, 2), refresh(9.8, 2, 3), refresh(21, 1, 2), refresh(22, 3, 4)]
+
+    assert check(*calls, faults=[FAILOVER], promise=Promise(durability="replica")).violations == []
+    assert len(check(*calls).violations) == 1
+
+
+def test_the_time_without_service_ends_with_the_first_write_that_goes_through() -> None:
+    calls = [
+        login(9),
+        verify(10.1, status=503),
+        refresh(10.2, 1, status=503),
+        refresh(11.5, 1, status=503),
+        refresh(12.5, 1, 2),
+        refresh(13.5, 2, 3),
+    ]
+
+    assert find_away_seconds(calls, FAILOVER) == pytest.approx(2.6)
+    assert find_away_seconds(calls, replace(FAILOVER, users=frozenset({BOB}))) is None
+    assert find_away_seconds(calls, replace(FAILOVER, started=15)) is None

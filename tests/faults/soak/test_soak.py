@@ -1,0 +1,87 @@
+"""A bounded soak in every run: each fault once, in an order of chance; `SOAK_SEED` repeats an earlier one's choices."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from tests.faults.soak.checker import Durability, Promise
+from tests.faults.soak.grounds import Ground, running_single_server
+from tests.faults.soak.replicated import running_three_and_three, running_watched_pair
+from tests.faults.soak.run import Soak
+
+SEED = os.environ.get("SOAK_SEED") or secrets.token_hex(4)
+GRACE_SECONDS = 8
+VARIABLES = {"TOKEN_SERVICE_REFRESH_GRACE": str(GRACE_SECONDS)}
+WAITS_FOR_REPLICA = VARIABLES | {"TOKEN_SERVICE_DURABILITY": "replica"}
+# Not a promise of the service: so late may a machine be on which other tests run.
+LATEST_SECONDS, BACK_SECONDS = 6.0, 4.0
+FAILOVERS = ("kill_master", "freeze_master", "lose_writes")
+
+
+def soak_on(ground: Ground, durability: Durability = "memory", names: Iterable[str] = ()) -> Soak:
+    """One round with all faults of the ground, or with these; what was found stands in what pytest shows."""
+    promise = Promise(
+        durability=durability, grace_seconds=GRACE_SECONDS, latest_seconds=LATEST_SECONDS, back_seconds=BACK_SECONDS
+    )
+    soak = Soak(ground, promise, SEED, list(ground.faults), calm_seconds=0.6)
+    print(f"SOAK_SEED={SEED}")  # noqa: T201 - pytest shows it where the test fails
+    soak.run_round(0, list(names) or list(islice(soak.shuffled_faults(), len(soak.faults))))
+    for line in soak.report.lines():
+        print(line)  # noqa: T201
+    return soak
+
+
+@pytest.mark.clause("decided-i1-one-winner", "decided-i2-one-head", "decided-i7-revocation-is-final")
+@pytest.mark.clause("decided-i8-fail-closed", "decided-i8-one-deadline", "decided-i9-one-clock")
+@pytest.mark.clause("decided-i10-outage-is-not-theft")
+def test_no_invariant_breaks_while_everything_else_does(tmp_path: Path) -> None:
+    with running_single_server(tmp_path, VARIABLES) as ground:
+        report = soak_on(ground).report
+
+        assert report.violations == []
+        assert set(report.faults) == set(ground.faults)
+        assert report.sessions_alive > 5
+        kinds = {kind for kind, status in report.calls if status == "200"}
+        assert kinds >= {"login", "exchange", "refresh", "revoke", "verify", "introspect"}
+        assert any(status == "503" for _, status in report.calls)
+
+
+@pytest.mark.long
+@pytest.mark.clause("decided-redis-cluster", "decided-durability", "decided-i7-revocation-is-final")
+@pytest.mark.clause("decided-i10-outage-is-not-theft", "6819-5.2.2.3-rotation-in-a-cluster")
+def test_no_invariant_breaks_while_masters_of_a_cluster_die_and_freeze(tmp_path: Path) -> None:
+    with running_three_and_three(tmp_path, WAITS_FOR_REPLICA) as ground:
+        report = soak_on(ground, "replica", FAILOVERS * 3).report
+
+        assert report.violations == []
+        assert report.sessions_alive > 5
+
+
+@pytest.mark.long
+@pytest.mark.clause("decided-redis-sentinel", "decided-durability", "decided-i7-revocation-is-final")
+@pytest.mark.clause("decided-i10-outage-is-not-theft")
+def test_no_invariant_breaks_while_masters_under_sentinels_die_and_freeze(tmp_path: Path) -> None:
+    with running_watched_pair(tmp_path, WAITS_FOR_REPLICA) as ground:
+        report = soak_on(ground, "replica", FAILOVERS * 3).report
+
+        assert report.violations == []
+        assert report.sessions_alive > 5
+
+
+@pytest.mark.long
+def test_a_service_that_waits_for_no_replica_is_found_out(tmp_path: Path) -> None:
+    """Otherwise those above would prove nothing: what they promise is broken here, and no more than that."""
+    with running_watched_pair(tmp_path, VARIABLES) as ground:
+        tries = (soak_on(ground, "replica", ["lose_writes"] * 4).report for _ in range(5))
+        guilty = next(report for report in tries if report.violations)
+        innocent = soak_on(ground, "memory", ["lose_writes"] * 4).report
+
+        assert {violation.rule for violation in guilty.violations} <= {"I1", "I7", "I10"}
+        assert innocent.violations == []
+        assert innocent.unchecked.total() > 0

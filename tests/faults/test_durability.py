@@ -1,0 +1,234 @@
+"""What is answered has reached a replica, or the disk, where the operator asked for that."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+import redis
+
+from service.app import Parts, assemble
+from service.settings import BadSettings, load_settings
+from service.store.deadline import StoreUnavailable
+from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, access_key_of, assert_error, revoke_all, tokens_of
+from tests.conftest import client_of, environment_of, lifespan_of, make_code
+from tests.faults.stage import until
+from tests.servers import RedisServer, start_redis, stop, wait_until
+
+LATEST_SECONDS = 2.0
+CONTENDERS = 40
+
+
+@pytest.fixture(scope="module")
+def built_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RedisServer, RedisServer]]:
+    """A master and its replica."""
+    master = start_redis(tmp_path_factory.mktemp("master"), "--repl-diskless-sync-delay", "0")
+    replica = start_redis(tmp_path_factory.mktemp("replica"), "--replicaof", "127.0.0.1", str(master.port))
+    yield master, replica
+    for server in (replica, master):
+        stop(server.process)
+
+
+@pytest.fixture
+def master(built_pair: tuple[RedisServer, RedisServer]) -> RedisServer:
+    """Empty, its replica with it."""
+    master, replica = built_pair
+    with replica.connect() as client:
+        wait_until(lambda: client.info("replication")["master_link_status"] == "up", "the replica")
+    with master.connect() as client:
+        client.flushall()
+        assert client.wait(1, 10_000) == 1
+    return master
+
+
+@pytest.fixture
+def replica(built_pair: tuple[RedisServer, RedisServer]) -> RedisServer:
+    return built_pair[1]
+
+
+@contextmanager
+def frozen(server: RedisServer) -> Iterator[None]:
+    server.process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        server.process.send_signal(signal.SIGCONT)
+
+
+@asynccontextmanager
+async def service_on(server: RedisServer, durability: str) -> AsyncIterator[tuple[Parts, httpx2.AsyncClient]]:
+    parts = Parts(load_settings(environment_of(server, TOKEN_SERVICE_DURABILITY=durability)), lambda: 0)
+    app = assemble(parts)
+    async with lifespan_of(app), client_of(app) as http:
+        yield parts, http
+
+
+def knows(server: RedisServer, tokens: dict[str, str]) -> bool:
+    with server.connect() as client:
+        return bool(client.exists(access_key_of(tokens["access_token"])))
+
+
+async def confirm(parts: Parts) -> None:
+    async with parts.connection.durably("0a3") as scripts:
+        await scripts.leave_fence()
+
+
+async def measure(answer: asyncio.Task[httpx2.Response]) -> httpx2.Response:
+    began = time.monotonic()
+    response = await answer
+    assert time.monotonic() - began < LATEST_SECONDS
+    return response
+
+
+@pytest.mark.clause("decided-durability")
+async def test_what_was_answered_is_at_the_replica(master: RedisServer, replica: RedisServer) -> None:
+    """Looked at with the answer in hand, many times, many at once."""
+    async with service_on(master, "replica") as (parts, http):
+
+        async def live() -> None:
+            tokens = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK)))
+            assert knows(replica, tokens)
+            assert (await PHONE_APP.revoke(http, tokens["refresh_token"])).status_code == 200
+            assert not knows(replica, tokens)
+
+        await asyncio.gather(*(live() for _ in range(CONTENDERS)))
+        tokens = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK)))
+        assert (await revoke_all(http, tokens["access_token"])).status_code == 200
+        assert not knows(replica, tokens)
+
+
+@pytest.mark.clause("decided-durability", "decided-redis-away")
+async def test_without_a_replica_that_answers_nothing_of_this_is_called_done(
+    master: RedisServer, replica: RedisServer
+) -> None:
+    async with service_on(master, "replica") as (parts, http):
+        first = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK)))
+        second = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK)))
+        code = await make_code(parts)
+        with frozen(replica):
+            requests = (
+                PHONE_APP.exchange(http, code, PHONE_CALLBACK),
+                PHONE_APP.revoke(http, first["access_token"]),
+                PHONE_APP.revoke(http, first["refresh_token"]),
+                revoke_all(http, second["access_token"]),
+            )
+            for answer in await asyncio.gather(*(measure(asyncio.ensure_future(request)) for request in requests)):
+                assert_error(answer, 503, "temporarily_unavailable")
+                assert answer.headers["retry-after"]
+            # What nobody promised to keep goes on.
+            assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
+            assert (await http.get("/readyz")).status_code == 200
+
+
+@pytest.mark.clause("decided-durability")
+@pytest.mark.parametrize("kind", ["access_token", "refresh_token"])
+async def test_the_retry_of_a_revocation_that_nobody_confirmed_waits_as_well(
+    master: RedisServer, replica: RedisServer, kind: str
+) -> None:
+    """It finds nothing to do any more, and yet a failover would bring the token back."""
+    async with service_on(master, "replica") as (parts, http):
+        tokens = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK)))
+        with frozen(replica):
+            assert_error(await PHONE_APP.revoke(http, tokens[kind]), 503, "temporarily_unavailable")
+            assert not knows(master, tokens)
+            assert_error(await PHONE_APP.revoke(http, tokens[kind]), 503, "temporarily_unavailable")
+
+        assert (await PHONE_APP.revoke(http, tokens[kind])).status_code == 200
+        assert not knows(replica, tokens)
+
+
+@pytest.mark.clause("decided-durability")
+async def test_the_retry_of_a_revoke_all_that_nobody_confirmed_finishes_it(
+    master: RedisServer, replica: RedisServer
+) -> None:
+    async with service_on(master, "replica") as (parts, http):
+        tokens = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK)))
+        with frozen(replica):
+            assert_error(await revoke_all(http, tokens["access_token"]), 503, "temporarily_unavailable")
+
+        assert (await revoke_all(http, tokens["access_token"])).status_code == 200
+        assert not knows(replica, tokens)
+
+
+@pytest.mark.clause("decided-durability")
+async def test_in_memory_nobody_waits(master: RedisServer, replica: RedisServer) -> None:
+    async with service_on(master, "memory") as (parts, http):
+        with frozen(replica):
+            tokens = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK)))
+            assert (await PHONE_APP.revoke(http, tokens["access_token"])).status_code == 200
+            assert (await PHONE_APP.revoke(http, tokens["access_token"])).status_code == 200
+        with master.connect() as client:
+            assert not client.keys("fence:*")
+
+
+@pytest.mark.clause("decided-durability")
+async def test_connections_that_wait_are_kept_for_the_next_and_given_up_with_their_callers(
+    master: RedisServer, replica: RedisServer
+) -> None:
+    """Nobody may hear the late answer to somebody else's question."""
+
+    def count(client: redis.Redis) -> int:
+        return sum(each["name"] == "token-confirmations" for each in client.client_list())
+
+    async with service_on(master, "replica") as (parts, _):
+        with master.connect() as client:
+            for _ in range(5):
+                await confirm(parts)
+            assert count(client) == 1
+            with frozen(replica):
+                waiting = asyncio.ensure_future(confirm(parts))
+                await until(lambda: client.info("clients")["blocked_clients"] == 1)
+                waiting.cancel()
+                await asyncio.wait({waiting})
+                await until(lambda: count(client) == 0)
+            await confirm(parts)
+            assert count(client) == 1
+
+
+@pytest.mark.clause("decided-durability")
+@pytest.mark.parametrize("policy", ["always", "everysec"])
+async def test_what_was_answered_is_on_the_disk(tmp_path: Path, policy: str) -> None:
+    """A server that syncs once a second answers before that, and is not good enough."""
+    server = start_redis(tmp_path, "--appendonly", "yes", "--appendfsync", policy)
+    try:
+        async with service_on(server, "memory") as (parts, _):
+            code = await make_code(parts)
+        async with service_on(server, "disk") as (parts, http):
+            answer = await PHONE_APP.exchange(http, code, PHONE_CALLBACK)
+            if policy == "always":
+                tokens = dict(tokens_of(answer))
+                assert (await PHONE_APP.revoke(http, tokens["access_token"])).status_code == 200
+            else:
+                assert_error(answer, 503, "temporarily_unavailable")
+                with pytest.raises(StoreUnavailable, match="appendfsync always"):
+                    await confirm(parts)
+    finally:
+        stop(server.process)
+
+
+@pytest.mark.clause("decided-durability")
+async def test_a_server_that_writes_no_file_confirms_nothing_of_a_disk(master: RedisServer) -> None:
+    async with service_on(master, "memory") as (parts, _):
+        code = await make_code(parts)
+    async with service_on(master, "disk") as (_, http):
+        answer = await PHONE_APP.exchange(http, code, PHONE_CALLBACK)
+
+    assert_error(answer, 503, "temporarily_unavailable")
+
+
+@pytest.mark.clause("decided-durability")
+def test_the_embedded_store_has_no_replicas(tmp_path: Path) -> None:
+    environment = {"TOKEN_SERVICE_DATA_DIR": str(tmp_path), "TOKEN_SERVICE_DURABILITY": "replica"}
+
+    with pytest.raises(BadSettings) as refused:
+        load_settings(environment)
+
+    assert refused.value.mistakes == (
+        "TOKEN_SERVICE_DURABILITY: 'replica': expected REDIS_URL to be set: the embedded store has no replicas",
+    )

@@ -1,0 +1,164 @@
+"""What an organisation's server answers: believed in the form that it should have, else told in the log's words."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from service.protocol.authorization import parse_query
+from service.protocol.errors import AccessDenied
+from service.protocol.organisation import Organisation
+from service.protocol.organisation_answers import (
+    CALLBACK_PARAMETERS,
+    Declined,
+    Metadata,
+    Misanswer,
+    check_active,
+    find_server,
+    parse_claims,
+    parse_json,
+    parse_metadata,
+    parse_token_answer,
+    read_callback,
+    read_person,
+)
+from service.realms.id_token import UnknownKey, check_id_token, parse_keys
+from tests.fuzz.material import assert_no_blow_up, bent_bytes, bent_text, data, json_values
+from tests.realms.test_id_token import (
+    CLAIMS,
+    CLIENT_ID,
+    EXPECTED,
+    EXPECTED_AT_PAGE,
+    ISSUER,
+    KEYS,
+    make_key,
+    sign,
+    sign_raw,
+)
+
+SECRET = "Tr0ub4dor"
+METADATA = {
+    "issuer": ISSUER,
+    "authorization_endpoint": f"{ISSUER}/authorize",
+    "token_endpoint": f"{ISSUER}/token",
+    "jwks_uri": f"{ISSUER}/keys",
+    "token_endpoint_auth_methods_supported": ["client_secret_post"],
+    "authorization_response_iss_parameter_supported": True,
+}
+TOKENS = {"access_token": "a.b", "token_type": "Bearer", "id_token": "x"}
+ORGANISATION = Organisation(client_id=CLIENT_ID, issuer=ISSUER)
+SERVER = find_server(ORGANISATION, msgspec.convert(METADATA, Metadata))
+statuses = st.sampled_from([200, 201, 302, 400, 401, 429, 500])
+
+
+def bodies(*good: dict[str, Any]) -> st.SearchStrategy[bytes]:
+    """A good answer with other values in it, or bent as text, or anything."""
+    changed = st.tuples(
+        st.sampled_from(good),
+        st.dictionaries(st.sampled_from([*good[0], "error", "active", "keys"]), json_values, max_size=2),
+    ).map(lambda pair: msgspec.json.encode(pair[0] | pair[1]))
+    return st.one_of(changed, bent_bytes(*map(msgspec.json.encode, good)), data, json_values.map(msgspec.json.encode))
+
+
+@pytest.mark.fuzzes("organisation_answers.parse_metadata", "organisation_answers.parse_json")
+@example(b"[" * 100_000)
+@given(bodies(METADATA))
+def test_metadata_is_read_or_a_misanswer(body: bytes) -> None:
+    with suppress(Misanswer):
+        find_server(ORGANISATION, parse_metadata(body, ISSUER))
+    with suppress(Misanswer):
+        parse_json(body, dict[str, Any], "it")
+
+
+@pytest.mark.fuzzes("organisation_answers.parse_token_answer", "organisation_answers.parse_claims")
+@given(statuses, bodies(TOKENS, {"error": "invalid_grant"}, {"active": True, "sub": "zoe"}))
+def test_answers_about_a_login_are_read_or_told(status: int, body: bytes) -> None:
+    with suppress(Misanswer, Declined):
+        parse_token_answer(status, body)
+    with suppress(Misanswer):
+        claims = parse_claims(status, body, "it")
+        for name in ("sub", "email", "active"):
+            person = read_person(claims, name)
+            assert person.username
+            assert "\n" not in person.username + person.name
+        check_active(claims)
+
+
+@given(bent_bytes(b"code=c&state=s&iss=https%3A%2F%2Flogin.example.org", b"error=access_denied&state=s"))
+def test_what_a_browser_brings_back_is_read_or_told(query: bytes) -> None:
+    with suppress(Misanswer, AccessDenied):
+        assert read_callback(parse_query(query, CALLBACK_PARAMETERS), SERVER)
+
+
+@given(statuses, st.sampled_from(["", '"', "}", "\\", "\0", "\ud800"]))
+def test_what_is_told_of_an_answer_does_not_repeat_its_tokens(status: int, behind: str) -> None:
+    body = f'{{"access_token": "{SECRET}", "error": "{SECRET}", "token_type": "mac"{behind}}}'.encode(
+        "utf-8", "replace"
+    )
+    with pytest.raises((Misanswer, Declined)) as told:
+        parse_token_answer(status, body)
+
+    assert SECRET not in str(told.value)
+
+
+# Keys and ID tokens
+
+PUBLISHED = [dict(make_key(kind).as_dict(private=False)) for kind in ("RSA", "ES256", "EdDSA")]
+MEMBERS = sorted({member for key in PUBLISHED for member in key} | {"d", "x5c", "key_ops", "oth"})
+
+
+@pytest.mark.fuzzes("id_token.parse_keys")
+@given(
+    st.sampled_from(PUBLISHED),
+    st.dictionaries(st.sampled_from(MEMBERS), st.one_of(json_values, bent_text("AQAB", "P-256", "A" * 43)), max_size=2),
+    st.lists(json_values, max_size=2),
+)
+def test_a_key_set_is_used_as_far_as_it_can_be_read(
+    key: dict[str, Any], changed: dict[str, Any], others: list[Any]
+) -> None:
+    with suppress(Misanswer):
+        parse_keys({"keys": [*others, key | changed]})
+    assert parse_keys({"keys": [key | changed, *others, PUBLISHED[0]]})
+
+
+@given(json_values)
+def test_what_is_no_key_set_is_a_misanswer(content: Any) -> None:
+    for whole in (content if isinstance(content, dict) else {}, {"keys": content}):
+        with pytest.raises(Misanswer):
+            parse_keys(whole)
+
+
+@given(bent_text(sign(), sign(CLAIMS | {"sub": "another"})))
+def test_an_id_token_that_was_bent_is_refused(token: str) -> None:
+    for expected in (EXPECTED, EXPECTED_AT_PAGE):
+        with suppress(Misanswer, UnknownKey):
+            assert check_id_token(token, KEYS, expected)["iss"] == ISSUER
+
+
+@given(st.dictionaries(st.sampled_from([*CLAIMS, "azp", "nonce", "nbf"]), json_values, max_size=3))
+def test_an_organisation_may_sign_what_it_likes(claims: dict[str, Any]) -> None:
+    with suppress(Misanswer, UnknownKey):
+        check_id_token(sign_raw(b'{"alg":"RS256"}', msgspec.json.encode(CLAIMS | claims)), KEYS, EXPECTED_AT_PAGE)
+
+
+@given(bodies({"alg": "RS256", "kid": "RSA"}, {"alg": "none", "crit": ["b64"], "b64": False}), bodies(CLAIMS))
+def test_an_id_token_of_any_header_and_payload_is_refused_in_words(header: bytes, payload: bytes) -> None:
+    with suppress(Misanswer, UnknownKey):
+        check_id_token(sign_raw(header, payload), KEYS, EXPECTED)
+
+
+def test_a_long_answer_takes_no_time() -> None:
+    def parse(body: str) -> None:
+        with suppress(Misanswer, UnknownKey):
+            check_id_token(body, KEYS, EXPECTED)
+        with suppress(Misanswer, Declined):
+            parse_token_answer(200, body.encode())
+        with suppress(Misanswer):
+            parse_metadata(body.encode(), ISSUER)
+
+    assert_no_blow_up(parse, ["a", ".", "a.", "[", '{"a":', '"', "\\u0041", "1", " "])

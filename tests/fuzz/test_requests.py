@@ -1,0 +1,438 @@
+"""What stands in a request: its form, credentials, tokens, scope, addresses and cookies. Read, or refused in order."""
+
+from __future__ import annotations
+
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Callable
+from contextlib import suppress
+from ipaddress import ip_address, ip_network
+from typing import Any
+from urllib.parse import quote_plus, urlencode, urlsplit
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from service.credentials import Keyring, RefreshToken, make_first_refresh_token
+from service.endpoints.addresses import TrustedProxies, find_address, find_throttle_address
+from service.endpoints.browser import Browsers
+from service.endpoints.forms import read_form
+from service.gateway.bearer import parse_required_scope
+from service.protocol.authorization import MAX_STATE_BYTES, ReturnAddress, is_registered, make_location, parse_query
+from service.protocol.bearer import parse_bearer, parse_needed_scope
+from service.protocol.client import Client
+from service.protocol.client_authentication import ClientCredentials, parse_basic, parse_client_credentials
+from service.protocol.errors import (
+    BearerMissing,
+    InsufficientScope,
+    InvalidClient,
+    InvalidGrant,
+    InvalidRequest,
+    InvalidScope,
+    InvalidToken,
+    MalformedBearer,
+    OAuthError,
+)
+from service.protocol.parameters import MAX_FORM_BYTES, TOKEN_PARAMETERS, check_content_type, parse_form
+from service.protocol.pkce import check_code_verifier, make_code_challenge
+from service.protocol.scope import REALMS, ROLES, parse_realm, parse_scope
+from service.protocol.uri import find_server_mistake, find_uri_mistake
+from service.protocol.user import User
+from service.tokens import (
+    RandomToken,
+    is_access_token,
+    make_access_token,
+    make_browser_session,
+    make_consent,
+    make_external_login,
+    make_pending_login,
+    make_random_token,
+    parse_access_token,
+    parse_authorization_code,
+    parse_browser_session,
+    parse_consent,
+    parse_external_login,
+    parse_pending_login,
+)
+from tests.fuzz.material import (
+    LARGE,
+    assert_no_blow_up,
+    bent,
+    bent_bytes,
+    bent_text,
+    data,
+    header,
+    printable,
+    text,
+    utf8,
+)
+
+UNITS = (
+    "a",
+    "a=b&",
+    "&",
+    "=",
+    "%41",
+    "%",
+    "+",
+    ",",
+    ":",
+    ";",
+    ".",
+    "~",
+    "/",
+    "@",
+    "[",
+    "]",
+    " ",
+    "\t",
+    "\n",
+    '"',
+    "\\",
+    "::",
+)
+KEYRING = Keyring((b"k" * 32, b"l" * 32))
+ITEMS = (*(f"realm:{realm}" for realm in REALMS), *(f"role:{role}" for role in ROLES))
+FORM = b"grant_type=password&username=alice%40example.com&password=correct+horse&scope=realm%3Amain+role%3Aenduser"
+SECRET = "hunter2-" + "x" * 20
+
+# Forms
+
+
+@pytest.mark.fuzzes("parameters.parse_form")
+@given(bent_bytes(FORM, b""))
+def test_a_form_is_read_or_an_invalid_request(body: bytes) -> None:
+    try:
+        form = parse_form(body, TOKEN_PARAMETERS)
+    except InvalidRequest:
+        return
+
+    assert form.keys() <= TOKEN_PARAMETERS
+    assert all(form.values())
+    assert parse_form(urlencode(form).encode(), TOKEN_PARAMETERS) == form
+
+
+@given(st.dictionaries(st.sampled_from(sorted(TOKEN_PARAMETERS)), utf8.filter(bool)))
+def test_a_form_is_read_as_it_was_encoded(form: dict[str, str]) -> None:
+    assert parse_form(urlencode(form).encode(), TOKEN_PARAMETERS) == form
+
+
+@given(bent_text("application/x-www-form-urlencoded; charset=utf-8"))
+def test_a_content_type_is_the_one_or_an_invalid_request(content_type: str) -> None:
+    with suppress(InvalidRequest):
+        check_content_type(content_type)
+
+
+@given(header.filter(bool), st.lists(data, max_size=3))
+@example("9" * 5000, [])
+@example("²", [])
+async def test_whatever_length_is_announced_the_body_is_read_or_refused(length: str, chunks: list[bytes]) -> None:
+    messages = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
+    messages.append({"type": "http.request", "body": b"", "more_body": False})
+
+    async def receive() -> Message:
+        return messages.pop(0)
+
+    headers = [
+        (b"content-type", b"application/x-www-form-urlencoded"),
+        (b"content-length", length.encode("latin-1")),
+    ]
+    request = Request({"type": "http", "method": "POST", "headers": headers, "query_string": b""}, receive)
+
+    with suppress(OAuthError):
+        await read_form(request, TOKEN_PARAMETERS)
+
+
+@pytest.mark.fuzzes("bearer.parse_needed_scope")
+@given(bent_bytes(b"scope=realm%3Amain+role%3Aenduser&x=y"))
+def test_the_scope_that_a_gateway_needs_is_read_or_refused(query: bytes) -> None:
+    with suppress(InsufficientScope):
+        parse_needed_scope(query)
+
+
+# Credentials
+
+
+@pytest.mark.fuzzes("client_authentication.parse_basic", "client_authentication.parse_client_credentials")
+@given(
+    st.lists(st.one_of(bent_text(f"Basic {b64encode(b'web-shop:s%20x').decode()}"), header), max_size=2),
+    st.dictionaries(st.sampled_from(["client_id", "client_secret"]), st.one_of(st.just("web-shop"), utf8.filter(bool))),
+)
+def test_client_credentials_are_read_or_refused(authorization: list[str], form: dict[str, str]) -> None:
+    try:
+        readings = parse_client_credentials(authorization, form)
+    except (InvalidClient, InvalidRequest):
+        return
+
+    assert 1 <= len(readings) <= 2
+    assert all(reading.client_id.isascii() and reading.client_id.isprintable() for reading in readings)
+
+
+@given(printable.filter(lambda client_id: ":" not in client_id), printable)
+def test_basic_credentials_are_read_raw_and_as_the_standard_encodes_them(client_id: str, client_secret: str) -> None:
+    meant = ClientCredentials(client_id, client_secret)
+    encoded = f"{quote_plus(client_id)}:{quote_plus(client_secret)}"
+
+    for sent in (f"{client_id}:{client_secret}", encoded):
+        assert meant in parse_basic(f"Basic {b64encode(sent.encode()).decode()}")
+
+
+@given(bent(st.just(f"web-shop:{SECRET}".encode()), st.sampled_from([b"\0", b"\xff", b"%", b"%ff", b":", b"%00"])))
+def test_no_refusal_of_basic_credentials_repeats_them(credentials: bytes) -> None:
+    told = ""
+    try:
+        parse_basic(f"Basic {b64encode(credentials).decode()}")
+    except OAuthError as error:
+        told = f"{error} {error.description} {vars(error)}"
+
+    assert SECRET[:8] not in told
+
+
+@pytest.mark.fuzzes("bearer.parse_bearer")
+@given(st.lists(st.one_of(bent_text(f"Bearer {make_access_token('0a3').text}"), header), max_size=2))
+def test_a_bearer_is_read_or_refused(authorization: list[str]) -> None:
+    try:
+        token = parse_bearer(authorization)
+    except (BearerMissing, MalformedBearer, InvalidToken):
+        return
+
+    assert parse_bearer([f"Bearer {token}"]) == token
+
+
+# Tokens
+
+Parse = Callable[[str], RandomToken | None]
+
+RANDOM: list[tuple[Parse, RandomToken]] = [
+    (parse_access_token, make_access_token("0a3")),
+    (parse_authorization_code, make_random_token("tsac1_", "0a3")),
+    (parse_pending_login, make_pending_login()),
+    (parse_external_login, make_external_login()),
+    (parse_consent, make_consent("fff")),
+    (parse_browser_session, make_browser_session("000")),
+]
+
+
+@pytest.mark.fuzzes(
+    "tokens.parse_access_token",
+    "tokens.parse_authorization_code",
+    "tokens.parse_pending_login",
+    "tokens.parse_external_login",
+    "tokens.parse_consent",
+    "tokens.parse_browser_session",
+    "tokens._parse_random_token",
+)
+@given(st.sampled_from(RANDOM), st.data())
+def test_a_random_token_has_one_spelling(kind: tuple[Parse, RandomToken], draw: st.DataObject) -> None:
+    parse, made = kind
+    presented = draw.draw(bent_text(*(token.text for _, token in RANDOM)))
+
+    name = parse(presented)
+
+    assert parse(made.text) == made
+    assert is_access_token(presented) == (parse_access_token(presented) is not None)
+    if name is not None:
+        assert (name.text, name.shard) == (presented, presented[6:9])
+        assert presented.startswith(made.text[:6])
+        assert len(presented) == len(made.text)
+
+
+@pytest.mark.fuzzes("credentials.parse_refresh_token")
+@given(st.data(), st.integers(1, 2**32 - 1))
+def test_a_refresh_token_is_good_in_the_spelling_that_was_signed_and_no_other(
+    draw: st.DataObject, generation: int
+) -> None:
+    signed = KEYRING.sign_refresh_token(made := make_first_refresh_token("0a3")._replace(generation=generation))
+    presented = draw.draw(bent_text(signed))
+
+    assert KEYRING.parse_refresh_token(signed) == made
+    assert (KEYRING.parse_refresh_token(presented) is not None) == (presented == signed)
+
+
+@given(st.binary(max_size=48))
+def test_bytes_that_nobody_signed_are_no_refresh_token(some: bytes) -> None:
+    spelled = "tsrt1_0a3" + urlsafe_b64encode(some.ljust(39, b"\0")).decode()
+
+    assert KEYRING.parse_refresh_token(spelled) is None
+
+
+def test_a_refresh_token_of_an_older_key_is_good() -> None:
+    made = RefreshToken("0a3", b"f" * 16, 7)
+
+    assert KEYRING.parse_refresh_token(Keyring((b"l" * 32,)).sign_refresh_token(made)) == made
+
+
+# Scope, PKCE, addresses
+
+
+@pytest.mark.fuzzes("scope.parse_scope", "bearer.parse_required_scope")
+@given(st.one_of(st.lists(st.sampled_from(ITEMS), max_size=5).map(" ".join), bent_text("realm:main role:enduser")))
+def test_a_scope_is_read_or_an_invalid_scope(asked: str) -> None:
+    with suppress(ValueError):
+        assert set(parse_required_scope(asked).split()) == set(asked.split())
+    try:
+        scope = parse_scope(asked)
+    except InvalidScope:
+        return
+
+    assert parse_scope(str(scope)) == scope
+    assert sorted(str(scope).split(" ")) == sorted(asked.split(" "))
+
+
+@pytest.mark.fuzzes("scope.parse_realm")
+@given(bent_text("realm:main role:enduser"))
+def test_the_realm_of_what_is_no_granted_scope_is_a_value_error(scope: str) -> None:
+    with suppress(ValueError):
+        assert f"realm:{parse_realm(scope)}" in scope.split(" ")
+
+
+@given(st.one_of(bent_text("v" * 43), bent(st.text("aZ09-._~", min_size=43, max_size=128), text)))
+def test_a_code_verifier_is_right_or_an_invalid_grant(code_verifier: str) -> None:
+    challenge = make_code_challenge(code_verifier)
+    is_well_formed = 43 <= len(code_verifier) <= 128 and code_verifier.isascii() and code_verifier.isprintable()
+
+    try:
+        check_code_verifier(challenge, code_verifier)
+    except InvalidGrant:
+        is_right = False
+    else:
+        is_right = True
+        assert is_well_formed
+    if set(code_verifier) <= set("avZ09-._~"):
+        assert is_right == is_well_formed
+    with pytest.raises(InvalidGrant):
+        check_code_verifier(make_code_challenge("w" * 43), code_verifier)
+
+
+URIS = ("https://shop.example:8443/other?keep=this", "com.example.app:/callback", "http://[::1]:9000/callback")
+
+
+@given(bent_text(*URIS), utf8)
+def test_an_address_that_may_be_registered_keeps_its_meaning_in_a_redirect(redirect_uri: str, state: str) -> None:
+    mistake = find_uri_mistake(redirect_uri)
+    assert find_server_mistake(redirect_uri) is not None or mistake is None
+    assume(mistake is None)
+
+    location = make_location(ReturnAddress(redirect_uri, state), "https://id.example", {"code": "c"})
+
+    assert location.startswith(redirect_uri)
+    assert location.isascii()
+    assert location.isprintable()
+    assert urlsplit(location)[:3] == urlsplit(redirect_uri)[:3]
+    assert parse_query(location.rpartition("&state=")[2].encode(), {"iss"}).values["iss"] == "https://id.example"
+
+
+@given(bent_text(*URIS), st.booleans())
+def test_a_presented_address_is_the_registered_one_but_for_a_loopback_port(presented: str, is_public: bool) -> None:
+    secret_hash = None if is_public else "sha256:x"
+    client = Client(client_id="shop", redirect_uris=URIS, client_secret_hash=secret_hash)
+
+    if is_registered(client, presented) and presented not in URIS:
+        assert is_public
+        parts = urlsplit(presented)
+        assert (parts.hostname, parts.path, parts.query) == ("::1", "/callback", "")
+
+
+HOPS = ("203.0.113.9", "10.0.0.1:99", "[2001:db8::1]:443", "::ffff:10.0.0.2", "fe80::1%eth0", "unknown", "")
+
+
+@pytest.mark.fuzzes("addresses._parse_hop")
+@given(
+    st.lists(st.one_of(st.sampled_from(HOPS), bent_text(*HOPS)).map(lambda hop: hop.encode()), max_size=4),
+    header.filter(bool),
+)
+async def test_whatever_is_forwarded_a_client_is_an_address_or_the_peer(hops: list[bytes], peer: str) -> None:
+    scopes: list[Scope] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        scopes.append(scope)
+
+    async def nothing(*_: Any) -> Any:
+        return {}
+
+    headers = [(b"x-forwarded-for", b", ".join(hops)), (b"x-forwarded-proto", b"".join(hops))]
+    for address in (peer, "10.9.9.9"):
+        scope = {"type": "http", "client": (address, 0), "headers": headers, "scheme": "http"}
+        await TrustedProxies(app, [ip_network("10.0.0.0/8")])(scope, nothing, nothing)
+        found = find_address(Request(scopes[-1]))
+        assert found == address or str(ip_address(found)) == found
+        assert find_throttle_address(Request(scopes[-1]))
+
+
+# Cookies
+
+ALICE = User(realm="main", username="alice@example.com", revision="r1")
+BROWSERS = Browsers(KEYRING, is_secure=False)
+
+
+def make_request(cookies: bytes, query: bytes = b"") -> Request:
+    return Request(
+        {"type": "http", "method": "GET", "path": "/", "headers": [(b"cookie", cookies)], "query_string": query}
+    )
+
+
+def put_device() -> str:
+    response = Response()
+    BROWSERS.put_device(make_request(b""), response, ALICE)
+    return response.headers["set-cookie"].partition(";")[0]
+
+
+@given(st.data())
+def test_cookies_are_ours_or_nothing(draw: st.DataObject) -> None:
+    session, device = make_browser_session("0a3"), put_device()
+    cookies = f"ts_session={session.text}; {device}; ts_browser={'b' * 43}"
+    request = make_request(draw.draw(bent(st.just(cookies.encode()), data)), draw.draw(data))
+
+    name, secret = BROWSERS.find_session_name(request), BROWSERS.find_secret(request)
+    assert name is None or parse_browser_session(name.text) == name
+    assert secret is None or (len(secret) == 43 and secret.isascii())
+    assert BROWSERS.find_device(request, ALICE) in ("", device[10:53])
+    assert BROWSERS.find_notice(request) is None
+    BROWSERS.put_device(request, Response(), ALICE)
+
+
+@given(text, text, text)
+def test_a_proof_that_nobody_made_proves_nothing(proof: str, form: str, part: str) -> None:
+    assert not BROWSERS.recognises_form(proof, form, part)
+    assert BROWSERS.recognises_form(BROWSERS.sign_form(form, part), form, part)
+
+
+# Time
+
+
+def refused(parse: Callable[[Any], object]) -> Callable[[Any], None]:
+    def run(some: Any) -> None:
+        with suppress(OAuthError, BearerMissing, ValueError):
+            parse(some)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "parse",
+    [
+        lambda some: parse_form(some.encode(), TOKEN_PARAMETERS),
+        lambda some: parse_query(some.encode()),
+        lambda some: parse_basic("Basic " + b64encode(some.encode()).decode()),
+        lambda some: parse_basic("Basic " + some),
+        lambda some: parse_bearer(["Bearer " + some]),
+        parse_scope,
+        parse_access_token,
+        KEYRING.parse_refresh_token,
+        check_content_type,
+        find_server_mistake,
+        lambda some: is_registered(Client(client_id="c", redirect_uris=URIS), "http://[::1]:1/" + some),
+        lambda some: BROWSERS.find_device(make_request(b"ts_device=" + some.encode()), ALICE),
+        lambda some: find_throttle_address(Request({"type": "http", "client": (some, 0)})),
+    ],
+    ids=[
+        *("form", "query", "basic", "base64", "bearer", "scope", "access token", "refresh token"),
+        *("content type", "server", "redirect_uri", "cookies", "address"),
+    ],
+)
+def test_what_a_request_may_carry_at_most_takes_no_time(parse: Callable[[str], object]) -> None:
+    assert MAX_FORM_BYTES == LARGE >= MAX_STATE_BYTES
+    assert_no_blow_up(refused(parse), UNITS)

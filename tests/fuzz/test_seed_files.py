@@ -1,0 +1,156 @@
+"""The seed file: whatever bytes it has, it is a seed, or a list of mistakes that repeats no password."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from service.registry.seed import BadSeed, Seed, parse_seed
+from tests.conftest import SEED
+from tests.fuzz.material import PIECES, assert_no_blow_up, bent, data, json_values
+from tests.servers import CHECKOUT
+
+SEEDS = (SEED.read_bytes(), (CHECKOUT / "examples" / "seed.yaml").read_bytes())
+TREES = tuple(yaml.safe_load(seed) for seed in SEEDS)
+PASSWORD = "Tr0ub4dor"
+
+YAML = (
+    *(
+        "- ",
+        "? ",
+        ": ",
+        "| ",
+        "> ",
+        "#",
+        "---\n",
+        "...\n",
+        "%YAML 1.1\n",
+        "%TAG ! tag:yaml.org,2002:\n",
+        "\n  ",
+        "\n- ",
+    ),
+    *("&a ", "*a", "<<: *a", "<<: ", "[", "]", "{", "}", ",", '"', "'", "\\x00", "\\ud800", "~", ".nan", "-.inf"),
+    *("!!bool x", "!!int ''", "!!int _", "!!float ''", "!!timestamp x", "!!null x", "!!str ", "!!set ", "!!omap "),
+    *("!!binary =", "!!seq x", "!!map x", "!!python/name:os.x", "!x ", "2001-13-45", "0001-01-01T00:00:00+23:00"),
+    *("0x", "0b", "0o7", "1_", "1:99", "12e03", "0x" + "f" * 5000, "realms: ", "clients: ", "users: "),
+)
+UNITS = (
+    *("a", "[", "{a: ", "- ", "- a\n", "&a ", "*a ", "- &a a\n- *a\n", "? ", "a: ", "a: b\n", "'", '"', "!", "!!a "),
+    *("# a\n", "\n", "|\n", "- {username: a}\n", "\\"),
+)
+pieces = st.one_of(st.sampled_from([piece.encode() for piece in YAML]), data)
+
+
+def read(seed: bytes) -> Seed | None:
+    """Mistakes are lines to show to somebody."""
+    try:
+        return parse_seed(seed)
+    except BadSeed as refusal:
+        mistakes = refusal.mistakes
+    assert mistakes
+    assert all(mistake.isprintable() for mistake in mistakes)
+    return None
+
+
+def as_tree(seed: Seed) -> dict[str, Any]:
+    return {
+        "realms": msgspec.to_builtins(seed.realms),
+        "clients": msgspec.to_builtins(seed.clients),
+        "users": [msgspec.json.decode(text) for text in seed.user_texts],
+    }
+
+
+@pytest.mark.fuzzes("seed.parse_seed")
+@given(st.one_of(bent(st.sampled_from(SEEDS), pieces), st.lists(pieces, max_size=8).map(b"".join)))
+@example(b"\xff\xfe")
+@example(b"[" * 10_000)
+@example(b"users: !!bool x")
+@example(b"users: !!timestamp x")
+@example(b"users: !!int ''")
+def test_whatever_bytes_are_a_seed_or_a_list_of_mistakes(some: bytes) -> None:
+    seed = read(some)
+
+    if seed is not None:
+        again = read(msgspec.json.encode(as_tree(seed)))
+        assert again is not None
+        assert as_tree(again) == as_tree(seed)
+
+
+@given(st.sampled_from(YAML), st.sampled_from(YAML))
+def test_whatever_stands_in_the_place_of_a_value_or_of_a_key(key: str, value: str) -> None:
+    for line in (f"name: {value}", f"{key}: x", f"{key}: {value}"):
+        read(f"users:\n- username: a\n  {line}\n".encode())
+        read(f"{line}\n".encode())
+
+
+@given(st.data())
+def test_whatever_values_stand_in_a_seed(draw: st.DataObject) -> None:
+    """The tree is well-formed, and any part of it may be another."""
+    tree = msgspec.json.decode(msgspec.json.encode(draw.draw(st.sampled_from(TREES))))
+    for _ in range(draw.draw(st.integers(1, 3))):
+        _replace_somewhere(tree, draw)
+
+    read(yaml.safe_dump(tree, allow_unicode=True).encode("utf-8", "replace"))
+    with suppress(UnicodeEncodeError):  # a lone surrogate, which JSON of ours has nowhere
+        read(msgspec.json.encode(tree))
+
+
+def _replace_somewhere(tree: Any, draw: st.DataObject) -> None:
+    """Goes down to a place by chance, and puts, adds or removes something there."""
+    while True:
+        keys = list(tree) if isinstance(tree, dict) else list(range(len(tree)))
+        if not keys:
+            return
+        key = draw.draw(st.sampled_from(keys))
+        if not isinstance(tree[key], dict | list) or draw.draw(st.booleans()):
+            break
+        tree = tree[key]
+    change = draw.draw(st.sampled_from(["put", "add", "remove", "double"]))
+    if change == "remove":
+        del tree[key]
+    elif change == "put" or isinstance(tree, list):
+        value = draw.draw(json_values) if change != "double" else tree[key]
+        tree[key] = value if change == "put" else [*([value] * 2)]
+    else:
+        tree[draw.draw(st.one_of(st.sampled_from(PIECES), st.text(max_size=5)))] = tree[key]
+
+
+@given(
+    st.sampled_from(
+        ["", "!", "!!", "*", "&", "!!int ", "!!bool ", "!!float ", "!!timestamp ", "@", "`", "%", "|", ">", "- "]
+    ),
+    st.sampled_from(["", ":", "#", "'", '"', "]", "}", ",", "\n", " x", "\0", "&"]),
+    st.sampled_from(["password", "password_hash", "client_secret", "client_secret_hash"]),
+)
+def test_no_mistake_repeats_a_password(before: str, behind: str, field: str) -> None:
+    """Nobody remembers what YAML reads as a tag or an alias; the log is no place to learn it."""
+    section, name = ("users", "username") if "password" in field else ("clients", "client_id")
+    for value in (before + PASSWORD + behind, f"'{before}{PASSWORD}{behind}'", f"[{before}{PASSWORD}{behind}]"):
+        told = ""
+        try:
+            parse_seed(f"{section}:\n- {name}: x\n  {field}: {value}\n".encode())
+        except BadSeed as refusal:
+            told = str(refusal)
+        assert PASSWORD not in told, value
+
+
+@pytest.mark.parametrize("head", ["", "users:\n", "users:\n- ", "clients:\n- redirect_uris:\n"])
+def test_a_long_seed_takes_no_longer_than_its_length(head: str) -> None:
+    def parse(some: str) -> None:
+        with suppress(BadSeed):
+            parse_seed((head + some).encode())
+
+    assert_no_blow_up(parse, UNITS, 16 * 1024)
+
+
+def test_much_that_stands_for_more_is_not_multiplied() -> None:
+    """The laughs of a billion aliases: each list of nine is nine of the one before."""
+    lines = ["x0: &x0 [a]", *(f"x{n}: &x{n} [{', '.join([f'*x{n - 1}'] * 9)}]" for n in range(1, 40))]
+    for rest in ("users: *x39", "users: [*x39]", "users: [{username: *x39}]", "clients: [{redirect_uris: *x39}]"):
+        assert read("\n".join([*lines, rest]).encode()) is None

@@ -1,0 +1,233 @@
+"""What operators type: variables, REDIS_URL, arguments, times. Every mistake is told in words, no secret with it."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from urllib.parse import quote
+
+import click
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from service.admin.commands import Parsed
+from service.admin.entries import check_client, check_user
+from service.admin.output import WrongInput
+from service.admin.words import format_span, format_time, parse_span_ms, parse_time_ms
+from service.gateway.lookup import _parse_url
+from service.serving.arguments import BadArguments, parse_arguments
+from service.settings import SETTINGS, BadSettings, load_settings
+from service.store.redis_url import parse_redis_url, without_password
+from service.store.server_binary import parse_release
+from tests.fuzz.material import assert_no_blow_up, bent_text, text, wild
+
+PASSWORD = "Tr0ub4dor"
+KEY = "k" * 32
+ENOUGH = {"REDIS_URL": "redis://127.0.0.1", "TOKEN_SERVICE_SECRET_KEY": KEY}
+VARIABLES = sorted(setting.variable for setting in SETTINGS.values())
+GOOD = (
+    *("redis+sentinel://u:p@[::1]:1,b:2/main/3?db=4", "unix://u:p@/run/redis.sock?db=1", "redis+cluster://a:1,b"),
+    *("127.0.0.1", "::1", "8000", "[::1]:9100", "0.5", "86400", "10/minute", "10.0.0.0/8,::1", "on", "info", "json"),
+    *(
+        "https://id.example:8443/tokens/",
+        "~",
+        "~nobody-here/x",
+        "/proc/1/root/x",
+        "a" * 5000,
+        "#1f5fa8",
+        f"{KEY},{KEY}",
+    ),
+)
+URLS = (
+    "redis://{}h:1/0",
+    "rediss://{}[::1]:1/0?db=",
+    "redis+cluster://{}a:1,b:2",
+    "redis+sentinel://{}a,b/main/0",
+    "unix://{}/run/redis.sock?db=1",
+)
+
+
+def mistakes_of(environment: dict[str, str]) -> str:
+    """Empty where there is none."""
+    try:
+        load_settings(ENOUGH | environment)
+    except BadSettings as refusal:
+        return str(refusal)
+    return ""
+
+
+@pytest.mark.fuzzes(
+    "settings.parse_redis_address",
+    "settings.parse_host",
+    "settings.parse_port",
+    "settings.parse_address",
+    "settings.parse_workers",
+    "settings.parse_folder",
+    "settings.parse_file",
+    "settings.parse_base_url",
+    "settings.parse_duration_ms",
+    "settings.parse_grace_ms",
+    "settings.parse_limit",
+    "settings.parse_networks",
+    "settings.parse_switch",
+    "settings.parse_page_name",
+    "settings.parse_logo",
+    "settings.parse_colour",
+    "settings.parse_log_level",
+    "settings.parse_log_format",
+    "settings.parse_secret_keys",
+    "settings.parse_durability",
+)
+@given(
+    st.dictionaries(st.sampled_from(VARIABLES), st.one_of(st.sampled_from(GOOD), bent_text(*GOOD), wild), max_size=6)
+)
+def test_whatever_the_environment_says_it_is_settings_or_a_list_of_mistakes(environment: dict[str, str]) -> None:
+    environment = {name: value.replace("\0", "") for name, value in environment.items()}  # as every system has it
+    told = mistakes_of(environment)
+
+    assert all(mistake.startswith(tuple(VARIABLES)) for mistake in told.splitlines())
+    assert told.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("variable", VARIABLES)
+@example("~nobody-here/x")
+@example("a" * 5000)
+@given(st.one_of(bent_text(*GOOD), wild))
+def test_each_setting_is_read_or_told(variable: str, value: str) -> None:
+    with suppress(BadSettings):
+        load_settings(ENOUGH | {variable: value.replace("\0", "")})
+
+
+@given(st.text("abc", max_size=25).map(lambda rest: PASSWORD + rest), st.sampled_from(["", ",", " , ", ",x", ",é"]))
+def test_no_mistake_repeats_a_secret_key(key: str, behind: str) -> None:
+    assert PASSWORD not in mistakes_of({"TOKEN_SERVICE_SECRET_KEY": key + behind, "WEB_CONCURRENCY": "x"})
+
+
+# REDIS_URL
+
+
+@pytest.mark.fuzzes(
+    "redis_url.parse_redis_url",
+    "redis_url._parse_unix",
+    "redis_url._parse_single",
+    "redis_url._parse_cluster",
+    "redis_url._parse_sentinel",
+    "redis_url._parse_nodes",
+    "redis_url._parse_node",
+    "redis_url._parse_database",
+    "lookup._parse_url",
+)
+@given(st.one_of(bent_text(*(url.format("u:p@") for url in URLS)), wild))
+def test_an_address_of_redis_is_read_or_a_value_error(url: str) -> None:
+    without_password(url)
+    try:
+        found = parse_redis_url(url)
+    except ValueError:
+        with pytest.raises(ValueError, match="redis_url: "):
+            _parse_url(url)
+        return
+
+    assert bool(found.path) != bool(found.nodes)
+    assert all(name and 1 <= port <= 65535 for name, port in found.nodes)
+    assert _parse_url(url) == found
+
+
+@given(st.sampled_from(URLS), st.text(min_size=1, max_size=20), st.text(min_size=1, max_size=20))
+def test_an_encoded_user_and_password_are_read_as_they_were(url: str, username: str, password: str) -> None:
+    found = parse_redis_url(url.format(f"{quote(username, safe='')}:{quote(password, safe='')}@"))
+
+    assert (found.username, found.password) == (username, password)
+
+
+RAW = st.tuples(text.map(lambda some: re.sub("[0-9@]", "", some)), text).map(PASSWORD.join)
+
+
+@given(st.sampled_from(URLS), RAW)
+def test_no_password_is_shown_however_it_is_spelled(url: str, password: str) -> None:
+    """One that ought to have been encoded, too."""
+    _assert_hidden(url.format(f":{password}@"))
+    _assert_hidden(url.format(f"user:{password}@"))
+
+
+@given(st.sampled_from(URLS), RAW)
+def test_no_password_is_shown_where_the_host_was_forgotten(url: str, password: str) -> None:
+    """Nothing would tell digits and a slash from a port and a path, or what follows @ from a host."""
+    _assert_hidden(f"{url.partition(':')[0]}://:{password}")
+
+
+def _assert_hidden(url: str) -> None:
+    assert PASSWORD not in without_password(url), url
+    for parse in (parse_redis_url, _parse_url):
+        told = ""
+        try:
+            parse(url)
+        except ValueError as expected:
+            told = str(expected)
+        assert PASSWORD not in told
+    assert PASSWORD not in mistakes_of({"REDIS_URL": url.replace("\0", "")})
+
+
+# Arguments, times, versions
+
+OPTIONS = (
+    "--host",
+    "--port",
+    "--workers",
+    "--reload",
+    "--uds",
+    "--fd",
+    "--header",
+    "--ssl-keyfile",
+    "--root-path",
+    "--http",
+)
+
+
+@pytest.mark.fuzzes("arguments.parse_arguments")
+@given(st.lists(st.one_of(st.sampled_from(OPTIONS), st.sampled_from(GOOD), text), max_size=5))
+def test_arguments_are_read_or_told(arguments: list[str]) -> None:
+    assume(not {"--help", "--version"} & set(arguments))
+    with suppress(BadArguments):
+        parse_arguments(arguments, load_settings(ENOUGH))
+
+
+@pytest.mark.fuzzes("words.parse_span_ms", "words.parse_time_ms")
+@given(st.one_of(bent_text("24h", "90s", "2026-11-21T08:30:00Z", "9999-12-31T23:59:59-23:59", "2026-W47-6"), wild))
+@example("9999-12-31T23:59:59-23:59")
+def test_times_and_spans_are_read_or_wrong_usage(words: str) -> None:
+    for parse, form in ((parse_span_ms, format_span), (parse_time_ms, format_time)):
+        try:
+            found = Parsed("it", parse).convert(words, None, None)
+        except click.UsageError:
+            continue
+        assert isinstance(found, int)
+        assert found >= 0
+        assert form(found)
+
+
+@given(wild, wild, wild)
+def test_what_the_console_is_told_is_an_entry_or_wrong_input(name: str, shown: str, item: str) -> None:
+    """Arguments that are no UTF-8 are refused once, where commands begin."""
+    with suppress(WrongInput, UnicodeEncodeError):
+        check_client(client_id=name, client_name=shown, redirect_uris=[item], scope=item, grant_types=[item])
+    with suppress(WrongInput, UnicodeEncodeError):
+        check_user("main", name, item, (shown,), shown)
+
+
+@pytest.mark.fuzzes("server_binary.parse_release")
+@given(bent_text("redis 7.0.15", "valkey 9.1.2"))
+@example("redis 7.0." + "9" * 5000)
+def test_a_release_is_read_or_none(words: str) -> None:
+    release = parse_release(words)
+
+    assert release is None or parse_release(str(release)) == release
+
+
+def test_long_addresses_take_no_time() -> None:
+    def parse(url: str) -> None:
+        without_password("redis://" + url)
+        with suppress(ValueError):
+            parse_redis_url("redis://" + url)
+
+    assert_no_blow_up(parse, ["a", ":", "@", ",", "a:1,", "[", "[::1],", "%", "/", "?", "&", "db=1&", "#", "1"])

@@ -1,0 +1,136 @@
+"""What a server sends that is no Redis, or has lost its mind: the connection ends, and everybody who waits is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redis.exceptions import RedisError
+
+from service.store.connection import _parse_info
+from service.store.redis_url import parse_redis_url
+from service.store.topology import _parse_ranges
+from service.store.wire import Wire, open_wire
+from tests.fuzz.material import bent_bytes, json_values
+from tests.servers import PATIENCE_SECONDS
+
+HELLO = b"%1\r\n+server\r\n+redis\r\n"
+RESP = (
+    *(
+        b"+OK\r\n",
+        b"-ERR no\r\n",
+        b"-MOVED 1 a:1\r\n",
+        b":5\r\n",
+        b"$3\r\nabc\r\n",
+        b"$-1\r\n",
+        b"_\r\n",
+        b"#t\r\n",
+        b",nan\r\n",
+    ),
+    *(
+        b"*1\r\n$1\r\na\r\n",
+        b"%1\r\n*0\r\n:1\r\n",
+        b"~1\r\n%0\r\n",
+        b">1\r\n+x\r\n",
+        b">2\r\n$10\r\ninvalidate\r\n*1\r\n:1\r\n",
+    ),
+    *(
+        b"(123456789012345678901234567890\r\n",
+        b"=7\r\ntxt:abc\r\n",
+        b"!3\r\nERR\r\n",
+        b"|1\r\n+a\r\n:1\r\n:2\r\n",
+        b"*-1\r\n",
+    ),
+    *(
+        b"*9999999999\r\n",
+        b"$9999999999\r\n",
+        b"$-2\r\n",
+        b":x\r\n",
+        b"%x\r\n",
+        b"*1\r\n" * 50,
+        b"\r\n",
+        b"\0",
+        b"HTTP/1.1 400\r\n",
+    ),
+)
+answers = st.lists(st.one_of(bent_bytes(*RESP), st.sampled_from(RESP)), max_size=6)
+
+
+@given(answers, st.integers(1, 40), st.integers(0, 4))
+async def test_whatever_a_server_answers_everybody_who_asked_is_told(
+    answers: list[bytes], size: int, questions: int
+) -> None:
+    """Cut into pieces at any place, as a network does."""
+    lost: list[str] = []
+    told: list[Any] = []
+    server, port = await _start(b"".join(answers), size)
+    async with server:
+        url = parse_redis_url(f"redis://127.0.0.1:{port}")
+        try:
+            wire = await open_wire(url, ("127.0.0.1", port), "test", told.append, lambda: lost.append("lost"))
+        except RedisError:
+            return
+        asked = [asyncio.ensure_future(wire.call("GET", str(number))) for number in range(questions)]
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            found = await asyncio.gather(*asked, return_exceptions=True)
+            await wire.lost
+
+    assert lost == ["lost"]
+    assert all(isinstance(one, RedisError) for one in found if isinstance(one, BaseException))
+    with pytest.raises(RedisError):
+        await wire.call("GET", "after")
+
+
+async def _start(answer: bytes, size: int) -> tuple[asyncio.Server, int]:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Says hello, then its piece, and hangs up."""
+        with suppress(ConnectionError):
+            await reader.read(1)
+            writer.write(HELLO)
+            for piece in _cut(answer, size):
+                writer.write(piece)
+                await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    return server, server.sockets[0].getsockname()[1]
+
+
+def _cut(answer: bytes, size: int) -> Iterable[bytes]:
+    return (answer[start : start + size] for start in range(0, len(answer), size))
+
+
+@given(st.lists(bent_bytes(*RESP), max_size=8))
+async def test_an_answer_that_cannot_be_told_apart_raises_nothing_into_the_event_loop(pieces: list[bytes]) -> None:
+    wire = Wire(lambda _: None, lambda: None)
+
+    for piece in pieces:
+        wire.data_received(piece)
+    wire.eof_received()
+
+    assert wire.lost.done()
+
+
+RANGE: list[Any] = [0, 16383, [b"127.0.0.1", 7000, b"id"]]
+
+
+@pytest.mark.fuzzes("topology._parse_ranges", "topology._parse_range")
+@given(st.one_of(json_values, st.lists(st.one_of(json_values, st.permutations([*RANGE[2], *RANGE])), max_size=3)))
+def test_a_map_of_a_cluster_is_read_or_an_error(answer: Any) -> None:
+    try:
+        ranges = _parse_ranges(answer, ("asked", 1))
+    except Exception:  # any: the node is passed by, see tests/store/test_nonsense.py
+        return
+
+    assert all(0 <= first <= last < 16384 for first, last, _ in ranges)
+
+
+@pytest.mark.fuzzes("connection._parse_info")
+@given(st.one_of(st.binary(), bent_bytes(b"# Memory\r\nused_memory:5\r\nmaxmemory_policy:noeviction\r\n")))
+def test_whatever_stands_in_an_info_is_read(text: bytes) -> None:
+    assert all(":" not in name for name in _parse_info(text))

@@ -1,0 +1,50 @@
+"""Every parser gets garbage from some test: see tests/fuzz."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.servers import CHECKOUT
+
+FuzzedName = str
+"""Of the module and the function: `scope.parse_scope`."""
+
+
+def find_functions(files: Iterator[Path], word: str) -> Iterator[tuple[Path, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """In those files where the word stands at all."""
+    for file in files:
+        text = file.read_text("utf-8")
+        for node in ast.walk(ast.parse(text)) if word in text else ():
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield file, node
+
+
+def find_parsers() -> set[FuzzedName]:
+    return {
+        f"{file.stem}.{function.name}"
+        for file, function in find_functions((CHECKOUT / "service").rglob("*.py"), "parse_")
+        if function.name.lstrip("_").startswith("parse_")
+    }
+
+
+def find_fuzzed() -> set[FuzzedName]:
+    """What the marks `fuzzes` name, letter by letter."""
+    return {
+        name.value
+        for _, function in find_functions((CHECKOUT / "tests").glob("*/test_*.py"), "mark.fuzzes")
+        for mark in function.decorator_list
+        if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.fuzzes"
+        for name in mark.args
+        if isinstance(name, ast.Constant) and isinstance(name.value, str)
+    }
+
+
+def test_every_parser_gets_garbage_from_some_test() -> None:
+    """Whoever adds a `parse_…` adds a test to tests/fuzz, and names it there."""
+    assert not find_parsers() - find_fuzzed()
+
+
+def test_no_test_claims_a_parser_that_there_is_not() -> None:
+    assert not find_fuzzed() - find_parsers()

@@ -1,0 +1,172 @@
+"""Bytes that are hardly HTTP, sent to a real instance: it answers or hangs up, never by a 500, and is well after it."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import secrets
+import select
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlencode
+
+import httpx2
+import pytest
+
+from tests.cast import ALICE, PHONE_APP, TOKEN, login_form
+from tests.conftest import environment_of
+from tests.servers import RedisServer, running_service
+
+QUICK, LONG = 600, 20_000
+AT_ONCE = 16
+SILENCE_SECONDS = 0.15
+# The longest limit of ours for anything half-sent, and some more for a slow machine.
+HANG_SECONDS = 40
+STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
+# Of many logins at once some are 503: a password's hash takes time.
+ALLOWED = {100, 200, 204, 302, 303, 400, 401, 403, 404, 405, 408, 413, 429, 431, 503}
+
+METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "CONNECT", "TRACE", "PRI", "get", "G\0ET", "", "X" * 300)
+PATHS = (
+    *(TOKEN, "/oauth2/v1/revoke", "/oauth2/v1/revokeAll", "/oauth2/v1/introspect", "/oauth2/v1/verify"),
+    *("/", "/authorization/", "/authorization/login", "/sessions/", "/healthz", "/metrics", "*", "http://here/healthz"),
+    *("//", "/%00", "/%ff%fe", "/\x80", "/" + "a" * 9000, "http://[::1/", "?", "/oauth2/v1/token/../verify", "here:80"),
+    *("/oauth2/v1/verify?scope=%ff", "/authorization/?client_id=%00&state=%f0", "/healthz#fragment", "/a b"),
+)
+VERSIONS = ("HTTP/1.1", "HTTP/1.0", "HTTP/2.0", "HTTP/1.1 ", "HTTP/9", "http/1.1", "", "HTTP/1.1\0")
+HEADERS = (
+    *(
+        "Host: here",
+        "Host: a\r\nHost: b",
+        "Host:",
+        "Content-Length: 5",
+        "Content-Length: -1",
+        "Content-Length: 99999999",
+    ),
+    *("Content-Length: 0x5", "Content-Length: 5\r\nContent-Length: 6", "Content-Length: 18446744073709551617"),
+    *("Transfer-Encoding: chunked", "Transfer-Encoding: gzip, chunked", "Transfer-Encoding : chunked"),
+    *("Transfer-Encoding: chunked\r\nContent-Length: 5", "Transfer-Encoding: identity", "Expect: 100-continue"),
+    *("Expect: nothing", "Connection: close", "Connection: upgrade\r\nUpgrade: websocket", "Upgrade: h2c"),
+    *("Content-Type: application/x-www-form-urlencoded", "Content-Type: \xff", "Authorization: Basic \xff\xfe"),
+    *(
+        "Authorization: Bearer " + "a" * 300,
+        "Authorization: Basic OjpAOg==",
+        "Authorization:",
+        "Cookie: ts_session=\xff",
+    ),
+    *("X-Forwarded-For: \0", " folded: line", "A\0: b", "A: b\rc", "A: b\nc", ": empty", "Long: " + "x" * 70_000),
+    *("Origin: null", "Origin: http://\xff", "Accept-Language: " + "en," * 500, "\x0b: \x0c"),
+)
+BODIES = (
+    *(b"", b"grant_type=password", b"%", b"%zz=%ff", b"\0" * 50, b"a=" * 3000, b"x" * 70_000, b"\xff\xfe\xfd"),
+    *(
+        b"5\r\nhello\r\n0\r\n\r\n",
+        b"5\r\nhello",
+        b"ffffffffffffffff1\r\nx",
+        b"-1\r\n\r\n",
+        b"5;ext=\0\r\nhello\r\n0\r\n\r\n",
+    ),
+    *(b"0\r\nContent-Length: 4\r\n\r\n", b"0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: here\r\n\r\n"),
+    urlencode(PHONE_APP.credentials | login_form(ALICE, "realm:main role:enduser")).encode(),
+)
+
+
+def make_request(dice: random.Random) -> bytes:
+    """Mostly nonsense, sometimes right by chance."""
+    if dice.random() < 0.05:
+        return dice.randbytes(dice.randrange(1, 2000))
+    method = dice.choice(METHODS[:3]) if dice.random() < 0.7 else dice.choice(METHODS)
+    path, version = dice.choice(PATHS), VERSIONS[0] if dice.random() < 0.8 else dice.choice(VERSIONS)
+    headers = dice.choices(HEADERS, k=dice.randrange(6))
+    if dice.random() < 0.8:
+        headers.insert(0, HEADERS[0])
+    body = dice.choice(BODIES)
+    if dice.random() < 0.4:
+        headers += [f"Content-Length: {len(body)}", "Content-Type: application/x-www-form-urlencoded"]
+    head = "\r\n".join([f"{method} {path} {version}", *headers, "", ""])
+    return mutate(dice, head.encode("latin-1") + body)
+
+
+def mutate(dice: random.Random, request: bytes) -> bytes:
+    kind = dice.random()
+    if kind < 0.15:
+        place = dice.randrange(len(request))
+        return request[:place] + dice.randbytes(dice.randrange(1, 8)) + request[place:]
+    if kind < 0.25:
+        return request[: dice.randrange(len(request))]
+    if kind < 0.35:
+        return request.replace(b"\r\n", b"\n", dice.randrange(1, 5))
+    if kind < 0.45:
+        return request * dice.randrange(2, 40)
+    return request
+
+
+def send(port: int, requests: Sequence[bytes], dice: random.Random) -> bytes:
+    """What came back, until the instance is done or silent; sometimes we are gone before."""
+    came = b""
+    with socket.create_connection(("127.0.0.1", port), HANG_SECONDS) as connection:
+        try:
+            for request in requests:
+                place = dice.randrange(len(request) + 1) if dice.random() < 0.2 else len(request)
+                connection.sendall(request[:place])
+                connection.sendall(request[place:])
+            if dice.random() < 0.1:
+                return came
+            if dice.random() < 0.3:
+                connection.shutdown(socket.SHUT_WR)
+            while select.select([connection], [], [], SILENCE_SECONDS)[0]:
+                data = connection.recv(1 << 16)
+                if not data:
+                    break
+                came += data
+        except OSError:
+            pass  # hung up on while we were sending
+    return came
+
+
+def fuzz(port: int, seed: int, count: int) -> list[str]:
+    """What was answered that may not be, each with the bytes that led to it."""
+    dice = random.Random(seed)
+    offences = []
+    for _ in range(count):
+        requests = [make_request(dice) for _ in range(1 if dice.random() < 0.8 else dice.randrange(2, 4))]
+        statuses = {int(status) for status in STATUS.findall(send(port, requests, dice))}
+        if not statuses <= ALLOWED:
+            offences.append(f"{sorted(statuses - ALLOWED)}: {[request[:2000] for request in requests]}")
+    return offences
+
+
+@pytest.mark.parametrize("count", [QUICK, pytest.param(LONG, marks=pytest.mark.long)])
+@pytest.mark.clause("decided-malformed-request")
+def test_no_bytes_make_it_fail_or_hang(
+    tmp_path: Path, own_redis: RedisServer, count: int, record_property: Callable[[str, object], None]
+) -> None:
+    seed = secrets.randbelow(1 << 32)
+    record_property("seed", seed)
+    sys.stdout.write(f"seed {seed}\n")
+    with running_service(tmp_path, environment_of(own_redis)) as service:
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            rounds = [threads.submit(fuzz, service.port, seed + n, count // AT_ONCE) for n in range(AT_ONCE)]
+            offences = [offence for done in rounds for offence in done.result()]
+        assert offences == []
+
+        assert service.status("/readyz") == 200
+        answer = httpx2.post(
+            service.url + TOKEN, data=PHONE_APP.credentials | login_form(ALICE, "realm:main role:enduser")
+        )
+        assert answer.status_code == 200
+        assert service.process.poll() is None
+        began = time.monotonic()
+        assert service.status("/healthz") == 200
+        assert time.monotonic() - began < HANG_SECONDS
+        log = service.log.read_text()
+    written = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
+    others = [line for line in log.splitlines() if not line.startswith("{")]
+    assert [line for line in others if not line.startswith("curl ")] == []
+    assert "Traceback" not in log
+    assert [line for line in written if line["level"] in ("error", "critical")] == []

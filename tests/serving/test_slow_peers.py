@@ -1,0 +1,159 @@
+"""Who sends slowly, by halves or without end, or reads nothing, holds a connection for seconds, and nobody else."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+
+import pytest
+
+from service.serving import connections
+from tests.servers import wait_until
+from tests.serving.conftest import ANSWER, GET, Peer, Serving
+
+HALF_A_HEAD = b"POST / HTTP/1.1\r\nHost: here\r\nX-Half: a"
+
+
+@pytest.fixture(autouse=True)
+def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(connections, "UNREAD_SECONDS", 0.5)
+
+
+def assert_refused(answer: bytes, status: int, description: str) -> None:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status), answer
+    assert b"connection: close" in head
+    assert b"no-store" in head
+    told = json.loads(body)
+    assert (told["error"], description in told["error_description"]) == ("invalid_request", True)
+
+
+@pytest.mark.clause("decided-slow-head")
+@pytest.mark.parametrize("begun", [HALF_A_HEAD, GET + HALF_A_HEAD], ids=["head", "second head"])
+def test_half_a_head_is_waited_for_and_then_refused(serving: Serving, begun: bytes) -> None:
+    peer = serving.connect()
+    peer.send(begun)
+    answer = peer.read_all()
+    if begun.startswith(GET):
+        assert answer.startswith(ANSWER)
+        answer = answer[answer.index(b"HTTP/1.1 408") :]
+    assert_refused(answer, 408, "did not arrive in time")
+
+
+@pytest.mark.clause("decided-slow-head")
+def test_who_sends_nothing_is_hung_up_on_in_silence(serving: Serving) -> None:
+    assert serving.connect().read_all() == b""
+
+
+@pytest.mark.clause("decided-slow-head")
+@pytest.mark.parametrize(
+    ("begun", "byte"),
+    [(HALF_A_HEAD, b"x"), (b"", b"\r\n"), (b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 5000\r\n\r\n", b"x")],
+    ids=["head", "blank lines", "body of a request that was answered before"],
+)
+def test_a_byte_now_and_then_does_not_help(serving: Serving, begun: bytes, byte: bytes) -> None:
+    peer = serving.connect()
+    peer.send(begun)
+    closed = threading.Event()
+
+    def trickle() -> None:
+        try:
+            while not closed.wait(0.05):
+                peer.send(byte)
+        except OSError:
+            pass
+
+    trickling = threading.Thread(target=trickle)
+    trickling.start()
+    peer.read_all()
+    closed.set()
+    trickling.join()
+    wait_until(lambda: not serving.is_open(), "the connection to be closed")
+
+
+@pytest.mark.clause("decided-slow-head")
+def test_a_request_that_takes_its_time_is_not_disturbed(serving: Serving) -> None:
+    peer = serving.connect()
+    for _ in range(2):
+        peer.send(GET.replace(b"/ ", b"/slow ", 1))
+        assert peer.read().startswith(ANSWER)
+
+
+@pytest.mark.clause("decided-unread-answer")
+def test_who_reads_nothing_is_hung_up_on(serving: Serving) -> None:
+    peer = serving.connect()
+    peer.send(GET.replace(b"/ ", b"/long ", 1) * 8)
+    wait_until(lambda: not serving.is_open(), "the connection to be cut")
+
+
+@pytest.mark.clause("decided-head-limit")
+@pytest.mark.parametrize("piece", [b"X: " + b"x" * 1000 + b"\r\n", b"x" * 1000], ids=["many headers", "one header"])
+def test_a_head_without_end_is_refused_on_its_way(serving: Serving, piece: bytes) -> None:
+    peer = serving.connect()
+    peer.send(HALF_A_HEAD)
+    # A little over the limit, so that nothing is left that the server had not read when it closed.
+    for _ in range(connections.MOST_HEAD_BYTES // len(piece) + 1):
+        peer.send(piece)
+    assert_refused(peer.read_all(), 431, "64 KiB")
+
+
+@pytest.mark.clause("decided-requests-in-line")
+def test_a_long_line_of_requests_that_wait_for_each_other_ends_the_connection(serving: Serving) -> None:
+    peer = serving.connect()
+    peer.send(GET * connections.MOST_IN_LINE)
+    answers = b""
+    while answers.count(ANSWER) < connections.MOST_IN_LINE:
+        answers += peer.read()
+    peer.send(GET * 1000)
+    assert peer.read_all().count(ANSWER) < 1000
+
+
+@pytest.mark.clause("decided-malformed-request")
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"hello\r\n\r\n",
+        b"GET  HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01",
+        b"GET / HTTP/1.1\r\nA\0: b\r\n\r\n",
+    ],
+    ids=["no request line", "no address", "TLS", "NUL"],
+)
+def test_what_is_no_request_is_refused_in_the_form_of_all_errors(serving: Serving, garbage: bytes) -> None:
+    peer = serving.connect()
+    peer.send(garbage)
+    assert_refused(peer.read_all(), 400, "no HTTP request")
+
+
+@pytest.mark.clause("decided-room-for-connections")
+def test_where_too_many_are_open_the_one_that_waits_the_longest_makes_room(serving: Serving) -> None:
+    serving.connections.most = 5
+    silent = [serving.connect() for _ in range(4)]
+    wait_until(lambda: len(serving.connections.connections) == 4, "four connections")
+    busy = serving.connect()
+    busy.send(GET.replace(b"/ ", b"/slow ", 1))
+    late: list[Peer] = []
+    for _ in range(3):
+        late.append(serving.connect())
+        late[-1].send(GET)
+        assert late[-1].read().startswith(ANSWER)
+
+    # Three silent ones had to go, the oldest; whoever was being answered stayed.
+    assert [peer.read() for peer in silent[:3]] == [b""] * 3
+    assert busy.read().startswith(ANSWER)
+    assert list(itertools.chain(serving.connections.unread)) == []
+
+
+@pytest.mark.clause("decided-malformed-request")
+@pytest.mark.parametrize("sent", [GET.replace(b"/ ", b"/slow ", 1) * 3, GET.replace(b"/ ", b"/slow ", 1) + b"\0\r\n"])
+def test_a_peer_that_goes_while_requests_wait_in_line_is_no_failure(
+    serving: Serving, caplog: pytest.LogCaptureFixture, sent: bytes
+) -> None:
+    peer = serving.connect()
+    peer.send(sent)
+    wait_until(lambda: len(serving.connections.tasks) == 1, "the first of them")
+    peer.close()
+    wait_until(lambda: not serving.connections.tasks, "its end")
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []

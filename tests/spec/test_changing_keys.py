@@ -1,0 +1,109 @@
+"""The secret key changes, one instance after the other: whoever has begun under one goes on under the next."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx2
+import pytest
+
+from tests.browser import SESSIONS, Browser, Page, answer_of, ask, is_consent_page
+from tests.cast import (
+    ALICE,
+    AUDITOR,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    VERIFY,
+    bearer,
+    tokens_of,
+)
+from tests.conftest import SECRET_KEY, Clock, MakeSettings, serving
+
+NEXT_KEY = "the key of tomorrow of 32 bytes or more"
+STEPS = (SECRET_KEY, f"{SECRET_KEY},{NEXT_KEY}", f"{NEXT_KEY},{SECRET_KEY}", NEXT_KEY)
+REQUEST = ask(scope="realm:main role:enduser")
+
+pytestmark = pytest.mark.clause("decided-secret-key-rotation")
+
+
+class Balancer(httpx2.AsyncBaseTransport):
+    """Each request goes to the other of two instances."""
+
+    def __init__(self, *instances: httpx2.AsyncClient) -> None:
+        self._instances = itertools.cycle(instances)
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        return await next(self._instances).send(request)
+
+
+@asynccontextmanager
+async def side_by_side(
+    make_settings: MakeSettings, clock: Clock, keys: tuple[str, str]
+) -> AsyncIterator[httpx2.AsyncClient]:
+    first, second = (make_settings(TOKEN_SERVICE_SECRET_KEY=key) for key in keys)
+    async with serving(first, clock) as one, serving(second, clock) as other:
+        transport = Balancer(one, other)
+        async with httpx2.AsyncClient(transport=transport, base_url=one.base_url) as http:
+            yield http
+
+
+class Everything:
+    """One of each thing that is made with a key: begun at some instance, to be gone on with at another."""
+
+    def __init__(self, http: httpx2.AsyncClient) -> None:
+        self.browser = Browser(http)
+
+    async def begin(self) -> None:
+        await self.browser.sign_in(stay="yes")
+        self.tokens = tokens_of(await PHONE_APP.log_in(self.browser.http, ALICE))
+        self.code = await self.browser.get_code(scope="realm:main role:enduser")
+        self.consent = await self.browser.reach_consent(REQUEST)
+
+    async def go_on(self, http: httpx2.AsyncClient) -> None:
+        self.browser.http = http
+        self.tokens = tokens_of(await PHONE_APP.refresh(http, self.tokens["refresh_token"]))
+        assert (await AUDITOR.introspect(http, self.tokens["refresh_token"])).json()["active"]
+        assert (await http.get(VERIFY, headers=bearer(self.tokens["access_token"]))).status_code == 200
+        assert tokens_of(await PHONE_APP.exchange(http, self.code, PHONE_CALLBACK))
+        self.code = answer_of(await self.browser.allow(self.consent))["code"]
+        self.consent = await self.browser.open(REQUEST)
+        assert is_consent_page(self.consent)
+        assert ALICE.username in Page(await self.browser.open(SESSIONS)).text
+
+
+async def test_nothing_is_lost_by_restarts_with_other_keys(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    """Before each next step all instances have the last one, and have made anew what the dropped key had made."""
+    async with serving(make_settings(TOKEN_SERVICE_SECRET_KEY=STEPS[0]), clock) as http:
+        everything = Everything(http)
+        await everything.begin()
+    for keys in itertools.pairwise(STEPS):
+        async with side_by_side(make_settings, clock, keys) as http:
+            for _ in range(2):
+                await everything.go_on(http)
+                # One request more, so that the other instance is asked for each of it the next time.
+                await http.get("/healthz")
+        async with serving(make_settings(TOKEN_SERVICE_SECRET_KEY=keys[1]), clock) as http:
+            await everything.go_on(http)
+
+
+@pytest.mark.parametrize("keys", [*itertools.pairwise(STEPS), *((b, a) for a, b in itertools.pairwise(STEPS))])
+async def test_every_form_of_one_instance_is_taken_by_the_other(
+    make_settings: MakeSettings, clock: Clock, registry: None, keys: tuple[str, str]
+) -> None:
+    """The login, the consent and the signing out, each sent to the instance that has not shown it."""
+    async with side_by_side(make_settings, clock, keys) as http:
+        browser = Browser(http)
+        login = await browser.open(REQUEST)
+        consent = await browser.log_in(login)
+        assert is_consent_page(consent)
+        # Two pages were shown for one form; one request more, and the other instance is next.
+        await http.get(VERIFY)
+        answer_of(await browser.allow(consent))
+        sessions = await browser.open(SESSIONS)
+        signed_out = await browser.submit(sessions, "/sessions/sign-out", {})
+        assert signed_out.status_code == 200
+        assert ALICE.username not in Page(signed_out).text

@@ -1,0 +1,185 @@
+"""Two versions side by side: what a newer one wrote is an outage to this one, and never dead, a theft, or deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import httpx2
+import pytest
+import redis
+
+from service.app import Parts
+from tests.browser import SESSIONS, Browser, Page, ask, is_login_page
+from tests.cast import (
+    ALICE,
+    AUDITOR,
+    GATEWAY,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    REVOKE_ALL,
+    VERIFY,
+    WEB_SHOP,
+    assert_error,
+    bearer,
+    tokens_of,
+)
+from tests.conftest import make_code
+
+pytestmark = pytest.mark.clause("decided-newer-record", "decided-record-version", "decided-i10-outage-is-not-theft")
+
+Records = dict[str, str]
+Newer = Callable[[str], str]
+
+
+def later_version(record: str) -> str:
+    version, _, lines = record.partition("\n")
+    return f"{int(version) + 1}\n{lines}"
+
+
+def later_version_of_another_form(record: str) -> str:
+    version, _, lines = record.partition("\n")
+    return f"{int(version) + 1}\nwhat-comes-first-now\n{lines}"
+
+
+newer = pytest.mark.parametrize("newer", [later_version, later_version_of_another_form])
+
+
+@contextmanager
+def replaced(store: redis.Redis, pattern: str, newer: Newer) -> Iterator[None]:
+    """While it lasts these records are those of a newer version; nothing may happen to them meanwhile."""
+    before: Records = {key: store.get(key) or "" for key in store.scan_iter(pattern)}  # type: ignore[misc]
+    assert before
+    after = {key: newer(record) for key, record in before.items()}
+    for key, record in after.items():
+        store.set(key, record, keepttl=True)
+    yield
+    assert {key: store.get(key) for key in after} == after
+    for key, record in before.items():
+        store.set(key, record, keepttl=True)
+
+
+def assert_outage(*answers: httpx2.Response) -> None:
+    for answer in answers:
+        assert_error(answer, 503, "temporarily_unavailable")
+
+
+@newer
+async def test_an_access_token_is_not_judged(http: httpx2.AsyncClient, store: redis.Redis, newer: Newer) -> None:
+    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+    with replaced(store, "access:*", newer):
+        assert_outage(
+            await GATEWAY.introspect(http, access_token),
+            await http.post(REVOKE_ALL, headers=bearer(access_token)),
+        )
+        assert (await http.get(VERIFY, headers=bearer(access_token))).status_code == 503
+    assert (await http.get(VERIFY, headers=bearer(access_token))).status_code == 200
+
+
+@newer
+async def test_a_code_is_neither_exchanged_nor_spent(
+    http: httpx2.AsyncClient, parts: Parts, store: redis.Redis, newer: Newer
+) -> None:
+    code = await make_code(parts)
+    with replaced(store, "code:*", newer):
+        assert_outage(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
+    assert tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
+
+
+@newer
+async def test_the_second_use_of_a_code_ends_no_session(
+    http: httpx2.AsyncClient, parts: Parts, store: redis.Redis, newer: Newer
+) -> None:
+    code = await make_code(parts)
+    tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
+    with replaced(store, "redeemed:*", newer):
+        assert_outage(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
+    assert tokens_of(await PHONE_APP.refresh(http, tokens["refresh_token"]))
+
+
+@newer
+async def test_a_refresh_token_does_not_introspect_as_dead(
+    http: httpx2.AsyncClient, store: redis.Redis, newer: Newer
+) -> None:
+    refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
+    with replaced(store, "family:*", newer):
+        assert_outage(await AUDITOR.introspect(http, refresh_token))
+    assert tokens_of(await PHONE_APP.refresh(http, refresh_token))
+
+
+@newer
+async def test_the_page_of_the_sessions_shows_none_of_them_as_gone(
+    http: httpx2.AsyncClient, browser: Browser, store: redis.Redis, newer: Newer
+) -> None:
+    await WEB_SHOP.log_in(http, ALICE)
+    await browser.sign_in()
+    with replaced(store, "family:*", newer):
+        assert (await browser.open(SESSIONS)).status_code == 503
+    assert "Web Shop" in Page(await browser.open(SESSIONS)).text
+
+
+@newer
+async def test_a_signed_in_browser_is_not_signed_out(browser: Browser, store: redis.Redis, newer: Newer) -> None:
+    await browser.sign_in()
+    cookies = dict(browser.cookie_values)
+    with replaced(store, "browser:*", newer):
+        assert (await browser.open(SESSIONS)).status_code == 503
+        assert not is_login_page(await browser.open(ask(scope="realm:main role:enduser"), method="GET"))
+        assert browser.cookie_values == cookies
+    assert ALICE.username in Page(await browser.open(SESSIONS)).text
+
+
+@newer
+async def test_a_consent_that_is_asked_for_waits(browser: Browser, store: redis.Redis, newer: Newer) -> None:
+    page = await browser.reach_consent(ask(scope="realm:main role:enduser"))
+    with replaced(store, "consent:*", newer):
+        assert (await browser.allow(page)).status_code == 503
+        assert (await browser.deny(page)).status_code == 503
+    assert "code=" in (await browser.allow(page)).headers["location"]
+
+
+@pytest.mark.parametrize("record", ["{}", '{"client_id":1}', "[]", "not JSON"])
+async def test_a_client_whose_record_cannot_be_read_is_not_unknown(
+    http: httpx2.AsyncClient, store: redis.Redis, record: str
+) -> None:
+    (key,) = store.scan_iter("*client:*web-shop*")
+    written = str(store.get(key))
+    store.set(key, record)
+    assert_outage(await WEB_SHOP.log_in(http, ALICE))
+    # What a newer version has added is left out.
+    store.set(key, written.replace("{", '{"added":{"since":2},', 1))
+    assert tokens_of(await WEB_SHOP.log_in(http, ALICE))
+
+
+@newer
+async def test_a_session_is_neither_refreshed_nor_revoked_nor_taken_for_stolen(
+    http: httpx2.AsyncClient, store: redis.Redis, newer: Newer
+) -> None:
+    first = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    second = tokens_of(await PHONE_APP.refresh(http, first["refresh_token"]))
+    with replaced(store, "family:*", newer):
+        for refresh_token in (first["refresh_token"], second["refresh_token"]):
+            assert_outage(
+                await PHONE_APP.refresh(http, refresh_token),
+                await PHONE_APP.revoke(http, refresh_token),
+            )
+    assert tokens_of(await PHONE_APP.refresh(http, second["refresh_token"]))
+
+
+@newer
+async def test_an_access_token_is_not_said_to_be_revoked(
+    http: httpx2.AsyncClient, store: redis.Redis, newer: Newer
+) -> None:
+    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+    with replaced(store, "access:*", newer):
+        assert_outage(await PHONE_APP.revoke(http, access_token))
+
+
+@newer
+async def test_a_revoke_all_that_meets_a_newer_session_does_not_say_that_it_is_done(
+    http: httpx2.AsyncClient, store: redis.Redis, newer: Newer
+) -> None:
+    access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+    with replaced(store, "family:*", newer):
+        assert_outage(await http.post(REVOKE_ALL, headers=bearer(access_token)))
+    assert (await http.post(REVOKE_ALL, headers=bearer(access_token))).status_code == 200
