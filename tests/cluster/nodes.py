@@ -18,7 +18,8 @@ from typing import Any, cast
 import redis
 
 from service.lifeline import __file__ as lifeline
-from tests.servers import RedisServer, free_port, launch_redis, server_binary, wait_until
+from tests.certificates import Authority
+from tests.servers import PASSWORD, RedisServer, free_port, launch_redis, name_user, server_binary, wait_until
 
 SLOTS = 16384
 MASTER_NAME = "tokens"
@@ -26,6 +27,8 @@ PROMOTION_SECONDS = 30
 # A node that is silent for as long counts as lost: short where the tests kill, long where a busy machine is no fault.
 QUICK_TIMEOUT_MS = 1000
 CALM_TIMEOUT_MS = 15_000
+OPERATOR = f"user operator on >{PASSWORD} ~* &* +@all"
+"""Of a Sentinel that knows only users: who looks into it for the tests."""
 AT_ONCE = ("--repl-diskless-sync-delay", "0")
 
 
@@ -89,7 +92,7 @@ def _has_all(replica: RedisServer, master: redis.Redis) -> bool:
 def _replication_of(server: RedisServer) -> dict[str, Any]:
     """Nothing, where nobody answers."""
     try:
-        with redis.Redis(port=server.port, decode_responses=True, socket_timeout=1) as client:
+        with redis.Redis(port=server.port, decode_responses=True, socket_timeout=1, **server.access) as client:
             return {**client.info("replication")}
     except redis.RedisError:
         return {}
@@ -141,6 +144,10 @@ class Cluster:
         """Masters and replicas."""
         return [server for shard in self.shards for server in shard.servers]
 
+    def url_of(self, user: str) -> str:
+        """For one of the users that every server of the tests has."""
+        return name_user(self.url, user) if self.nodes[0].has_users else self.url
+
     def connect(self) -> redis.Redis:
         """The client, which has the same methods but for few."""
         return cast(redis.Redis, self.client)
@@ -157,15 +164,24 @@ class Cluster:
 
 @contextmanager
 def running_cluster(
-    folder: Path, size: int = 3, *, replicas: int = 0, timeout_ms: int = QUICK_TIMEOUT_MS, options: Sequence[str] = ()
+    folder: Path,
+    size: int = 3,
+    *,
+    replicas: int = 0,
+    timeout_ms: int = QUICK_TIMEOUT_MS,
+    options: Sequence[str] = (),
+    authority: Authority | None = None,
 ) -> Iterator[Cluster]:
     """`size` masters with as many `replicas` each; `options` are those of a server's command line."""
-    shards = _launch_shards(folder, size, replicas, timeout_ms, options)
+    if authority is not None:
+        options = (*options, *_tls_options(authority), "--tls-cluster", "yes")
+    shards = _launch_shards(folder, size, replicas, timeout_ms, options, authority.file if authority else None)
     try:
         _wait_until_whole(shards, PROMOTION_SECONDS)
         servers = [*(shard.master for shard in shards), *(replica for shard in shards for replica in shard.replicas)]
-        url = "redis+cluster://" + ",".join(f"127.0.0.1:{server.port}" for server in servers)
-        client = SharedClient(host="127.0.0.1", port=servers[0].port, decode_responses=True)
+        scheme = "rediss+cluster" if authority else "redis+cluster"
+        url = f"{scheme}://" + ",".join(f"127.0.0.1:{server.port}" for server in servers)
+        client = SharedClient(host="127.0.0.1", port=servers[0].port, decode_responses=True, **servers[0].access)
         try:
             yield Cluster(shards, client, url)
         finally:
@@ -185,6 +201,10 @@ def _node_options(bus: int, timeout_ms: int) -> tuple[str, ...]:
     return (*AT_ONCE, *(word for name, value in about_cluster.items() for word in (f"--cluster-{name}", value)))
 
 
+def _tls_options(authority: Authority) -> tuple[str, ...]:
+    return tuple(word for name, value in authority.options().items() for word in (f"--{name}", value))
+
+
 @dataclass(frozen=True)
 class _Place:
     """What `nodes.conf` says of a node; `master` is the place of the one it follows."""
@@ -202,7 +222,9 @@ class _Place:
         return f"{self.name} 127.0.0.1:{self.port}@{self.bus} {flags} {master} 0 0 {self.number + 1} connected{slots}\n"
 
 
-def _launch_shards(folder: Path, size: int, replicas: int, timeout_ms: int, options: Sequence[str]) -> list[Shard]:
+def _launch_shards(
+    folder: Path, size: int, replicas: int, timeout_ms: int, options: Sequence[str], authority: Path | None
+) -> list[Shard]:
     def place(number: int, master: _Place | None = None) -> _Place:
         return _Place(secrets.token_hex(20), free_port(), free_port(), number, master)
 
@@ -214,7 +236,8 @@ def _launch_shards(folder: Path, size: int, replicas: int, timeout_ms: int, opti
         home.mkdir()
         lines = [each.line(size, each is own) for each in places]
         (home / "nodes.conf").write_text("".join(lines) + f"vars currentEpoch {size} lastVoteEpoch 0\n")
-        return launch_redis(home, *_node_options(own.bus, timeout_ms), *options, port=own.port)
+        own_options = (*_node_options(own.bus, timeout_ms), *options)
+        return launch_redis(home, *own_options, port=own.port, authority=authority)
 
     servers = {own.name: launch(own) for own in places}
     return [
@@ -260,7 +283,12 @@ class Watched(Shard):
     @property
     def url(self) -> str:
         addresses = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
-        return f"redis+sentinel://{addresses}/{MASTER_NAME}"
+        scheme = "rediss+sentinel" if self.master.authority else "redis+sentinel"
+        return f"{scheme}://{addresses}/{MASTER_NAME}"
+
+    def url_of(self, user: str) -> str:
+        """For one of the users that every server of the tests has."""
+        return name_user(self.url, user) if self.master.has_users else self.url
 
     def connect(self) -> redis.Redis:
         """A plain client to look into the master."""
@@ -294,17 +322,31 @@ class Watched(Shard):
 
 @contextmanager
 def running_sentinel(
-    folder: Path, *, replicas: int = 1, sentinels: int = 1, down_after_ms: int = 1000, options: Sequence[str] = ()
+    folder: Path,
+    *,
+    replicas: int = 1,
+    sentinels: int = 1,
+    down_after_ms: int = 1000,
+    options: Sequence[str] = (),
+    watching: Sequence[str] = (),
+    authority: Authority | None = None,
 ) -> Iterator[Watched]:
-    """More than half of the `sentinels` must find the master silent for so long; `options` are for the others."""
+    """More than half of the `sentinels` must find the master silent for so long; `options` are for the others.
+
+    `watching` are lines of the Sentinels' configuration.
+    """
+    file = authority.file if authority else None
+    if authority is not None:
+        options = (*options, *_tls_options(authority))
+        watching = (*watching, *(f"{name} {value}" for name, value in authority.options().items()))
     own = (*AT_ONCE, *options)
-    watched = Watched(launch_redis(_made(folder / "master"), *own), [], [])
+    watched = Watched(launch_redis(_made(folder / "master"), *own, authority=file), [], [])
     follow = ("--replicaof", "127.0.0.1", str(watched.master.port))
     try:
         for number in range(replicas):
-            replica = launch_redis(_made(folder / f"replica-{number}"), *own, *follow)
+            replica = launch_redis(_made(folder / f"replica-{number}"), *own, *follow, authority=file)
             watched.replicas.append(replace(replica, options=own))
-        watched.sentinels = _launch_sentinels(folder, watched, sentinels, down_after_ms)
+        watched.sentinels = _launch_sentinels(folder, watched, sentinels, down_after_ms, watching)
         for server in (*watched.servers, *watched.sentinels):
             server.await_start()
         for sentinel in watched.sentinels:
@@ -325,7 +367,9 @@ def running_calm_sentinel(folder: Path) -> AbstractContextManager[Watched]:
     return running_sentinel(folder, down_after_ms=CALM_TIMEOUT_MS)
 
 
-def _launch_sentinels(folder: Path, watched: Shard, count: int, down_after_ms: int) -> list[RedisServer]:
+def _launch_sentinels(
+    folder: Path, watched: Shard, count: int, down_after_ms: int, watching: Sequence[str]
+) -> list[RedisServer]:
     about = f"{MASTER_NAME} 127.0.0.1"
     names = [(secrets.token_hex(20), free_port()) for _ in range(count)]
 
@@ -334,7 +378,7 @@ def _launch_sentinels(folder: Path, watched: Shard, count: int, down_after_ms: i
         home = _made(folder / f"sentinel-{number}")
         configuration = home / "sentinel.conf"
         lines = [
-            f"port {port}",
+            *(("port 0", f"tls-port {port}") if watched.master.authority else (f"port {port}",)),
             "bind 127.0.0.1",
             f"dir {home}",
             f"sentinel myid {name}",
@@ -343,11 +387,14 @@ def _launch_sentinels(folder: Path, watched: Shard, count: int, down_after_ms: i
             f"sentinel failover-timeout {MASTER_NAME} 3000",
             *(f"sentinel known-replica {about} {replica.port}" for replica in watched.replicas),
             *(f"sentinel known-sentinel {about} {other} {its}" for its, other in names if its != name),
+            *watching,
         ]
         configuration.write_text("\n".join(lines) + "\n")
         command = [sys.executable, lifeline, str(os.getpid()), server_binary(), str(configuration), "--sentinel"]
         with (home / "redis.log").open("wb") as log:
-            return RedisServer(subprocess.Popen(command, stdout=log, stderr=log), home, port)
+            process = subprocess.Popen(command, stdout=log, stderr=log)
+        authority = watched.master.authority
+        return RedisServer(process, home, port, authority=authority, has_operator=OPERATOR in watching)
 
     return [launch(number) for number in range(count)]
 

@@ -17,8 +17,11 @@ from service.credentials import Keyring, make_first_refresh_token
 from service.protocol.scope import parse_scope
 from service.protocol.user import User, identify_user
 from service.store.census import take_census
+from service.store.connection import StoreConnection
+from service.store.events import EventStream
 from service.store.inspection import EndedFamily, TokenInspection
 from service.store.keys import access_key, family_key
+from service.store.redis_url import parse_redis_url
 from service.store.sweeps import Session
 from service.tokens import make_access_token, parse_access_token
 from tests.browser import (
@@ -208,12 +211,16 @@ async def test_wrong_client_secrets_count_on_a_cluster(cluster_http: httpx2.Asyn
     assert statuses == [401] * 30 + [429]
 
 
-async def test_the_stream_of_security_events_lies_on_one_node(cluster_parts: Parts) -> None:
+async def test_the_stream_of_security_events_lies_on_one_node(cluster: Cluster, cluster_parts: Parts) -> None:
+    """The service writes it, and the console reads it."""
     await cluster_parts.event_stream.append([b"1", b"2"])
-    entries = await cluster_parts.event_stream.read_latest(2)
+    connection = StoreConnection(parse_redis_url(cluster.url_of("console")))
+    stream = EventStream(connection)
+    entries = await stream.read_latest(2)
 
     assert [text for _, text in entries] == [b"1", b"2"]
-    assert await cluster_parts.event_stream.read(after=entries[0][0]) == entries[1:]
+    assert await stream.read(after=entries[0][0]) == entries[1:]
+    await connection.close()
 
 
 @pytest.mark.clause("decided-redis-cluster")

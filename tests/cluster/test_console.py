@@ -24,7 +24,7 @@ pytestmark = pytest.mark.clause("decided-redis-cluster")
 @pytest.fixture
 def admin(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Admin:
     monkeypatch.setattr(consequences, "SWEEP_PAUSE_SECONDS", 0)
-    environment = {"REDIS_URL": cluster.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}
+    environment = {"REDIS_URL": cluster.url_of("console"), "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}
 
     async def run(*words: str) -> Answer:
         answer = await asyncio.to_thread(type_in, *words, environment=environment)

@@ -26,7 +26,7 @@ async def test_a_service_behind_sentinel_outlives_its_master(tmp_path: Path) -> 
     with running_sentinel(tmp_path) as watched:
         settings = load_settings(
             {
-                "REDIS_URL": watched.url,
+                "REDIS_URL": watched.url_of("service"),
                 "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY,
                 "TOKEN_SERVICE_SEED_FILE": str(SEED),
                 "LOG_LEVEL": "warning",

@@ -10,12 +10,22 @@ import pytest
 from service.app import Parts
 from tests.faults.proxy import running_proxy
 from tests.faults.stage import Stage, client_of, parts_on
-from tests.servers import running_service, stop
+from tests.servers import other_binaries, running_service
 
 
 @pytest.fixture(scope="package")
-def built_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def built_stage(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Stage]:
+    """With a parameter on that server of `other_binaries`, and without the instance beyond the proxy."""
     folder = tmp_path_factory.mktemp("faults")
+    if hasattr(request, "param") and request.param != "found":
+        stage = Stage(folder, binary=other_binaries()[request.param])
+        try:
+            with running_proxy(stage.redis.port) as proxy, running_service(folder, stage.environment()) as direct:
+                stage.proxy, stage.direct = proxy, direct
+                yield stage
+        finally:
+            stage.close()
+        return
     stage = Stage(folder)
     try:
         with running_proxy(stage.redis.port) as proxy, running_service(folder, stage.environment()) as direct:
@@ -24,8 +34,7 @@ def built_stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
                 stage.beyond = beyond
                 yield stage
     finally:
-        stage.store.close()
-        stop(stage.redis.process)
+        stage.close()
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from service.tokens import make_access_token
 from tests.cast import access_key_of
 from tests.conftest import SECRET_KEY, environment_of
 from tests.faults.proxy import Proxy
-from tests.servers import CHECKOUT, RedisServer, ServiceProcess, start_redis
+from tests.servers import CHECKOUT, RedisServer, ServiceProcess, start_redis, stop
 
 PLENTY = "1000000/minute"
 # What was answered is in the file then, and outlives the process. With `everysec` a write waits for a slow fsync.
@@ -38,9 +38,10 @@ Session = tuple[str, str]
 class Stage:
     """`direct` speaks to Redis itself, `beyond` through the proxy."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, binary: str | None = None) -> None:
         self.folder = folder
-        self.redis: RedisServer = start_redis(folder, *KEEPS_DATA, *options)
+        self._binary = binary
+        self.redis: RedisServer = start_redis(folder, *KEEPS_DATA, *options, binary=binary)
         self.store: redis.Redis = self.redis.connect()
         self.proxy: Proxy
         self.direct: ServiceProcess
@@ -64,7 +65,11 @@ class Stage:
 
     def start_redis_again(self) -> None:
         """With the same data; the scripts are forgotten."""
-        self.redis = start_redis(self.folder, *KEEPS_DATA, port=self.redis.port)
+        self.redis = start_redis(self.folder, *KEEPS_DATA, port=self.redis.port, binary=self._binary)
+
+    def close(self) -> None:
+        self.store.close()
+        stop(self.redis.process)
 
     @contextmanager
     def killed(self) -> Iterator[None]:

@@ -54,6 +54,21 @@ async def test_a_wrong_password_is_an_outage(redis_server: RedisServer) -> None:
     assert await outage_of(f"redis://somebody:wrong@127.0.0.1:{redis_server.port}")
 
 
+@pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed")
+async def test_a_user_who_may_not_do_what_a_script_does_is_an_outage(redis_server: RedisServer) -> None:
+    """Redis words that without NOPERM, and each server in its own way."""
+    with redis_server.connect() as client:
+        client.acl_setuser(
+            "halved", enabled=True, passwords=["+word"], keys=["*"], categories=["+@all"], commands=["-set"]
+        )
+    connection = StoreConnection(parse_redis_url(redis_server.url.replace("//", "//halved:word@")))
+    try:
+        with pytest.raises(StoreUnavailable):
+            await connection.run(load_script("probe_store"), ["probe:{registry}"], [1000])
+    finally:
+        await connection.close()
+
+
 async def test_what_is_said_of_an_outage_has_no_gaps() -> None:
     said = await outage_of(f"redis://127.0.0.1:{free_port()}")
 

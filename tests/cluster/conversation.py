@@ -1,0 +1,57 @@
+"""The service, its console and a gateway at the REDIS_URL of the environment, as processes with it would be.
+
+    python -m tests.cluster.conversation
+
+prints a JSON object: what came of a probe, of a login, of a look from the gateway and from the console, and in whose
+words each of the ways to Redis says that there is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable
+
+from service.app import Parts, assemble
+from service.gateway import BearerLookup
+from service.settings import Settings, load_settings
+from service.store.connection import StoreConnection
+from service.store.deadline import StoreUnavailable
+from service.store.redis_url import parse_redis_url
+from service.tokens import make_access_token
+from tests.admin.conftest import type_in
+from tests.cast import ALICE, PHONE_APP
+from tests.conftest import client_of, lifespan_of
+
+
+async def converse(settings: Settings) -> dict[str, object]:
+    url = os.environ["REDIS_URL"]
+    bearer = BearerLookup(os.environ.get("GATEWAY_REDIS_URL", url))
+    app = assemble(Parts(settings, lambda: 0))
+    async with lifespan_of(app), client_of(app) as http:
+        said: dict[str, object] = {"ready": (await http.get("/readyz")).status_code}
+        login = await PHONE_APP.log_in(http, ALICE)
+        said["login"] = login.status_code
+        token = login.json().get("access_token", make_access_token("0a3").text)
+        found = await _try(bearer.lookup(token))
+        said["gateway"] = getattr(found, "username", found)
+    store = StoreConnection(parse_redis_url(url))
+    said["service"] = await _try(store.read("EXISTS", "user:{0a3}:x"))
+    console = {"REDIS_URL": os.environ.get("CONSOLE_REDIS_URL", url)}
+    stats = await asyncio.to_thread(type_in, "stats", "--json", environment=console)
+    said["console"] = stats.json["sessions"] if stats.status == 0 else stats.aside
+    await bearer.close()
+    await store.close()
+    return said
+
+
+async def _try(work: Awaitable[object]) -> object:
+    try:
+        return await work
+    except StoreUnavailable as outage:
+        return str(outage)
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(converse(load_settings(os.environ)))))  # noqa: T201 - the answer

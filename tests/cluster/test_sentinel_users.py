@@ -1,0 +1,129 @@
+"""Users behind Sentinel: those of replication and of the Sentinels, and what the Sentinels themselves are told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import redis
+
+from service.app import Parts
+from service.gateway import BearerLookup
+from service.store.connection import StoreConnection
+from service.store.deadline import StoreUnavailable
+from service.store.readiness import find_obstacle
+from service.store.redis_url import parse_redis_url
+from service.tokens import make_access_token
+from tests.cluster.nodes import MASTER_NAME, OPERATOR, running_sentinel
+from tests.cluster.test_lookups import parts_at
+from tests.faults.stage import until
+from tests.redis_users import find_refusals
+from tests.servers import CHECKOUT, PASSWORD, free_port, knows_users, server_binary
+
+FAILOVER_SECONDS = 15
+USERS = (CHECKOUT / "examples" / "redis-sentinel.acl").read_text().splitlines()
+AS_REPLICA = ("--masteruser", "replica", "--masterauth", PASSWORD)
+AS_SENTINEL = (f"sentinel auth-user {MASTER_NAME} sentinel", f"sentinel auth-pass {MASTER_NAME} {PASSWORD}")
+
+pytestmark = [
+    pytest.mark.clause("decided-redis-users", "decided-redis-sentinel"),
+    pytest.mark.skipif(not knows_users(server_binary()), reason="Redis 6.2 has no rights for single subcommands"),
+]
+
+
+async def test_the_users_of_replication_and_sentinel_may_do_what_a_failover_takes(tmp_path: Path) -> None:
+    """And the service is back on the replica, which has the users as well."""
+    with (
+        running_sentinel(tmp_path, options=AS_REPLICA, watching=AS_SENTINEL) as watched,
+        watched.master.connect() as master,
+        watched.replica.connect() as replica,
+        redis.Redis(port=watched.sentinel_port) as sentinel,
+    ):
+        async with parts_at(watched.url_of("service")) as parts:
+            assert await find_obstacle(parts.connection) is None
+            assert {client["user"] for client in master.client_list()} >= {"replica", "sentinel", "service"}
+            await confirm_something(watched.url_of("service"))
+
+            sentinel.sentinel_failover(MASTER_NAME)
+            await until(lambda: replica.info("replication")["role"] == "master", FAILOVER_SECONDS)
+
+            await until_served(parts)
+        for server in (master, replica):
+            assert find_refusals(server, {"service", "replica", "sentinel"}) == []
+
+
+async def confirm_something(url: str) -> None:
+    """As TOKEN_SERVICE_DURABILITY=replica has it."""
+    connection = StoreConnection(parse_redis_url(url), durability="replica")
+    async with connection.durably("0a3") as scripts:
+        await scripts.leave_fence()
+    await connection.close()
+
+
+async def until_served(parts: Parts) -> None:
+    async with asyncio.timeout(FAILOVER_SECONDS):
+        while True:
+            try:
+                assert await find_obstacle(parts.connection) is None
+                return
+            except StoreUnavailable:
+                await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("lines", "user"),
+    [(("user default off", OPERATOR, *USERS), "service:"), (("requirepass change-me", OPERATOR), ":")],
+    ids=["users", "password"],
+)
+async def test_a_sentinel_that_asks_for_a_password_is_told_that_of_the_url(
+    tmp_path: Path, lines: tuple[str, ...], user: str
+) -> None:
+    with running_sentinel(tmp_path, watching=lines) as watched:
+        url = watched.url.replace("//", f"//{user}{PASSWORD}@")
+        async with parts_at(url) as parts:
+            assert await find_obstacle(parts.connection) is None
+        bearer = BearerLookup(url)
+        assert await bearer.lookup(make_access_token("0a3").text) is None
+        await bearer.close()
+
+
+async def test_a_sentinel_that_asks_for_none_is_not_told_it(tmp_path: Path) -> None:
+    with running_sentinel(tmp_path) as watched:
+        async with overheard(watched.sentinel_port) as (port, said):
+            url = watched.url_of("service").replace(str(watched.sentinel_port), str(port))
+            async with parts_at(url) as parts:
+                assert await find_obstacle(parts.connection) is None
+            bearer = BearerLookup(url)
+            assert await bearer.lookup(make_access_token("0a3").text) is None
+            await bearer.close()
+
+    assert b"SENTINEL" in said.upper()
+    assert PASSWORD.encode() not in said
+
+
+@asynccontextmanager
+async def overheard(target: int) -> AsyncIterator[tuple[int, bytearray]]:
+    """A port that leads to the target, and all that is said to it."""
+    said, port = bytearray(), free_port()
+    conversations: set[asyncio.Task[None] | None] = set()
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, kept: bytearray | None) -> None:
+        while data := await reader.read(4096):
+            if kept is not None:
+                kept += data
+            writer.write(data)
+        writer.close()
+        await writer.wait_closed()
+
+    async def connect(client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        conversations.add(asyncio.current_task())
+        server, to_server = await asyncio.open_connection("127.0.0.1", target)
+        await asyncio.gather(pass_on(client, to_server, said), pass_on(server, to_client, None), return_exceptions=True)
+
+    listening = await asyncio.start_server(connect, "127.0.0.1", port)
+    yield port, said
+    listening.close()
+    await asyncio.gather(*filter(None, conversations))

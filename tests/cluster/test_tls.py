@@ -1,0 +1,103 @@
+"""Redis over TLS, with certificates of an authority of one's own: one server, Sentinel and Cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.certificates import HOST, Authority, speaks_tls
+from tests.cluster.nodes import running_cluster, running_sentinel
+from tests.conftest import SECRET_KEY, SEED
+from tests.servers import CHECKOUT, RedisServer, server_binary, start_redis, stop
+
+WELL = {"ready": 200, "login": 200, "gateway": "alice@example.com", "service": 0, "console": 1}
+
+pytestmark = [
+    pytest.mark.clause("decided-redis-tls"),
+    pytest.mark.skipif(not speaks_tls(server_binary()), reason="this server was built without TLS"),
+]
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+async def converse(authority: Path, service_url: str, console_url: str, gateway_url: str) -> dict[str, object]:
+    """What tests/cluster/conversation.py tells of processes that were given this authority by OpenSSL's variable."""
+    environment = {name: text for name, text in os.environ.items() if not name.startswith(("TOKEN_SERVICE_", "REDIS_"))}
+    environment |= {
+        "SSL_CERT_FILE": str(authority),
+        "REDIS_URL": service_url,
+        "CONSOLE_REDIS_URL": console_url,
+        "GATEWAY_REDIS_URL": gateway_url,
+        "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY,
+        "TOKEN_SERVICE_SEED_FILE": str(SEED),
+    }
+    command = (sys.executable, "-m", "tests.cluster.conversation")
+    process = await asyncio.create_subprocess_exec(
+        *command, env=environment, cwd=CHECKOUT, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await process.communicate()
+    said: dict[str, object] = json.loads(output.splitlines()[-1])
+    return said
+
+
+def start_tls_redis(folder: Path, authority: Authority, name: str = HOST) -> RedisServer:
+    options = (word for option, value in authority.options(name).items() for word in (f"--{option}", value))
+    return start_redis(folder, *options, authority=authority.file)
+
+
+async def test_one_server_is_spoken_to_over_tls_by_service_console_and_gateway(
+    tmp_path: Path, authority: Authority
+) -> None:
+    server = start_tls_redis(tmp_path, authority)
+    try:
+        urls = [server.url_of(user) for user in ("service", "console", "gateway")]
+        assert urls[0].startswith("rediss://")
+        assert await converse(authority.file, *urls) == WELL
+    finally:
+        stop(server.process)
+
+
+@pytest.mark.long
+async def test_a_cluster_is_spoken_to_over_tls(tmp_path: Path, authority: Authority) -> None:
+    with running_cluster(tmp_path, authority=authority) as cluster:
+        urls = [cluster.url_of(user) for user in ("service", "console", "gateway")]
+        assert urls[0].startswith("rediss+cluster://")
+        assert await converse(authority.file, *urls) == WELL
+
+
+@pytest.mark.long
+async def test_sentinel_and_the_master_that_it_names_are_spoken_to_over_tls(
+    tmp_path: Path, authority: Authority
+) -> None:
+    with running_sentinel(tmp_path, authority=authority) as watched:
+        urls = [watched.url_of(user) for user in ("service", "console", "gateway")]
+        assert urls[0].startswith("rediss+sentinel://")
+        assert await converse(authority.file, *urls) == WELL
+
+
+@pytest.mark.parametrize("what", ["authority", "name"])
+async def test_whoever_is_not_known_or_not_meant_is_refused_and_the_outage_says_so(
+    tmp_path: Path, authority: Authority, what: str
+) -> None:
+    """By each of the ways: the store's, the console's and that of lookups."""
+    name = HOST if what == "authority" else "elsewhere.example"
+    issuer = Authority(tmp_path, "stranger") if what == "authority" else authority
+    server = start_tls_redis(tmp_path, issuer, name)
+    says = "self-signed certificate" if what == "authority" else "IP address mismatch"
+    try:
+        said = await converse(authority.file, *[server.url_of(user) for user in ("service", "console", "gateway")])
+    finally:
+        stop(server.process)
+
+    assert (said["ready"], said["login"]) == (503, 503)
+    for way in ("service", "console", "gateway"):
+        assert "certificate verify failed" in str(said[way]), way
+        assert says in str(said[way]), way

@@ -1,0 +1,142 @@
+"""A backup, made and restored word for word as the guide says, and what it does not bring back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from service.registry import consequences
+from service.settings import load_settings
+from tests.admin.conftest import type_in
+from tests.browser import SESSIONS, Browser, is_login_page
+from tests.cast import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    WEB_SHOP,
+    App,
+    access_key_of,
+    assert_error,
+    revoke_all,
+    tokens_of,
+    verify,
+)
+from tests.conftest import Clock, environment_of, serving
+from tests.servers import CHECKOUT, RedisServer, knows_users, server_binary, start_redis, stop, wait_until
+
+GUIDE = (CHECKOUT / "docs" / "operations.md").read_text().partition("## Backup and restore")[2].partition("\n## ")[0]
+MAKING, RESTORING = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)
+CONSOLE = f"cd {CHECKOUT} && {sys.executable} -m service.admin"
+KEEPS_DATA = ("--appendonly", "yes")
+
+pytestmark = [
+    pytest.mark.clause("decided-restored-backup", "decided-revoke-all-issued-before"),
+    pytest.mark.skipif(
+        not knows_users(server_binary()) or shutil.which("redis-check-aof") is None,
+        reason="needs redis-check-aof, and Redis 7, whose append-only file is a folder",
+    ),
+]
+
+
+class Machine:
+    """One on which everything stands where the guide says."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        for name in ("redis", "backup"):
+            (folder / name).mkdir()
+        self.redis: RedisServer = start_redis(folder / "redis", *KEEPS_DATA)
+        self.stopped: list[str] = []
+
+    def follow(self, commands: str) -> None:
+        """Line by line; fails with the first that fails."""
+        folder = self._folder
+        for line in commands.splitlines():
+            if line.startswith("cd "):
+                folder = Path(self._here(line.split()[1]))
+            elif line.startswith("systemctl "):
+                self._control(*line.split()[1:3])
+            else:
+                line = self._here(line).replace(
+                    "./scripts/admin", f"cd {CHECKOUT} && {sys.executable} -m service.admin"
+                )
+                environment = os.environ | environment_of(self.redis, REDIS_URL=self.redis.url_of("console"))
+                subprocess.run(["bash", "-ec", line], cwd=folder, env=environment, check=True, capture_output=True)
+
+    def _here(self, text: str) -> str:
+        here = text.replace("/var/lib/token-service-redis", str(self._folder / "redis"))
+        return re.sub(r"/backup/token-service-.*?\.tar\.gz", f"{self._folder}/backup/made.tar.gz", here)
+
+    def _control(self, verb: str, unit: str) -> None:
+        self.stopped += [unit] if verb == "stop" else []
+        if unit == "token-service-redis":
+            if verb == "stop":
+                stop(self.redis.process)
+            else:
+                self.redis = start_redis(self._folder / "redis", *KEEPS_DATA, port=self.redis.port)
+
+
+async def test_what_was_revoked_since_a_backup_stays_revoked_when_it_is_restored_by_the_guide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consequences, "SWEEP_PAUSE_SECONDS", 0)
+    machine = Machine(tmp_path)
+    settings = load_settings(environment_of(machine.redis))
+    before, after = RESTORING.split("./scripts/admin")
+    console = environment_of(machine.redis, REDIS_URL=machine.redis.url_of("console"))
+    try:
+        with machine.redis.connect() as store:
+            async with serving(settings, Clock(store)) as http:
+                browser = Browser(http)
+                await browser.sign_in()
+                revoked, refreshed, bobs, shops = [
+                    dict(tokens_of(await app.log_in(http, person)))
+                    for app, person in ((PHONE_APP, ALICE), (PHONE_APP, ALICE), (PHONE_APP, BOB), (WEB_SHOP, ALICE))
+                ]
+                code = await Browser(http).get_code()
+
+                made_at = time.time()
+                machine.follow(MAKING)
+
+                assert (await PHONE_APP.revoke(http, revoked["refresh_token"])).status_code == 200
+                assert (await revoke_all(http, bobs["access_token"])).status_code == 200
+                newer = dict(tokens_of(await PHONE_APP.refresh(http, refreshed["refresh_token"])))
+                since = dict(tokens_of(await PHONE_APP.log_in(http, BOB)))
+                for words in (("client", "delete", WEB_SHOP.client_id), ("user", "delete", BOB.username)):
+                    assert (await asyncio.to_thread(type_in, *words, "--yes", environment=console)).status == 0
+                await browser.submit(await browser.open(SESSIONS), "/sessions/end-all", {})
+
+        machine.follow(before)
+        with machine.redis.connect() as store:
+            for tokens in (revoked, bobs, shops):  # else there would be nothing to be afraid of
+                assert store.exists(access_key_of(tokens["access_token"]))
+            wait_until(lambda: time.time() > made_at + 1, "another second: the guide's command has whole ones")
+            machine.follow("./scripts/admin" + after)
+            assert machine.stopped == ["token-service", "token-service-redis"]
+
+            async with serving(settings, Clock(store)) as http:
+                browser.http = http
+                for tokens in (revoked, refreshed, bobs, shops, newer, since):
+                    await assert_dead(http, tokens, WEB_SHOP if tokens is shops else PHONE_APP)
+                assert_error(await PHONE_APP.exchange(http, code, PHONE_CALLBACK), 400, "invalid_grant")
+                assert is_login_page(await browser.open(SESSIONS))
+                # What the guide says that the operator has to do again.
+                assert (await WEB_SHOP.log_in(http, ALICE)).status_code == 200
+                assert (await PHONE_APP.log_in(http, BOB)).status_code == 200
+    finally:
+        stop(machine.redis.process)
+
+
+async def assert_dead(http: httpx2.AsyncClient, tokens: dict[str, str], app: App) -> None:
+    assert (await verify(http, tokens["access_token"])).status_code == 401
+    assert_error(await app.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")

@@ -1,0 +1,293 @@
+"""The Redis users of the service and its console: all that they do is granted, and nothing else is.
+
+Every server of the tests has these users. The console works as its own in all of its tests; the service does so here,
+on a cluster and behind Sentinel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+import redis
+
+from service.app import Parts, assemble
+from service.protocol.user import identify_user
+from service.registry import consequences
+from service.registry.seed import parse_seed
+from service.settings import load_settings
+from service.store import keys
+from service.store.census import COUNTED_KEYS, take_census
+from service.store.connection import StoreConnection
+from service.store.events import EventStream
+from service.store.external_logins import ExternalLogin
+from service.store.redis_url import parse_redis_url
+from service.store.scripts import load_script
+from service.tokens import make_external_login
+from tests.admin.conftest import Answer, type_in
+from tests.browser import Browser, ask
+from tests.cast import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, tokens_of
+from tests.conftest import SEED, Clock, client_of, environment_of, lifespan_of, make_code
+from tests.house.test_keys import read_table
+from tests.invariants.life import Life
+from tests.redis_users import WITHOUT_RIGHTS, find_allowed, find_refusals, read_rights
+from tests.servers import CHECKOUT, USER_FILES, RedisServer, knows_users, server_binary
+from tests.store.test_census import fill
+
+UNSEEN = {
+    "asking": "of a key whose slot moves, on a cluster",
+    "cluster|slots": "on a cluster",
+    "wait": "where TOKEN_SERVICE_DURABILITY is `replica`",
+}
+"""Granted, and not used on a single server with the settings as they come."""
+
+REALM = """
+realms:
+  cep: {{client_id: us, client_secret: secret, issuer: "https://one.example.org", default_roles: [{roles}]}}
+"""
+SHORT_SEED = """
+clients: [{client_id: phone-app, redirect_uris: ["http://127.0.0.1:9000/callback"], scope: realm:main role:enduser}]
+users: [{username: alice@example.com, password: correct horse battery staple, roles: [enduser]}]
+"""
+SCOPES = ("--scope", "realm:main role:enduser", "--default-scope", "realm:main role:enduser")
+
+SCRIPTS = sorted((CHECKOUT / "service" / "store" / "lua").glob("*.lua"))
+
+pytestmark = [
+    pytest.mark.clause("decided-redis-users"),
+    pytest.mark.single_server,
+    pytest.mark.skipif(not knows_users(server_binary()), reason="Redis 6.2 has no rights for single subcommands"),
+]
+
+
+@pytest.fixture(autouse=True)
+def no_worker_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing is under way a sweep need not wait."""
+    monkeypatch.setattr(consequences, "SWEEP_PAUSE_SECONDS", 0)
+
+
+class Use:
+    """Commands in small letters, and the kinds of keys that they named; filled when the watch ends."""
+
+    def __init__(self) -> None:
+        self.commands: set[str] = set()
+        self.kinds: set[str] = set()
+
+    def note(self, words: list[str], granted: frozenset[str]) -> None:
+        name = words[0].lower()
+        subcommand = f"{name}|{words[1].lower()}" if len(words) > 1 else ""
+        self.commands.add(subcommand if subcommand in granted or name == "client" else name)
+        if name not in ("pttl", "memory"):  # which the console may ask of every key
+            self.kinds |= {find_kind(word) for word in words[1:] if re.match(r"[a-z_:]+:\{", word)}
+
+
+def find_kind(key: str) -> str:
+    return "seed" if key.startswith("seed:{") else keys.find_kind(key)
+
+
+@contextmanager
+def watching(store: redis.Redis, user: str) -> Iterator[Use]:
+    """What is asked by those who work on the server as this user, and by their scripts."""
+    use, granted = Use(), read_rights(user).commands
+    store.acl_log_reset()
+    store.script_flush()
+    with store.monitor() as monitor:  # type: ignore[no-untyped-call]
+        yield use
+        others = {client["addr"] for client in store.client_list() if client["user"] != user}
+        store.echo("the end of the watch")
+        asking = ""
+        while "the end of the watch" not in (said := monitor.next_command())["command"]:
+            if said["client_type"] != "lua":  # what a script does comes right behind its call
+                asking = f"{said['client_address']}:{said['client_port']}"
+            if asking not in others:
+                use.note(said["command"].split(" "), granted)
+
+
+async def test_the_service_uses_all_that_it_was_granted(
+    redis_server: RedisServer, store: redis.Redis, clock: Clock
+) -> None:
+    settings = load_settings(
+        environment_of(redis_server, REDIS_URL=redis_server.url_of("service"), TOKEN_SERVICE_VERIFY_CACHE="on")
+    )
+    with watching(store, "service") as use:
+        parts = Parts(settings, lambda: clock.offset_ms)
+        app = assemble(parts)
+        async with lifespan_of(app), client_of(app) as http:
+            async for _ in Life(http, parts, clock).operations():
+                pass
+            await make_code(parts)
+            await PHONE_APP.log_in(http, ALICE)
+            await change_the_seed(parts)
+            login = ExternalLogin(browser_digest="x" * 43, realm="cep", organisation="x" * 22, request=None)
+            name = make_external_login()
+            await parts.external_logins.keep(name, login)
+            assert await parts.external_logins.find(name)
+            await take_census(parts.connection)
+            await leave_fence(parts.connection)
+            fill(store, sessions=COUNTED_KEYS, access_tokens=0)
+            await take_census(parts.connection)
+
+    assert not find_refusals(store, {"service"})
+    assert_all_is_used(use, "service")
+    assert use.kinds == {row.kind for row in read_table()}
+
+
+async def change_the_seed(parts: Parts) -> None:
+    """A realm that comes and loses a role, and a user and a client who lose one."""
+    text = SEED.read_text()
+    for changed in (
+        REALM.format(roles="enduser") + text,
+        REALM.format(roles="") + text.replace("roles: [enduser, organisation]", "roles: [enduser]"),
+        text.replace("role:organisation role:device", "role:device"),
+    ):
+        await parts.seeding.apply(parse_seed(changed.encode()))
+
+
+async def test_the_console_uses_all_that_it_was_granted(
+    redis_server: RedisServer, store: redis.Redis, parts: Parts, http: httpx2.AsyncClient, tmp_path: Path
+) -> None:
+    environment = environment_of(redis_server, REDIS_URL=redis_server.url_of("console"))
+    browser = Browser(http)
+    answers: list[Answer] = []
+
+    async def admin(*words: str, typed: str | None = None) -> Answer:
+        answers.append(await asyncio.to_thread(type_in, *words, typed=typed, environment=environment))
+        return answers[-1]
+
+    async def live() -> dict[str, str]:
+        """One of all that a user can have, and a session that the grace has merged and one that was ended."""
+        for person in (ALICE, BOB):
+            await PHONE_APP.log_in(http, person)
+            await browser.reach_consent(ask())
+            await make_code(parts, person)
+        tokens = dict(tokens_of(await PHONE_APP.log_in(http, ALICE)))
+        await PHONE_APP.refresh(http, tokens["refresh_token"])
+        return tokens
+
+    seed = tmp_path / "seed.yaml"
+    with watching(store, "console") as use:
+        for text in (REALM.format(roles="enduser") + SEED.read_text(), REALM.format(roles="") + SHORT_SEED):
+            seed.write_text(text)
+            await admin("seed", str(seed), "--prune", "--yes")
+            await admin("seed", str(seed), "--dry-run", "--prune", "--force")
+        seed.write_text(SEED.read_text())
+        await admin("seed", str(seed), "--force", "--prune", "--yes")
+
+        tokens, code = await live(), await make_code(parts)
+        for token in (tokens["access_token"], tokens["refresh_token"], code):
+            await admin("token", "inspect", typed=token)
+        await PHONE_APP.exchange(http, code, PHONE_CALLBACK)
+        await admin("token", "inspect", typed=code)
+        await admin("token", "revoke", typed=tokens["access_token"])
+        await admin("token", "revoke", typed=tokens["refresh_token"])
+        await admin("token", "inspect", typed=tokens["refresh_token"])
+
+        await admin("client", "create", "new", "--redirect-uri", "https://new.example/", *SCOPES)
+        await admin("client", "rotate-secret", "new", "--overlap", "1h")
+        await admin("client", "list")
+        await admin("client", "show", "new")
+        await admin("client", "delete", "new", "--yes")
+        await admin("client", "delete", "web-shop", "--yes")
+        await admin("user", "create", "new@example.com", "--role", "enduser", typed="a password of theirs")
+        await admin("user", "set-password", ALICE.username, typed=ALICE.password)
+        await admin("user", "disable", BOB.username)
+        await admin("user", "enable", BOB.username)
+        await live()
+        for words in (("user", "list"), ("user", "show", BOB.username), ("events",), ("stats",), ("doctor",)):
+            await admin(*words)
+        await admin("revoke-all", "--user", BOB.username, "--yes")
+        await live()
+        await admin("revoke-all", "--client", "phone-app", "--yes")
+        await admin("revoke-all", "--issued-before", "2026-01-01T00:00:00Z", "--yes")
+        await admin("revoke-all", "--everything", "--yes")
+        await live()
+        await admin("user", "delete", ALICE.username, "--yes")
+        connection = StoreConnection(parse_redis_url(environment["REDIS_URL"]))
+        assert await EventStream(connection).read()  # as `events --follow` does until Ctrl-C
+        await leave_fence(connection)
+        await connection.close()
+
+    assert [answer.aside for answer in answers if answer.status] == []
+    assert not find_refusals(store, {"console"})
+    assert_all_is_used(use, "console")
+
+
+async def leave_fence(connection: StoreConnection) -> None:
+    """As a revocation that finds nothing does where TOKEN_SERVICE_DURABILITY is not `memory`."""
+    assert await connection.run(load_script("leave_fence"), [keys.fence_key("0a3")], [1000]) == ["left"]
+
+
+def assert_all_is_used(use: Use, user: str) -> None:
+    """The commands that it may give, and the kinds of keys that it may give them for."""
+    rights = read_rights(user)
+    kinds = {find_kind(pattern.partition("~")[2]) for pattern in rights.keys} - {"*"}
+    assert use.commands - WITHOUT_RIGHTS - rights.commands == set()
+    assert rights.commands - use.commands - UNSEEN.keys() == set()
+    assert use.kinds == kinds
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda file: file.stem)
+def test_the_service_may_do_whatever_its_scripts_may_come_to_do(script: Path) -> None:
+    called = re.findall(r"redis\.p?call\(\s*'(\w+)'", script.read_text())
+    assert {name.lower() for name in called} <= read_rights("service").commands
+
+
+def test_the_services_keys_are_those_of_the_table() -> None:
+    assert read_rights("service").keys == {f"~{row.kind}:*" for row in read_table()}
+
+
+@pytest.mark.parametrize("user", ["service", "console"])
+def test_they_may_give_no_other_command(store: redis.Redis, user: str) -> None:
+    """Neither those that empty, stop, change, copy or listen to the server, nor any that a later one may have."""
+    granted = read_rights(user).commands
+    found = find_allowed(store, user, keys.user_key(identify_user("main", ALICE.username)))
+    allowed = found
+
+    assert allowed - WITHOUT_RIGHTS <= granted | {name.partition("|")[0] for name in granted}
+    assert granted <= allowed | {name for name in granted if "|" in name and name.partition("|")[0] in allowed}
+    assert not allowed & {"flushall", "flushdb", "keys", "config|set", "config|get", "debug", "shutdown", "monitor"}
+    assert not allowed & {"acl|setuser", "swapdb", "replicaof", "migrate", "dump", "restore", "function|load", "select"}
+
+
+FOREIGN = ("session:1", "accessible", "myaccess:{0a3}:x", "{0a3}", "users:1", "")
+
+
+@pytest.mark.parametrize("user", ["service", "console"])
+@pytest.mark.parametrize("key", FOREIGN)
+def test_they_reach_no_keys_of_others(redis_server: RedisServer, store: redis.Redis, user: str, key: str) -> None:
+    store.set(key, "another program's")
+    with redis.Redis.from_url(redis_server.url_of(user)) as client:
+        for command in (("GET", key), ("SET", key, "x"), ("DEL", key), ("EVAL", "return 1", "1", key)):
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                client.execute_command(*command)
+        with pytest.raises(redis.exceptions.ResponseError, match=r"\bkey"):
+            client.eval(f"return redis.call('GET', '{key}')", 0)
+        with pytest.raises(redis.exceptions.NoPermissionError):
+            client.publish("channel", "x")
+
+    store.acl_log_reset()
+
+
+@pytest.mark.parametrize("key", ["login:{0a3}:x", "address:{0a3}:x", "pending:{0a3}:x", "external:{0a3}:x"])
+def test_the_console_cannot_touch_what_only_requests_need(redis_server: RedisServer, key: str) -> None:
+    """It counts them and looks whether they expire, and no more."""
+    with redis.Redis.from_url(redis_server.url_of("console")) as console:
+        assert console.pttl(key) == -2
+        for command in (("GET", key), ("DEL", key), ("SET", key, "x")):
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                console.execute_command(*command)
+
+    with redis_server.connect() as client:
+        client.acl_log_reset()
+
+
+def test_each_file_holds_its_user_alone_and_all_can_be_loaded_as_one() -> None:
+    """They can be taken as they are into an ACL file that has users of its own; `start_redis` does just that."""
+    for file in USER_FILES:
+        names = [line.split()[1] for line in file.read_text().splitlines()]
+        assert names in ([file.stem.removeprefix("redis-")], ["replica", "sentinel"])
