@@ -14,7 +14,8 @@ import io
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, asynccontextmanager
+from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -140,23 +141,31 @@ def single_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisSer
     stop(server.process)
 
 
+@contextmanager
+def starting_when_asked(folders: pytest.TempPathFactory) -> Iterator[Callable[[str], AnyRedis]]:
+    """What stands for a topology: it is started when first asked for, and runs on to the end."""
+    starts: dict[str, Callable[[Path], AbstractContextManager[AnyRedis]]] = {
+        "single": running_redis,
+        "sentinel": running_calm_sentinel,
+        "cluster": running_calm_cluster,
+    }
+    with ExitStack() as running:
+        yield cache(lambda topology: running.enter_context(starts[topology](folders.mktemp(topology))))
+
+
+@contextmanager
+def running_redis(folder: Path) -> Iterator[RedisServer]:
+    server = start_redis(folder)
+    yield server
+    stop(server.process)
+
+
 @pytest.fixture(scope="session")
 def find_redis(
     single_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str], AnyRedis]]:
-    """What stands for a topology: it is started when first asked for, and runs on to the end."""
-    with ExitStack() as running:
-        found: dict[str, AnyRedis] = {"single": single_server}
-
-        def find(topology: str) -> AnyRedis:
-            if topology not in found:
-                folder = tmp_path_factory.mktemp(topology)
-                starts: dict[str, Callable[[Path], AbstractContextManager[AnyRedis]]]
-                starts = {"sentinel": running_calm_sentinel, "cluster": running_calm_cluster}
-                found[topology] = running.enter_context(starts[topology](folder))
-            return found[topology]
-
-        yield find
+    with starting_when_asked(tmp_path_factory) as find:
+        yield lambda topology: single_server if topology == "single" else find(topology)
 
 
 @pytest.fixture

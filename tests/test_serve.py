@@ -394,6 +394,18 @@ def test_a_worker_that_died_is_replaced(start_ready: Start) -> None:
     assert service.get("/readyz") == 200
 
 
+def test_a_hangup_that_reaches_the_workers_takes_none_of_them(start_ready: Start) -> None:
+    """As where a terminal ends: all of a group of processes are told, at once."""
+    service = start_ready("--workers", "2")
+    before = find_workers(service)
+    for worker in before:
+        os.kill(worker, signal.SIGHUP)
+    time.sleep(0.5)  # what would take them takes less
+
+    assert all(Path(f"/proc/{worker}/cmdline").read_bytes() for worker in before)
+    assert service.get("/readyz") == 200
+
+
 SEED = "clients:\n  - client_id: shop\n    client_name: Shop\n"
 
 
@@ -421,6 +433,7 @@ def test_a_worker_that_is_replaced_while_the_seed_file_is_broken_does_not_end_th
     assert len(find_workers(service)) == 3
 
 
+@pytest.mark.long
 def test_workers_that_cannot_start_are_given_up(start: Start, tmp_path: Path) -> None:
     garbage = tmp_path / "garbage.pem"
     garbage.touch()

@@ -36,6 +36,11 @@ class Worker(Process):
         self._lingers = lingers
         super().__init__(config, sockets)
 
+    def target(self, sockets: list[socket.socket] | None = None) -> None:
+        """A hangup is told to a whole group of processes; the supervisor alone acts on it."""
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        super().target(sockets)
+
     @property
     def server(self) -> Server:
         if self._server is None:

@@ -108,6 +108,7 @@ async def test_a_client_gets_refreshes_and_revokes_what_a_person_allowed(
 
 @pytest.mark.clause("6749-3.1.2-query-retained", "6749-4.1.3-redirect-uri-identical")
 @pytest.mark.parametrize("library", [library for library in LIBRARIES if library != "openid-client"])
+@pytest.mark.long
 async def test_a_client_may_have_a_redirect_uri_with_a_query_of_its_own(
     service: ServiceProcess, browser: Browser, library: str
 ) -> None:
@@ -121,6 +122,7 @@ async def test_a_client_may_have_a_redirect_uri_with_a_query_of_its_own(
 
 @pytest.mark.clause("decided-consent-every-time")
 @pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.long
 async def test_who_has_logged_in_is_asked_again_but_for_the_password(
     service: ServiceProcess, browser: Browser, library: str
 ) -> None:

@@ -151,6 +151,7 @@ async def test_a_person_signs_in_allows_refreshes_logs_out_and_comes_back(
     await expect_notice(page, "You are signed in.")
 
 
+@pytest.mark.long
 async def test_a_person_denies_and_the_client_says_so(page: Page, client: str) -> None:
     await start(page, client)
     await log_in(page)
@@ -161,6 +162,7 @@ async def test_a_person_denies_and_the_client_says_so(page: Page, client: str) -
     await expect(page.get_by_text("You are not signed in.")).to_be_visible()
 
 
+@pytest.mark.long
 async def test_who_signed_out_everywhere_is_not_signed_in_at_the_client_either(
     page: Page, client: str, client_id: str
 ) -> None:
@@ -181,6 +183,7 @@ async def test_who_signed_out_everywhere_is_not_signed_in_at_the_client_either(
     await expect(page.get_by_text("You are not signed in.")).to_be_visible()
 
 
+@pytest.mark.long
 async def test_everybody_can_use_the_example_clients_pages(page: Page, client: str) -> None:
     await page.goto(client)
     await assert_accessible(page)

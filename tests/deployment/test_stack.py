@@ -229,6 +229,7 @@ def test_a_port_in_use_ends_the_start_and_whatever_was_started(stack: RunningSta
     assert not stack.listens(ports["https"])
 
 
+@pytest.mark.long
 def test_without_nginx_one_line_says_what_to_install(tmp_path: Path) -> None:
     program = "import deployment.stack as s, sys; s.SEARCHED = '/nowhere'; sys.exit(s.main(sys.argv[1:]))"
     answer = subprocess.run(

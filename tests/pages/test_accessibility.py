@@ -192,29 +192,29 @@ async def signed_out(scene: Scene) -> None:
 
 
 STATES: list[Callable[[Scene], Awaitable[None]]] = [
-    start,
     login,
     login_wrong,
-    login_empty,
-    consent,
     consent_to_several_roles_over_http,
-    consent_of_long_names,
-    answered,
     refused,
-    sessions_none,
     sessions,
     signed_out,
 ]
 LIKE_OTHERS: list[Callable[[Scene], Awaitable[None]]] = [
+    start,
+    login_empty,
     login_throttled,
     login_busy,
+    consent,
+    consent_of_long_names,
+    answered,
+    sessions_none,
     expired,
     refused_forged,
     refused_signed_out,
     busy,
     unforeseen,
 ]
-"""Other words where `login_wrong`, `answered` and `refused` have theirs."""
+"""Less of what stands in those above, or other words where `login_wrong` and `refused` have theirs."""
 
 
 @pytest.mark.parametrize("reach", [*STATES, *(pytest.param(like, marks=pytest.mark.long) for like in LIKE_OTHERS)])

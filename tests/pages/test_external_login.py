@@ -189,6 +189,7 @@ async def test_who_denies_at_the_organisation_sends_the_application_away_without
 
 
 @pytest.mark.clause("spec-4.1-denial", "spec-7.3-redirect-errors")
+@pytest.mark.long
 async def test_who_denies_at_the_organisation_gets_back_to_an_app_on_their_phone_by_a_link(
     page: Page, parts: Parts, service: ServiceProcess, organisation: Organisation
 ) -> None:
@@ -225,6 +226,7 @@ async def test_who_is_signed_in_elsewhere_than_asked_for_logs_in_there_as_well(
     await expect(page.get_by_text(page_text("sessions.signed_in_as").format(username=ZOE.username))).to_be_visible()
 
 
+@pytest.mark.long
 async def test_who_is_not_the_one_that_the_organisation_remembers_signs_in_there_as_somebody_else(
     page: Page, application: Application, service: ServiceProcess, organisation: Organisation
 ) -> None:
@@ -338,6 +340,7 @@ async def test_keys_are_enough_to_go_to_the_organisation(
         pytest.param("Donaudampfschifffahrtsgesellschaft" * 6, id="long"),
     ],
 )
+@pytest.mark.long
 async def test_everybody_can_use_a_page_that_offers_an_organisation(
     page: Page, application: Application, name: str
 ) -> None:

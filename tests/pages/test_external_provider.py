@@ -56,7 +56,9 @@ async def log_in_there(page: Page, provider: Provider) -> None:
 
 
 @pytest.mark.clause("spec-2.2-realm-cep", "spec-4.1-login-and-consent")
-@pytest.mark.parametrize(("device", "scope"), [(PHONE, EITHER), (NO_JAVASCRIPT, CEP)])
+@pytest.mark.parametrize(
+    ("device", "scope"), [(PHONE, EITHER), pytest.param(NO_JAVASCRIPT, CEP, marks=pytest.mark.long)]
+)
 async def test_who_logs_in_at_the_provider_and_allows_gives_the_application_tokens(
     open_page: OpenPage,
     application: Application,
@@ -95,6 +97,7 @@ async def test_who_cancels_at_the_provider_sends_the_application_away_without_a_
     assert (visit.query["error"], visit.query["state"]) == ("access_denied", "a state")
 
 
+@pytest.mark.long
 async def test_who_is_not_the_one_that_the_provider_remembers_is_asked_there_again(
     page: Page, application: Application, provider: Provider
 ) -> None:

@@ -112,7 +112,7 @@ async def test_who_guesses_too_often_has_to_wait_but_not_where_they_logged_in_be
     await expect_heading(known, "sessions.heading")
 
 
-@pytest.mark.parametrize("stay", [True, False])
+@pytest.mark.parametrize("stay", [True, pytest.param(False, marks=pytest.mark.long)])
 async def test_a_restarted_browser_is_signed_in_only_where_its_user_wanted_that(
     open_page: OpenPage, application: Application, stay: bool
 ) -> None:

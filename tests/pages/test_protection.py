@@ -40,6 +40,7 @@ async def lure(page: Page, application: Application, where: str, action: str, fi
 
 @pytest.mark.clause("6749-10.13-no-framing", "6819-5.2.2.6-no-framing")
 @pytest.mark.parametrize("where", [pytest.param(SAME_SITE, marks=pytest.mark.long), OTHER_SITE])
+@pytest.mark.long
 async def test_no_page_can_be_framed(
     browser: Browser, parts: Parts, service: ServiceProcess, application: Application, where: str
 ) -> None:

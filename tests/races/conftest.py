@@ -11,16 +11,17 @@ import pytest
 
 from service.app import Parts
 from service.settings import load_settings
-from tests.conftest import SECRET_KEY, AnyRedis
+from tests.conftest import SECRET_KEY, starting_when_asked
 from tests.races.arena import PLENTY, Arena, open_connections, running_arena
 
 
-@pytest.fixture(scope="package")
-def find_arena(
-    find_redis: Callable[[str], AnyRedis], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str], Arena]]:
-    """Two instances that limit wrong passwords per user name and address only, to ten a minute."""
-    with ExitStack() as running:
+@pytest.fixture(scope="session")
+def find_arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Arena]]:
+    """Two instances that limit wrong passwords per user name and address only, to ten a minute.
+
+    They have a Redis of their own, and run on to the end: in that of other tests they would put their registry back.
+    """
+    with ExitStack() as running, starting_when_asked(tmp_path_factory) as find_redis:
 
         @cache
         def find(topology: str) -> Arena:

@@ -153,6 +153,7 @@ async def test_a_session_that_is_ended_on_the_page_amid_refreshes_of_all_is_dead
 
 
 @pytest.mark.clause("decided-i1-one-winner", "decided-revoke-access-token-alone", "7009-2.1-immediate")
+@pytest.mark.long
 async def test_codes_that_many_browsers_get_while_clients_revoke_leave_no_more_sessions_than_tokens_that_work(
     arena: Arena, http: httpx2.AsyncClient
 ) -> None:

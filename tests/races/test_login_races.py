@@ -85,6 +85,7 @@ async def test_of_a_hundred_right_logins_at_once_none_counts_as_guessing(
 
 
 @pytest.mark.clause("decided-parallel-logins-wait", "decided-login-limit-per-address")
+@pytest.mark.long
 async def test_a_crowd_of_logins_of_one_user_does_not_hold_up_others_at_its_address(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
