@@ -120,7 +120,7 @@ async def test_what_is_no_token_of_ours_is_invalid_token(http: httpx2.AsyncClien
     assert not identity_of(response)
 
 
-@pytest.mark.clause("decided-bearer-invalid", "6750-3.1-invalid-token-401")
+@pytest.mark.clause("decided-bearer-invalid", "6750-3.1-invalid-token-401", "6749-7-token-validated")
 async def test_a_token_that_was_revoked_or_has_expired_is_invalid_token(http: httpx2.AsyncClient, clock: Clock) -> None:
     revoked, ended, everything = [tokens_of(await PHONE_APP.log_in(http, ALICE)) for _ in range(3)]
     await PHONE_APP.revoke(http, revoked["access_token"])
@@ -176,7 +176,7 @@ async def test_a_head_over_64_kib_is_invalid_token(http: httpx2.AsyncClient) -> 
     assert_error(by_query, 401, "invalid_token")
 
 
-@pytest.mark.clause("decided-verify-scope", "6750-3.1-insufficient-scope-403")
+@pytest.mark.clause("decided-verify-scope", "6750-3.1-insufficient-scope-403", "6749-7-scope-covers")
 @pytest.mark.parametrize(
     ("query", "status"),
     [
@@ -213,6 +213,7 @@ async def test_the_token_must_have_all_of_the_scope_that_the_query_asks_for(
         assert not identity_of(response)
 
 
+@pytest.mark.clause("6749-7.2-error-told")
 @pytest.mark.clause("6750-3-scope-attribute", "6750-3-attributes-once", "6750-3-scheme-bearer", "decided-verify-scope")
 async def test_the_challenge_of_a_403_names_the_scope_that_is_needed(http: httpx2.AsyncClient) -> None:
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
