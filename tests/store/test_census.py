@@ -50,6 +50,7 @@ async def test_of_many_the_number_is_estimated_within_15_percent(
     assert census.access_tokens == pytest.approx(9_000, rel=0.15)
 
 
+@pytest.mark.single_server(reason="its users are made on one server")
 @pytest.mark.parametrize("command", ["dbsize", "randomkey"])
 async def test_a_user_who_may_not_ask_is_told_from_an_outage(
     redis_server: AnyRedis, store: redis.Redis, command: str
