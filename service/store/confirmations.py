@@ -11,14 +11,16 @@ For the disk nothing is asked but the server's configuration. WAITAOF would be t
 
 from __future__ import annotations
 
-from typing import Any, Final
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 from redis.exceptions import ResponseError
 
 from service.store.deadline import StoreUnavailable, remaining_seconds
 from service.store.durability import Durability
 from service.store.links import CLOSED, Link
-from service.store.redis_url import Node, RedisUrl
+from service.store.redis_url import RedisUrl
 from service.store.topology import Topology, is_redirection
 from service.store.wire import Command, NotSent, Wire, as_it_came, open_wire
 
@@ -29,6 +31,16 @@ MOST_ATTEMPTS: Final = 5
 MOST_IDLE: Final = 16
 """Connections kept for each master; more are made as they are needed."""
 
+MOST_LENT: Final = 64
+"""At once: a replica that is away must not cost all connections that Redis and we may have."""
+
+
+class Lent(NamedTuple):
+    """A connection, and that of the link beside which it was made."""
+
+    wire: Wire
+    checked: Wire
+
 
 class Confirmations:
     """Lends connections for what must last. Make it in the event loop that uses it."""
@@ -37,31 +49,49 @@ class Confirmations:
         self.topology = topology
         self.durability = durability
         self._url = url
-        self._idle: dict[Node | None, list[Wire]] = {}
+        self._idle: dict[Wire, list[Wire]] = {}
+        self._room = asyncio.Semaphore(MOST_LENT)
 
-    async def lend(self, link: Link) -> Wire:
-        """To one at a time."""
-        await link.find_wire()
-        idle = self._idle.get(link.node, [])
+    async def lend(self, link: Link) -> Lent:
+        """To one at a time; those who find none free wait."""
+        await self._room.acquire()
+        try:
+            return await self._lend(link)
+        except BaseException:
+            self._room.release()
+            raise
+
+    async def _lend(self, link: Link) -> Lent:
+        """What is kept was made beside the link's own connection, whose server is looked at, and ends with that."""
+        checked = await link.find_wire()
+        for ended in [each for each in self._idle if each.lost.done()]:
+            _close_all(self._idle.pop(ended))
+        idle = self._idle.setdefault(checked, [])
         while idle:
             wire = idle.pop()
             if not wire.lost.done():
-                return wire
-        return await open_wire(self._url, link.node, "confirmations", lambda _: None, lambda: None)
+                return Lent(wire, checked)
+        wire = await open_wire(self._url, link.node, "confirmations", lambda _: None, lambda: None)
+        return Lent(wire, checked)
 
-    def take_back(self, wire: Wire, link: Link) -> None:
-        """Only where each of its commands was answered."""
-        idle = self._idle.setdefault(link.node, [])
-        if len(idle) < MOST_IDLE:
-            idle.append(wire)
+    def take_back(self, lent: Lent, *, is_clean: bool) -> None:
+        """`is_clean`: each of its commands was answered. Nobody knows what becomes of one that was given up."""
+        self._room.release()
+        idle = self._idle.get(lent.checked, [])
+        if is_clean and not lent.checked.lost.done() and len(idle) < MOST_IDLE:
+            self._idle.setdefault(lent.checked, idle).append(lent.wire)
         else:
-            wire.close("more connections than are kept")
+            lent.wire.close("the connection is not kept")
 
     def close(self) -> None:
         for wires in self._idle.values():
-            for wire in wires:
-                wire.close(CLOSED)
+            _close_all(wires)
         self._idle.clear()
+
+
+def _close_all(wires: Sequence[Wire]) -> None:
+    for wire in wires:
+        wire.close(CLOSED)
 
 
 class ConfirmedWork:
@@ -70,20 +100,20 @@ class ConfirmedWork:
     def __init__(self, confirmations: Confirmations, key: str) -> None:
         self._confirmations = confirmations
         self._key = key
-        self._lent: tuple[Link, Wire] | None = None
+        self._lent: Lent | None = None
         self._is_asking = False
         self._is_under_way = False
 
     async def ask(self, command: Command) -> Any:
         """Carried out once at most. Raises RedisError, OSError or StoreUnavailable."""
         if self._lent is not None:
-            return await self._send(self._lent[1], command)
+            return await self._send(self._lent.wire, command)
         trouble: Exception | None = None
         link = await self._confirmations.topology.find(self._key)
         for _ in range(MOST_ATTEMPTS):
-            self._lent = link, await self._confirmations.lend(link)
+            self._lent = await self._confirmations.lend(link)
             try:
-                return await self._send(self._lent[1], command)
+                return await self._send(self._lent.wire, command)
             except NotSent as error:
                 trouble = error
                 self._give_back()
@@ -101,7 +131,7 @@ class ConfirmedWork:
     async def confirm(self) -> None:
         """Raises StoreUnavailable where nobody confirms in time what was done."""
         assert self._lent is not None
-        wire = self._lent[1]
+        wire = self._lent.wire
         if self._confirmations.durability == "disk":
             await self._check_disk(wire)
             return
@@ -132,19 +162,15 @@ class ConfirmedWork:
 
     async def _check_disk(self, wire: Wire) -> None:
         """With `appendfsync always` what was answered is on the disk; nothing else is."""
-        names = ("appendonly", "appendfsync")
+        names = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite")
         found = [(await self._call(wire, ("CONFIG", "GET", name))).get(name.encode()) for name in names]
-        if found != [b"yes", b"always"]:
+        if found != [b"yes", b"always", b"no"]:
             raise StoreUnavailable(
                 "TOKEN_SERVICE_DURABILITY=disk takes a Redis with appendonly yes, appendfsync always"
             )
 
     def _give_back(self) -> None:
-        """What becomes of a command that was given up nobody knows, so nobody else gets this connection."""
         assert self._lent is not None
-        link, wire = self._lent
-        self._lent = None
-        if self._is_under_way:
-            wire.close("the connection was given up")
-        else:
-            self._confirmations.take_back(wire, link)
+        lent, self._lent = self._lent, None
+        self._confirmations.take_back(lent, is_clean=not self._is_under_way)
+        self._is_under_way = False

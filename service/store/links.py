@@ -167,8 +167,10 @@ class Link:
             self._wire.value.close(why)
 
     async def close(self, why: str = CLOSED) -> None:
-        await end_task(self._task)
-        self._wire.end(why)
+        try:
+            await end_task(self._task)
+        finally:
+            self._wire.end(why)
 
     @property
     def _address(self) -> str:

@@ -60,6 +60,7 @@ class Revocations:
         if kept_member:
             async with self._connection.durably(shard) as scripts:
                 await self._delete(scripts.run, shard, subject, until_ms, "", reason)
+                await scripts.leave_fence()  # where another call was quicker, what it deleted is confirmed here, too
 
     async def revoke_all_of(
         self, subjects: Iterable[tuple[str, str]], *, until_ms: int = 0, reason: Ending = "revoke_all"

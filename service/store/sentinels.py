@@ -31,15 +31,21 @@ class Sentinels:
         self._nodes = list(url.nodes)
         self._demanding: set[Node] = set()
         self._wires: dict[Node, Wire] = {}
+        self._asking = asyncio.Lock()
 
     async def find_master(self) -> Node:
         """Who was the last to know is asked first. Raises StoreUnavailable where none knows."""
+        async with self._asking:
+            return await self._find_master()
+
+    async def _find_master(self) -> Node:
         troubles = []
         for node in tuple(self._nodes):
             try:
                 async with asyncio.timeout(ASK_SECONDS):
                     master = await self._ask(node)
             except Exception as error:  # whatever it said: another one may know better
+                self._forget_wire(node)
                 troubles.append(str(error) or f"no answer within {ASK_SECONDS} s")
             else:
                 self._nodes.remove(node)
@@ -62,9 +68,6 @@ class Sentinels:
             self._demanding.add(node)
             self._forget_wire(node)
             masters = await (await self._find_wire(node)).call("SENTINEL", "MASTERS")
-        except BaseException:
-            self._forget_wire(node)
-            raise
         return _find_address(masters, self._name)
 
     async def _find_wire(self, node: Node) -> Wire:

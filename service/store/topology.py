@@ -186,7 +186,10 @@ class ClusterMap:
         async with self._changing:
             by_slot = self._by_slot.value
             if by_slot is None or by_slot[int(match["slot"])] is not self._links.get(node):
-                await self._refresh((node,))
+                try:
+                    await self._refresh((node,))
+                except (ValueError, TypeError) as error:
+                    raise StoreUnavailable(f"a map of the cluster that nobody can read: {error}") from error
         return None
 
     async def close(self) -> None:
@@ -220,6 +223,9 @@ class ClusterMap:
             except Exception as error:  # whatever it said: another node may know better
                 trouble = error
             else:
+                if not ranges and self._ranges:  # a node that belongs to the cluster no more
+                    trouble = ValueError(f"{node[0]}:{node[1]} knows of no slots")
+                    continue
                 if ranges != self._ranges:
                     await self._apply(ranges)
                 return

@@ -155,13 +155,21 @@ async def open_wire(
         context = _make_ssl_context() if url.tls else None
         _, wire = await loop.create_connection(lambda: Wire(on_push, on_lost), *node, ssl=context)
     try:
-        await wire.call("HELLO", 3, *_credentials(url), "SETNAME", f"token-{purpose}")
+        await _say_hello(wire, url, purpose)
         if url.db:
             await wire.call("SELECT", url.db)
     except BaseException:
         wire.close("the connection was given up")
         raise
     return wire
+
+
+async def _say_hello(wire: Wire, url: RedisUrl, purpose: str) -> None:
+    """What does not know the command repeats its words, and the password is one of them."""
+    try:
+        await wire.call("HELLO", 3, *_credentials(url), "SETNAME", f"token-{purpose}")
+    except ResponseError as error:
+        raise ResponseError(str(error).partition(", with args")[0]) from None
 
 
 @functools.cache

@@ -192,16 +192,21 @@ async def test_connections_that_wait_are_kept_for_the_next_and_given_up_with_the
 
 
 @pytest.mark.clause("decided-durability")
-@pytest.mark.parametrize("policy", ["always", "everysec"])
-async def test_what_was_answered_is_on_the_disk(tmp_path: Path, policy: str) -> None:
-    """A server that syncs once a second answers before that, and is not good enough."""
-    server = start_redis(tmp_path, "--appendonly", "yes", "--appendfsync", policy)
+@pytest.mark.parametrize(
+    ("policy", "pauses"),
+    [("always", "no"), ("everysec", "no"), pytest.param("always", "yes", id="not while rewriting")],
+)
+async def test_what_was_answered_is_on_the_disk(tmp_path: Path, policy: str, pauses: str) -> None:
+    """A server that syncs once a second answers before that; so does, at times, one that pauses while it rewrites."""
+    server = start_redis(
+        tmp_path, "--appendonly", "yes", "--appendfsync", policy, "--no-appendfsync-on-rewrite", pauses
+    )
     try:
         async with service_on(server, "memory") as (parts, _):
             code = await make_code(parts)
         async with service_on(server, "disk") as (parts, http):
             answer = await PHONE_APP.exchange(http, code, PHONE_CALLBACK)
-            if policy == "always":
+            if (policy, pauses) == ("always", "no"):
                 tokens = dict(tokens_of(answer))
                 assert (await PHONE_APP.revoke(http, tokens["access_token"])).status_code == 200
             else:

@@ -451,6 +451,24 @@ async def test_garbage_for_a_map_changes_nothing_and_the_next_good_one_is_follow
 
 
 @pytest.mark.clause("decided-redis-cluster")
+async def test_a_node_that_was_emptied_and_knows_of_no_slots_takes_nothing_from_the_map() -> None:
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+        first, other = cluster.nodes
+        token = cluster.make_token(first)
+        assert await bearer.lookup(token)
+        asked: list[ScriptedRedis] = []
+
+        def say_map(node: ScriptedRedis) -> bytes:
+            asked.append(node)
+            return array() if node is other else render_map(cluster.ranges)
+
+        cluster.say_map = say_map
+        await until(lambda: asked.count(other) == 2)
+
+        assert await bearer.lookup(cluster.make_token(first))
+
+
+@pytest.mark.clause("decided-redis-cluster")
 async def test_a_lookup_that_waits_for_a_node_which_the_map_drops_is_asked_elsewhere() -> None:
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         first, silent = cluster.nodes

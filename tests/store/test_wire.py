@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -141,6 +142,19 @@ async def test_a_server_that_does_not_know_us_is_left(scripted: ScriptedRedis) -
         await open_wire(scripted.url, scripted.url.nodes[0], "test", heard.pushes.append, heard.lose)
 
     assert heard.losses == 1
+
+
+async def test_a_server_that_repeats_the_words_of_a_command_gets_no_password_into_our_words(
+    scripted: ScriptedRedis,
+) -> None:
+    """As Redis does with one that it does not know, and HELLO says the password."""
+    scripted.hello = b"-ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'default' 'hunter2'\r\n"
+    url, heard = replace(scripted.url, password="hunter2"), Heard()
+
+    with pytest.raises(ResponseError) as refused:
+        await open_wire(url, url.nodes[0], "test", heard.pushes.append, heard.lose)
+
+    assert str(refused.value) == "ERR unknown command 'HELLO'"
 
 
 async def test_the_end_is_known_in_the_turn_in_which_the_server_hangs_up(scripted: ScriptedRedis) -> None:
