@@ -21,13 +21,13 @@ from service.store.deadline import StoreUnavailable, remaining_seconds
 from service.store.durability import Durability
 from service.store.links import CLOSED, Link
 from service.store.redis_url import RedisUrl
+from service.store.routing import MOST_ATTEMPTS
 from service.store.topology import Topology, is_redirection
 from service.store.wire import Command, NotSent, Wire, as_it_came, open_wire
 
 RESERVE_SECONDS: Final = 0.3
 """Of the request's budget: the answer that nothing was confirmed must come within it."""
 
-MOST_ATTEMPTS: Final = 5
 MOST_IDLE: Final = 16
 """Connections kept for each master; more are made as they are needed."""
 
@@ -166,7 +166,8 @@ class ConfirmedWork:
         found = [(await self._call(wire, ("CONFIG", "GET", name))).get(name.encode()) for name in names]
         if found != [b"yes", b"always", b"no"]:
             raise StoreUnavailable(
-                "TOKEN_SERVICE_DURABILITY=disk takes a Redis with appendonly yes, appendfsync always"
+                "TOKEN_SERVICE_DURABILITY=disk takes a Redis with appendonly yes, appendfsync always and "
+                "no-appendfsync-on-rewrite no"
             )
 
     def _give_back(self) -> None:

@@ -33,7 +33,7 @@ GOOD = (
         "https://id.example:8443/tokens/",
         "~",
         "~nobody-here/x",
-        "/proc/1/root/x",
+        "/dev/null/x",
         "a" * 5000,
         "#1f5fa8",
         f"{KEY},{KEY}",
