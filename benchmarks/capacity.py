@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import httpx2
 from redis.crc import key_slot
 
-from benchmarks.lookups import cpu_seconds
+from benchmarks.processes import cpu_seconds
 from service.app import Parts
 from service.credentials import RefreshToken
 from service.protocol.user import User, identify_user

@@ -1,0 +1,119 @@
+"""`scripts/bench`: measures the service beside the least that its answers could cost, and writes a report.
+
+All that is compared is measured in turns within one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.arena import Arena
+from benchmarks.floors import APPLICATIONS, running_floor
+from benchmarks.load import measure_in_turns
+from benchmarks.logins import measure_logins
+from benchmarks.lookups import measure_lookups
+from benchmarks.memory import measure_growth, measure_session_bytes, measure_worker
+from benchmarks.operations import make_targets
+from benchmarks.report import summarise, write_report
+from benchmarks.results import Results, Series, describe_machine, describe_redis, load_results
+from benchmarks.scale import measure_many_sessions, measure_workers
+from tests.servers import CHECKOUT, server_binary
+
+REPORT, QUICK_REPORT = CHECKOUT / "docs" / "benchmarks", CHECKOUT / "build" / "benchmarks"
+
+
+@dataclass(frozen=True)
+class Size:
+    """How often and for how long, and with how many sessions. Without `many` what takes long is left out."""
+
+    rounds: int
+    seconds: int
+    sessions: int
+    many: int | None
+
+
+FULL = Size(rounds=9, seconds=3, sessions=100_000, many=1_000_000)
+QUICK = Size(rounds=2, seconds=1, sessions=10_000, many=None)
+
+
+def main() -> None:
+    arguments = _parse_arguments()
+    size = QUICK if arguments.quick else FULL
+    folder: Path = arguments.output or (QUICK_REPORT if arguments.quick else REPORT)
+    earlier = load_results(folder)
+    machine = describe_machine(describe_redis(server_binary()))
+    results = Results(machine, quick=arguments.quick, seconds=size.seconds, sessions=size.sessions)
+    if earlier is not None:
+        results.peers = earlier.peers
+    with tempfile.TemporaryDirectory() as name:
+        _measure(results, size, Path(name))
+    write_report(results, folder)
+    _say(summarise(results))
+    _say(f"The report: {folder / 'README.md'}")
+
+
+def _parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser("scripts/bench", description=__doc__, add_help=True)
+    parser.add_argument("--quick", action="store_true", help="less than a minute: fewer rounds, and not all rows")
+    parser.add_argument("--peers", action="store_true", help="also install and measure other servers")
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="where the report goes")
+    return parser.parse_args()
+
+
+def _measure(results: Results, size: Size, folder: Path) -> None:
+    with _arena(folder, "requests") as arena:
+        _say_what(f"requests: rounds of {size.seconds} s, {size.rounds} of each")
+        results.series |= _measure_requests(arena, size)
+        _say_what("lookups of the gateway's library")
+        results.lookups = measure_lookups(arena, size.rounds)
+        _say_what("logins")
+        rounds = 1 if size.many is None else size.rounds
+        results.series |= measure_logins(arena, rounds, size.seconds)
+        if size.many is not None:
+            _say_what("two workers")
+            results.series |= measure_workers(arena, size.rounds, size.seconds)
+    with _arena(folder, "memory", "--appendonly", "no") as arena:
+        _say_what(f"memory: {size.sessions} sessions, rotations, a worker")
+        results.bytes_per_session = measure_session_bytes(arena, size.sessions)
+        results.growth_per_rotation = measure_growth(arena)
+        results.worker_mib = measure_worker(arena, size.seconds)
+    if size.many is not None:
+        _say_what(f"{size.many} sessions")
+        with _arena(folder, "few") as few, _arena(folder, "many") as many:
+            results.series |= measure_many_sessions(few, many, size.many, size.rounds)
+
+
+def _measure_requests(arena: Arena, size: Size) -> Series:
+    with ExitStack() as running:
+        targets = [running.enter_context(running_floor(name, arena.stage.redis)) for name in APPLICATIONS]
+        asking = running.enter_context(arena.running())
+        remembering = running.enter_context(arena.running(TOKEN_SERVICE_VERIFY_CACHE="on"))
+        targets += make_targets(arena, asking, remembering)
+        return measure_in_turns(targets, size.rounds, size.seconds, warm=size.many is not None)
+
+
+@contextmanager
+def _arena(folder: Path, name: str, *options: str) -> Iterator[Arena]:
+    arena = Arena(folder, name, *options)
+    try:
+        yield arena
+    finally:
+        arena.close()
+
+
+def _say_what(line: str) -> None:
+    sys.stderr.write(f"scripts/bench: {line}\n")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""Where everything is measured: a Redis, services on it, and a supply of sessions that nobody has used yet."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
+
+from benchmarks.processes import LOAD_CORE, SERVER_CORE, on_core
+from service.app import Parts
+from tests.cast import WEB_SHOP
+from tests.faults.stage import Session, Stage, parts_on, start_sessions
+from tests.servers import ServiceProcess, running_service
+
+CLIENT = WEB_SHOP
+"""It has a secret, as the peers' client has."""
+
+_STARTED_AT_ONCE = 200
+_users = itertools.count()
+
+
+class Arena:
+    """`name` tells the files of several arenas in one folder apart."""
+
+    def __init__(self, folder: Path, name: str, *options: str) -> None:
+        self.folder = folder / name
+        self.folder.mkdir()
+        with on_core(LOAD_CORE):
+            self.stage = Stage(self.folder, *options)
+        self.redis_pid = self.stage.redis.process.pid
+        self._files = itertools.count()
+
+    @contextmanager
+    def running(self, *, everywhere: bool = False, **variables: str) -> Iterator[ServiceProcess]:
+        """The service, on the core of the servers, or on all."""
+        with ExitStack() as stack:
+            with nullcontext() if everywhere else on_core(SERVER_CORE):
+                service = stack.enter_context(running_service(self.folder, self.stage.environment(**variables)))
+            yield service
+
+    def start_sessions(self, count: int) -> list[Session]:
+        """Each of another user, as a login would make it."""
+        return asyncio.run(self._start_sessions(count))
+
+    async def _start_sessions(self, count: int) -> list[Session]:
+        async with parts_on(self.stage) as parts:
+            return await start_users(parts, count)
+
+    def write_lines(self, lines: Iterable[str]) -> str:
+        """The path of a file of its own."""
+        path = self.folder / f"lines-{next(self._files)}"
+        path.write_text("".join(f"{line}\n" for line in lines))
+        return str(path)
+
+    def close(self) -> None:
+        self.stage.close()
+
+
+async def start_users(parts: Parts, count: int) -> list[Session]:
+    """As many new users, each with one session."""
+    waiting = iter(range(count))
+    sessions: list[Session] = []
+
+    async def go_on() -> None:
+        for _ in waiting:
+            sessions.extend(await start_sessions(parts, f"user{next(_users)}@example.com", 1, CLIENT.client_id))
+
+    await asyncio.gather(*(go_on() for _ in range(_STARTED_AT_ONCE)))
+    return sessions

@@ -1,0 +1,161 @@
+"""The table of goals: what is wanted, what more is dreamt of, and how each number is found in the results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks import floors, logins, lookups, operations, scale
+from benchmarks.load import Round
+from benchmarks.results import Results, cost_ratio, median_of, rate_ratio
+
+Find = Callable[[Results], float]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """`find` raises KeyError where the run has not measured it. A goal of None is a number that is only told."""
+
+    what: str
+    goal: float | None
+    moonshot: float | None
+    find: Find
+    unit: str = ""
+    more_is_better: bool = True
+
+    def measure(self, results: Results) -> float | None:
+        try:
+            return self.find(results)
+        except KeyError:
+            return None
+
+    def judge(self, measured: float | None) -> str:
+        """A word: `moonshot`, `met`, `short`, `told`, or `not measured`."""
+        if measured is None:
+            return "not measured"
+        if self.goal is None or self.moonshot is None:
+            return "told"
+        if self._reaches(measured, self.moonshot):
+            return "moonshot"
+        return "met" if self._reaches(measured, self.goal) else "short"
+
+    def _reaches(self, measured: float, wanted: float) -> bool:
+        """As it is printed: nobody is to see 1.00 fall short of 1.0."""
+        rounded = round(measured, 2)
+        return rounded >= wanted if self.more_is_better else rounded <= wanted
+
+
+def cost_beside(name: str, floor: str) -> Find:
+    return lambda results: cost_ratio(results.series[name], results.series[floor])
+
+
+def quotient(name: str, other: str, number: Callable[[Round], float]) -> Find:
+    """The median of the one through the median of the other."""
+    return lambda results: median_of(results.series[name], number) / median_of(results.series[other], number)
+
+
+def present(number: Callable[[Results], float | None]) -> Find:
+    def find(results: Results) -> float:
+        found = number(results)
+        if found is None:
+            raise KeyError
+        return found
+
+    return find
+
+
+def _p50(round_: Round) -> float:
+    return round_.p50_ms
+
+
+def _p99(round_: Round) -> float:
+    return round_.p99_ms
+
+
+def _cost(round_: Round) -> float:
+    """Of the service and of Redis."""
+    return round_.server_us + round_.redis_us
+
+
+GOALS = (
+    Goal("refresh / [Starlette + 1 EVALSHA]", 1.0, 1.6, cost_beside(operations.REFRESH, floors.EVALSHA)),
+    Goal("verify, Redis asked / [Starlette + 1 GET]", 1.1, 1.7, cost_beside(operations.VERIFY_ASKING, floors.GET)),
+    Goal(
+        "introspect, Redis asked / [Starlette + 1 GET]", 1.1, 1.7, cost_beside(operations.INTROSPECT_ASKING, floors.GET)
+    ),
+    Goal(
+        "verify, from the worker's memory / [Starlette route]",
+        0.8,
+        0.95,
+        cost_beside(operations.VERIFY_MEMORY, floors.ROUTE),
+    ),
+    Goal("revoke / [Starlette + 1 EVALSHA]", 0.9, 1.4, cost_beside(operations.REVOKE_SESSION, floors.EVALSHA)),
+    Goal("password grant / argon2id alone", 0.95, 0.98, cost_beside(logins.PASSWORD, logins.ARGON2ID)),
+    Goal(
+        "refresh, p99 in a storm of logins / in quiet",
+        3.0,
+        2.0,
+        quotient(logins.STORM, logins.QUIET, _p99),
+        more_is_better=False,
+    ),
+    Goal(
+        "gateway's library, a check from memory",
+        1.5,
+        1.0,
+        lambda results: results.lookups[lookups.CACHED],
+        "µs",
+        more_is_better=False,
+    ),
+    Goal(
+        "refresh, p50 with one connection",
+        0.45,
+        0.35,
+        lambda results: median_of(results.series[operations.REFRESH_ALONE], _p50),
+        "ms",
+        more_is_better=False,
+    ),
+    Goal(
+        "refresh, p99 / p50 with 64 connections",
+        2.5,
+        1.7,
+        lambda results: median_of(results.series[operations.REFRESH], lambda one: one.p99_ms / one.p50_ms),
+        more_is_better=False,
+    ),
+    Goal(
+        "Redis, a session with a live access token",
+        700,
+        515,
+        present(lambda results: results.bytes_per_session),
+        "bytes",
+        more_is_better=False,
+    ),
+    Goal(
+        "Redis, what a rotation leaves behind",
+        0,
+        0,
+        present(lambda results: results.growth_per_rotation),
+        "bytes",
+        more_is_better=False,
+    ),
+    Goal("a worker (PSS)", 60, 45, present(lambda results: results.worker_mib), "MiB", more_is_better=False),
+    Goal(
+        "two workers / one, refreshes a second",
+        None,
+        None,
+        lambda results: rate_ratio(results.series[scale.TWO_WORKERS], results.series[scale.ONE_WORKER]),
+    ),
+    Goal(
+        "a million sessions / a thousand: p50 of a refresh",
+        1.1,
+        1.0,
+        quotient(scale.MANY, scale.FEW, _p50),
+        more_is_better=False,
+    ),
+    Goal(
+        "the same: processor time, with that of Redis",
+        1.1,
+        1.0,
+        quotient(scale.MANY, scale.FEW, _cost),
+        more_is_better=False,
+    ),
+)

@@ -1,0 +1,73 @@
+"""Logins with a password: how much of a core they leave to argon2id, and what refreshes beside them come to feel."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlencode
+
+from benchmarks.arena import CLIENT, Arena
+from benchmarks.load import Round, Target, run_wrk
+from benchmarks.operations import make_refresh
+from benchmarks.processes import SERVER_CORE, on_core
+from service.hashing import hash_password, verify_password
+from tests.cast import ALICE, TOKEN, login_form
+
+ARGON2ID, PASSWORD = "argon2id alone", "password grant"
+QUIET, STORM = "refresh, paced", "refresh, paced, in a storm of logins"
+
+LOGINS_AT_ONCE = 16
+PACED_CONNECTIONS, PAUSE_MS = 8, 20
+"""About 400 refreshes a second: a core that is full anyway would tell of nothing but its queue."""
+
+
+def measure_logins(arena: Arena, rounds: int, seconds: int) -> dict[str, list[Round]]:
+    """The grant beside its hash alone, and paced refreshes in quiet and in a storm; the service on one core."""
+    series: dict[str, list[Round]] = {name: [] for name in (ARGON2ID, PASSWORD, QUIET, STORM)}
+    with arena.running() as service:
+        form = urlencode(CLIENT.credentials | login_form(ALICE))
+        login = Target(
+            PASSWORD,
+            service.url + TOKEN,
+            service.process.pid,
+            arena.redis_pid,
+            prepare=lambda _: [arena.write_lines([""]), form],
+            connections=LOGINS_AT_ONCE,
+        )
+        refresh = make_refresh(QUIET, arena, service, connections=PACED_CONNECTIONS, pause_ms=PAUSE_MS)
+        for _ in range(rounds):
+            series[ARGON2ID].append(_measure_hash(seconds))
+            series[PASSWORD].append(login.measure(seconds))
+            series[QUIET].append(refresh.measure(seconds))
+            series[STORM].append(_measure_in_storm(refresh, login, seconds))
+    return series
+
+
+def _measure_hash(seconds: int) -> Round:
+    """What a login cannot do without, on the server's core, one after the other."""
+    password_hash = hash_password(ALICE.password)
+    times: list[float] = []
+    with on_core(SERVER_CORE):
+        processor, started = time.process_time(), time.perf_counter()
+        while sum(times) < seconds:
+            begun = time.perf_counter()
+            assert verify_password(ALICE.password, password_hash)[0]
+            times.append(time.perf_counter() - begun)
+        passed, taken = time.perf_counter() - started, time.process_time() - processor
+    return Round(len(times), passed, taken, 0.0, 0.0, _percentile_ms(times, 0.5), _percentile_ms(times, 0.99))
+
+
+def _measure_in_storm(refresh: Target, login: Target, seconds: int) -> Round:
+    """The refreshes; the storm begins before them and ends after them."""
+    arguments = login.prepare(seconds)
+    with ThreadPoolExecutor(1) as other:
+        storm = other.submit(run_wrk, login.url, login.script, arguments, LOGINS_AT_ONCE, seconds + 2)
+        time.sleep(0.5)
+        measured = refresh.measure(seconds)
+        storm.result()
+    return measured
+
+
+def _percentile_ms(times: Sequence[float], share: float) -> float:
+    return sorted(times)[int(share * (len(times) - 1))] * 1000

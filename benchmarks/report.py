@@ -1,0 +1,240 @@
+"""The report of a run: tables in Markdown, and the charts beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from benchmarks import floors, operations
+from benchmarks.charts import Bar, Kind, draw_bars
+from benchmarks.goals import GOALS
+from benchmarks.load import Round
+from benchmarks.results import Machine, Results, Series, cost_ratio, median_of, rate_ratio, save_results
+
+FULL_SHARE = 0.9
+"""A core that is busy for so much of the time is what bounds a row."""
+
+FLOOR_OF = {
+    operations.REFRESH: floors.EVALSHA,
+    operations.REFRESH_ALONE: floors.EVALSHA,
+    operations.VERIFY_ASKING: floors.GET,
+    operations.VERIFY_MEMORY: floors.ROUTE,
+    operations.INTROSPECT_ASKING: floors.GET,
+    operations.INTROSPECT_MEMORY: floors.ROUTE,
+    operations.REVOKE_SESSION: floors.EVALSHA,
+}
+COMPARED = (operations.REFRESH, operations.INTROSPECT_ASKING, operations.REVOKE_SESSION)
+"""What the peers do, too."""
+
+Cells = Sequence[str]
+COSTS = ("", "answers a second", "server µs", "Redis µs", "p50 ms", "p99 ms")
+BOUNDS = ("server", "Redis + load", "bound by")
+
+HEAD = """\
+# What it costs
+
+`./scripts/bench` measured this and wrote it. Ratios count: times are those of one machine, and of a minute of it.
+"""
+
+METHOD = """\
+## How it is measured
+
+- One worker on the first core; Redis (with its append-only file) and wrk on the second. 64 connections that are kept
+  alive, unless a row says otherwise. The floors are applications of this repository
+  ([floors.py](../../benchmarks/floors.py)), under uvicorn with uvloop and httptools, as the service is.
+- What is compared takes turns, round by round, and a ratio is the median of the ratios of all rounds. It is one of
+  processor time of the server for each request, since a neighbour on the machine cannot take that away: 1.0 is as cheap
+  as the floor, more is cheaper.
+- An answer counts as wrong unless its status is right, and of a refresh also its body. One of those ends the run.
+  Before and after each round a request of its own is looked at in whole.
+- Each round has sessions of its own, as many as a user's application would refresh only once or twice; each request
+  presents the refresh token of an earlier answer, and none is presented twice. The client has a secret. `verify` and
+  `introspect` ask for 100 tokens in turns, `revoke` ends a session with each request.
+- "Server" and "Redis + load" are shares of their cores. Where the server's is not full and the other is, the load
+  bounds the row, and its rate says less than its processor time. "Neither" is a machine with other work.
+- A storm of logins is as many as 16 connections bring about, while 8 others refresh about 400 times a second. "argon2id
+  alone" checks the same password in a loop, on the same core.
+- Bytes of a session are what Redis took for all of them, without its connections, divided by their number; each
+  is another user's. What a rotation leaves is weighed key by key, once its access token and its grace are over, which
+  are short for that.
+"""
+
+
+REPRODUCTION = """\
+## Measure it yourself
+
+```sh
+./scripts/bench             # all but the peers; on two cores that have nothing else to do
+./scripts/bench --peers     # and the peers, which it installs first
+./scripts/bench --quick     # less than a minute: a first impression, written to build/benchmarks
+```
+
+It installs what it needs, and writes this page, its charts and [results.json](results.json), which has every round.
+Peers stay as they were last measured until `--peers` measures them again; their date is theirs.
+"""
+
+
+def write_report(results: Results, folder: Path) -> str:
+    """Writes report, charts and numbers into the folder, which it makes; returns the report."""
+    folder.mkdir(parents=True, exist_ok=True)
+    charts = draw_charts(results)
+    for name, chart in charts.items():
+        (folder / name).write_text(chart)
+    report = format_report(results, charts)
+    (folder / "README.md").write_text(report)
+    save_results(results, folder)
+    return report
+
+
+def format_report(results: Results, charts: Iterable[str]) -> str:
+    series = results.series
+    parts = [
+        HEAD,
+        _format_machine(results.machine),
+        *([_format_quick(results)] if results.quick else []),
+        "## Goals\n",
+        _format_goals(results),
+        "## Requests\n",
+        _format_requests(series),
+        *(f"![{name.removesuffix('.svg')}]({name})\n" for name in charts),
+        "## Logins, workers, many sessions\n",
+        format_table(
+            COSTS,
+            [_describe(name, series[name]) for name in series if name not in (*floors.APPLICATIONS, *FLOOR_OF)],
+        ),
+        "## The gateway's library\n",
+        format_table(("a call", "µs"), [(name, f"{each:.2f}") for name, each in results.lookups.items()]),
+        *([_format_peers(results)] if results.peers else []),
+        METHOD,
+        REPRODUCTION,
+    ]
+    return "\n".join(parts)
+
+
+def format_table(head: Cells, rows: Sequence[Cells]) -> str:
+    """Columns as wide as their widest cell, so that it can be read as it is, too; the first to the left."""
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+
+    def line(cells: Cells) -> str:
+        first, *others = zip(cells, widths, strict=True)
+        return "| " + " | ".join([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]) + " |"
+
+    rule = "| " + " | ".join(["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]) + " |"
+    return "\n".join([line(head), rule, *map(line, rows)]) + "\n"
+
+
+def judge_bound(rounds: Sequence[Round]) -> str:
+    """Which core was full: the server's, as it should be, or that of Redis and the load; or neither."""
+    if median_of(rounds, lambda one: one.server_share) >= FULL_SHARE:
+        return "server"
+    return "load" if median_of(rounds, lambda one: one.load_share) >= FULL_SHARE else "neither"
+
+
+def _format_machine(machine: Machine) -> str:
+    versions = ", ".join(f"{name} {number}" for name, number in machine.versions.items())
+    return (
+        f"On {machine.date}: {machine.cores} cores of {machine.processor} (load before: {machine.busy}), "
+        f"{machine.redis}, Python {machine.python}, {versions}.\n"
+    )
+
+
+def _format_quick(results: Results) -> str:
+    return (
+        f"A quick run: fewer and shorter rounds, {results.sessions:,} sessions; what it leaves out is `not measured`.\n"
+    )
+
+
+def _format_goals(results: Results) -> str:
+    rows = []
+    for goal in GOALS:
+        measured = goal.measure(results)
+        rows.append(
+            (
+                goal.what,
+                _format_number(measured, goal.unit),
+                _format_number(goal.goal, goal.unit),
+                _format_number(goal.moonshot, goal.unit),
+                goal.judge(measured),
+            )
+        )
+    return format_table(("what", "measured", "goal", "moonshot", ""), rows)
+
+
+def _format_number(number: float | None, unit: str) -> str:
+    if number is None:
+        return "-"
+    text = f"{number:,.0f}" if abs(number) >= 100 or number == int(number) >= 10 else f"{number:.2f}"
+    return f"{text} {unit}".strip()
+
+
+def _format_requests(series: Series) -> str:
+    names = [name for name in (*floors.APPLICATIONS, *FLOOR_OF) if name in series]
+    return format_table(
+        (*COSTS, *BOUNDS, "cost ratio", "rate ratio", "to"),
+        [(*_describe(name, series[name]), *_tell_bound(series[name]), *_compare(name, series)) for name in names],
+    )
+
+
+def _format_peers(results: Results) -> str:
+    """Ours are those of the run that measured the peers, which may be an earlier one."""
+    assert results.peers is not None
+    both = results.peers.ours | results.peers.series
+    rows = [(*_describe(name, rounds), *_tell_bound(rounds)) for name, rounds in both.items()]
+    return (
+        "## Peers\n\n"
+        "How each is set up: [benchmarks/peers](../../benchmarks/peers/README.md). In one run with these of ours.\n\n"
+        + _format_machine(results.peers.machine)
+        + "\n"
+        + format_table((*COSTS, *BOUNDS), rows)
+    )
+
+
+def _describe(name: str, rounds: Sequence[Round]) -> Cells:
+    return (
+        name,
+        f"{median_of(rounds, lambda one: one.rate):,.0f}",
+        f"{median_of(rounds, lambda one: one.server_us):,.0f}",
+        f"{median_of(rounds, lambda one: one.redis_us):,.0f}",
+        f"{median_of(rounds, lambda one: one.p50_ms):.2f}",
+        f"{median_of(rounds, lambda one: one.p99_ms):.2f}",
+    )
+
+
+def _tell_bound(rounds: Sequence[Round]) -> Cells:
+    return (
+        f"{median_of(rounds, lambda one: one.server_share):.0%}",
+        f"{median_of(rounds, lambda one: one.load_share):.0%}",
+        judge_bound(rounds),
+    )
+
+
+def _compare(name: str, series: Series) -> Cells:
+    floor = FLOOR_OF.get(name)
+    if floor is None:
+        return "", "", ""
+    ours, other = series[name], series[floor]
+    return f"{cost_ratio(ours, other):.2f}", f"{rate_ratio(ours, other):.2f}", floor
+
+
+def draw_charts(results: Results) -> dict[str, str]:
+    """By file name: what a request costs the server, and how many a core of it answers, beside the peers."""
+    costs = [
+        Bar(name, median_of(rounds, lambda one: one.server_us), "floor" if name in floors.APPLICATIONS else "ours")
+        for name, rounds in results.series.items()
+        if name in floors.APPLICATIONS or name in FLOOR_OF
+    ]
+    charts = {"costs.svg": draw_bars("What a request costs", "µs of the server's core, less is better", costs)}
+    if results.peers is not None:
+        kinds: list[tuple[Series, Kind]] = [(results.peers.ours, "ours"), (results.peers.series, "peer")]
+        rates = [
+            Bar(name, median_of(rounds, lambda one: 1e6 / one.server_us), kind)
+            for series, kind in kinds
+            for name, rounds in series.items()
+        ]
+        charts["peers.svg"] = draw_bars("What a core answers", "requests for a second of its time", rates)
+    return charts
+
+
+def summarise(results: Results) -> str:
+    """What the terminal shows: goals and requests."""
+    return "\n".join([_format_goals(results), _format_requests(results.series)])

@@ -1,0 +1,20 @@
+-- Posts a form for each token of a file, and ends when there are no more.
+-- ARGUMENTS  file of tokens, form without the token
+require('told')
+
+local tokens, form
+local next_one = 0
+
+function init(arguments)
+  tokens, form = read_lines(arguments[1]), arguments[2]
+end
+
+function request()
+  if next_one == #tokens then
+    -- What the other connections still send in this turn of the loop is the last token again.
+    wrk.thread:stop()
+  else
+    next_one = next_one + 1
+  end
+  return post(form .. tokens[next_one])
+end
