@@ -8,10 +8,12 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from benchmarks.arena import Arena
 from benchmarks.floors import APPLICATIONS, running_floor
@@ -20,8 +22,9 @@ from benchmarks.logins import measure_logins
 from benchmarks.lookups import measure_lookups
 from benchmarks.memory import measure_growth, measure_session_bytes, measure_worker
 from benchmarks.operations import make_targets
-from benchmarks.report import summarise, write_report
-from benchmarks.results import Results, Series, describe_machine, describe_redis, load_results
+from benchmarks.peers import PEERS, Peer, find_versions, running_peer
+from benchmarks.report import COMPARED, summarise, write_report
+from benchmarks.results import Peers, Results, Series, describe_machine, describe_redis, load_results
 from benchmarks.scale import measure_many_sessions, measure_workers
 from tests.servers import CHECKOUT, server_binary
 
@@ -44,6 +47,8 @@ QUICK = Size(rounds=2, seconds=1, sessions=10_000, many=None)
 
 def main() -> None:
     arguments = _parse_arguments()
+    for peer in PEERS if arguments.peers else ():
+        peer.install(peer.folder)
     size = QUICK if arguments.quick else FULL
     folder: Path = arguments.output or (QUICK_REPORT if arguments.quick else REPORT)
     earlier = load_results(folder)
@@ -52,7 +57,7 @@ def main() -> None:
     if earlier is not None:
         results.peers = earlier.peers
     with tempfile.TemporaryDirectory() as name:
-        _measure(results, size, Path(name))
+        _measure(results, size, Path(name), PEERS if arguments.peers else ())
     write_report(results, folder)
     _say(summarise(results))
     _say(f"The report: {folder / 'README.md'}")
@@ -66,10 +71,14 @@ def _parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _measure(results: Results, size: Size, folder: Path) -> None:
+def _measure(results: Results, size: Size, folder: Path, peers: Sequence[Peer]) -> None:
     with _arena(folder, "requests") as arena:
         _say_what(f"requests: rounds of {size.seconds} s, {size.rounds} of each")
-        results.series |= _measure_requests(arena, size)
+        ours, theirs = _measure_requests(arena, size, peers)
+        results.series |= ours
+        if theirs:
+            machine = msgspec.structs.replace(results.machine, versions=find_versions())
+            results.peers = Peers(machine, theirs, {name: ours[name] for name in COMPARED})
         _say_what("lookups of the gateway's library")
         results.lookups = measure_lookups(arena, size.rounds)
         _say_what("logins")
@@ -89,13 +98,19 @@ def _measure(results: Results, size: Size, folder: Path) -> None:
             results.series |= measure_many_sessions(few, many, size.many, size.rounds)
 
 
-def _measure_requests(arena: Arena, size: Size) -> Series:
+def _measure_requests(arena: Arena, size: Size, peers: Sequence[Peer]) -> tuple[Series, Series]:
+    """Floors and ours, and apart from them what was measured of the peers; all in the same turns."""
     with ExitStack() as running:
         targets = [running.enter_context(running_floor(name, arena.stage.redis)) for name in APPLICATIONS]
         asking = running.enter_context(arena.running())
         remembering = running.enter_context(arena.running(TOKEN_SERVICE_VERIFY_CACHE="on"))
         targets += make_targets(arena, asking, remembering)
-        return measure_in_turns(targets, size.rounds, size.seconds, warm=size.many is not None)
+        others = [target for peer in peers for target in running.enter_context(running_peer(peer, arena))]
+        series = measure_in_turns([*targets, *others], size.rounds, size.seconds, warm=size.many is not None)
+        return (
+            {target.name: series[target.name] for target in targets},
+            {target.name: series[target.name] for target in others},
+        )
 
 
 @contextmanager

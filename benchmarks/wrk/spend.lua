@@ -2,7 +2,7 @@
 -- ARGUMENTS  file of tokens, form without the token
 require('told')
 
-local tokens, form
+local tokens, form, began_us
 local next_one = 0
 
 function init(arguments)
@@ -10,8 +10,10 @@ function init(arguments)
 end
 
 function request()
+  began_us = began_us or read_clock_us()
   if next_one == #tokens then
     -- What the other connections still send in this turn of the loop is the last token again.
+    took_us = read_clock_us() - began_us
     wrk.thread:stop()
   else
     next_one = next_one + 1

@@ -11,7 +11,7 @@ import pytest
 
 from tests.servers import CHECKOUT
 
-DOCUMENTS = sorted([*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/*.md"), *CHECKOUT.glob("examples/**/*.md")])
+DOCUMENTS = sorted([*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/**/*.md"), *CHECKOUT.glob("examples/**/*.md")])
 LINKING = [*DOCUMENTS, CHECKOUT / "docs" / "openapi.yaml"]
 LINK = re.compile(r"\[(?:[^\]\[]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#{1,6} +(.+?)\s*$", re.MULTILINE)
@@ -56,7 +56,7 @@ def test_every_document_is_found_from_the_readme() -> None:
         targets = {(page.parent / link.partition("#")[0]).resolve() for page in fresh for link in links_of(page)}
         fresh = {target for target in targets if target.suffix == ".md" and target.is_file()} - found
 
-    assert {*CHECKOUT.glob("docs/*.md")} <= found
+    assert {*CHECKOUT.glob("docs/**/*.md")} <= found
 
 
 def test_every_test_that_a_document_names_exists() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
-LOCKS = ("requirements.lock", "requirements-dev.lock")
-JAVASCRIPT = CHECKOUT / "tests" / "npm"
+PEERS = CHECKOUT / "benchmarks" / "peers"
+LOCKS = ("requirements.lock", "requirements-dev.lock", "benchmarks/peers/authlib_flask/requirements.lock")
+JAVASCRIPT = (CHECKOUT / "tests" / "npm", PEERS / "oidc_provider")
 
 Pins = dict[str, set[str]]
 
@@ -21,8 +22,8 @@ def read_pins(lock: str) -> Pins:
     return {line.partition("--hash")[0].strip(): set(re.findall(r"--hash=(\S+)", line)) for line in lines}
 
 
-def read_javascript_lock() -> Any:
-    return json.loads((JAVASCRIPT / "package-lock.json").read_text())
+def read_javascript_lock(folder: Path) -> Any:
+    return json.loads((folder / "package-lock.json").read_text())
 
 
 @pytest.mark.parametrize("lock", LOCKS)
@@ -50,14 +51,16 @@ def test_the_tests_run_on_the_versions_that_the_service_runs_on() -> None:
     assert service <= tests
 
 
-def test_the_lock_of_javascript_names_no_registry() -> None:
-    assert "://" not in (JAVASCRIPT / "package-lock.json").read_text()
-    assert not any("resolved" in package for package in read_javascript_lock()["packages"].values())
+@pytest.mark.parametrize("folder", JAVASCRIPT, ids=lambda folder: folder.name)
+def test_the_lock_of_javascript_names_no_registry(folder: Path) -> None:
+    assert "://" not in (folder / "package-lock.json").read_text()
+    assert not any("resolved" in package for package in read_javascript_lock(folder)["packages"].values())
 
 
-def test_every_package_of_javascript_is_pinned_and_hashed() -> None:
-    packages = read_javascript_lock()["packages"]
+@pytest.mark.parametrize("folder", JAVASCRIPT, ids=lambda folder: folder.name)
+def test_every_package_of_javascript_is_pinned_and_hashed(folder: Path) -> None:
+    packages = read_javascript_lock(folder)["packages"]
     wanted = packages.pop("")["dependencies"]
-    assert wanted == json.loads((JAVASCRIPT / "package.json").read_text())["dependencies"]
+    assert wanted == json.loads((folder / "package.json").read_text())["dependencies"]
     assert {name: packages[f"node_modules/{name}"]["version"] for name in wanted} == wanted
     assert all(re.fullmatch(r"sha512-[A-Za-z0-9+/]{86}==", package["integrity"]) for package in packages.values())

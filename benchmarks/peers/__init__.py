@@ -1,0 +1,181 @@
+"""Other servers under the same load: what they are, how they are installed, and how they start.
+
+Each has a folder with its server, written for this benchmark, and a lock of its own. All answer at `/token`,
+`/token/introspection` and `/token/revocation`, know one client with a secret, and make sessions at `/supply`.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx2
+
+from benchmarks.arena import Arena
+from benchmarks.load import LoadFailed, Target
+from benchmarks.operations import ACCESS_TOKENS, REFRESHES_PER_SECOND
+from benchmarks.processes import SERVER_CORE, on_core
+from tests.servers import free_port, stop, wait_until
+
+FOLDER = Path(__file__).parent
+CLIENT = {"client_id": "shop", "client_secret": "shop-secret"}
+TOKEN, INTROSPECT, REVOKE = "/token", "/token/introspection", "/token/revocation"
+REVOCATIONS_PER_SECOND = 4_000
+_NODE = str(Path(sys.executable).with_name("node"))
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+@dataclass(frozen=True)
+class Peer:
+    """`command` is what runs in its folder, on a port; `environment` adds to ours."""
+
+    name: str
+    folder: Path
+    install: Callable[[Path], None]
+    command: Callable[[Path, int], Sequence[str]]
+    environment: dict[str, str]
+
+
+def find_versions() -> dict[str, str]:
+    """Of the packages that each peer asks for by name."""
+    versions = dict(json.loads((FOLDER / "oidc_provider" / "package.json").read_text())["dependencies"])
+    pinned = dict(re.findall(r"^([\w.-]+)==(\S+)", (FOLDER / "authlib_flask" / "requirements.lock").read_text(), re.M))
+    asked = re.findall(r"^[\w-]+", (FOLDER / "authlib_flask" / "requirements.in").read_text(), re.M)
+    node = subprocess.run([_NODE, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    return {"node": node} | versions | {name: pinned[name] for name in asked}
+
+
+def _install_with_npm(folder: Path) -> None:
+    """With the npm of .venv, as the JavaScript of the tests."""
+    if _is_copy(folder / "package-lock.json", folder / "node_modules" / "package-lock.json"):
+        return
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
+    subprocess.run(command, cwd=folder, check=True, env=os.environ | {"PATH": path}, stdout=sys.stderr)
+    _copy(folder / "package-lock.json", folder / "node_modules" / "package-lock.json")
+
+
+def _install_with_pip(folder: Path) -> None:
+    """Into an environment of its own: what the peer needs is nothing of ours."""
+    lock, environment = folder / "requirements.lock", folder / ".venv"
+    if _is_copy(lock, environment / lock.name):
+        return
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(environment)], check=True)
+    pip = [str(environment / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "--require-hashes", "-r", str(lock)], check=True, stdout=sys.stderr)
+    _copy(lock, environment / lock.name)
+
+
+def _is_copy(lock: Path, copy: Path) -> bool:
+    """A copy of the lock lies beside what it installed once all of that is there."""
+    return copy.exists() and filecmp.cmp(lock, copy, shallow=False)
+
+
+def _copy(lock: Path, copy: Path) -> None:
+    copy.write_bytes(lock.read_bytes())
+
+
+def _command_of_node(folder: Path, port: int) -> list[str]:
+    return [_NODE, str(folder / "server.mjs"), str(port)]
+
+
+def _command_of_gunicorn(folder: Path, port: int) -> list[str]:
+    """One worker, as all have one core; threads, as its plain worker would make a connection for each request."""
+    gunicorn = [str(folder / ".venv" / "bin" / "gunicorn"), "--chdir", str(folder), "--bind", f"127.0.0.1:{port}"]
+    return [*gunicorn, "--worker-class", "gthread", "--threads", "8", "--keep-alive", "60", "server:app"]
+
+
+PEERS = (
+    Peer(
+        "oidc-provider on Node",
+        FOLDER / "oidc_provider",
+        _install_with_npm,
+        _command_of_node,
+        {"NODE_ENV": "production"},
+    ),
+    Peer("Authlib on Flask", FOLDER / "authlib_flask", _install_with_pip, _command_of_gunicorn, {}),
+)
+
+
+@contextmanager
+def running_peer(peer: Peer, arena: Arena) -> Iterator[list[Target]]:
+    """Running on the core of the servers, where it is installed: refresh, introspect, revoke."""
+    port = free_port()
+    environment = os.environ | peer.environment | {"REDIS_URL": arena.stage.redis.url}
+    with (arena.folder / f"{peer.folder.name}.log").open("wb") as log, on_core(SERVER_CORE):
+        process = subprocess.Popen(peer.command(peer.folder, port), env=environment, stdout=log, stderr=log)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        wait_until(lambda: process.poll() is not None or _listens(url), peer.name)
+        if process.poll() is not None:
+            raise LoadFailed(f"{peer.name} does not start: {Path(log.name).read_text()}")
+        yield _make_targets(peer.name, url, process.pid, arena)
+    finally:
+        stop(process)
+
+
+def _listens(url: str) -> bool:
+    try:
+        return httpx2.get(url).status_code > 0
+    except httpx2.TransportError:
+        return False
+
+
+def _make_targets(name: str, url: str, pid: int, arena: Arena) -> list[Target]:
+    form = urlencode(CLIENT) + "&token="
+    refresh_form = urlencode(CLIENT | {"grant_type": "refresh_token"}) + "&refresh_token="
+
+    def start_sessions(count: int) -> list[tuple[str, str]]:
+        """Access token and refresh token of each."""
+        answer = httpx2.post(f"{url}/supply?count={count}", timeout=120)
+        if answer.status_code != 200:
+            raise LoadFailed(f"{name} makes no sessions: {answer.status_code}")
+        return [(access, refresh) for access, refresh in (line.split(" ") for line in answer.text.splitlines())]
+
+    def post(path: str, body: str) -> dict[str, Any]:
+        answer = httpx2.post(url + path, content=body, headers=FORM)
+        if answer.status_code != 200:
+            raise LoadFailed(f"{name} answers {answer.status_code} at {path}: {answer.text}")
+        content: dict[str, Any] = json.loads(answer.content or b"{}")
+        return content
+
+    def supply_refresh_tokens(seconds: int) -> list[str]:
+        sessions = start_sessions(seconds * REFRESHES_PER_SECOND)
+        return [arena.write_lines(token for _, token in sessions), refresh_form]
+
+    def supply_access_tokens(_: int) -> list[str]:
+        return [arena.write_lines(token for token, _ in start_sessions(ACCESS_TOKENS)), form]
+
+    def supply_sessions(seconds: int) -> list[str]:
+        sessions = start_sessions(seconds * REVOCATIONS_PER_SECOND)
+        return [arena.write_lines(token for _, token in sessions), form]
+
+    def check(_: Sequence[str]) -> None:
+        """A session that is refreshed twice, whose access token is live until the session is revoked."""
+        ((_, first),) = start_sessions(1)
+        second = post(TOKEN, refresh_form + first)["refresh_token"]
+        third = post(TOKEN, refresh_form + second)
+        if len({first, second, third["refresh_token"]}) != 3:
+            raise LoadFailed(f"{name} does not rotate")
+        if not post(INTROSPECT, form + third["access_token"])["active"]:
+            raise LoadFailed(f"{name} does not know its access token")
+        post(REVOKE, form + third["refresh_token"])
+        if post(INTROSPECT, form + third["access_token"])["active"]:
+            raise LoadFailed(f"{name} does not end a session")
+
+    redis_pid = arena.redis_pid
+    return [
+        Target(f"{name}: refresh", url + TOKEN, pid, redis_pid, "rotate", supply_refresh_tokens, check),
+        Target(f"{name}: introspect", url + INTROSPECT, pid, redis_pid, "ask", supply_access_tokens, check),
+        Target(f"{name}: revoke", url + REVOKE, pid, redis_pid, "spend", supply_sessions, check),
+    ]

@@ -1,0 +1,137 @@
+"""What scripts/bench makes of what it measured: numbers, judgements, the report and its charts. No load is needed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks import floors, operations
+from benchmarks.charts import Bar, draw_bars
+from benchmarks.goals import GOALS, Goal
+from benchmarks.load import LoadFailed, Round, read_told
+from benchmarks.report import format_table, judge_bound, write_report
+from benchmarks.results import Machine, Peers, Results, cost_ratio, load_results, rate_ratio
+
+TOLD = '{"requests":10,"duration_us":2000000,"p50_us":1,"p99_us":2,"unanswered":0,"refused":0,"wrong":0}'
+MACHINE = Machine("2026-01-31", "A Processor", 2, 0.1, "Redis 7.0.15", "3.11.7", {"starlette": "1.10.0"})
+
+
+def make_round(server_us: float, *, rate: float = 1000, load_seconds: float = 0.1) -> Round:
+    """A round of a second."""
+    return Round(int(rate), 1.0, server_us * rate / 1e6, 0.1, load_seconds, p50_ms=1.0, p99_ms=3.0)
+
+
+def make_results(server_us: float = 200, *, peers: Peers | None = None) -> Results:
+    series = {floors.EVALSHA: [make_round(100)] * 3, operations.REFRESH: [make_round(server_us)] * 3}
+    return Results(MACHINE, quick=False, seconds=3, series=series, bytes_per_session=600.0, peers=peers)
+
+
+def find_goal(what: str) -> Goal:
+    (goal,) = (goal for goal in GOALS if goal.what.startswith(what))
+    return goal
+
+
+def test_the_last_line_of_wrk_is_what_counts() -> None:
+    told = read_told(f"Running 1s test\n  10 requests in 2.00s\n{TOLD}\n")
+
+    assert (told.requests, told.duration_us) == (10, 2_000_000)
+
+
+@pytest.mark.parametrize("wrong", ['"unanswered":0', '"refused":0', '"wrong":0'])
+def test_a_single_wrong_answer_ends_the_run(wrong: str) -> None:
+    with pytest.raises(LoadFailed, match="not every answer"):
+        read_told(TOLD.replace(wrong, wrong.replace(":0", ":1")))
+
+
+@pytest.mark.parametrize("said", ["", "unable to connect\n", TOLD.replace("10", "0")])
+def test_wrk_without_answers_ends_the_run(said: str) -> None:
+    with pytest.raises(LoadFailed):
+        read_told(said)
+
+
+def test_a_round_tells_rates_and_shares() -> None:
+    round_ = Round(500, 2.0, server_seconds=1.0, redis_seconds=0.2, load_seconds=0.4, p50_ms=1.0, p99_ms=3.0)
+
+    assert (round_.rate, round_.server_us, round_.redis_us) == (250, 2000, 400)
+    assert round_.server_share == 0.5
+    assert pytest.approx(0.3) == round_.load_share
+
+
+def test_a_ratio_is_the_median_of_its_turns() -> None:
+    """In the second turn the machine was slow for both, in the third for one of them only."""
+    floor = [make_round(100, rate=1000), make_round(300, rate=300), make_round(100, rate=1000)]
+    ours = [make_round(200, rate=500), make_round(600, rate=150), make_round(900, rate=100)]
+
+    assert cost_ratio(ours, floor) == pytest.approx(0.5)
+    assert rate_ratio(ours, floor) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("server_us", "word"), [(62.5, "moonshot"), (100, "met"), (200, "short")])
+def test_a_goal_is_judged_by_the_ratio_to_its_floor(server_us: float, word: str) -> None:
+    goal = find_goal("refresh / [Starlette + 1 EVALSHA]")
+
+    assert word == goal.judge(goal.measure(make_results(server_us)))
+
+
+def test_of_bytes_fewer_are_better() -> None:
+    goal = find_goal("Redis, a session")
+
+    assert (goal.judge(600), goal.judge(701), goal.judge(515)) == ("met", "short", "moonshot")
+
+
+def test_what_was_not_measured_is_no_failure_and_no_success() -> None:
+    goal = find_goal("a million sessions")
+
+    assert goal.measure(make_results()) is None
+    assert goal.judge(None) == "not measured"
+
+
+def test_a_full_core_is_what_bounds() -> None:
+    assert judge_bound([make_round(950)]) == "server"
+    assert judge_bound([make_round(500, load_seconds=0.85)]) == "load"
+    assert judge_bound([make_round(500)]) == "neither"
+
+
+def test_columns_of_a_table_are_as_wide_as_their_cells() -> None:
+    table = format_table(("", "µs"), [("a long name", "1"), ("b", "22")])
+
+    assert {len(line) for line in table.splitlines()} == {20}
+
+
+def test_a_report_is_read_again_and_has_its_charts(tmp_path: Path) -> None:
+    results = make_results()
+
+    report = write_report(results, tmp_path / "new")
+
+    assert results == load_results(tmp_path / "new")
+    assert "| refresh / [Starlette + 1 EVALSHA] " in report
+    assert "](costs.svg)" in report
+    assert "Peers\n" not in report
+    assert {"README.md", "costs.svg", "results.json"} == {path.name for path in (tmp_path / "new").iterdir()}
+
+
+def test_peers_keep_the_date_of_their_run(tmp_path: Path) -> None:
+    rounds = [make_round(450)]
+    peers = Peers(MACHINE, {"another, refresh": rounds}, {operations.REFRESH: rounds})
+
+    report = write_report(make_results(peers=peers), tmp_path)
+
+    assert "On 2026-01-31" in report.partition("## Peers")[2]
+    assert "another, refresh" in (tmp_path / "peers.svg").read_text()
+
+
+def test_numbers_of_another_version_are_none(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text('{"machine": "a potato"}')
+
+    assert load_results(tmp_path) is None
+    assert load_results(tmp_path / "nowhere") is None
+
+
+def test_a_chart_is_a_drawing_whose_longest_bar_fills_it() -> None:
+    chart = ElementTree.fromstring(draw_bars("A & B", "µs", [Bar("a <b>", 10, "ours"), Bar("c", 5, "floor")]))
+
+    widths = [float(bar.attrib["width"]) for bar in chart.iter("{http://www.w3.org/2000/svg}rect")]
+    assert widths[0] == 2 * widths[1]
+    assert chart.attrib["aria-label"] == "A & B"
