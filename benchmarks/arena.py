@@ -28,7 +28,8 @@ class Arena:
         self.folder = folder / name
         self.folder.mkdir()
         with on_core(LOAD_CORE):
-            self.stage = Stage(self.folder, *options)
+            # A rewrite would fork in the middle of a round.
+            self.stage = Stage(self.folder, "--auto-aof-rewrite-percentage", "0", *options)
         self.redis_pid = self.stage.redis.process.pid
         self._files = itertools.count()
 

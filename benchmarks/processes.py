@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,14 @@ def family_of(pid: int) -> list[int]:
     """The process, and those that it started."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [pid, *(each for child in children for each in family_of(int(child)))]
+
+
+def await_idle(pid: int) -> None:
+    """Until the process has done with what it was asked for, whether or not anybody still waits for it."""
+    before, now = -1.0, cpu_seconds(pid)
+    while now - before > 0.01:
+        time.sleep(0.2)
+        before, now = now, cpu_seconds(pid)
 
 
 def _own_cpu_seconds(pid: int) -> float:

@@ -39,24 +39,25 @@ HEAD = """\
 METHOD = """\
 ## How it is measured
 
-- One worker on the first core; Redis (with its append-only file) and wrk on the second. 64 connections that are kept
-  alive, unless a row says otherwise. The floors are applications of this repository
+- One worker on the first core; wrk and Redis on the second. Redis keeps its append-only file, and does not rewrite it
+  meanwhile. 64 connections are kept alive, unless a row says otherwise. The floors are applications of this repository
   ([floors.py](../../benchmarks/floors.py)), under uvicorn with uvloop and httptools, as the service is.
-- What is compared takes turns, round by round, and a ratio is the median of the ratios of all rounds. It is one of
-  processor time of the server for each request, since a neighbour on the machine cannot take that away: 1.0 is as cheap
-  as the floor, more is cheaper.
+- What is compared takes turns, round by round, and a ratio is the median of the ratios of all rounds. A cost ratio is
+  one of processor time of the server for each request, since a neighbour on the machine cannot take that away: 1.0 is as
+  cheap as the floor, more is cheaper. A rate ratio is one of answers a second.
 - An answer counts as wrong unless its status is right, and of a refresh also its body. One of those ends the run.
-  Before and after each round a request of its own is looked at in whole.
-- Each round has sessions of its own, as many as a user's application would refresh only once or twice; each request
-  presents the refresh token of an earlier answer, and none is presented twice. The client has a secret. `verify` and
+  Before and after each round requests of its own are looked at in whole.
+- Each round has sessions of its own, so many that each is refreshed once or twice, as in life; each request presents
+  the refresh token of an earlier answer, and none is presented twice. The client has a secret. `verify` and
   `introspect` ask for 100 tokens in turns, `revoke` ends a session with each request.
-- "Server" and "Redis + load" are shares of their cores. Where the server's is not full and the other is, the load
-  bounds the row, and its rate says less than its processor time. "Neither" is a machine with other work.
-- A storm of logins is as many as 16 connections bring about, while 8 others refresh about 400 times a second. "argon2id
-  alone" checks the same password in a loop, on the same core.
-- Bytes of a session are what Redis took for all of them, without its connections, divided by their number; each
-  is another user's. What a rotation leaves is weighed key by key, once its access token and its grace are over, which
-  are short for that.
+- "Server" and "Redis + load" are shares of their cores. Where the second is full and the first is not, the load bounds
+  the row, and its rate says less than its processor time. "Neither" is a row that waits, as one connection does, or a
+  machine with other work.
+- A storm of logins is as many as 4 connections bring about, while 8 others refresh about 400 times a second; the
+  server's time of that row is that of the logins, too. "argon2id alone" checks the same password in a loop, on the same core.
+- Bytes of a session are what Redis took for all of them, without its connections, divided by their number; each is
+  another user's. What a rotation leaves is weighed key by key, once its access token and its grace are over, which are
+  short for that.
 """
 
 
@@ -64,8 +65,8 @@ REPRODUCTION = """\
 ## Measure it yourself
 
 ```sh
-./scripts/bench             # all but the peers; on two cores that have nothing else to do
-./scripts/bench --peers     # and the peers, which it installs first
+./scripts/bench             # all but the peers, in a quarter of an hour; on two cores with nothing else to do
+./scripts/bench --peers     # and the peers, which it installs first, in turns with ours
 ./scripts/bench --quick     # less than a minute: a first impression, written to build/benchmarks
 ```
 
@@ -91,7 +92,7 @@ def format_report(results: Results, charts: Iterable[str]) -> str:
     parts = [
         HEAD,
         _format_machine(results.machine),
-        *([_format_quick(results)] if results.quick else []),
+        _format_extent(results),
         "## Goals\n",
         _format_goals(results),
         "## Requests\n",
@@ -138,10 +139,10 @@ def _format_machine(machine: Machine) -> str:
     )
 
 
-def _format_quick(results: Results) -> str:
-    return (
-        f"A quick run: fewer and shorter rounds, {results.sessions:,} sessions; what it leaves out is `not measured`.\n"
-    )
+def _format_extent(results: Results) -> str:
+    rounds = max(map(len, results.series.values()), default=0)
+    quick = "This was a quick run, which leaves rows out. " if results.quick else ""
+    return f"{quick}{rounds} rounds of {results.seconds} s; bytes of {results.sessions:,} sessions.\n"
 
 
 def _format_goals(results: Results) -> str:
@@ -225,14 +226,17 @@ def draw_charts(results: Results) -> dict[str, str]:
     ]
     charts = {"costs.svg": draw_bars("What a request costs", "µs of the server's core, less is better", costs)}
     if results.peers is not None:
-        kinds: list[tuple[Series, Kind]] = [(results.peers.ours, "ours"), (results.peers.series, "peer")]
-        rates = [
-            Bar(name, median_of(rounds, lambda one: 1e6 / one.server_us), kind)
-            for series, kind in kinds
-            for name, rounds in series.items()
-        ]
+        ours, theirs = results.peers.ours, list(results.peers.series.items())
+        rates: list[Bar] = []
+        for turn, (name, rounds) in enumerate(ours.items()):
+            rates.append(_rate_bar(name, rounds, "ours"))
+            rates += [_rate_bar(*other, "peer") for other in theirs[turn :: len(ours)]]
         charts["peers.svg"] = draw_bars("What a core answers", "requests for a second of its time", rates)
     return charts
+
+
+def _rate_bar(name: str, rounds: Sequence[Round], kind: Kind) -> Bar:
+    return Bar(name, median_of(rounds, lambda one: 1e6 / one.server_us), kind)
 
 
 def summarise(results: Results) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,6 +14,7 @@ from benchmarks.goals import GOALS, Goal
 from benchmarks.load import LoadFailed, Round, read_told
 from benchmarks.report import format_table, judge_bound, write_report
 from benchmarks.results import Machine, Peers, Results, cost_ratio, load_results, rate_ratio
+from tests.servers import CHECKOUT
 
 TOLD = '{"requests":10,"duration_us":2000000,"p50_us":1,"p99_us":2,"unanswered":0,"refused":0,"wrong":0}'
 MACHINE = Machine("2026-01-31", "A Processor", 2, 0.1, "Redis 7.0.15", "3.11.7", {"starlette": "1.10.0"})
@@ -135,3 +137,14 @@ def test_a_chart_is_a_drawing_whose_longest_bar_fills_it() -> None:
     widths = [float(bar.attrib["width"]) for bar in chart.iter("{http://www.w3.org/2000/svg}rect")]
     assert widths[0] == 2 * widths[1]
     assert chart.attrib["aria-label"] == "A & B"
+
+
+@pytest.mark.long
+def test_a_quick_run_measures_and_reports(tmp_path: Path) -> None:
+    """Every answer was right, or it would have ended; and it says that it was quick."""
+    command = [str(CHECKOUT / "scripts" / "bench"), "--quick", "--output", str(tmp_path)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+
+    assert ran.returncode == 0, ran.stderr
+    assert "| refresh / " in ran.stdout
+    assert "This was a quick run" in (tmp_path / "README.md").read_text()
