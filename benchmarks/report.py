@@ -26,6 +26,9 @@ FLOOR_OF = {
 COMPARED = (operations.REFRESH, operations.INTROSPECT_ASKING, operations.REVOKE_SESSION)
 """What the peers do, too."""
 
+PROFILE = "profile.md"
+"""What people wrote beside the report: where the time of a row goes. The report points at it where it is there."""
+
 Cells = Sequence[str]
 COSTS = ("", "answers a second", "server µs", "Redis µs", "p50 ms", "p99 ms")
 BOUNDS = ("server", "Redis + load", "bound by")
@@ -40,24 +43,25 @@ METHOD = """\
 ## How it is measured
 
 - One worker on the first core; wrk and Redis on the second. Redis keeps its append-only file, and does not rewrite it
-  meanwhile. 64 connections are kept alive, unless a row says otherwise. The floors are applications of this repository
-  ([floors.py](../../benchmarks/floors.py)), under uvicorn with uvloop and httptools, as the service is.
+  meanwhile. 64 connections are kept alive, unless a row says otherwise. The floors are applications of this
+  repository ([floors.py](../../benchmarks/floors.py)), under uvicorn with uvloop and httptools, as the service is.
 - What is compared takes turns, round by round, and a ratio is the median of the ratios of all rounds. A cost ratio is
-  one of processor time of the server for each request, since a neighbour on the machine cannot take that away: 1.0 is as
-  cheap as the floor, more is cheaper. A rate ratio is one of answers a second.
+  one of processor time of the server for each request, since a neighbour on the machine cannot take that away: 1.0 is
+  as cheap as the floor, more is cheaper. A rate ratio is one of answers a second.
 - An answer counts as wrong unless its status is right, and of a refresh also its body. One of those ends the run.
   Before and after each round requests of its own are looked at in whole.
 - Each round has sessions of its own, so many that each is refreshed once or twice, as in life; each request presents
   the refresh token of an earlier answer, and none is presented twice. The client has a secret. `verify` and
   `introspect` ask for 100 tokens in turns, `revoke` ends a session with each request.
-- "Server" and "Redis + load" are shares of their cores. Where the second is full and the first is not, the load bounds
-  the row, and its rate says less than its processor time. "Neither" is a row that waits, as one connection does, or a
-  machine with other work.
+- "Server" and "Redis + load" are shares of their cores. Where the second is full and the first is not, the load
+  bounds the row, and its rate says less than its processor time. "Neither" is a row that waits, as one connection
+  does, or a machine with other work.
 - A storm of logins is as many as 4 connections bring about, while 8 others refresh about 400 times a second; the
-  server's time of that row is that of the logins, too. "argon2id alone" checks the same password in a loop, on the same core.
+  server's time of that row is that of the logins, too. "argon2id alone" checks the same password in a loop, on the
+  same core.
 - Bytes of a session are what Redis took for all of them, without its connections, divided by their number; each is
-  another user's. What a rotation leaves is weighed key by key, once its access token and its grace are over, which are
-  short for that.
+  another user's. What a rotation leaves is weighed key by key, once its access token and its grace are over, which
+  are short for that.
 """
 
 
@@ -81,13 +85,13 @@ def write_report(results: Results, folder: Path) -> str:
     charts = draw_charts(results)
     for name, chart in charts.items():
         (folder / name).write_text(chart)
-    report = format_report(results, charts)
+    report = format_report(results, charts, has_profile=(folder / PROFILE).exists())
     (folder / "README.md").write_text(report)
     save_results(results, folder)
     return report
 
 
-def format_report(results: Results, charts: Iterable[str]) -> str:
+def format_report(results: Results, charts: Iterable[str], *, has_profile: bool = False) -> str:
     series = results.series
     parts = [
         HEAD,
@@ -95,6 +99,7 @@ def format_report(results: Results, charts: Iterable[str]) -> str:
         _format_extent(results),
         "## Goals\n",
         _format_goals(results),
+        *([f"What bounds those that fall short: [from a profile]({PROFILE}).\n"] if has_profile else []),
         "## Requests\n",
         _format_requests(series),
         *(f"![{name.removesuffix('.svg')}]({name})\n" for name in charts),
@@ -218,13 +223,21 @@ def _compare(name: str, series: Series) -> Cells:
 
 
 def draw_charts(results: Results) -> dict[str, str]:
-    """By file name: what a request costs the server, and how many a core of it answers, beside the peers."""
+    """By file name: ratios to the floors, what a request costs, and how many a core answers, beside the peers."""
     costs = [
         Bar(name, median_of(rounds, lambda one: one.server_us), "floor" if name in floors.APPLICATIONS else "ours")
         for name, rounds in results.series.items()
         if name in floors.APPLICATIONS or name in FLOOR_OF
     ]
-    charts = {"costs.svg": draw_bars("What a request costs", "µs of the server's core, less is better", costs)}
+    ratios = [
+        Bar(f"{name} / {floor}", cost_ratio(results.series[name], results.series[floor]), "ours")
+        for name, floor in FLOOR_OF.items()
+        if name in results.series and name != operations.REFRESH_ALONE
+    ]
+    charts = {
+        "ratios.svg": draw_bars("Beside its floor", "1.0 costs as little, more costs less", ratios, mark=1.0),
+        "costs.svg": draw_bars("What a request costs", "µs of the server's core, less is better", costs),
+    }
     if results.peers is not None:
         ours, theirs = results.peers.ours, list(results.peers.series.items())
         rates: list[Bar] = []

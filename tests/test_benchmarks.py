@@ -111,7 +111,17 @@ def test_a_report_is_read_again_and_has_its_charts(tmp_path: Path) -> None:
     assert "| refresh / [Starlette + 1 EVALSHA] " in report
     assert "](costs.svg)" in report
     assert "Peers\n" not in report
-    assert {"README.md", "costs.svg", "results.json"} == {path.name for path in (tmp_path / "new").iterdir()}
+    assert {"README.md", "costs.svg", "ratios.svg", "results.json"} == {
+        path.name for path in (tmp_path / "new").iterdir()
+    }
+
+
+def test_a_report_points_at_the_profile_that_people_wrote_beside_it(tmp_path: Path) -> None:
+    assert "profile.md" not in write_report(make_results(), tmp_path)
+
+    (tmp_path / "profile.md").write_text("Where the time goes\n")
+
+    assert "](profile.md)" in write_report(make_results(), tmp_path)
 
 
 def test_peers_keep_the_date_of_their_run(tmp_path: Path) -> None:
