@@ -56,6 +56,7 @@ METHOD = """\
 - "Server" and "Redis + load" are shares of their cores. Where the second is full and the first is not, the load
   bounds the row, and its rate says less than its processor time. "Neither" is a row that waits, as one connection
   does, or a machine with other work.
+- Latencies are those of wrk, which reckons in what it could not send while an answer stalled.
 - A storm of logins is as many as 4 connections bring about, while 8 others refresh about 400 times a second; the
   server's time of that row is that of the logins, too. "argon2id alone" checks the same password in a loop, on the
   same core.

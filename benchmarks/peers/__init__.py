@@ -92,7 +92,17 @@ def _command_of_node(folder: Path, port: int) -> list[str]:
 def _command_of_gunicorn(folder: Path, port: int) -> list[str]:
     """One worker, as all have one core; threads, as its plain worker would make a connection for each request."""
     gunicorn = [str(folder / ".venv" / "bin" / "gunicorn"), "--chdir", str(folder), "--bind", f"127.0.0.1:{port}"]
-    return [*gunicorn, "--worker-class", "gthread", "--threads", "8", "--keep-alive", "60", "server:app"]
+    return [
+        *gunicorn,
+        "--worker-class",
+        "gthread",
+        "--threads",
+        "8",
+        "--keep-alive",
+        "60",
+        "--no-control-socket",
+        "server:app",
+    ]
 
 
 PEERS = (
