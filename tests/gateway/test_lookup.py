@@ -125,6 +125,7 @@ async def test_without_memory_every_lookup_is_one_read(
         "tsac1_0a3" + "A" * 44,
     ],
 )
+@COUNTS_READS
 async def test_what_has_not_the_form_of_an_access_token_is_refused_without_asking_redis(
     lookup: BearerLookup, store: redis.Redis, garbage: str
 ) -> None:
@@ -163,6 +164,7 @@ async def test_neither_unknown_tokens_nor_those_of_one_use_cost_redis_memory(
 
 
 @pytest.mark.clause("decided-unknown-remembered", "decided-lookup-bounded")
+@COUNTS_READS
 async def test_an_unknown_token_that_is_met_again_stays_when_others_come(
     redis_server: AnyRedis, registry: None, store: redis.Redis
 ) -> None:
@@ -228,6 +230,7 @@ async def test_a_flood_of_unknown_tokens_is_bounded_and_drives_no_live_token_out
 
 
 @pytest.mark.clause("decided-lookup-bounded")
+@COUNTS_READS
 async def test_the_tokens_that_were_not_asked_for_longest_leave_a_full_memory(
     redis_server: AnyRedis, tokens: list[str], store: redis.Redis
 ) -> None:
@@ -319,6 +322,7 @@ async def test_an_unknown_token_that_comes_to_be_is_live_when_it_is_forgotten(
 
 
 @pytest.mark.clause("decided-i9-one-clock", "decided-memory-follows-redis")
+@COUNTS_READS
 async def test_past_its_end_memory_is_not_believed_even_where_redis_has_not_told(
     lookup: BearerLookup, tokens: list[str], store: redis.Redis, clock: Clock
 ) -> None:
