@@ -109,6 +109,10 @@ class SharedClient(redis.RedisCluster):
         told = super().info(section, *sections, target_nodes=self.PRIMARIES, **options)
         return _added(list(told.values()))
 
+    def config_set(self, *arguments: Any, **options: Any) -> Any:
+        """On all masters."""
+        return super().config_set(*arguments, target_nodes=self.PRIMARIES, **options)
+
     def client_list(self, *arguments: Any, **options: Any) -> Any:
         """Of all masters; a name stands there once for each."""
         told: Any = super().client_list(*arguments, target_nodes=self.PRIMARIES, **options)
