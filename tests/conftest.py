@@ -68,7 +68,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 # The same examples in each run, so that nobody's change fails by chance; with --all many more, and others each time.
 # What fails is printed, as small as it can be.
 fuzzing.register_profile("bounded", max_examples=30, derandomize=True, deadline=None, database=None)
-fuzzing.register_profile("thorough", max_examples=3_000, deadline=None, print_blob=True)
+fuzzing.register_profile("thorough", max_examples=1_000, deadline=None, print_blob=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:
