@@ -92,17 +92,27 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Beyond the single server a test takes the first of its parameters each time, and the others with `--all`."""
+    """Beyond the single server a test takes the first of its parameters each time, and the others with `--all`.
+
+    What is marked long by itself runs on the single server alone, unless `--topology` says where.
+    """
     if config.getoption("--topology"):
         return
+    left_out = [item for item in items if item.get_closest_marker("long") and _find_topology(item) != "single"]
+    items[:] = [item for item in items if item not in set(left_out)]
+    config.hook.pytest_deselected(items=left_out)
     seen: set[tuple[str, str]] = set()
     for item in items:
-        callspec = getattr(item, "callspec", None)
-        topology = callspec.params.get("topology", "single") if callspec else "single"
+        topology = _find_topology(item)
         variant = item.nodeid.partition("[")[0], topology
         if topology != "single" and variant in seen:
             item.add_marker(pytest.mark.long)
         seen.add(variant)
+
+
+def _find_topology(item: pytest.Item) -> str:
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get("topology", "single") if callspec else "single"
 
 
 @pytest.fixture(scope="session")

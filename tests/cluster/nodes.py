@@ -118,6 +118,10 @@ class SharedClient(redis.RedisCluster):
         told: Any = super().client_list(*arguments, target_nodes=self.PRIMARIES, **options)
         return [client for clients in told.values() for client in clients]
 
+    def client_kill_filter(self, *arguments: Any, **options: Any) -> Any:
+        """On all masters."""
+        return super().client_kill_filter(*arguments, target_nodes=self.PRIMARIES, **options)
+
     def end(self) -> None:
         super().close()
 
