@@ -105,6 +105,8 @@ def test_an_answer_that_is_no_text_is_an_outage(kind: str, answer: Any) -> None:
     "families._parse_view", "inspection._parse_family", "inspection._parse_code", "inspection._parse_tombstone"
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(FAMILY.replace(b"1\n2\n", b"1\n\n", 1))
+@example(CODE.replace(b"1700000000000", b"then", 1))
 @example(GRANT.replace(b"9700000000000", b"9" * 400))
 @example(FAMILY.replace(b"9700000000000", b"9" * 400))
 @given(st.one_of(bent_bytes(FAMILY, CODE, REDEEMED, TOMBSTONE, GRANT), pieces))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -207,7 +207,8 @@ async def test_unknown_tokens_are_forgotten_with_everything_else(
             for address in find_lookups(store):
                 store.client_kill_filter(addr=address)
             await until(lambda: not find_lookups(store))
-            await lookup.lookup(make_access_token("0a3").text)
+            with suppress(StoreUnavailable):  # a connection that was not quite made yet was lost with the others
+                await lookup.lookup(make_access_token("0a3").text)
     store.set(access_key_of(tokens[0]), record, px=60_000)
     started = read_clock()
 

@@ -52,7 +52,10 @@ def make_code(user: str, client_id: str) -> AuthorizationCode:
 
 
 class ServiceUnderTest:
-    """`hold_time` must come before each operation: it sets the scripts' clock and lets the keys age with it."""
+    """`loop` runs in another thread, so that connections live on between two operations.
+
+    `hold_time` must come before each operation: it sets the scripts' clock and lets the keys age with it.
+    """
 
     def __init__(self, server: AnyRedis, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -255,4 +258,4 @@ class ServiceUnderTest:
         return dict(zip(keys, pipeline.execute(), strict=True))
 
     def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        return self._loop.run_until_complete(work)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from copy import deepcopy
 
 import pytest
@@ -277,6 +278,8 @@ def test_random_histories_go_as_the_design_says(
     monkeypatch.setattr(consents, "CONSENT_MS", 1000 * model.CONSENT_SECONDS)
     assert model.GRACE_SECONDS < model.ACCESS_SECONDS < model.REFRESH_SECONDS < model.MOST_AGE_SECONDS
     Histories.server, Histories.loop = redis_server, asyncio.new_event_loop()
+    thread = threading.Thread(target=Histories.loop.run_forever)
+    thread.start()
     try:
         run_state_machine_as_test(
             Histories,
@@ -290,4 +293,6 @@ def test_random_histories_go_as_the_design_says(
             ),
         )
     finally:
+        Histories.loop.call_soon_threadsafe(Histories.loop.stop)
+        thread.join()
         Histories.loop.close()
