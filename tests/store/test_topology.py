@@ -508,7 +508,10 @@ async def test_a_node_that_was_emptied_and_knows_of_no_slots_takes_nothing_from_
 
 
 @pytest.mark.clause("decided-redis-cluster")
-async def test_a_lookup_that_waits_for_a_node_which_the_map_drops_is_asked_elsewhere() -> None:
+async def test_a_lookup_that_waits_for_a_node_which_the_map_drops_is_asked_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topology, "WATCH_SECONDS", 0.2)
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         first, silent = cluster.nodes
         silent.delay = lambda _: 10
