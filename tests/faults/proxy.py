@@ -46,6 +46,8 @@ class Proxy:
         started.set()
         await stopped.wait()
         server.close()
+        for link in tuple(self._links):
+            link.abort()
 
     async def _connect(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         try:
@@ -114,6 +116,11 @@ class _Link:
     def close(self) -> None:
         self._to_client.close()
         self._to_redis.close()
+
+    def abort(self) -> None:
+        """Also where a peer takes nothing any more, and what was written would wait for it."""
+        self._to_client.transport.abort()
+        self._to_redis.transport.abort()
 
 
 @contextmanager
