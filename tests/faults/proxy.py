@@ -52,8 +52,8 @@ class Proxy:
     async def _connect(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         try:
             redis, to_redis = await asyncio.open_connection("127.0.0.1", self.target_port)
-        except OSError:
-            to_client.close()
+        except (OSError, asyncio.CancelledError):
+            to_client.transport.abort()
             return
         link = _Link(self, to_client, to_redis)
         self._links.add(link)
