@@ -68,7 +68,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 # The same examples in each run, so that nobody's change fails by chance; with --all many more, and others each time.
 # What fails is printed, as small as it can be.
 fuzzing.register_profile("bounded", max_examples=30, derandomize=True, deadline=None, database=None)
-fuzzing.register_profile("thorough", max_examples=3_000, deadline=None, print_blob=True)
+fuzzing.register_profile("thorough", max_examples=1_000, deadline=None, print_blob=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -92,17 +92,27 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Beyond the single server a test takes the first of its parameters each time, and the others with `--all`."""
+    """Beyond the single server a test takes the first of its parameters each time, and the others with `--all`.
+
+    What is marked long by itself runs on the single server alone, unless `--topology` says where.
+    """
     if config.getoption("--topology"):
         return
+    left_out = [item for item in items if item.get_closest_marker("long") and _find_topology(item) != "single"]
+    items[:] = [item for item in items if item not in set(left_out)]
+    config.hook.pytest_deselected(items=left_out)
     seen: set[tuple[str, str]] = set()
     for item in items:
-        callspec = getattr(item, "callspec", None)
-        topology = callspec.params.get("topology", "single") if callspec else "single"
+        topology = _find_topology(item)
         variant = item.nodeid.partition("[")[0], topology
         if topology != "single" and variant in seen:
             item.add_marker(pytest.mark.long)
         seen.add(variant)
+
+
+def _find_topology(item: pytest.Item) -> str:
+    callspec = getattr(item, "callspec", None)
+    return callspec.params.get("topology", "single") if callspec else "single"
 
 
 @pytest.fixture(scope="session")

@@ -152,6 +152,7 @@ def blind_url(redis_server: RedisServer, store: redis.Redis) -> Iterator[str]:
 
 
 @pytest.mark.clause("decided-metrics")
+@pytest.mark.single_server("its user is made on one server")
 def test_one_process_has_an_address_for_them_too_and_leaves_out_what_it_may_not_know(
     redis_server: RedisServer, blind_url: str, registry: None, tmp_path: Path, folder_of_folders: Path
 ) -> None:

@@ -406,6 +406,22 @@ def test_a_hangup_that_reaches_the_workers_takes_none_of_them(start_ready: Start
     assert service.get("/readyz") == 200
 
 
+@pytest.mark.long
+def test_a_worker_that_does_not_end_holds_a_restart_up_for_no_longer_than_a_request_may_take(
+    start_ready: Start,
+) -> None:
+    service = start_ready("--workers", "2")
+    stuck = find_workers(service)[0]
+    os.kill(stuck, signal.SIGSTOP)
+
+    service.signal(signal.SIGHUP)
+
+    eventually(lambda: "a worker does not end, killing it" in service.log.read_text())
+    eventually(lambda: len(find_workers(service)) == 4)
+    assert not Path(f"/proc/{stuck}").exists()
+    assert service.get("/readyz") == 200
+
+
 SEED = "clients:\n  - client_id: shop\n    client_name: Shop\n"
 
 

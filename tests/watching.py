@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
 import redis
 
 _END = "the end of the watch"
+
+ONE_SERVER = pytest.mark.single_server("what Redis is asked can be watched on one server at a time")
 
 
 @contextmanager

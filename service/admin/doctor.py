@@ -19,16 +19,19 @@ from service.admin.findings import (
 )
 from service.admin.output import Advance, Output, Refused
 from service.admin.words import format_span
-from service.configured import find_store
+from service.configured import find_durability, find_store
 from service.protocol.organisation import Organisation
 from service.protocol.organisation_answers import Declined, Misanswer
 from service.protocol.scope import REALMS
 from service.realms.conversation import Conversation
 from service.realms.outgoing import Outgoing
+from service.store.deadline import StoreUnavailable
+from service.store.durability import Durability
 from service.store.readiness import find_obstacle
 from service.store.statistics import Statistics
 
 _WRONG_CLOCK_MS: Final = 10_000
+_LOOKED_AT_SHARDS: Final = tuple(f"{number:x}00" for number in range(16))
 _MARKS: Final[dict[Level, tuple[str, str]]] = {
     "good": ("✓", "green"),
     "note": ("·", ""),
@@ -61,6 +64,9 @@ async def _look(desk: Desk, advance: Advance) -> AsyncIterator[Finding]:
         yield Finding("note", "Redis", "this user may not call INFO, so memory and persistence were not looked at")
     for finding in _or_good("Redis", "noeviction, append-only file, memory limit", look_at_servers(*servers)):
         yield finding
+    durability = find_durability(desk.settings)
+    if durability != "memory":
+        yield await _look_at_durability(desk, durability)
     yield await _look_at_clock(desk)
     async for finding in _look_at_keys(desk, advance):
         yield finding
@@ -82,6 +88,19 @@ async def _look_at_service(desk: Desk) -> Finding:
     if obstacle:
         return Finding("trouble", "Redis", obstacle)
     return Finding("good", "Redis", "answers, takes writes and runs the service's scripts")
+
+
+async def _look_at_durability(desk: Desk, durability: Durability) -> Finding:
+    """Asks for a confirmation in some shards, which in a cluster are those of many masters."""
+    subject = f"TOKEN_SERVICE_DURABILITY={durability}"
+    try:
+        for shard in _LOOKED_AT_SHARDS:
+            async with desk.connection.durably(shard) as scripts:
+                await scripts.leave_fence()
+    except StoreUnavailable as trouble:
+        says = f"code exchanges, revocations and revokeAll are 503, since nobody confirms them: {trouble}"
+        return Finding("trouble", subject, says)
+    return Finding("good", subject, "changes are confirmed")
 
 
 async def _look_at_clock(desk: Desk) -> Finding:

@@ -27,6 +27,7 @@ from service.protocol.errors import ClientThrottled, InvalidClient, TemporarilyU
 from service.protocol.parameters import Form
 from service.registry.cache import ClientCache
 from service.store.attempts import PATIENCE_SECONDS, Attempts, Counter, Exhausted
+from service.store.deadline import charge_wait
 from service.store.keys import address_key
 
 ADDRESS_FACTOR: Final = 3
@@ -184,11 +185,14 @@ def _make_counters(allowed: tuple[int, int], client_id: str, address: str) -> Co
 async def _turn(turns: _Turns[Name], name: Name) -> AsyncIterator[None]:
     """One at a time for each name; who would wait too long is told so instead."""
     lock = turns.setdefault(name, asyncio.Lock())
+    asked = time.monotonic()
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await lock.acquire()
     except TimeoutError:
         raise TemporarilyUnavailable("checks_queue_full", retry_after_seconds=1) from None
+    finally:
+        charge_wait(asked)
     try:
         yield
     finally:

@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 
 import structlog
 import uvicorn
@@ -116,7 +117,7 @@ class Workers(Multiprocess):
             self.processes[index] = new
             # Not as at the end of all: the others go on listening at the same socket.
             old.retire()
-            old.join()
+            self._await_end([old])
 
     def handle_ttin(self) -> None:
         self.processes_num += 1
@@ -138,20 +139,24 @@ class Workers(Multiprocess):
         super().terminate_all()
 
     def join_all(self) -> None:
+        self._await_end(self.processes, self._hear_hurry)
+
+    def _hear_hurry(self) -> None:
+        self.handle_signals()
+        if self._hurries:
+            self._hurries = False
+            for worker in self.processes:
+                worker.hurry()
+
+    def _await_end(self, workers: Sequence[Worker], meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Of workers that were told to; kills those that take longer than any request may."""
         graceful = self.config.timeout_graceful_shutdown or 0
         deadline = time.monotonic() + max(LINGER_SECONDS, self.config.timeout_keep_alive) + graceful + CLOSING_SECONDS
-        while self._are_alive() and time.monotonic() < deadline:
+        while any(worker.process.is_alive() for worker in workers) and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
-            self.handle_signals()
-            if self._hurries:
-                self._hurries = False
-                for worker in self.processes:
-                    worker.hurry()
-        for worker in self.processes:
+            meanwhile()
+        for worker in workers:
             if worker.process.is_alive():
                 log.error("a worker does not end, killing it", pid=worker.pid)
                 worker.process.kill()
                 worker.process.join()
-
-    def _are_alive(self) -> bool:
-        return any(worker.process.is_alive() for worker in self.processes)

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 from service.protocol.errors import TemporarilyUnavailable
 from service.store.connection import StoreConnection
-from service.store.deadline import StoreUnavailable
+from service.store.deadline import StoreUnavailable, charge_wait
 from service.store.scripts import load_script
 
 PATIENCE_SECONDS: Final = 1.5
@@ -99,11 +99,13 @@ class Attempts:
         queue = self._queues.setdefault(counters[0].key, _Queue())
         if queue.length >= MOST_WAITING:
             raise _too_busy()
-        gives_up_at = time.monotonic() + PATIENCE_SECONDS
+        asked = time.monotonic()
+        gives_up_at = asked + PATIENCE_SECONDS
         queue.length += 1
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await queue.head.acquire()
+            charge_wait(asked)
             try:
                 await self._await_room(counters, gives_up_at)
             finally:

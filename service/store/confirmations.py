@@ -19,7 +19,7 @@ from redis.exceptions import ResponseError
 
 from service.store.deadline import StoreUnavailable, remaining_seconds
 from service.store.durability import Durability
-from service.store.links import CLOSED, Link
+from service.store.links import CLOSED, Link, read_clock
 from service.store.redis_url import RedisUrl
 from service.store.routing import MOST_ATTEMPTS
 from service.store.topology import Topology, is_redirection
@@ -31,8 +31,18 @@ RESERVE_SECONDS: Final = 0.3
 MOST_IDLE: Final = 16
 """Connections kept for each master; more are made as they are needed."""
 
+LONGEST_IDLE_SECONDS: Final = 30.0
+"""Firewalls forget connections that are silent for minutes, and tell nobody."""
+
 MOST_LENT: Final = 64
 """At once: a replica that is away must not cost all connections that Redis and we may have."""
+
+
+class Idle(NamedTuple):
+    """A connection, and since when it is, by `read_clock`."""
+
+    wire: Wire
+    since: float
 
 
 class Lent(NamedTuple):
@@ -49,7 +59,7 @@ class Confirmations:
         self.topology = topology
         self.durability = durability
         self._url = url
-        self._idle: dict[Wire, list[Wire]] = {}
+        self._idle: dict[Wire, list[Idle]] = {}
         self._room = asyncio.Semaphore(MOST_LENT)
 
     async def lend(self, link: Link) -> Lent:
@@ -68,8 +78,10 @@ class Confirmations:
             _close_all(self._idle.pop(ended))
         idle = self._idle.setdefault(checked, [])
         while idle:
-            wire = idle.pop()
-            if not wire.lost.done():
+            wire, since = idle.pop()
+            if read_clock() > since + LONGEST_IDLE_SECONDS:
+                wire.close("the connection is idle for too long")
+            elif not wire.lost.done():
                 return Lent(wire, checked)
         wire = await open_wire(self._url, link.node, "confirmations", lambda _: None, lambda: None)
         return Lent(wire, checked)
@@ -79,19 +91,19 @@ class Confirmations:
         self._room.release()
         idle = self._idle.get(lent.checked, [])
         if is_clean and not lent.checked.lost.done() and len(idle) < MOST_IDLE:
-            self._idle.setdefault(lent.checked, idle).append(lent.wire)
+            self._idle.setdefault(lent.checked, idle).append(Idle(lent.wire, read_clock()))
         else:
             lent.wire.close("the connection is not kept")
 
     def close(self) -> None:
-        for wires in self._idle.values():
-            _close_all(wires)
+        for idle in self._idle.values():
+            _close_all(idle)
         self._idle.clear()
 
 
-def _close_all(wires: Sequence[Wire]) -> None:
-    for wire in wires:
-        wire.close(CLOSED)
+def _close_all(idle: Sequence[Idle]) -> None:
+    for each in idle:
+        each.wire.close(CLOSED)
 
 
 class ConfirmedWork:

@@ -13,6 +13,7 @@ from redis.exceptions import NoScriptError, RedisError
 
 DEADLINE_SECONDS: Final = 1.8
 CONNECT_SECONDS: Final = 1.5
+ENOUGH_SECONDS: Final = 0.2
 
 # What a Redis that is up says when it cannot serve, as the first word of its error or quoted by a script's error; what
 # our scripts say of a record that another version wrote; what Redis 7.0 and Valkey say of what a script may not do.
@@ -64,6 +65,14 @@ def charge(started: float) -> None:
     budget = _budget.get()
     if budget is not None:
         budget.remaining_seconds -= time.monotonic() - started
+
+
+def charge_wait(started: float) -> None:
+    """The same for a wait behind others who ask Redis, or hash; a Redis that is up can answer in what is left."""
+    budget = _budget.get()
+    if budget is not None:
+        left = budget.remaining_seconds - (time.monotonic() - started)
+        budget.remaining_seconds = min(budget.remaining_seconds, max(left, ENOUGH_SECONDS))
 
 
 async def within_deadline(work: Awaitable[Result], *, started: float | None = None) -> Result:

@@ -132,7 +132,8 @@ class TokenInspection:
         keys = code_key(token.shard, token.digest), redeemed_key(token.shard, token.digest)
         issued, redeemed = await self._connection.read("MGET", *keys)
         if issued is not None:
-            return InspectedCode(now_ms, await self._parse_code(token.shard, issued, now_ms))
+            line = ["1", *read_lines(issued, "an authorization code", "1", 8)]
+            return InspectedCode(now_ms, _parse_code(line, await self._find_mark(token.shard, line[3]), now_ms))
         if redeemed is None:
             return InspectedCode(now_ms, None)
         exchanged = parse_redeemed(redeemed)
@@ -147,11 +148,11 @@ class TokenInspection:
         record, tombstone = await self._connection.read("MGET", *keys)
         if record is not None:
             line = ["1", *read_lines(record, "a session", "1", 13)]
-            return await self._parse_family(shard, digest, line, now_ms), line
+            return self._parse_family(digest, line, await self._find_mark(shard, line[6]), now_ms), line
         return _parse_tombstone(digest, tombstone) if tombstone is not None else None, None
 
-    async def _parse_family(self, shard: str, digest: str, line: list[str], now_ms: int) -> KnownFamily:
-        marked_at_ms = await self._find_mark(shard, line[6])
+    @reading("a session")
+    def _parse_family(self, digest: str, line: list[str], marked_at_ms: int | None, now_ms: int) -> KnownFamily:
         created_at_ms, expires_at_ms = int(line[2]), int(line[3])
         if self._lifetimes.session_max_age_ms:
             expires_at_ms = min(expires_at_ms, created_at_ms + self._lifetimes.session_max_age_ms)
@@ -172,13 +173,6 @@ class TokenInspection:
             marked_at_ms=marked_at_ms,
         )
 
-    async def _parse_code(self, shard: str, record: bytes, now_ms: int) -> WaitingCode:
-        """See `codes.py` for the lines of the record."""
-        line = ["1", *read_lines(record, "an authorization code", "1", 8)]
-        created_at_ms, expires_at_ms, subject = int(line[1]), int(line[2]), line[3]
-        state = _find_state(created_at_ms, expires_at_ms, await self._find_mark(shard, subject), now_ms)
-        return WaitingCode(state, line[4], subject, line[7], line[8], created_at_ms, expires_at_ms)
-
     @reading("a session")
     def _judge(self, line: list[str], number: int, now_ms: int) -> Generation:
         """As spend_refresh_token.lua would."""
@@ -193,7 +187,16 @@ class TokenInspection:
 
     async def _find_mark(self, shard: str, subject: str) -> int | None:
         mark: Any = await self._connection.read("GET", mark_key(shard, subject))
-        return None if mark is None else int(mark)
+        with reading("a revokeAll"):
+            return None if mark is None else int(mark)
+
+
+@reading("an authorization code")
+def _parse_code(line: list[str], marked_at_ms: int | None, now_ms: int) -> WaitingCode:
+    """See `codes.py` for the lines of the record."""
+    created_at_ms, expires_at_ms = int(line[1]), int(line[2])
+    state = _find_state(created_at_ms, expires_at_ms, marked_at_ms, now_ms)
+    return WaitingCode(state, line[4], line[3], line[7], line[8], created_at_ms, expires_at_ms)
 
 
 def _find_state(created_at_ms: int, expires_at_ms: int, marked_at_ms: int | None, now_ms: int) -> State:

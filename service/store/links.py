@@ -226,13 +226,19 @@ class Link:
         """Until it is lost; returns why."""
         if not wire.lost.done():
             self._wire.set(wire)
+        beats: set[asyncio.Task[None]] = set()
         while not wire.lost.done():
             await asyncio.wait({wire.lost}, timeout=BEAT_SECONDS)
-            try:
-                await _answered(self._beat(wire))
-            except Exception as error:
-                wire.close(_describe(error, TRUSTED_SECONDS))
+            # Whether or not the last one was answered: what is sent after it must not wait for two time limits.
+            beats.add(beat := asyncio.create_task(self._beat_or_lose(wire)))
+            beat.add_done_callback(beats.discard)
         return wire.lost.result()
+
+    async def _beat_or_lose(self, wire: Wire) -> None:
+        try:
+            await _answered(self._beat(wire))
+        except Exception as error:
+            wire.close(_describe(error, TRUSTED_SECONDS))
 
     async def _beat(self, wire: Wire) -> None:
         sent = read_clock()

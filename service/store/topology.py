@@ -214,36 +214,47 @@ class ClusterMap:
             await asyncio.sleep(WATCH_SECONDS if self._by_slot.value else ASK_SECONDS)
 
     async def _refresh(self, nodes: Sequence[Node]) -> None:
-        """Takes the first answer; raises the last node's error where none comes."""
+        """Takes the first answer; that of a node which is cut off from the others only where nobody knows better.
+
+        Raises the last node's error where no answer comes.
+        """
         trouble: Exception | None = None
+        of_the_lost: tuple[_Range, ...] | None = None
         for node in nodes:
             try:
                 async with asyncio.timeout(ASK_SECONDS):
-                    ranges = await self._read_ranges(node)
+                    ranges, is_whole = await self._read_map(node)
             except Exception as error:  # whatever it said: another node may know better
                 trouble = error
+                continue
+            if not ranges and self._ranges:  # a node that belongs to the cluster no more
+                trouble = ValueError(f"{node[0]}:{node[1]} knows of no slots")
+            elif not is_whole:
+                of_the_lost = of_the_lost or ranges
             else:
-                if not ranges and self._ranges:  # a node that belongs to the cluster no more
-                    trouble = ValueError(f"{node[0]}:{node[1]} knows of no slots")
-                    continue
-                if ranges != self._ranges:
-                    await self._apply(ranges)
+                await self._apply(ranges)
                 return
-        assert trouble is not None
-        raise trouble
+        if of_the_lost is None:
+            assert trouble is not None
+            raise trouble
+        # The map of before is no worse than what one of those says, which may be older still.
+        await self._apply(self._ranges or of_the_lost)
 
-    async def _read_ranges(self, node: Node) -> tuple[_Range, ...]:
+    async def _read_map(self, node: Node) -> tuple[tuple[_Range, ...], bool]:
+        """And whether the node thinks that the cluster is whole; an old master that lost the majority knows of that."""
         link = self._links.get(node)
         if link is not None and link.is_up:
-            return _parse_ranges(await link.call("CLUSTER", "SLOTS"), node)
+            return await _ask_for_map(await link.find_wire(), node)
         wire = await open_wire(self._url, node, self._purpose, lambda _: None, lambda: None)
         try:
-            return _parse_ranges(await wire.call("CLUSTER", "SLOTS"), node)
+            return await _ask_for_map(wire, node)
         finally:
             wire.close("only asked for the map")
 
     async def _apply(self, ranges: tuple[_Range, ...]) -> None:
         """Whatever was remembered may have a new owner by now, who does not know that we remember it."""
+        if ranges == self._ranges:
+            return
         self._forget(None)
         self._ranges = ranges
         by_slot: list[Link | None] = [None] * SLOTS
@@ -287,6 +298,11 @@ class ClusterMap:
 
 _PROBE_KEYS: Final = tuple(access_key(f"{shard:03x}", "probe".ljust(43, "-")) for shard in range(SHARDS))
 """Of the form of all others, and of no token: no digest is spelled like that."""
+
+
+async def _ask_for_map(wire: Wire, node: Node) -> tuple[tuple[_Range, ...], bool]:
+    ranges = _parse_ranges(await wire.call("CLUSTER", "SLOTS"), node)
+    return ranges, b"cluster_state:ok" in await wire.call("CLUSTER", "INFO")
 
 
 def _parse_ranges(answer: Sequence[Any], asked: Node) -> tuple[_Range, ...]:

@@ -16,6 +16,7 @@ from service.protocol.user import User, identify_user
 from service.store.keys import index_key
 from tests.admin.conftest import CONSOLE, Admin, type_in
 from tests.cast import ALICE, BOB, PHONE_APP
+from tests.conftest import AnyRedis
 
 
 class TestEvents:
@@ -122,6 +123,31 @@ class TestDoctor:
             store.config_set("maxmemory-policy", "noeviction")
 
         assert "maxmemory-policy is allkeys-lru" in found["trouble", "Redis"]
+
+    @pytest.mark.single_server("it has no replica")
+    async def test_a_confirmation_that_nobody_gives_is_trouble(self, admin: Admin, environment: dict[str, str]) -> None:
+        environment["TOKEN_SERVICE_DURABILITY"] = "replica"
+
+        found = await self.look(admin)
+
+        assert "no replica has confirmed" in found["trouble", "TOKEN_SERVICE_DURABILITY=replica"]
+
+    @pytest.mark.parametrize("is_kept", [False, True])
+    async def test_a_disk_is_asked_for_where_the_answer_depends_on_it(
+        self, admin: Admin, environment: dict[str, str], redis_server: AnyRedis, store: redis.Redis, is_kept: bool
+    ) -> None:
+        environment |= {"REDIS_URL": redis_server.url, "TOKEN_SERVICE_DURABILITY": "disk"}
+        if is_kept:
+            store.config_set("appendonly", "yes")
+            store.config_set("appendfsync", "always")
+        try:
+            found = await self.look(admin)
+        finally:
+            store.config_set("appendonly", "no")
+            store.config_set("appendfsync", "everysec")
+
+        level, says = ("good", "changes are confirmed") if is_kept else ("trouble", "appendfsync always")
+        assert says in found[level, "TOKEN_SERVICE_DURABILITY=disk"]
 
     async def test_a_key_that_would_stay_for_good_is_trouble(self, admin: Admin, store: redis.Redis) -> None:
         store.set("family:{000}:stray", "x")

@@ -11,7 +11,6 @@ from tests.admin.conftest import Admin
 from tests.admin.test_user_commands import is_live
 from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, REVOKE_ALL, WEB_SHOP
 from tests.conftest import Clock, make_code
-from tests.servers import RedisServer
 
 
 async def explain(admin: Admin, token: str) -> str:
@@ -119,15 +118,13 @@ async def test_what_is_no_token_of_ours_is_refused(admin: Admin, verb: str, text
 
 
 async def test_neither_redis_nor_the_events_see_the_token(
-    admin: Admin, http: httpx2.AsyncClient, redis_server: RedisServer
+    admin: Admin, http: httpx2.AsyncClient, store: redis.Redis
 ) -> None:
     tokens = (await PHONE_APP.log_in(http, ALICE)).json()
     for verb in ("inspect", "revoke"):
         for token in tokens.values():
             await admin("token", verb, str(token))
 
-    raw = redis.Redis(port=redis_server.port)
-    dumped = b"".join(raw.dump(key) or b"" for key in raw.scan_iter())
-    raw.close()
+    dumped = b"".join(store.dump(key) or b"" for key in store.scan_iter())
 
     assert not any(tokens[kind].encode() in dumped for kind in ("access_token", "refresh_token"))

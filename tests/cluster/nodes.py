@@ -109,10 +109,18 @@ class SharedClient(redis.RedisCluster):
         told = super().info(section, *sections, target_nodes=self.PRIMARIES, **options)
         return _added(list(told.values()))
 
+    def config_set(self, *arguments: Any, **options: Any) -> Any:
+        """On all masters."""
+        return super().config_set(*arguments, target_nodes=self.PRIMARIES, **options)
+
     def client_list(self, *arguments: Any, **options: Any) -> Any:
         """Of all masters; a name stands there once for each."""
         told: Any = super().client_list(*arguments, target_nodes=self.PRIMARIES, **options)
         return [client for clients in told.values() for client in clients]
+
+    def client_kill_filter(self, *arguments: Any, **options: Any) -> Any:
+        """On all masters."""
+        return super().client_kill_filter(*arguments, target_nodes=self.PRIMARIES, **options)
 
     def end(self) -> None:
         super().close()

@@ -20,6 +20,7 @@ from service.tokens import make_access_token
 from tests.cast import access_key_of, access_name_of
 from tests.cluster.nodes import MASTER_NAME, Cluster, running_cluster, running_sentinel
 from tests.conftest import SECRET_KEY
+from tests.fair_clock import read_fair_clock
 from tests.faults.stage import start_sessions, until
 from tests.servers import wait_until
 
@@ -54,15 +55,15 @@ async def revoke(parts: Parts, token: str) -> None:
 
 async def answers(bearer: BearerLookup, token: str, live: bool, seconds: float = 1.0) -> float:
     """After how many seconds it says so; errors meanwhile are no answers, but come within the time limit."""
-    started = time.monotonic()
+    started = read_fair_clock()
     while True:
-        asked = time.monotonic()
+        asked = read_fair_clock()
         try:
             if (await bearer.lookup(token) is not None) == live:
-                return time.monotonic() - started
+                return read_fair_clock() - started
         except StoreUnavailable:
-            assert time.monotonic() - asked < LATEST_SECONDS
-        assert time.monotonic() - started < seconds, f"still not {'live' if live else 'refused'} after {seconds} s"
+            assert read_fair_clock() - asked < LATEST_SECONDS
+        assert read_fair_clock() - started < seconds, f"still not {'live' if live else 'refused'} after {seconds} s"
         await asyncio.sleep(0.001)
 
 
@@ -103,13 +104,13 @@ async def test_without_a_node_its_tokens_are_errors_and_the_others_live(tmp_path
                 await asyncio.sleep(0)
 
             for token in tokens:
-                asked = time.monotonic()
+                asked = read_fair_clock()
                 if token in lost:
                     with pytest.raises(StoreUnavailable):
                         await bearer.lookup(token)
                 else:
                     assert await bearer.lookup(token)
-                assert time.monotonic() - asked < LATEST_SECONDS
+                assert read_fair_clock() - asked < LATEST_SECONDS
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-gateway-stops-trusting", "decided-i8-fail-closed")

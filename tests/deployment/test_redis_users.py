@@ -42,6 +42,7 @@ from tests.store.test_census import fill
 UNSEEN = {
     "asking": "of a key whose slot moves, on a cluster",
     "cluster|slots": "on a cluster",
+    "cluster|info": "on a cluster",
     "wait": "where TOKEN_SERVICE_DURABILITY is `replica`",
 }
 """Granted, and not used on a single server with the settings as they come."""

@@ -46,12 +46,14 @@ class Proxy:
         started.set()
         await stopped.wait()
         server.close()
+        for link in tuple(self._links):
+            link.abort()
 
     async def _connect(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         try:
             redis, to_redis = await asyncio.open_connection("127.0.0.1", self.target_port)
-        except OSError:
-            to_client.close()
+        except (OSError, asyncio.CancelledError):
+            to_client.transport.abort()
             return
         link = _Link(self, to_client, to_redis)
         self._links.add(link)
@@ -114,6 +116,11 @@ class _Link:
     def close(self) -> None:
         self._to_client.close()
         self._to_redis.close()
+
+    def abort(self) -> None:
+        """Also where a peer takes nothing any more, and what was written would wait for it."""
+        self._to_client.transport.abort()
+        self._to_redis.transport.abort()
 
 
 @contextmanager

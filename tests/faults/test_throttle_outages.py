@@ -1,13 +1,19 @@
-"""An outage amid the check of a password is nobody's failed attempt."""
+"""An outage amid the check of a password is nobody's failed attempt, and nobody's long wait."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import httpx2
 import pytest
 
+from service.endpoints import client_authentication
 from service.settings import load_settings
 from service.store.scripts import load_script
-from tests.cast import ALICE, PHONE_APP, Person, assert_error
+from tests.cast import ALICE, MADE_SECRET, PHONE_APP, Person, assert_error, tokens_of
 from tests.conftest import Clock, serving
+from tests.fair_clock import read_fair_clock
 from tests.faults.stage import Stage
 
 SETTLE = load_script("settle_attempt").sha1.encode()
@@ -15,6 +21,11 @@ RESERVE = load_script("reserve_attempt").sha1.encode()
 WRONG = Person(ALICE.username, "wrong")
 ALLOWED = 3
 LEASE_SECONDS = 10
+LATEST_SECONDS = 2.0
+OF_A_TURN_SECONDS = 0.2
+CONTENDERS = 30
+
+Ask = Callable[[httpx2.AsyncClient, str], Awaitable[httpx2.Response]]
 
 
 @pytest.mark.clause("decided-only-failures-count", "decided-login-limit", "decided-i10-outage-is-not-theft")
@@ -36,3 +47,34 @@ async def test_checks_that_an_outage_broke_off_use_up_nobodys_attempts(stage: St
         for _ in range(ALLOWED):
             assert_error(await PHONE_APP.log_in(http, WRONG), 400, "invalid_grant")
         assert_error(await PHONE_APP.log_in(http, ALICE), 429, "invalid_grant")
+
+
+def refresh(http: httpx2.AsyncClient, refresh_token: str) -> Awaitable[httpx2.Response]:
+    """By a client whose secret is right, and needs room under the limit all the same."""
+    return MADE_SECRET.refresh(http, refresh_token)
+
+
+def log_in(http: httpx2.AsyncClient, _: str) -> Awaitable[httpx2.Response]:
+    return PHONE_APP.log_in(http, ALICE)
+
+
+@pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
+@pytest.mark.parametrize("ask", [refresh, log_in])
+async def test_who_waits_behind_others_for_a_frozen_redis_is_answered_in_time_as_well(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, ask: Ask
+) -> None:
+    """They come one after the other: when the first has waited for nothing, the last has not begun to wait."""
+    monkeypatch.setattr(client_authentication, "ADMITTED_SECONDS", 0.0)
+    async with serving(load_settings(stage.environment()), Clock(stage.store)) as http:
+        refresh_token = tokens_of(await MADE_SECRET.log_in(http, ALICE))["refresh_token"]
+
+        async def answer_after(seconds: float) -> float:
+            await asyncio.sleep(seconds)
+            asked = read_fair_clock()
+            assert_error(await ask(http, refresh_token), 503, "temporarily_unavailable")
+            return read_fair_clock() - asked
+
+        with stage.frozen():
+            seconds = await asyncio.gather(*(answer_after(number * 0.05) for number in range(CONTENDERS)))
+
+    assert max(seconds) < LATEST_SECONDS + OF_A_TURN_SECONDS

@@ -19,7 +19,7 @@ from tests.redis_users import WITHOUT_RIGHTS, find_allowed
 from tests.servers import CHECKOUT, stop
 
 ACL_FILE = CHECKOUT / "examples" / "redis-gateway.acl"
-ALLOWED = {"get", "time", "client|tracking", "client|caching", "cluster|slots"}
+ALLOWED = {"get", "time", "client|tracking", "client|caching", "cluster|slots", "cluster|info"}
 
 pytestmark = pytest.mark.clause("decided-gateway-user")
 

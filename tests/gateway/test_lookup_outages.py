@@ -15,6 +15,7 @@ from service.store.deadline import DEADLINE_SECONDS, charge, start_budget
 from service.store.links import TRUSTED_SECONDS
 from service.tokens import make_access_token
 from tests.cast import access_key_of
+from tests.fair_clock import read_fair_clock
 from tests.faults.proxy import running_proxy
 from tests.faults.stage import Stage, parts_on, start_sessions, until
 from tests.servers import stop
@@ -23,7 +24,7 @@ CAROL = identify_user("main", "carol@example.com")
 LATEST_SECONDS = 2.0
 BACK_SECONDS = 1.0
 OF_A_TURN_SECONDS = 0.2
-"""What a busy machine may take on top of a time limit until the test looks at the clock."""
+"""What the work of a turn of the event loop may take until the test looks at the clock."""
 
 
 @pytest.fixture(scope="module")
@@ -78,11 +79,11 @@ async def last_live_answer(bearer: BearerLookup, token: str) -> float:
     """When the last question was asked that memory answered; the next is an error, within the time limit."""
     last_live = 0.0
     while True:
-        asked = time.monotonic()
+        asked, asked_fairly = time.monotonic(), read_fair_clock()
         try:
             assert await bearer.lookup(token) is not None, "this lookup cannot know that"
         except StoreUnavailable:
-            assert time.monotonic() - asked < LATEST_SECONDS
+            assert read_fair_clock() - asked_fairly < LATEST_SECONDS
             return last_live
         last_live = asked
         await asyncio.sleep(0.01)
@@ -90,15 +91,15 @@ async def last_live_answer(bearer: BearerLookup, token: str) -> float:
 
 async def comes_back(bearer: BearerLookup, token: str) -> float:
     """After how many seconds it is live again; meanwhile there are errors only."""
-    started = time.monotonic()
+    started = read_fair_clock()
     while True:
         try:
             assert await bearer.lookup(token) is not None
         except StoreUnavailable:
             await asyncio.sleep(0.01)
-            assert time.monotonic() - started < 10
+            assert read_fair_clock() - started < 10
         else:
-            return time.monotonic() - started
+            return read_fair_clock() - started
 
 
 @pytest.mark.clause("decided-gateway-stops-trusting", "decided-memory-follows-redis")
@@ -125,12 +126,12 @@ async def test_without_redis_lookups_are_errors_at_once_and_work_again_by_themse
     await remember(direct, tokens)
     with stage.killed():
         await last_live_answer(direct, tokens[0])
-        started = time.monotonic()
+        started = read_fair_clock()
         for _ in range(100):
             with pytest.raises(StoreUnavailable, match="ConnectionRefusedError"):
                 await direct.lookup(tokens[0])
 
-        assert time.monotonic() - started < LATEST_SECONDS
+        assert read_fair_clock() - started < LATEST_SECONDS
 
     assert await comes_back(direct, tokens[0]) < BACK_SECONDS
     await remember(direct, tokens)
@@ -162,10 +163,10 @@ async def test_a_frozen_redis_is_believed_for_a_second_and_then_an_error(
 
         assert 0 < last_live - frozen < TRUSTED_SECONDS
         for token in tokens:
-            asked = time.monotonic()
+            asked = read_fair_clock()
             with pytest.raises(StoreUnavailable):
                 await direct.lookup(token)
-            assert time.monotonic() - asked < LATEST_SECONDS
+            assert read_fair_clock() - asked < LATEST_SECONDS
 
     assert await comes_back(direct, tokens[0]) < LATEST_SECONDS
 
@@ -179,14 +180,14 @@ async def test_a_request_that_used_most_of_its_time_does_not_wait_for_a_frozen_r
     async def request() -> float:
         start_budget()
         charge(time.monotonic() - DEADLINE_SECONDS + left_seconds)
-        asked = time.monotonic()
+        asked = read_fair_clock()
         with pytest.raises(StoreUnavailable):
             await direct.lookup(make_access_token("0a3").text)
-        return time.monotonic() - asked
+        return read_fair_clock() - asked
 
     await remember(direct, tokens)
     with stage.frozen():
-        assert await asyncio.create_task(request()) < left_seconds + 2 * OF_A_TURN_SECONDS
+        assert await asyncio.create_task(request()) < left_seconds + OF_A_TURN_SECONDS
 
 
 @pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed")
@@ -249,9 +250,10 @@ async def test_many_lookups_under_way_when_redis_dies_are_errors_and_none_is_los
     with stage.cut_off():
         under_way = [asyncio.create_task(beyond.lookup(make_access_token("0a3").text)) for _ in range(500)]
         await asyncio.sleep(0)
-        async with asyncio.timeout(LATEST_SECONDS + OF_A_TURN_SECONDS):
-            answers = await asyncio.gather(*under_way, return_exceptions=True)
+        asked = read_fair_clock()
+        answers = await asyncio.gather(*under_way, return_exceptions=True)
 
+        assert read_fair_clock() - asked < LATEST_SECONDS + OF_A_TURN_SECONDS
     assert {type(answer) for answer in answers} == {StoreUnavailable}
 
 

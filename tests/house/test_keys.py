@@ -109,12 +109,13 @@ async def every_kind_of_key(
 def look_at_every_key(store: redis.Redis) -> list[tuple[str, str, int]]:
     """Each key with its type and what is left of its life; `none` where it ended between the list and the look."""
     found = [str(key) for key in store.scan_iter(count=1000)]
-    pipeline = store.pipeline(transaction=True)
+    pipeline = store.pipeline(transaction=False)
     for key in found:
         pipeline.type(key)
         pipeline.pttl(key)
     answers = pipeline.execute()
-    return list(zip(found, answers[::2], answers[1::2], strict=True))
+    looks = zip(found, answers[::2], answers[1::2], strict=True)
+    return [(key, "none" if left_ms == -2 else kind, left_ms) for key, kind, left_ms in looks]
 
 
 async def test_every_key_stands_in_the_table_and_every_row_is_true(

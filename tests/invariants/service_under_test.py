@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
-import redis
-
 from service.credentials import Keyring, RefreshToken, make_first_refresh_token
 from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.token_response import Lifetimes
@@ -23,10 +21,9 @@ from service.store.redis_url import parse_redis_url
 from service.store.registry import RegistryStore
 from service.store.revocations import Revocations
 from service.tokens import RandomToken, make_access_token, make_browser_session, make_consent
-from tests.conftest import SECRET_KEY
+from tests.conftest import SECRET_KEY, AnyRedis
 from tests.consenting import allow_code, ask_for
 from tests.invariants import model
-from tests.servers import RedisServer
 from tests.store.sessions import read_server_ms
 
 Result = TypeVar("Result")
@@ -55,13 +52,16 @@ def make_code(user: str, client_id: str) -> AuthorizationCode:
 
 
 class ServiceUnderTest:
-    """`hold_time` must come before each operation: it sets the scripts' clock and lets the keys age with it."""
+    """`loop` runs in another thread, so that connections live on between two operations.
 
-    def __init__(self, server: RedisServer, loop: asyncio.AbstractEventLoop) -> None:
+    `hold_time` must come before each operation: it sets the scripts' clock and lets the keys age with it.
+    """
+
+    def __init__(self, server: AnyRedis, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._raw = redis.Redis(port=server.port)
-        self._raw.flushall()
-        self._began_ms = read_server_ms(self._raw)
+        self._store = server.connect()
+        self._store.flushall()
+        self._began_ms = read_server_ms(self._store)
         self._offset_ms = 0
         self._connection = StoreConnection(parse_redis_url(server.url), clock_offset_ms=lambda: self._offset_ms)
         self._families = Families(self._connection, LIFETIMES)
@@ -79,23 +79,23 @@ class ServiceUnderTest:
         self.access_names: dict[int, RandomToken] = {}
         self.browser_names: dict[int, RandomToken] = {}
         self.consents: dict[int, tuple[RandomToken, AuthorizationCode]] = {}
-        self.immortal: list[bytes] = []
+        self.immortal: list[str] = []
         """Keys without an end that are not a user's record, as `hold_time` saw them."""
 
     def close(self) -> None:
         self._run(self._connection.close())
-        self._raw.close()
+        self._store.close()
 
     def hold_time(self, seconds: float) -> None:
         """The time by Redis is now this many seconds after the beginning, and every key aged accordingly."""
-        offset_ms = self._began_ms + round(1000 * seconds) - read_server_ms(self._raw)
+        offset_ms = self._began_ms + round(1000 * seconds) - read_server_ms(self._store)
         step_ms, self._offset_ms = offset_ms - self._offset_ms, offset_ms
-        keys = list(self._raw.scan_iter(count=1000))
-        pipeline = self._raw.pipeline(transaction=False)
+        keys = list(self._store.scan_iter(count=1000))
+        pipeline = self._store.pipeline(transaction=False)
         for key in keys:
             pipeline.pttl(key)
         left = dict(zip(keys, pipeline.execute(), strict=True))
-        self.immortal = [key for key, left_ms in left.items() if left_ms == -1 and not key.startswith(b"user:")]
+        self.immortal = [key for key, left_ms in left.items() if left_ms == -1 and not key.startswith("user:")]
         for key, left_ms in left.items():
             if left_ms >= 0:
                 pipeline.pexpire(key, max(0, left_ms - step_ms))
@@ -198,19 +198,19 @@ class ServiceUnderTest:
         until_ms = self._began_ms + round(1000 * seconds) + 500
         self._run(self._revocations.revoke_all(identity.shard, identity.subject, until_ms=until_ms))
 
-    def dump(self) -> dict[bytes, tuple[bytes, int]]:
-        keys = list(self._raw.scan_iter(count=1000))
-        return {key: (self._raw.dump(key) or b"", int(self._raw.pttl(key))) for key in keys}
+    def dump(self) -> dict[str, tuple[bytes, int]]:
+        keys = list(self._store.scan_iter(count=1000))
+        return {key: (self._store.dump(key) or b"", int(self._store.pttl(key))) for key in keys}
 
-    def restore(self, dump: Mapping[bytes, tuple[bytes, int]], passed_seconds: float) -> None:
+    def restore(self, dump: Mapping[str, tuple[bytes, int]], passed_seconds: float) -> None:
         """As after a failover to a copy that is this much behind."""
-        self._raw.flushdb()
+        self._store.flushall()
         passed_ms = round(1000 * passed_seconds)
         for key, (value, left_ms) in dump.items():
             if left_ms == -1:
-                self._raw.restore(key, 0, value)  # which stands for "without an end"
+                self._store.restore(key, 0, value)  # which stands for "without an end"
             elif left_ms > passed_ms:
-                self._raw.restore(key, left_ms - passed_ms, value)
+                self._store.restore(key, left_ms - passed_ms, value)
 
     @property
     def live_access(self) -> set[int]:
@@ -220,13 +220,13 @@ class ServiceUnderTest:
     @property
     def heads(self) -> dict[int, int]:
         keys = {number: family_key(name.shard, name.family_digest) for number, name in self.family_names.items()}
-        return {number: int(record.split(b"\n")[1]) for number, record in self._read(keys).items() if record}
+        return {number: int(record.split("\n")[1]) for number, record in self._read(keys).items() if record}
 
     @property
     def ended(self) -> dict[int, tuple[str, int, int | None]]:
         """Of each family that is remembered: why it ended, its head, and which generation came too late."""
         keys = {number: ended_key(name.shard, name.family_digest) for number, name in self.family_names.items()}
-        lines = {number: record.decode().split("\n") for number, record in self._read(keys).items() if record}
+        lines = {number: record.split("\n") for number, record in self._read(keys).items() if record}
         return {number: (line[2], int(line[3]), int(line[4]) if line[4] else None) for number, line in lines.items()}
 
     @property
@@ -238,7 +238,7 @@ class ServiceUnderTest:
     def answers(self) -> dict[int, str]:
         """Of each consent that is there: nothing, "denied", or "allowed"."""
         keys = {number: consent_key(name.shard, name.digest) for number, (name, _) in self.consents.items()}
-        answers = {number: record.split(b"\n")[5].decode() for number, record in self._read(keys).items() if record}
+        answers = {number: record.split("\n")[5] for number, record in self._read(keys).items() if record}
         return {number: answer if answer in ("", "denied") else "allowed" for number, answer in answers.items()}
 
     @property
@@ -251,9 +251,11 @@ class ServiceUnderTest:
         assert found is not None
         return found
 
-    def _read(self, keys: Mapping[int, str]) -> dict[int, bytes | None]:
-        records: Any = self._raw.mget(list(keys.values())) if keys else []
-        return dict(zip(keys, records, strict=True))
+    def _read(self, keys: Mapping[int, str]) -> dict[int, str | None]:
+        pipeline: Any = self._store.pipeline(transaction=False)
+        for key in keys.values():
+            pipeline.get(key)
+        return dict(zip(keys, pipeline.execute(), strict=True))
 
     def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        return self._loop.run_until_complete(work)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from copy import deepcopy
 
 import pytest
@@ -18,10 +19,10 @@ from hypothesis.stateful import (
 )
 
 from service.store import consents
+from tests.conftest import AnyRedis
 from tests.invariants import model
 from tests.invariants.model import Model
 from tests.invariants.service_under_test import ServiceUnderTest
-from tests.servers import RedisServer
 
 STEPS = 40
 
@@ -35,7 +36,7 @@ long_pauses = st.sampled_from([600, 610, 620, 3_600, 86_100, 86_400, 86_410, 259
 class Histories(RuleBasedStateMachine):
     """Each rule does the same to the model and to the service; after each the two are compared."""
 
-    server: RedisServer
+    server: AnyRedis
     loop: asyncio.AbstractEventLoop
 
     @initialize()
@@ -271,12 +272,14 @@ class Histories(RuleBasedStateMachine):
 @pytest.mark.clause("decided-i2-one-head", "decided-i7-revocation-is-final", "decided-i6-everything-expires")
 @pytest.mark.parametrize("histories", [60, pytest.param(1_000, marks=pytest.mark.long)])
 def test_random_histories_go_as_the_design_says(
-    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, histories: int
+    redis_server: AnyRedis, monkeypatch: pytest.MonkeyPatch, histories: int
 ) -> None:
     """Prints a seed and the shortest history it finds when one goes differently."""
     monkeypatch.setattr(consents, "CONSENT_MS", 1000 * model.CONSENT_SECONDS)
     assert model.GRACE_SECONDS < model.ACCESS_SECONDS < model.REFRESH_SECONDS < model.MOST_AGE_SECONDS
     Histories.server, Histories.loop = redis_server, asyncio.new_event_loop()
+    thread = threading.Thread(target=Histories.loop.run_forever)
+    thread.start()
     try:
         run_state_machine_as_test(
             Histories,
@@ -290,4 +293,6 @@ def test_random_histories_go_as_the_design_says(
             ),
         )
     finally:
+        Histories.loop.call_soon_threadsafe(Histories.loop.stop)
+        thread.join()
         Histories.loop.close()

@@ -17,6 +17,7 @@ from tests.conftest import SECRET_KEY, SEED
 from tests.events import events_of
 from tests.invariants.life import Life
 from tests.servers import RedisServer, wait_until
+from tests.watching import ONE_SERVER
 
 ORGANISATION_SECRET = "secret-at-the-organisation"
 REALM = f'realms: {{cep: {{client_id: us, client_secret: {ORGANISATION_SECRET}, issuer: "https://login.example.org"}}}}'
@@ -44,28 +45,26 @@ def find_secrets(text: bytes, presentable: Collection[str]) -> set[str]:
     return {secret for secret in presentable if any(spelling in text for spelling in spellings(secret))}
 
 
-def read_everything(server: RedisServer) -> bytes:
+def read_everything(store: Any) -> bytes:
     """Every key with all that it holds, read by its type and as Redis dumps it."""
-    raw: Any = redis.Redis(port=server.port)
-    found = list(raw.scan_iter(count=1000))
-    held = [piece for key in found for piece in read_key(raw, key)]
-    dumped = [raw.dump(key) for key in found]
-    raw.close()
-    return b"\n".join([*found, *held, *dumped])
+    found = list(store.scan_iter(count=1000))
+    held = [piece for key in found for piece in read_key(store, key)]
+    dumped = [store.dump(key) for key in found]
+    return b"\n".join([*(text.encode() for text in [*found, *held]), *dumped])
 
 
-def read_key(raw: Any, key: bytes) -> list[bytes]:
-    kind = raw.type(key)
-    if kind == b"string":
-        return [raw.get(key)]
-    if kind == b"hash":
-        return [piece for pair in raw.hgetall(key).items() for piece in pair]
-    if kind == b"set":
-        return list(raw.smembers(key))
-    if kind == b"stream":
-        return [piece for _, fields in raw.xrange(key) for piece in fields.values()]
-    assert kind == b"zset"
-    return list(raw.zrange(key, 0, -1))
+def read_key(store: Any, key: str) -> list[str]:
+    kind = store.type(key)
+    if kind == "string":
+        return [store.get(key)]
+    if kind == "hash":
+        return [piece for pair in store.hgetall(key).items() for piece in pair]
+    if kind == "set":
+        return list(store.smembers(key))
+    if kind == "stream":
+        return [piece for _, fields in store.xrange(key) for piece in fields.values()]
+    assert kind == "zset"
+    return list(store.zrange(key, 0, -1))
 
 
 def test_the_search_finds_every_spelling() -> None:
@@ -83,12 +82,12 @@ def test_the_search_finds_every_spelling() -> None:
     "6749-10.3-confidential-in-storage",
     "6749-10.4-confidential-in-storage",
 )
-async def test_after_each_operation_redis_holds_nothing_presentable(life: Life, redis_server: RedisServer) -> None:
+async def test_after_each_operation_redis_holds_nothing_presentable(life: Life, store: redis.Redis) -> None:
     await life.parts.seeding.apply(load_seed(SEED))
     await life.parts.seeding.apply(parse_seed(REALM.encode()))
     life.presentable |= {SECRET_KEY, ORGANISATION_SECRET}
     async for operation in life.operations():
-        assert find_secrets(read_everything(redis_server), life.presentable) == set(), operation
+        assert find_secrets(read_everything(store), life.presentable) == set(), operation
 
     assert len(life.presentable) > 60
 
@@ -124,6 +123,7 @@ class Monitor:
 
 
 @pytest.mark.clause("decided-i5-nothing-presentable-at-rest")
+@ONE_SERVER
 async def test_nothing_presentable_is_ever_sent_to_redis(life: Life, redis_server: RedisServer, parts: Parts) -> None:
     """Someone who watches the traffic with MONITOR sees digests and hashes, no token and no password."""
     monitor = Monitor(redis_server)

@@ -12,7 +12,8 @@ import redis
 from playwright.async_api import Page, expect
 
 from service.app import Parts
-from service.store.keys import registry_key
+from service.protocol.user import identify_user
+from service.store.keys import index_key
 from tests.browser import SESSIONS, ask, page_text, register
 from tests.cast import ALICE, PHONE_APP, WEB_SHOP, App, Person
 from tests.pages.accessibility import assert_usable
@@ -164,8 +165,11 @@ async def login_busy(scene: Scene) -> None:
 
 
 async def unforeseen(scene: Scene) -> None:
-    scene.store.set(registry_key("client", "broken"), "no record", ex=60)
-    await scene.page.goto(ask(App("broken"), scene.application.callback))
+    """What no script of ours writes, and a script stumbles over."""
+    alice = identify_user(ALICE.realm, ALICE.username)
+    await scene.page.goto(SESSIONS)
+    scene.store.set(index_key(alice.shard, alice.subject), "no index", ex=60)
+    await log_in(scene.page)
     await expect_refusal(scene.page, "unforeseen")
 
 

@@ -18,7 +18,7 @@ from service.store.deadline import StoreUnavailable
 from service.store.keys import registry_key
 from service.store.links import read_clock
 from tests.hearing import heard
-from tests.watching import watching
+from tests.watching import ONE_SERVER, watching
 
 CAROL = User(realm="main", username="carol@example.com", roles=("enduser",))
 ORIGIN = "https://app.example"
@@ -44,6 +44,7 @@ def count_reads(commands: list[str]) -> int:
 
 
 @pytest.mark.clause("decided-registry-change-seen")
+@ONE_SERVER
 async def test_a_record_that_was_used_twice_costs_no_reads(parts: Parts, store: redis.Redis) -> None:
     await remember(parts, make_client())
     with watching(store) as commands:
@@ -73,6 +74,7 @@ async def test_a_deleted_client_is_nobody_as_soon_as_redis_tells_of_it(parts: Pa
 
 
 @pytest.mark.clause("decided-registry-change-seen")
+@ONE_SERVER
 async def test_every_kind_of_record_is_remembered_and_followed(parts: Parts, store: redis.Redis) -> None:
     client = make_client()
     cep = Organisation(issuer="https://cep.example", client_id="us")
@@ -117,6 +119,7 @@ async def test_when_everything_is_emptied_nothing_is_remembered(parts: Parts, st
 
 
 @pytest.mark.clause("decided-registry-change-seen")
+@ONE_SERVER
 async def test_what_is_not_known_is_remembered_for_half_a_second(
     parts: Parts, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +159,7 @@ async def test_garbage_costs_redis_no_memory(parts: Parts, store: redis.Redis, m
 
 
 @pytest.mark.clause("decided-registry-change-seen")
+@ONE_SERVER
 async def test_a_record_that_was_found_to_be_old_can_be_dropped(parts: Parts, store: redis.Redis) -> None:
     """A script that looked knows before the news has come."""
     await remember(parts, make_client())
@@ -179,6 +183,7 @@ async def test_an_answer_that_the_news_overtook_is_not_remembered(parts: Parts) 
         assert await parts.clients.find("app") == make_client(str(number))
 
 
+@ONE_SERVER
 async def test_memory_is_bounded_and_what_was_not_used_for_longest_goes_first(
     parts: Parts, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +204,7 @@ async def test_memory_is_bounded_and_what_was_not_used_for_longest_goes_first(
 
 
 @pytest.mark.clause("decided-registry-change-seen")
+@ONE_SERVER
 async def test_many_who_miss_at_once_share_one_reading(parts: Parts, store: redis.Redis) -> None:
     await put_client(parts, make_client("shop", "shop"))
     await put_client(parts, make_client("portal", "portal"))

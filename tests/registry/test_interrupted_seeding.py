@@ -19,7 +19,7 @@ from tests.registry.seeds import OTHER_HASH, SeedText, make_seeding
 from tests.store.interruptions import BreakingConnection
 from tests.store.sessions import Sessions
 
-CALLS = range(30)
+CALLS = range(36)
 FIRST = SeedText()
 SECOND = FIRST.but(
     scope="realm:main role:organisation",

@@ -35,11 +35,8 @@ async def find_client(parts: Parts, client_id: str = "phone-app") -> Client:
     return client
 
 
-def everything(store: redis.Redis) -> dict[bytes, bytes | None]:
-    raw = redis.Redis(port=store.connection_pool.connection_kwargs["port"])
-    found = {key: raw.dump(key) for key in raw.scan_iter()}
-    raw.close()
-    return found
+def everything(store: redis.Redis) -> dict[str, bytes | None]:
+    return {key: store.dump(key) for key in store.scan_iter()}
 
 
 @pytest.mark.clause("decided-seed-adds-and-updates", "spec-2.3-client-record", "spec-2.3-user-record")

@@ -32,7 +32,7 @@ from tests.cast import (
     tokens_of,
 )
 from tests.conftest import Clock, MakeSettings, make_code, serving
-from tests.watching import watching
+from tests.watching import ONE_SERVER, watching
 
 KINDS = ("access_token", "refresh_token")
 INACTIVE = b'{"active":false}'
@@ -287,6 +287,7 @@ async def test_of_a_family_only_the_head_is_active(http: httpx2.AsyncClient, clo
 
 
 @pytest.mark.clause("decided-introspection-right", "7662-2.2-inactive")
+@ONE_SERVER
 async def test_refresh_tokens_are_not_active_for_who_may_only_see_access_tokens(
     http: httpx2.AsyncClient, store: redis.Redis
 ) -> None:
@@ -425,6 +426,7 @@ async def test_another_method_than_post_is_405_with_allow(http: httpx2.AsyncClie
 
 
 @pytest.mark.clause("decided-verify-asks-redis-once", "6750-2.1-syntax")
+@ONE_SERVER
 async def test_an_access_token_is_looked_up_once_and_garbage_never(
     http: httpx2.AsyncClient, store: redis.Redis
 ) -> None:

@@ -16,7 +16,7 @@ from service.hashing import hash_password
 from service.registry.cache import RegistryCache
 from tests.browser import Browser, answer_of, ask, assert_refused, change_user, is_consent_page
 from tests.cast import ALICE, PHONE_APP, assert_error, tokens_of
-from tests.watching import watching
+from tests.watching import ONE_SERVER, watching
 
 NEWER = replace(ALICE, password="another password")
 
@@ -90,6 +90,7 @@ async def test_a_consent_gives_no_code_for_an_old_record_and_the_next_one_does(
 
 
 @pytest.mark.clause("decided-registry-change-seen")
+@ONE_SERVER
 async def test_a_refresh_of_a_client_that_is_remembered_is_one_script_call_and_reads_nothing(
     http: httpx2.AsyncClient, store: redis.Redis
 ) -> None:

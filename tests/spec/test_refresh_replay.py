@@ -168,10 +168,11 @@ async def test_a_family_goes_on_from_a_token_that_redis_has_forgotten(
     http: httpx2.AsyncClient, store: redis.Redis
 ) -> None:
     tokens = [tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]]
-    store.copy(family_key(store), "before the failover")
+    key = family_key(store)
+    store.copy(key, f"kept:{key}")
     for _ in range(3):
         tokens.append(tokens_of(await PHONE_APP.refresh(http, tokens[-1]))["refresh_token"])
-    store.copy("before the failover", family_key(store), replace=True)
+    store.copy(f"kept:{key}", key, replace=True)
 
     recovered = tokens_of(await PHONE_APP.refresh(http, tokens[-1]))["refresh_token"]
     retried = [tokens_of(await PHONE_APP.refresh(http, old))["refresh_token"] for old in tokens]
@@ -185,10 +186,11 @@ async def test_lost_generations_are_replays_once_a_grace_has_passed(
     http: httpx2.AsyncClient, store: redis.Redis, clock: Clock
 ) -> None:
     first = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
-    store.copy(family_key(store), "before the failover")
+    key = family_key(store)
+    store.copy(key, f"kept:{key}")
     second = tokens_of(await PHONE_APP.refresh(http, first))["refresh_token"]
     third = tokens_of(await PHONE_APP.refresh(http, second))["refresh_token"]
-    store.copy("before the failover", family_key(store), replace=True)
+    store.copy(f"kept:{key}", key, replace=True)
     recovered = tokens_of(await PHONE_APP.refresh(http, third))["refresh_token"]
     clock.advance(300)
 

@@ -22,7 +22,7 @@ from tests.browser import SESSIONS, Browser, Page, ask
 from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, App, Person, revoke_all, tokens_of
 from tests.conftest import SEED, Clock, MakeSettings, client_of, lifespan_of, make_code
 from tests.events import events_of
-from tests.watching import watching
+from tests.watching import ONE_SERVER, watching
 
 ADDRESS = "203.0.113.7"
 SCOPE = "realm:main role:enduser"
@@ -133,9 +133,9 @@ async def refresh_by_another_client(world: World) -> None:
 async def refresh_after_a_failover(world: World) -> None:
     first = await world.log_in()
     (key,) = world.store.scan_iter("family:*")
-    world.store.copy(key, "before the failover")
+    world.store.copy(key, f"kept:{key}")
     second = tokens_of(await PHONE_APP.refresh(world.http, first))["refresh_token"]
-    world.store.copy("before the failover", key, replace=True)
+    world.store.copy(f"kept:{key}", key, replace=True)
     world.forget()
     await PHONE_APP.refresh(world.http, second)
 
@@ -406,6 +406,7 @@ async def test_a_security_event_is_told_once_with_who_and_from_where(act: Act, t
 
 
 @pytest.mark.clause("decided-audit-off-the-way")
+@ONE_SERVER
 async def test_a_refresh_stays_one_script(world: World) -> None:
     """Even one that is told to the stream: that is written later, with others."""
     spent = await world.rotate(3)

@@ -29,7 +29,7 @@ from tests.cast import (
 )
 from tests.conftest import Clock, MakeSettings, make_code, serving
 from tests.faults.stage import wait_for_answer
-from tests.watching import watching
+from tests.watching import ONE_SERVER, watching
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "get", "X-ANYTHING"]
 NEEDED = "realm:main role:enduser"
@@ -336,6 +336,7 @@ async def test_anything_unforeseen_is_503_and_has_its_trace_in_the_log(
 
 
 @pytest.mark.clause("6750-2.1-syntax", "decided-verify-asks-redis-once")
+@ONE_SERVER
 async def test_garbage_never_reaches_redis_and_a_token_does_once(http: httpx2.AsyncClient, store: redis.Redis) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
     await verify(http, tokens["access_token"])
@@ -354,6 +355,7 @@ async def test_garbage_never_reaches_redis_and_a_token_does_once(http: httpx2.As
 
 
 @pytest.mark.clause("decided-verify-cache", "decided-memory-follows-redis")
+@ONE_SERVER
 async def test_with_its_cache_redis_is_asked_no_third_time_and_a_revocation_is_seen_at_once(
     make_settings: MakeSettings, clock: Clock, registry: None, store: redis.Redis
 ) -> None:

@@ -24,13 +24,15 @@ Range = tuple[int, int, ScriptedRedis]
 class ScriptedCluster:
     """Nodes that know one map and one set of records; each sends who asks for a key of another node there.
 
-    `say_map` and `say_record` are what a node answers to CLUSTER SLOTS and GET.
+    `say_map` and `say_record` are what a node answers to CLUSTER SLOTS and GET; the `lost` say of themselves that they
+    are cut off from the others.
     """
 
     def __init__(self, nodes: list[ScriptedRedis]) -> None:
         self.nodes = nodes
         self.ranges: list[Range] = []
         self.records: dict[bytes, bytes] = {}
+        self.lost: set[ScriptedRedis] = set()
         self.say_map: Callable[[ScriptedRedis], bytes] = lambda _: render_map(self.ranges)
         self.say_record: Callable[[ScriptedRedis, bytes], bytes] = self.find_record
         self.share(*nodes)
@@ -64,11 +66,13 @@ class ScriptedCluster:
         return next(node for first, last, node in self.ranges if first <= key_slot(key) <= last)
 
     def _answer(self, node: ScriptedRedis, command: list[bytes]) -> bytes:
-        match command[0]:
-            case b"CLUSTER":
+        match command:
+            case [b"CLUSTER", b"SLOTS"]:
                 return self.say_map(node)
-            case b"GET":
-                return self.say_record(node, command[1])
+            case [b"CLUSTER", b"INFO"]:
+                return bulk(b"cluster_state:%b\r\n" % (b"fail" if node in self.lost else b"ok"))
+            case [b"GET", key]:
+                return self.say_record(node, key)
             case _:
                 return b"+OK\r\n"
 

@@ -5,7 +5,7 @@ import redis
 
 from service.app import Parts
 from service.store.events import MOST_EVENTS
-from tests.watching import watching
+from tests.watching import ONE_SERVER, watching
 
 KEY = "events:{registry}"
 DAY_MS = 24 * 3600 * 1000
@@ -58,7 +58,7 @@ async def test_each_batch_lets_the_stream_live_for_a_month_more(parts: Parts, st
     assert 30 * DAY_MS - 60_000 < int(store.pttl(KEY)) <= 30 * DAY_MS
 
 
-@pytest.mark.single_server("what a server is asked can be watched on one server at a time")
+@ONE_SERVER
 async def test_a_batch_is_one_script(parts: Parts, store: redis.Redis) -> None:
     await parts.event_stream.append([b"1"])
     with watching(store) as commands:

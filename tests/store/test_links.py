@@ -14,6 +14,7 @@ from service.store.links import (
     BEAT_SECONDS,
     DRIFT_SECONDS,
     LONG_PAUSE_SECONDS,
+    LONGEST_SILENCE_SECONDS,
     STABLE_SECONDS,
     TRUSTED_SECONDS,
     Link,
@@ -21,6 +22,7 @@ from service.store.links import (
 )
 from service.store.redis_url import Node
 from service.store.wire import WireLost, as_it_came
+from tests.fair_clock import read_fair_clock
 from tests.faults.stage import until
 from tests.store.scripted_redis import ScriptedRedis, scripted_redis
 
@@ -167,6 +169,26 @@ async def test_trust_is_reckoned_from_when_the_beat_was_sent() -> None:
 
             assert first - TRUSTED_SECONDS <= arrived[0]
             assert link.trusted_until - TRUSTED_SECONDS <= arrived[1]
+
+
+@pytest.mark.clause("decided-redis-away")
+async def test_a_call_does_not_wait_for_a_slow_beat_and_for_one_that_is_never_answered() -> None:
+    async with scripted_redis() as scripted, link_to(scripted, Memory()) as link:
+        is_slow = asyncio.Event()
+
+        def slow_once_and_then_mute(command: list[bytes]) -> float:
+            if is_slow.is_set():
+                return 60
+            is_slow.set()
+            return TRUSTED_SECONDS - 2 * BEAT_SECONDS
+
+        scripted.delay = slow_once_and_then_mute
+        await is_slow.wait()
+        asked = read_fair_clock()
+        with pytest.raises(WireLost, match="no answer within 1 s"):
+            await link.call("PING")
+
+        assert read_fair_clock() - asked < LONGEST_SILENCE_SECONDS
 
 
 @pytest.mark.clause("decided-gateway-stops-trusting")

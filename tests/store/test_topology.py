@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from service.gateway import BearerLookup, StoreUnavailable
+from service.store import topology
 from service.store.deadline import DEADLINE_SECONDS
 from service.store.links import BEAT_SECONDS, LONG_PAUSE_SECONDS, TRUSTED_SECONDS
 from service.store.topology import WATCH_SECONDS
@@ -322,6 +323,44 @@ async def test_all_nodes_are_asked_for_the_map_in_turn() -> None:
         await until(lambda: first.count("CLUSTER", "SLOTS") > heard[0] and second.count("CLUSTER", "SLOTS") > heard[1])
 
 
+@pytest.mark.clause("decided-redis-cluster")
+async def test_the_map_of_a_node_that_lost_the_others_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on telling the map of before, in which it is a master."""
+    monkeypatch.setattr(topology, "WATCH_SECONDS", 0.02)
+    async with scripted_cluster(3) as cluster, lookup_at(cluster.url) as bearer:
+        old, new, other = cluster.nodes
+        cluster.share(old, other)
+        before = render_map(cluster.ranges)
+        assert await bearer.lookup(cluster.make_token(old))
+        cluster.share(new, other)
+        cluster.lost.add(old)
+        cluster.say_map = lambda node: before if node is old else render_map(cluster.ranges)
+        token = cluster.make_token(new)
+        assert await bearer.lookup(token)
+
+        asked, refused = old.count("CLUSTER", "SLOTS"), old.count("GET")
+        await until(lambda: old.count("CLUSTER", "SLOTS") > asked + 2)
+
+        assert await bearer.lookup(token)
+        assert old.count("GET") == refused
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_where_all_nodes_lost_the_others_the_map_of_before_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topology, "WATCH_SECONDS", 0.02)
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+        cluster.lost.update(cluster.nodes)
+        tokens = [cluster.make_token(node) for node in cluster.nodes]
+        assert all([await bearer.lookup(token) for token in tokens])
+
+        before = render_map(cluster.ranges)
+        cluster.say_map = lambda node: before if node is cluster.nodes[0] else render_map(cluster.ranges[:1])
+        asked = cluster.nodes[1].count("CLUSTER", "SLOTS")
+        await until(lambda: cluster.nodes[1].count("CLUSTER", "SLOTS") > asked + 2)
+
+        assert all([await bearer.lookup(token) for token in tokens])
+
+
 @pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
 @pytest.mark.parametrize("is_live", [True, False])
 @pytest.mark.parametrize("host", [b"127.0.0.1", b""])
@@ -469,7 +508,10 @@ async def test_a_node_that_was_emptied_and_knows_of_no_slots_takes_nothing_from_
 
 
 @pytest.mark.clause("decided-redis-cluster")
-async def test_a_lookup_that_waits_for_a_node_which_the_map_drops_is_asked_elsewhere() -> None:
+async def test_a_lookup_that_waits_for_a_node_which_the_map_drops_is_asked_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(topology, "WATCH_SECONDS", 0.2)
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         first, silent = cluster.nodes
         silent.delay = lambda _: 10
