@@ -257,7 +257,7 @@ def assemble(parts: Parts) -> ASGIApp:
     cross_origin = CrossOrigin(app, parts.memory.origins, methods | dict.fromkeys(metadata_paths(base_path), "GET"))
     limited = HeadLimit(cross_origin, {f"{prefix}/oauth2/v1/verify" for prefix in prefixes})
     known = TrustedProxies(AccessLog(limited), parts.settings.trusted_proxies)
-    return _within_one_deadline(_recording_to(parts.event_trail, known))
+    return _at_the_edge(parts.event_trail, known)
 
 
 def make_routes(parts: Parts) -> list[BaseRoute]:
@@ -377,21 +377,16 @@ def _make_metadata_routes(parts: Parts, base_path: str) -> list[BaseRoute]:
     return [Route(path, metadata.get, methods=["GET"], name="metadata") for path in sorted(metadata_paths(base_path))]
 
 
-def _within_one_deadline(app: ASGIApp) -> ASGIApp:
-    async def within_one_deadline(scope: Scope, receive: Receive, send: Send) -> None:
+def _at_the_edge(trail: EventTrail, app: ASGIApp) -> ASGIApp:
+    """What all work on a request shares: one deadline for Redis, and where its events go."""
+
+    async def at_the_edge(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             start_budget()
-        await app(scope, receive, send)
-
-    return within_one_deadline
-
-
-def _recording_to(trail: EventTrail, app: ASGIApp) -> ASGIApp:
-    async def recording_to(scope: Scope, receive: Receive, send: Send) -> None:
         start_trail(trail)
         await app(scope, receive, send)
 
-    return recording_to
+    return at_the_edge
 
 
 def _allowed_attempts(settings: Settings) -> AllowedAttempts:

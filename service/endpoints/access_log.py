@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Awaitable
 
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -41,11 +42,11 @@ class AccessLog:
         started = time.perf_counter()
         status = 500
 
-        async def send_noted(message: Message) -> None:
+        def send_noted(message: Message) -> Awaitable[None]:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-            await send(message)
+            return send(message)
 
         try:
             await self._app(scope, receive, send_noted)

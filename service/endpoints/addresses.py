@@ -5,7 +5,7 @@ Clauses: RFC 6749 §2.3.1 (throttles count by address)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
@@ -27,14 +27,14 @@ class TrustedProxies:
         self._app = app
         self._networks = networks
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http" and self._networks and self._is_trusted(_peer(scope)):
             headers = Headers(scope=scope)
             scope["client"] = (self._find_client(headers.getlist("x-forwarded-for"), _peer(scope)), 0)
             forwarded_scheme = headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower()
             if forwarded_scheme in ("http", "https"):
                 scope["scheme"] = forwarded_scheme
-        await self._app(scope, receive, send)
+        return self._app(scope, receive, send)
 
     def _find_client(self, forwarded_for: Sequence[str], peer: str) -> str:
         """The rightmost hop that is not trusted: what stands left of it anybody may have written."""

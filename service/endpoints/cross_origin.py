@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Final
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -21,6 +21,8 @@ _PREFLIGHT_HEADERS: Final = {
     "Vary": "Origin",
     **NO_STORE_HEADERS,
 }
+_VARY: Final = (b"vary", b"Origin")
+_EXPOSED: Final = (b"access-control-expose-headers", b"Retry-After, WWW-Authenticate")
 
 
 class CrossOrigin:
@@ -34,10 +36,14 @@ class CrossOrigin:
         self._origins = origins
         self._methods = methods
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http" or scope["path"] not in self._methods:
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
+        if scope["method"] != "OPTIONS" and all(name != b"origin" for name, _ in scope["headers"]):
+            return self._app(scope, receive, _marked(send, ""))
+        return self._answer_origin(scope, receive, send)
+
+    async def _answer_origin(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         origin = headers.get("origin", "")
         allowed = origin if 0 < len(origin) <= _MAX_ORIGIN_CHARACTERS and await self._is_registered(origin) else ""
@@ -62,13 +68,11 @@ def _answer_preflight(method: str, allowed: str) -> Response:
 
 
 def _marked(send: Send, allowed: str) -> Send:
-    async def send_marked(message: Message) -> None:
+    marks = [_VARY, (b"access-control-allow-origin", allowed.encode()), _EXPOSED] if allowed else [_VARY]
+
+    def send_marked(message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            headers.add_vary_header("Origin")
-            if allowed:
-                headers["Access-Control-Allow-Origin"] = allowed
-                headers["Access-Control-Expose-Headers"] = "Retry-After, WWW-Authenticate"
-        await send(message)
+            message["headers"] = [*message["headers"], *marks]
+        return send(message)
 
     return send_marked

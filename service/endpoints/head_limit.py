@@ -5,7 +5,7 @@ Clauses: none of the standards; SPEC is silent.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Awaitable, Collection
 from typing import Final
 
 from starlette.requests import Request
@@ -27,12 +27,11 @@ class HeadLimit:
         self._app = app
         self._verify_paths = verify_paths
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http" and _measure(scope) > MAX_HEAD_BYTES:
             response = answer_oauth_error(Request(scope), self._refuse(scope["path"]))
-            await response(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+            return response(scope, receive, send)
+        return self._app(scope, receive, send)
 
     def _refuse(self, path: str) -> OAuthError:
         return InvalidToken("head_too_large") if path in self._verify_paths else HeadTooLarge("head_too_large")
