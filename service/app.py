@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.audit import start_trail
@@ -33,6 +33,7 @@ from service.endpoints.browser import Browsers
 from service.endpoints.client_authentication import ClientAuthenticator
 from service.endpoints.consent import ConsentEndpoint
 from service.endpoints.cross_origin import CrossOrigin
+from service.endpoints.direct import Direct, ErrorHandlers
 from service.endpoints.external_login import ExternalLoginEndpoint
 from service.endpoints.head_limit import HeadLimit
 from service.endpoints.health import HealthEndpoint
@@ -86,6 +87,18 @@ from service.trail import EventTrail
 SEED_RETRY_SECONDS = 1.0
 CENSUS_SECONDS = 15.0
 SETTLE_SECONDS = 15.0
+
+DIRECT = frozenset({"verify", "introspect", "token", "revoke", "revokeAll"})
+"""The routes that are found without the router."""
+
+ERROR_HANDLERS: ErrorHandlers = {
+    OAuthError: answer_oauth_error,
+    BearerMissing: answer_bearer_missing,
+    StoreUnavailable: answer_outage,
+    HTTPException: answer_http_exception,
+    ClientDisconnect: answer_client_gone,
+    Exception: answer_unforeseen,
+}
 
 log = logging.getLogger("service")
 
@@ -238,29 +251,20 @@ def assemble(parts: Parts) -> ASGIApp:
 
     base_path = urlsplit(parts.settings.base_url).path
     prefixes = {"", base_path}
-    app = Starlette(
-        routes=make_routes(parts),
-        exception_handlers={
-            OAuthError: answer_oauth_error,
-            BearerMissing: answer_bearer_missing,
-            StoreUnavailable: answer_outage,
-            HTTPException: answer_http_exception,
-            ClientDisconnect: answer_client_gone,
-            Exception: answer_unforeseen,
-        },
-        lifespan=lifespan,
-    )
+    routes = make_routes(parts)
+    app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS, lifespan=lifespan)
     # A redirect would turn a POST into something else, or send its body twice.
     app.router.redirect_slashes = False
     # Around the application, not inside as its middleware: a 500 is made outside of all that.
+    direct = Direct(app, [route for route in routes if route.name in DIRECT], ERROR_HANDLERS)
     methods = {f"{prefix}/oauth2/v1/{name}": "POST" for prefix in prefixes for name in ("token", "revoke")}
-    cross_origin = CrossOrigin(app, parts.memory.origins, methods | dict.fromkeys(metadata_paths(base_path), "GET"))
+    cross_origin = CrossOrigin(direct, parts.memory.origins, methods | dict.fromkeys(metadata_paths(base_path), "GET"))
     limited = HeadLimit(cross_origin, {f"{prefix}/oauth2/v1/verify" for prefix in prefixes})
     known = TrustedProxies(AccessLog(limited), parts.settings.trusted_proxies)
     return _at_the_edge(parts.event_trail, known)
 
 
-def make_routes(parts: Parts) -> list[BaseRoute]:
+def make_routes(parts: Parts) -> list[Route]:
     """Everything that is served; docs/openapi.yaml describes what of it is no page."""
     base_path = urlsplit(parts.settings.base_url).path
     prefixes = sorted({"", base_path})
@@ -268,7 +272,7 @@ def make_routes(parts: Parts) -> list[BaseRoute]:
     return api + _make_metadata_routes(parts, base_path) + _make_page_routes(parts)
 
 
-def _make_api_routes(parts: Parts, prefix: str) -> list[BaseRoute]:
+def _make_api_routes(parts: Parts, prefix: str) -> list[Route]:
     token = TokenEndpoint(
         parts.authenticator, parts.clients, parts.users, parts.logins, parts.codes, parts.families, parts.keyring
     )
@@ -277,7 +281,7 @@ def _make_api_routes(parts: Parts, prefix: str) -> list[BaseRoute]:
     introspect = IntrospectionEndpoint(
         parts.authenticator, parts.bearer, parts.families, parts.keyring, issuer=parts.settings.base_url
     )
-    routes: list[BaseRoute] = [
+    routes = [
         Route(f"{prefix}/oauth2/v1/verify", VerifyEndpoint(parts.bearer), name="verify"),
         Route(f"{prefix}/oauth2/v1/introspect", introspect.post, methods=["POST"], name="introspect"),
         Route(f"{prefix}/oauth2/v1/token", token.post, methods=["POST"], name="token"),
@@ -291,7 +295,7 @@ def _make_api_routes(parts: Parts, prefix: str) -> list[BaseRoute]:
     return routes
 
 
-def _make_page_routes(parts: Parts) -> list[BaseRoute]:
+def _make_page_routes(parts: Parts) -> list[Route]:
     """The pages of the web URL, below its path and without it, as a proxy may have taken that away."""
     settings = parts.settings
     web_path = urlsplit(settings.web_url).path
@@ -371,7 +375,7 @@ def _make_page_routes(parts: Parts) -> list[BaseRoute]:
     ]
 
 
-def _make_metadata_routes(parts: Parts, base_path: str) -> list[BaseRoute]:
+def _make_metadata_routes(parts: Parts, base_path: str) -> list[Route]:
     settings = parts.settings
     metadata = MetadataEndpoint(parts.logins, base_url=settings.base_url, web_url=settings.web_url)
     return [Route(path, metadata.get, methods=["GET"], name="metadata") for path in sorted(metadata_paths(base_path))]

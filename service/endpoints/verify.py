@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -35,18 +36,22 @@ class VerifyEndpoint:
     bearer: BearerLookup
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers every method, as proxies ask with that of the request they hold; its body is not read.
+        """As an application it answers every method: proxies ask with that of the request they hold."""
+        response = await self.answer(Request(scope))
+        await response(scope, receive, send)
+
+    async def answer(self, request: Request) -> Response:
+        """The body of the request is not read.
 
         What is unforeseen is an outage to the proxy; the other refusals have their answers in the application's table.
         """
         try:
-            response = await self._verify(scope)
+            return await self._verify(request.scope)
         except (OAuthError, BearerMissing, StoreUnavailable):
             raise
         except Exception:
             log.exception("a bearer could not be verified")
             raise TemporarilyUnavailable("unforeseen", retry_after_seconds=1) from None
-        await response(scope, receive, send)
 
     async def _verify(self, scope: Scope) -> Response:
         """Two credentials are none that enables access; the 400 of other addresses would be a failure to a proxy."""
