@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
-from urllib.parse import parse_qsl
+from urllib.parse import unquote_plus
 
 from service.protocol.errors import InvalidRequest
 from service.protocol.grammar import is_unicode_without_line_ends
@@ -38,6 +38,8 @@ Form = Mapping[str, str]
 
 def check_content_type(content_type: str | None) -> None:
     """Clauses: RFC 6749 §3.2, Appendix B, SPEC §1"""
+    if content_type == FORM_CONTENT_TYPE:
+        return
     media_type, *attributes = (part.strip().lower() for part in (content_type or "").split(";"))
     charsets = {attribute.removeprefix("charset=").strip('"') for attribute in attributes if "charset=" in attribute}
     if media_type != FORM_CONTENT_TYPE or not charsets <= {"utf-8", "utf8"}:
@@ -51,7 +53,7 @@ def parse_form(body: bytes, known: Collection[str]) -> Form:
     """
     form: dict[str, str] = {}
     named: set[str] = set()
-    for name, value in _decode_pairs(body):
+    for name, value in _read_pairs(body):
         if name not in known:
             continue
         if name in named:
@@ -62,12 +64,16 @@ def parse_form(body: bytes, known: Collection[str]) -> Form:
     return form
 
 
-def _decode_pairs(body: bytes) -> list[tuple[str, str]]:
+def _read_pairs(body: bytes) -> list[tuple[str, str]]:
+    """Most of what is sent holds nothing to decode; a part without `=` is a name without a value."""
     try:
         text = body.decode("ascii")
+        pairs = [(name, value) for name, _, value in (pair.partition("=") for pair in text.split("&") if pair)]
+        if "%" not in text and "+" not in text:
+            return pairs
         if _BROKEN_PERCENT.search(text):
             raise InvalidRequest("form_malformed")
-        return parse_qsl(text, keep_blank_values=True, errors="strict")
+        return [(unquote_plus(name, errors="strict"), unquote_plus(value, errors="strict")) for name, value in pairs]
     except UnicodeError:
         raise InvalidRequest("form_malformed") from None
 
