@@ -31,7 +31,7 @@ _LEAVE_FENCE: Final = load_script("leave_fence")
 log = logging.getLogger("service.store")
 
 Result = TypeVar("Result")
-Send = Callable[[str, Command], Awaitable[Any]]
+Ask = Callable[[str, Command], Awaitable[Any]]
 
 
 class Durably(NamedTuple):
@@ -77,7 +77,7 @@ class StoreConnection:
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
         """The script's verdict: a word, then what belongs to it; texts decoded."""
-        return _decode(await self._timed(script.name, self._run(self._send, script, keys, arguments)))
+        return await self._run(self._find_router().ask, script, keys, arguments)
 
     @contextlib.asynccontextmanager
     async def durably(self, shard: str) -> AsyncIterator[Durably]:
@@ -92,11 +92,11 @@ class StoreConnection:
             self._confirmations = Confirmations(self._url, self._find_router().topology, self._durability)
         work = ConfirmedWork(self._confirmations, fence_key(shard))
 
-        async def send(_: str, command: Command) -> Any:
+        async def ask(_: str, command: Command) -> Any:
             return await within_deadline(work.ask(command))
 
         async def run(script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
-            return _decode(await self._timed(script.name, self._run(send, script, keys, arguments)))
+            return await self._run(ask, script, keys, arguments)
 
         async def leave_fence() -> None:
             await run(_LEAVE_FENCE, [fence_key(shard)], [FENCE_LIFETIME_MS])
@@ -186,16 +186,23 @@ class StoreConnection:
     async def _ask_master(self, master: Link, *command: str) -> Any:
         return await self._timed("read", within_deadline(master.send(command, as_it_came, is_tracked=False)))
 
-    async def _run(self, send: Send, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> Any:
+    async def _run(
+        self, ask: Ask, script: Script, keys: Sequence[str], arguments: Sequence[str | int]
+    ) -> list[str | int]:
+        """Without `_timed`, whose own coroutine would be felt here."""
         parts = (len(keys), *keys, *arguments)
+        started = time.perf_counter()
         try:
-            return await send(keys[0], ("EVALSHA", script.sha1, *parts))
-        except NoScriptError:
-            # Nothing ran: the server does not know the text (any more), so this time it comes along.
-            return await send(keys[0], ("EVAL", script.text, *parts))
-
-    async def _send(self, key: str, command: Command) -> Any:
-        return await self._find_router().ask(key, command, is_read=False)
+            try:
+                verdict = await ask(keys[0], ("EVALSHA", script.sha1, *parts))
+            except NoScriptError:
+                # Nothing ran: the server does not know the text (any more), so this time it comes along.
+                verdict = await ask(keys[0], ("EVAL", script.text, *parts))
+        except StoreUnavailable:
+            self._watch(script.name, time.perf_counter() - started, True)
+            raise
+        self._watch(script.name, time.perf_counter() - started, False)
+        return [part.decode() if isinstance(part, bytes) else part for part in verdict]
 
     async def _timed(self, call: str, work: Awaitable[Result]) -> Result:
         started = time.perf_counter()
@@ -210,10 +217,6 @@ class StoreConnection:
 
 async def _leave_nothing() -> None:
     pass
-
-
-def _decode(verdict: Sequence[Any]) -> list[str | int]:
-    return [part.decode() if isinstance(part, bytes) else part for part in verdict]
 
 
 def _with_keys(commands: Sequence[Command]) -> list[tuple[str, Command]]:

@@ -132,14 +132,12 @@ class Families:
         access_token: RandomToken,
     ) -> Spent | Refused:
         """`wanted_scope` is empty where the request names none; `allowed_scope` is all that the client may have."""
+        digest = refresh_token.family_digest
         verdict = await self._connection.run(
             _SPEND,
+            [family_key(refresh_token.shard, digest), access_key(refresh_token.shard, access_token.digest)],
             [
-                family_key(refresh_token.shard, refresh_token.family_digest),
-                access_key(refresh_token.shard, access_token.digest),
-            ],
-            [
-                refresh_token.family_digest,
+                digest,
                 access_token.digest,
                 refresh_token.generation,
                 client_id,

@@ -57,7 +57,7 @@ class Router:
         command: Command,
         take: Take[Value] = take_as_it_came,
         *,
-        is_read: bool,
+        is_read: bool = False,
         is_tracked: bool = False,
     ) -> Value:
         """What `take` makes of the answer; raises StoreUnavailable where none comes in time, or Redis cannot serve.
