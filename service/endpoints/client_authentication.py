@@ -98,7 +98,8 @@ class ClientAuthenticator:
                 self._check_block(counters)
                 if client is None or not self._is_known_right(client, reading):
                     return await self._check_slowly(client, reading, counters)
-        await self._admit(counters)
+        if self._admitted.seconds_left(counters) <= 0:
+            await self._admit(counters)
         return client
 
     def _is_known_right(self, client: Client, reading: ClientCredentials) -> bool:
@@ -120,8 +121,6 @@ class ClientAuthenticator:
 
         Asked of Redis once a second for each client and address, and again after each failure on this worker.
         """
-        if self._admitted.seconds_left(counters) > 0:
-            return
         async with _turn(self._admissions, counters):
             self._check_block(counters)
             if self._admitted.seconds_left(counters) <= 0:
