@@ -54,7 +54,7 @@ from service.gateway.lookup import BearerLookup
 from service.hashing import HashingPool, verify_nobody
 from service.lifeline import die_with_supervisor
 from service.logs import configure_logging
-from service.metrics import count_bearer_read, count_redis_call, forget_live, note_live
+from service.metrics import TOLD_SECONDS, count_bearer_read, count_redis_call, forget_live, note_live, tell_counts
 from service.protocol.errors import BearerMissing, OAuthError
 from service.protocol.metadata import metadata_paths
 from service.realms.external import ExternalRealms
@@ -223,6 +223,14 @@ class Parts:
                     return
             await asyncio.sleep(CENSUS_SECONDS)
 
+    async def keep_metrics_told(self) -> None:
+        try:
+            while True:
+                await asyncio.sleep(TOLD_SECONDS)
+                tell_counts()
+        finally:
+            tell_counts()
+
     async def close(self) -> None:
         self.passwords.close()
         self.secrets.close()
@@ -240,7 +248,7 @@ def assemble(parts: Parts) -> ASGIApp:
         # The first of these costs double, and should not cost a user.
         await parts.passwords.run(verify_nobody)
         await parts.apply_seed()
-        works = (parts.keep_seed_applied(), parts.keep_settled(), parts.keep_census())
+        works = (parts.keep_seed_applied(), parts.keep_settled(), parts.keep_census(), parts.keep_metrics_told())
         tasks = [asyncio.create_task(work) for work in works]
         yield
         for task in tasks:

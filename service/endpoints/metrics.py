@@ -23,6 +23,7 @@ class MetricsEndpoint:
         if scope["method"] not in ("GET", "HEAD"):
             raise HTTPException(405, headers={"Allow": "GET, HEAD"})
         # Reading the files of many workers takes some milliseconds, which other requests need not wait for.
+        metrics.tell_counts()
         text = await asyncio.to_thread(metrics.render)
         response = Response(text, headers={"Content-Type": metrics.CONTENT_TYPE, "Cache-Control": "no-store"})
         await response(scope, receive, send)
