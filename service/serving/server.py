@@ -25,6 +25,7 @@ import uvicorn
 
 from service.serving.connections import Connections
 from service.serving.ending import ENDING
+from service.serving.garbage import spare_what_stays
 from service.serving.listening import accept_all, overhear_newcomers
 
 __all__ = ["LINGER_SECONDS", "Server", "raise_file_limit"]
@@ -79,6 +80,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._sockets = sockets or ()
         await super().startup(sockets)
+        spare_what_stays()
 
     async def on_tick(self, counter: int) -> bool:
         if counter % LATE_EVERY_TICKS == 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -84,6 +85,7 @@ def running_server(app: ASGIApp = answer, *, lingers: bool = False) -> Iterator[
     listening = socket.create_server(("127.0.0.1", 0))
     configuration = uvicorn.Config(app, http=Connection, lifespan="off", access_log=False, log_config=None, ws="none")
     server = Server(configuration, lingers=lingers)
+    thresholds = gc.get_threshold()
     thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()
     serving = Serving(server, listening.getsockname()[1])
@@ -95,6 +97,8 @@ def running_server(app: ASGIApp = answer, *, lingers: bool = False) -> Iterator[
         for peer in serving.peers:
             peer.close()
         thread.join(PATIENCE_SECONDS)
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
     assert not thread.is_alive()
 
 
