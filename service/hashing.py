@@ -10,6 +10,7 @@ Clauses: RFC 6749 §2.3.1, §10.1, §10.10, RFC 6819 §5.1.4.1.3, §5.1.4.2.3
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import functools
 import hashlib
 import hmac
@@ -36,6 +37,13 @@ MAX_PASSWORD_CHARACTERS: Final = 1024
 MADE_SECRET_PREFIX: Final = "sha256:"
 _REMEMBERED_SECRETS: Final = 1024
 _QUEUED_PER_THREAD: Final = 25
+
+IDLE_SECONDS: Final = 1.0
+
+_MOST_HEAPS: Final = -8
+"""`M_ARENA_MAX` in malloc.h."""
+
+_libc: Final = ctypes.CDLL(None)
 
 Result = TypeVar("Result")
 
@@ -127,10 +135,15 @@ def is_secret_hash(text: str) -> bool:
 
 
 class HashingPool:
-    """Threads for slow hashes with room for a short queue and no more."""
+    """Threads for slow hashes with room for a short queue and no more.
+
+    Each hash takes `MEMORY_KIB`, which is kept for the next one and goes back when none came for `IDLE_SECONDS`.
+    """
 
     def __init__(self, name: str, threads: int | None = None) -> None:
         self._threads = threads or os.cpu_count() or 1
+        _share_one_heap()
+        self._giving_back: asyncio.TimerHandle | None = None
         self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix=name)
         self._under_way = 0
         self._counts = HashingCounts(name)
@@ -148,20 +161,40 @@ class HashingPool:
     async def run(self, function: Callable[..., Result], *arguments: str) -> Result:
         self.check_room()
         self._under_way += 1
+        if self._giving_back is not None:
+            self._giving_back.cancel()
         self._counts.count_begun()
+        loop = asyncio.get_running_loop()
         work = functools.partial(self._begin, time.perf_counter(), function, *arguments)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+            return await loop.run_in_executor(self._executor, work)
         finally:
             self._under_way -= 1
             self._counts.count_ended()
+            if self._under_way == 0:
+                self._giving_back = loop.call_later(IDLE_SECONDS, self._executor.submit, _give_memory_back)
 
     def _begin(self, asked: float, function: Callable[..., Result], *arguments: str) -> Result:
         self._counts.note_wait_since(asked)
         return function(*arguments)
 
     def close(self) -> None:
+        if self._giving_back is not None:
+            self._giving_back.cancel()
         self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _share_one_heap() -> None:
+    """Else each thread has one of its own, of which nothing ever goes back. Of glibc; others have no such function."""
+    mallopt = getattr(_libc, "mallopt", None)
+    if mallopt is not None:
+        mallopt(_MOST_HEAPS, 1)
+
+
+def _give_memory_back() -> None:
+    malloc_trim = getattr(_libc, "malloc_trim", None)
+    if malloc_trim is not None:
+        malloc_trim(0)
 
 
 class SecretMemory:

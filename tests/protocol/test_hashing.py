@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -180,6 +182,30 @@ async def test_the_event_loop_goes_on_while_a_password_is_hashed() -> None:
     gate.opened.set()
     assert await under_way == "done"
     pool.close()
+
+
+HASH_A_LOT = """
+import asyncio, pathlib, service.hashing
+
+def read_kib():
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("VmRSS")))
+
+async def hash_a_lot():
+    service.hashing.IDLE_SECONDS = 0
+    pool, before = service.hashing.HashingPool("test", threads=4), read_kib()
+    for _ in range(3):
+        await asyncio.gather(*(pool.run(service.hashing.verify_nobody) for _ in range(8)))
+    while read_kib() - before > service.hashing.MEMORY_KIB / 2:
+        await asyncio.sleep(0.05)
+
+asyncio.run(asyncio.wait_for(hash_a_lot(), 20))
+"""
+
+
+def test_the_memory_of_hashes_goes_back_when_nobody_logs_in_any_more() -> None:
+    """In a process of its own, whose threads have never had memory before."""
+    subprocess.run([sys.executable, "-c", HASH_A_LOT], check=True)
 
 
 @pytest.mark.clause("6819-5.2.3.6-secret-revoked")
