@@ -14,7 +14,8 @@ from contextvars import ContextVar
 from typing import Final, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
 import msgspec
-import structlog
+
+from service.logs import EventLog
 
 Event = Literal[
     "code_issued",
@@ -150,7 +151,7 @@ class Trail(Protocol):
     def take(self, event: Event, fields: Fields) -> None: ...
 
 
-_log = structlog.get_logger("service.audit")
+_log = EventLog("service.audit")
 _trail: ContextVar[Trail | None] = ContextVar("trail", default=None)
 
 
@@ -163,7 +164,7 @@ def record_event(event: Event, **fields: Unpack[Fields]) -> None:
     """The log line at once, and the event for the stream where it is one of the rare ones. Nothing waits."""
     known: Fields = {name: value for name, value in fields.items() if value != ""}  # type: ignore[assignment]
     kind = KINDS[event]
-    _log.log(kind.level, event, **known)
+    _log.write(kind.level, event, known)
     trail = _trail.get()
     if kind.most_a_minute and trail is not None:
         trail.take(event, known)

@@ -13,6 +13,7 @@ import asyncio
 import io
 import logging
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, contextmanager
 from functools import cache
@@ -316,7 +317,7 @@ def json_logs() -> Iterator[io.StringIO]:
     configure_logging("debug", "json")
     written = io.StringIO()
     for handler in root.handlers:
-        if type(handler) is logging.StreamHandler:
+        if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stderr:
             handler.setStream(written)
     yield written
     root.handlers[:] = handlers

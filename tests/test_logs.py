@@ -1,11 +1,12 @@
 import json
 import logging
+import re
 from collections.abc import Iterator
 
 import pytest
 import structlog
 
-from service.logs import configure_logging
+from service.logs import EventLog, configure_logging
 
 
 @pytest.fixture(autouse=True)
@@ -107,3 +108,36 @@ def test_a_name_begins_no_line_and_speaks_to_no_terminal(capsys: pytest.CaptureF
     assert written.removesuffix("\n").isprintable()
     if log_format == "json":
         assert json.loads(written)["username"] == name
+
+
+def test_the_short_way_and_the_long_one_write_the_same_line(capsys: pytest.CaptureFixture[str]) -> None:
+    fields = {"username": "a\x1bb\u2028é", "port": 8000, "odd": object, "ms": 0.5}
+    configure_logging("info", "json")
+    EventLog("service.test").write(logging.WARNING, "started\nnow", fields)
+    structlog.get_logger("service.test").warning("started\nnow", **fields)
+    short, long = (
+        re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "now", line) for line in capsys.readouterr().err.splitlines()
+    )
+    assert short == long
+    assert '"timestamp":"now"' in short
+
+
+def test_who_listens_too_hears_what_would_take_the_short_way(caplog: pytest.LogCaptureFixture) -> None:
+    configure_logging("info", "json")
+    logging.getLogger().addHandler(caplog.handler)
+    EventLog("service.test").write(logging.INFO, "started", {"port": 8000})
+    assert "started" in caplog.text
+
+
+def test_the_short_way_is_for_json_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", "console")
+    EventLog("service.test").write(logging.INFO, "started", {"name": "a\x1bb"})
+    assert "name=a\\x1bb" in capsys.readouterr().err.replace("'", "")
+
+
+def test_what_is_below_the_level_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", "json")
+    log = EventLog("service.test")
+    assert (log.shows(logging.INFO), log.shows(logging.DEBUG)) == (True, False)
+    log.write(logging.DEBUG, "started", {})
+    assert capsys.readouterr().err == ""

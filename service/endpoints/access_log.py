@@ -9,11 +9,11 @@ import logging
 import time
 from collections.abc import Awaitable
 
-import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.endpoints.addresses import LOCAL_PEER
 from service.endpoints.answers import GRANT, REASON
+from service.logs import EventLog
 from service.metrics import count_request
 
 _PROBES = ("/healthz", "/readyz")
@@ -28,7 +28,7 @@ _SCRAPE = "/metrics"
 
 _QUIET_WHERE_USUAL = (*_LOOKUPS, _SCRAPE)
 
-_log = structlog.get_logger("service.access")
+_log = EventLog("service.access")
 
 
 class AccessLog:
@@ -58,19 +58,19 @@ class AccessLog:
     def _write(self, scope: Scope, status: int, seconds: float) -> None:
         is_usual = status == 200 or scope.get(REASON) == "store_unavailable"
         is_quiet = scope["path"].endswith(_PROBES) or (is_usual and scope["path"].endswith(_QUIET_WHERE_USUAL))
-        if is_quiet and not _log.isEnabledFor(logging.DEBUG):
+        level = logging.DEBUG if is_quiet else logging.INFO
+        if not _log.shows(level):
             return
-        reason = {"reason": scope[REASON]} if REASON in scope else {}
-        _log.log(
-            logging.DEBUG if is_quiet else logging.INFO,
-            "request",
-            method=scope["method"],
-            path=scope["path"],
-            status=status,
-            ms=round(seconds * 1000, 2),
-            address=scope["client"][0] if scope.get("client") else LOCAL_PEER,
-            **reason,
-        )
+        fields = {
+            "method": scope["method"],
+            "path": scope["path"],
+            "status": status,
+            "ms": round(seconds * 1000, 2),
+            "address": scope["client"][0] if scope.get("client") else LOCAL_PEER,
+        }
+        if REASON in scope:
+            fields["reason"] = scope[REASON]
+        _log.write(level, "request", fields)
 
 
 def _count(scope: Scope, status: int, seconds: float) -> None:
