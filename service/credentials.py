@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.hmac import HMAC
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from service.tokens import AUTHORIZATION_CODE_PREFIX, RANDOM_BYTES, RandomToken, encode, make_random_token
@@ -40,16 +41,15 @@ _REFRESH_TOKEN: Final = re.compile(rf"{REFRESH_TOKEN_PREFIX}([0-9a-f]{{3}})([A-Z
 
 
 class RefreshToken(NamedTuple):
-    """A refresh token whose MAC was right, or one that is about to be signed."""
+    """A refresh token whose MAC was right, or one that is about to be signed.
+
+    `family_digest` is the name of the family in Redis: 22 characters of base64url.
+    """
 
     shard: str
     family_id: bytes
+    family_digest: str
     generation: int
-
-    @property
-    def family_digest(self) -> str:
-        """The name of the family in Redis: 22 characters of base64url."""
-        return encode(hashlib.sha256(b"family\n" + self.family_id).digest()[:16])
 
 
 def make_browser_secret() -> str:
@@ -63,12 +63,17 @@ def derive_from_browser(browser_secret: str, purpose: str, name: str) -> str:
 
 
 def make_first_refresh_token(shard: str) -> RefreshToken:
-    return RefreshToken(shard, secrets.token_bytes(_FAMILY_ID_BYTES), 1)
+    return make_refresh_token(shard, secrets.token_bytes(_FAMILY_ID_BYTES), 1)
+
+
+def make_refresh_token(shard: str, family_id: bytes, generation: int) -> RefreshToken:
+    digest = hashlib.sha256(b"family\n" + family_id).digest()[:_FAMILY_ID_BYTES]
+    return RefreshToken(shard, family_id, encode(digest), generation)
 
 
 class _Key(NamedTuple):
     key_id: bytes
-    refresh: bytes
+    refresh: HMAC
     seed: bytes
     encryption: bytes
     code: bytes
@@ -170,7 +175,7 @@ def _derive_key(secret_key: bytes) -> _Key:
 
     return _Key(
         key_id=derive("key id", _KEY_ID_BYTES),
-        refresh=derive("refresh token"),
+        refresh=HMAC(derive("refresh token"), SHA256()),
         seed=derive("seed"),
         encryption=derive("encryption"),
         code=derive("authorization code"),
@@ -178,8 +183,10 @@ def _derive_key(secret_key: bytes) -> _Key:
     )
 
 
-def _make_mac(key: bytes, head: str, payload: bytes) -> bytes:
-    return hmac.digest(key, head.encode() + payload, "sha256")[:_MAC_BYTES]
+def _make_mac(key: HMAC, head: str, payload: bytes) -> bytes:
+    mac = key.copy()
+    mac.update(head.encode() + payload)
+    return mac.finalize()[:_MAC_BYTES]
 
 
 def _sign_for_page(key: _Key, purpose: str, parts: Sequence[str]) -> str:
@@ -188,7 +195,7 @@ def _sign_for_page(key: _Key, purpose: str, parts: Sequence[str]) -> str:
 
 def _read_payload(shard: str, payload: bytes) -> RefreshToken:
     family_id = payload[_KEY_ID_BYTES : _KEY_ID_BYTES + _FAMILY_ID_BYTES]
-    return RefreshToken(shard, family_id, int.from_bytes(payload[-_GENERATION_BYTES:]))
+    return make_refresh_token(shard, family_id, int.from_bytes(payload[-_GENERATION_BYTES:]))
 
 
 def _digest_seed(key: _Key, text: bytes) -> str:

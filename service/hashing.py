@@ -26,6 +26,8 @@ from functools import lru_cache
 from typing import Final, TypeVar
 
 from argon2 import Type, extract_parameters
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.hmac import HMAC
 from passlib.context import CryptContext
 from passlib.exc import PasswordSizeError, PasswordValueError
 from passlib.hash import argon2
@@ -204,7 +206,7 @@ class SecretMemory:
     """
 
     def __init__(self) -> None:
-        self._key = secrets.token_bytes(32)
+        self._key = HMAC(secrets.token_bytes(32), SHA256())
         self._digests: OrderedDict[str, bytes] = OrderedDict()
 
     def remember(self, client_secret: str, stored_hash: str) -> None:
@@ -218,4 +220,6 @@ class SecretMemory:
         return hmac.compare_digest(remembered, self._digest(client_secret, stored_hash))
 
     def _digest(self, client_secret: str, stored_hash: str) -> bytes:
-        return hmac.digest(self._key, f"{stored_hash}\n{client_secret}".encode(), "sha256")
+        digest = self._key.copy()
+        digest.update(f"{stored_hash}\n{client_secret}".encode())
+        return digest.finalize()

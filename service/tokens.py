@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from base64 import urlsafe_b64encode
+from binascii import b2a_base64
 from typing import Final, NamedTuple
 
 ACCESS_TOKEN_PREFIX: Final = "tsat1_"
@@ -35,6 +35,7 @@ RANDOM_TOKEN_CHARACTERS: Final = 53
 SHARD: Final = slice(6, 9)
 """Where the shard stands in a random token."""
 
+_URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")
 _ACCESS_TOKEN: Final = re.compile(ACCESS_TOKEN_PREFIX + r"[0-9a-f]{3}[A-Za-z0-9_-]{44}")
 _FORM: Final = re.compile(r"(ts[a-z]{2}1_)([0-9a-f]{3})[A-Za-z0-9_-]{44}")
 
@@ -120,4 +121,4 @@ def _parse_random_token(prefix: str, text: str) -> RandomToken | None:
 
 def encode(data: bytes) -> str:
     """base64url without padding."""
-    return urlsafe_b64encode(data).decode().rstrip("=")
+    return b2a_base64(data, newline=False).translate(_URL_SAFE).rstrip(b"=").decode()

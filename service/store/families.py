@@ -35,6 +35,9 @@ A refresh token or a code came again; its client revoked it, or somebody called 
 them, on their page; client, realm or user lost what it rested on; an operator ended it.
 """
 
+_SUCCESSES: Final = frozenset(get_args(Success))
+_REFUSALS: Final = frozenset(get_args(Refusal))
+
 _MEMBERS_AT_ONCE: Final = 500
 
 _START: Final = load_script("start_family")
@@ -151,10 +154,10 @@ class Families:
                 self._connection.clock_offset_ms(),
             ],
         )
-        if verdict[0] in get_args(Refusal):
-            return Refused(*verdict)  # type: ignore[arg-type]
-        assert verdict[0] in get_args(Success), verdict[0]
-        return Spent(*verdict)  # type: ignore[arg-type]
+        if verdict[0] in _SUCCESSES:
+            return Spent(*verdict)  # type: ignore[arg-type]
+        assert verdict[0] in _REFUSALS, verdict[0]
+        return Refused(*verdict)  # type: ignore[arg-type]
 
     async def end(self, shard: str, family_digest: str, *, client_id: str, reason: Ending) -> str | None:
         """Whose family it was; None where there was none, or it is another client's. Durable at its return."""

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from service.credentials import Keyring, RefreshToken, make_first_refresh_token
+from service.credentials import Keyring, make_first_refresh_token, make_refresh_token
 from service.endpoints.addresses import TrustedProxies, find_address, find_throttle_address
 from service.endpoints.browser import Browsers
 from service.endpoints.forms import read_form
@@ -260,7 +260,7 @@ def test_bytes_that_nobody_signed_are_no_refresh_token(some: bytes) -> None:
 
 
 def test_a_refresh_token_of_an_older_key_is_good() -> None:
-    made = RefreshToken("0a3", b"f" * 16, 7)
+    made = make_refresh_token("0a3", b"f" * 16, 7)
 
     assert KEYRING.parse_refresh_token(Keyring((b"l" * 32,)).sign_refresh_token(made)) == made
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from service.credentials import Keyring, RefreshToken, make_browser_secret, make_first_refresh_token
+from service.credentials import Keyring, make_browser_secret, make_first_refresh_token, make_refresh_token
 from service.tokens import (
     RandomToken,
     digest_token,
@@ -25,7 +25,7 @@ from service.tokens import (
 
 OLD, NEW = b"an old key of 32 bytes or more for tests", b"a new key of 32 bytes or more for tests!"
 KEYRING = Keyring([NEW])
-TOKEN = RefreshToken("0a3", bytes(range(16)), 7)
+TOKEN = make_refresh_token("0a3", bytes(range(16)), 7)
 
 
 def make_code(shard: str) -> RandomToken:

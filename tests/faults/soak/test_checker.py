@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from service.credentials import Keyring, RefreshToken
+from service.credentials import Keyring, make_refresh_token
 from tests.conftest import SECRET_KEY
 from tests.faults.soak.checker import Generation, Promise, Verdict, check_history
 from tests.faults.soak.history import Call, Fault, History, Stall
@@ -21,7 +21,7 @@ STRANGER = Keyring((b"a key that is not the service's, of 32 bytes or more",))
 
 
 def token(family: str, generation: int, keyring: Keyring = KEYRING) -> str:
-    return keyring.sign_refresh_token(RefreshToken("0a3", family.encode().ljust(16), generation))
+    return keyring.sign_refresh_token(make_refresh_token("0a3", family.encode().ljust(16), generation))
 
 
 def call(kind: str, started: float, status: int = 200, *, took: float = 0.1, **fields: Any) -> Call:
