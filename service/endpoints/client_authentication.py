@@ -26,6 +26,7 @@ from service.protocol.client_authentication import ClientCredentials, check_secr
 from service.protocol.errors import ClientThrottled, InvalidClient, TemporarilyUnavailable
 from service.protocol.parameters import Form
 from service.registry.cache import ClientCache
+from service.scopes import find_header
 from service.store.attempts import PATIENCE_SECONDS, Attempts, Counter, Exhausted
 from service.store.deadline import charge_wait
 from service.store.keys import address_key
@@ -75,7 +76,7 @@ class ClientAuthenticator:
         A public client has no secret that could be guessed, and is not throttled. Where what was sent can be read in
         two ways, each reading is an attempt of its own.
         """
-        readings = parse_client_credentials(request.headers.getlist("authorization"), form)
+        readings = parse_client_credentials(find_header(request.scope, b"authorization"), form)
         found = [(await self._clients.find(reading.client_id), reading) for reading in readings]
         request.scope[CLIENT] = next((client.client_id for client, _ in found if client is not None), "")
         for client, reading in found:

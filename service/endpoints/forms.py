@@ -9,26 +9,29 @@ import asyncio
 from collections.abc import Collection
 from typing import Final
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from service.protocol.errors import RequestTooLarge, RequestTooSlow
 from service.protocol.parameters import MAX_FORM_BYTES, Form, check_content_type, check_query, parse_form
+from service.scopes import IS_WHOLE, find_header
 
 BODY_SECONDS: Final = 10.0
 """A body of a few hundred bytes that takes longer is not on its way."""
 
 
 async def read_form(request: Request, known: Collection[str]) -> Form:
-    check_content_type(request.headers.get("content-type"))
+    check_content_type(next(iter(find_header(request.scope, b"content-type")), None))
     if request.scope["query_string"]:
         check_query(request.query_params, known)
     return parse_form(await _read_body(request), known)
 
 
 async def _read_body(request: Request) -> bytes:
-    announced = request.headers.get("content-length", "0")
+    announced = next(iter(find_header(request.scope, b"content-length")), "0")
     if announced.isdecimal() and float(announced) > MAX_FORM_BYTES:  # int refuses what has thousands of digits
         raise RequestTooLarge("form_too_large")
+    if request.scope.get(IS_WHOLE, False):
+        return await _read_chunks(request)
     try:
         async with asyncio.timeout(BODY_SECONDS):
             return await _read_chunks(request)
@@ -37,9 +40,14 @@ async def _read_body(request: Request) -> bytes:
 
 
 async def _read_chunks(request: Request) -> bytes:
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
+    """Without the generator of `request.stream`."""
+    body, is_whole = b"", False
+    while not is_whole:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        body += message.get("body", b"")
         if len(body) > MAX_FORM_BYTES:
             raise RequestTooLarge("form_too_large")
+        is_whole = not message.get("more_body", False)
     return body

@@ -16,6 +16,7 @@ from service.endpoints.answers import render_nothing
 from service.protocol.bearer import parse_bearer
 from service.protocol.errors import InvalidToken
 from service.protocol.scope import parse_realm
+from service.scopes import find_header
 from service.store.access_tokens import AccessTokens
 from service.store.revocations import Revocations
 from service.tokens import parse_access_token
@@ -27,7 +28,7 @@ class RevokeAllEndpoint:
     revocations: Revocations
 
     async def post(self, request: Request) -> Response:
-        access_token = parse_access_token(parse_bearer(request.headers.getlist("authorization")))
+        access_token = parse_access_token(parse_bearer(find_header(request.scope, b"authorization")))
         grant = await self.access_tokens.find(access_token) if access_token else None
         if access_token is None or grant is None:
             raise InvalidToken("access_token_unknown")

@@ -23,6 +23,7 @@ from service.gateway.lookup import BearerLookup
 from service.metrics import bearers
 from service.protocol.bearer import AccessGrant, check_scope, parse_needed_scope
 from service.protocol.errors import BearerMissing, InvalidToken, MalformedBearer, OAuthError, TemporarilyUnavailable
+from service.scopes import find_header
 from service.store.deadline import StoreUnavailable
 
 _UNPRINTABLE: Final = re.compile(r"[^\x20-\x24\x26-\x7E]+|^ +| +$")
@@ -55,7 +56,7 @@ class VerifyEndpoint:
 
     async def _verify(self, scope: Scope) -> Response:
         """Two credentials are none that enables access; the 400 of other addresses would be a failure to a proxy."""
-        authorization = [value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"]
+        authorization = find_header(scope, b"authorization")
         bearers.count_lookup()
         try:
             grant = await require_grant(self.bearer, authorization)

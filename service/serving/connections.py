@@ -19,6 +19,7 @@ from uvicorn.server import ServerState
 
 from service.protocol.errors import HeadTooLarge, InvalidRequest, OAuthError, RequestTooSlow
 from service.protocol.refusal import render_refusal
+from service.scopes import IS_WHOLE
 
 __all__ = ["HEAD_SECONDS", "Connection", "Connections"]
 
@@ -127,6 +128,11 @@ class Connection(HttpToolsProtocol):
         self._owing.pop(self, None)
         if self._all.is_ending:
             self.cycle.keep_alive = False
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        # As a rule before the application has begun: a short body comes along with its head.
+        self.scope[IS_WHOLE] = True  # type: ignore[typeddict-unknown-key]
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

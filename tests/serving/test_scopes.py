@@ -1,0 +1,55 @@
+"""What our server tells the application beyond what the interface between them has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from service.scopes import IS_WHOLE
+from tests.serving.conftest import Peer, Serving, running_server
+
+POST = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 5\r\n\r\n"
+
+
+async def tell(scope: Scope, receive: Receive, send: Send) -> None:
+    body = b"whole" if scope.get(IS_WHOLE) else b"not whole"
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send({"type": "http.response.body", "body": body})
+
+
+@pytest.fixture
+def telling() -> Iterator[Serving]:
+    with running_server(tell) as serving:
+        yield serving
+
+
+def hear(peer: Peer, sent: bytes) -> bytes:
+    """The body of the answer."""
+    peer.send(sent)
+    answer = b""
+    while not answer.endswith(b"whole"):
+        answer += peer.read()
+    return answer.rpartition(b"\r\n")[2]
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (POST + b"12345", b"whole"),
+        (POST + b"1234", b"not whole"),
+        (POST, b"not whole"),
+        (POST.replace(b"Content-Length: 5", b"Transfer-Encoding: chunked") + b"1\r\na\r\n", b"not whole"),
+        (POST.replace(b"Content-Length: 5", b"Transfer-Encoding: chunked") + b"1\r\na\r\n0\r\n\r\n", b"whole"),
+    ],
+)
+def test_a_body_is_called_whole_only_where_it_is(telling: Serving, sent: bytes, told: bytes) -> None:
+    peer = telling.connect()
+    assert hear(peer, sent) == told
+
+
+def test_one_that_comes_later_says_nothing_of_the_next(telling: Serving) -> None:
+    peer = telling.connect()
+    for sent, told in ((POST + b"12345", b"whole"), (POST + b"1", b"not whole")):
+        assert hear(peer, sent) == told
