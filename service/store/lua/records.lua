@@ -42,9 +42,11 @@ end
 
 -- What another version wrote is not judged: neither dead nor alive, neither kept nor deleted. Python takes the word for an
 -- outage.
+local function refuse_version(what) error('UNKNOWNVERSION ' .. what .. ' has a record of another version', 0) end
+
 local function read_lines(text, version, what)
   local line = split(text, '\n')
-  if line[1] ~= version then error('UNKNOWNVERSION ' .. what .. ' has a record of another version', 0) end
+  if line[1] ~= version then refuse_version(what) end
   return line
 end
 
@@ -62,13 +64,19 @@ local function format_pairs(entries)
   return table.concat(parts, ' ')
 end
 
+-- All lines in one match, which takes half as long as to split them.
+local FAMILY_LINES = '^1\n(%d+)\n(%d+)\n(%d+)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)'
+  .. '\n(%d+)\n([^\n]*)\n([^\n]*)\n([^\n]*)$'
+
 local function parse_family(text)
-  local line = read_lines(text, '1', 'a session')
+  local head, created_ms, expires_ms, grant, secret_used, subject, client_id, username, scope, floor, spent, streak, access
+    = string.match(text, FAMILY_LINES)
+  if not head then refuse_version('a session') end
   return {
-    head = tonumber(line[2]), created_ms = tonumber(line[3]), expires_ms = tonumber(line[4]),
-    grant = line[5], secret_used = line[6],
-    subject = line[7], client_id = line[8], username = line[9], scope = line[10],
-    floor = tonumber(line[11]), spent = parse_pairs(line[12]), streak = line[13], access = parse_pairs(line[14]),
+    head = tonumber(head), created_ms = tonumber(created_ms), expires_ms = tonumber(expires_ms),
+    grant = grant, secret_used = secret_used,
+    subject = subject, client_id = client_id, username = username, scope = scope,
+    floor = tonumber(floor), spent = parse_pairs(spent), streak = streak, access = parse_pairs(access),
   }
 end
 
