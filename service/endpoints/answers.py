@@ -5,6 +5,7 @@ Clauses: RFC 6749 §5.1, §5.2, RFC 6750 §3, RFC 7009 §2.2, RFC 7662 §2.2, SP
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -26,7 +27,7 @@ from service.protocol.introspection import Introspection
 from service.protocol.refusal import render_refusal
 from service.protocol.token_response import NO_STORE_HEADERS, TokenResponse
 
-_SUCCESS_HEADERS: Final = [
+_JSON_HEADERS: Final = [
     *((name.lower().encode(), value.encode()) for name, value in NO_STORE_HEADERS.items()),
     (b"content-type", b"application/json"),
 ]
@@ -39,13 +40,13 @@ GRANT = "token_service.grant"
 
 
 class Success(Response):
-    """200 with a body of JSON and headers that are always the same, which need not be made anew each time."""
+    """200 with headers that are bytes already, and need not be checked and written anew each time."""
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes, headers: Iterable[tuple[bytes, bytes]] = _JSON_HEADERS) -> None:
         self.status_code = 200
         self.background = None
         self.body = body
-        self.raw_headers = [*_SUCCESS_HEADERS, (b"content-length", b"%d" % len(body))]
+        self.raw_headers = [*headers, (b"content-length", b"%d" % len(body))]
 
 
 def render_tokens(tokens: TokenResponse) -> Response:

@@ -77,8 +77,14 @@ class ClientAuthenticator:
         two ways, each reading is an attempt of its own.
         """
         readings = parse_client_credentials(find_header(request.scope, b"authorization"), form)
-        found = [(await self._clients.find(reading.client_id), reading) for reading in readings]
-        request.scope[CLIENT] = next((client.client_id for client, _ in found if client is not None), "")
+        found: list[tuple[Client | None, ClientCredentials]] = []
+        named = ""
+        for reading in readings:
+            client = await self._clients.find(reading.client_id)
+            found.append((client, reading))
+            if client is not None:
+                named = named or client.client_id
+        request.scope[CLIENT] = named
         for client, reading in found:
             if client is not None and client.is_public and reading.client_secret is None:
                 return AuthenticatedClient(client, secret_used=False)
@@ -105,8 +111,11 @@ class ClientAuthenticator:
 
     def _is_known_right(self, client: Client, reading: ClientCredentials) -> bool:
         """By one SHA-256 for a secret that the service made, or from memory for one that was right before."""
-        secret = reading.client_secret
-        return secret is not None and any(self._is_known(secret, stored) for stored in self._accepted_hashes(client))
+        if reading.client_secret is not None:
+            for stored in self._accepted_hashes(client):
+                if self._is_known(reading.client_secret, stored):
+                    return True
+        return False
 
     def _is_known(self, client_secret: str, stored: str) -> bool:
         if stored.startswith(MADE_SECRET_PREFIX):

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.protocol.token_response import NO_STORE_HEADERS
 from service.registry.cache import OriginCache
+from service.scopes import find_header
 from service.store.deadline import StoreUnavailable
 
 _MAX_AGE_SECONDS: Final = 600
@@ -39,7 +40,7 @@ class CrossOrigin:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http" or scope["path"] not in self._methods:
             return self._app(scope, receive, send)
-        if scope["method"] != "OPTIONS" and all(name != b"origin" for name, _ in scope["headers"]):
+        if scope["method"] != "OPTIONS" and not find_header(scope, b"origin"):
             return self._app(scope, receive, _marked(send, ""))
         return self._answer_origin(scope, receive, send)
 

@@ -38,5 +38,7 @@ class HeadLimit:
 
 
 def _measure(scope: Scope) -> int:
-    headers = sum(len(name) + len(value) for name, value in scope["headers"])
-    return headers + len(scope["path"]) + len(scope["query_string"])
+    size = len(scope["path"]) + len(scope["query_string"])
+    for name, value in scope["headers"]:
+        size += len(name) + len(value)
+    return size

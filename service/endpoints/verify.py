@@ -18,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from service.endpoints.answers import Success
 from service.gateway.bearer import require_grant
 from service.gateway.lookup import BearerLookup
 from service.metrics import bearers
@@ -63,21 +64,21 @@ class VerifyEndpoint:
         except MalformedBearer:
             raise InvalidToken("bearer_repeated") from None
         check_scope(grant, parse_needed_scope(scope["query_string"]))
-        return Response(headers=_describe(grant, self.bearer.now_ms()))
+        return Success(b"", _describe(grant, self.bearer.now_ms()))
 
 
-def _describe(grant: AccessGrant, now_ms: int) -> dict[str, str]:
-    return {
-        "Cache-Control": "no-store",
-        "X-Auth-Subject": grant.subject,
-        "X-Auth-Realm": grant.realm,
-        "X-Auth-User": _encode(grant.username),
-        "X-Auth-Client": _encode(grant.client_id),
-        "X-Auth-Scope": grant.scope,
-        "X-Auth-Expires-In": str(max(0, grant.expires_at_ms - now_ms) // 1000),
-    }
+def _describe(grant: AccessGrant, now_ms: int) -> list[tuple[bytes, bytes]]:
+    return [
+        (b"cache-control", b"no-store"),
+        (b"x-auth-subject", grant.subject.encode()),
+        (b"x-auth-realm", grant.realm.encode()),
+        (b"x-auth-user", _encode(grant.username)),
+        (b"x-auth-client", _encode(grant.client_id)),
+        (b"x-auth-scope", grant.scope.encode()),
+        (b"x-auth-expires-in", b"%d" % (max(0, grant.expires_at_ms - now_ms) // 1000)),
+    ]
 
 
-def _encode(text: str) -> str:
+def _encode(text: str) -> bytes:
     """Printable ASCII as it is, the rest percent-encoded; two different texts stay different."""
-    return _UNPRINTABLE.sub(lambda part: quote(part[0], safe=""), text)
+    return _UNPRINTABLE.sub(lambda part: quote(part[0], safe=""), text).encode()

@@ -66,6 +66,8 @@ def parse_needed_scope(query: bytes) -> str:
 
     Clauses: RFC 6749 §3.1, Appendix B
     """
+    if not query:
+        return ""
     try:
         return parse_form(query, {"scope"}).get("scope", "")
     except InvalidRequest:
