@@ -71,7 +71,10 @@ local FAMILY_LINES = '^1\n(%d+)\n(%d+)\n(%d+)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^
 local function parse_family(text)
   local head, created_ms, expires_ms, grant, secret_used, subject, client_id, username, scope, floor, spent, streak, access
     = string.match(text, FAMILY_LINES)
-  if not head then refuse_version('a session') end
+  if not head then
+    if string.sub(text, 1, 2) ~= '1\n' then refuse_version('a session') end
+    error('a session has a broken record')
+  end
   return {
     head = tonumber(head), created_ms = tonumber(created_ms), expires_ms = tonumber(expires_ms),
     grant = grant, secret_used = secret_used,
