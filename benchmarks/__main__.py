@@ -104,7 +104,8 @@ def _measure_requests(arena: Arena, size: Size, peers: Sequence[Peer]) -> tuple[
         targets = [running.enter_context(running_floor(name, arena.stage.redis)) for name in APPLICATIONS]
         asking = running.enter_context(arena.running())
         remembering = running.enter_context(arena.running(TOKEN_SERVICE_VERIFY_CACHE="on"))
-        targets += make_targets(arena, asking, remembering)
+        logging = running.enter_context(arena.running(LOG_LEVEL="info"))
+        targets += make_targets(arena, asking, remembering, logging)
         others = [target for peer in peers for target in running.enter_context(running_peer(peer, arena))]
         series = measure_in_turns([*targets, *others], size.rounds, size.seconds, warm=size.many is not None)
         return (

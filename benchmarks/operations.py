@@ -15,14 +15,14 @@ from benchmarks.load import CONNECTIONS, LoadFailed, Target
 from tests.cast import GATEWAY, INTROSPECT, REVOKE, TOKEN, VERIFY, App, bearer
 from tests.servers import ServiceProcess
 
-REFRESHES_PER_SECOND = 3_000
+REFRESHES_PER_SECOND = 5_000
 """So many sessions are there for each second of a round; a faster service refreshes them more than once.
 
 In life a session is refreshed once in an access token's life. Over and over within seconds it would carry a hundred
 live access tokens and all times of its grace along.
 """
 
-REVOCATIONS_PER_SECOND = 9_000
+REVOCATIONS_PER_SECOND = 14_000
 """More than one core does: each revocation needs a session that is there. A round ends where there are no more."""
 
 ACCESS_TOKENS = 100
@@ -30,7 +30,7 @@ ACCESS_TOKENS = 100
 
 BEARER = "Authorization: Bearer "
 
-REFRESH, REFRESH_ALONE = "refresh", "refresh, one connection"
+REFRESH, REFRESH_ALONE, REFRESH_LOGGED = "refresh", "refresh, one connection", "refresh, logged"
 VERIFY_ASKING, VERIFY_MEMORY = "verify, Redis asked", "verify, from memory"
 INTROSPECT_ASKING, INTROSPECT_MEMORY = "introspect, Redis asked", "introspect, from memory"
 REVOKE_SESSION = "revoke"
@@ -39,11 +39,14 @@ REVOKE_SESSION = "revoke"
 Prepare = Callable[[int], Sequence[str]]
 
 
-def make_targets(arena: Arena, asking: ServiceProcess, remembering: ServiceProcess) -> list[Target]:
-    """`remembering` is the service with TOKEN_SERVICE_VERIFY_CACHE."""
+def make_targets(
+    arena: Arena, asking: ServiceProcess, remembering: ServiceProcess, logging: ServiceProcess
+) -> list[Target]:
+    """`remembering` is the service with TOKEN_SERVICE_VERIFY_CACHE; `logging` has LOG_LEVEL at its default."""
     return [
         make_refresh(REFRESH, arena, asking),
         make_refresh(REFRESH_ALONE, arena, asking, connections=1),
+        make_refresh(REFRESH_LOGGED, arena, logging),
         make_verify(VERIFY_ASKING, arena, asking),
         make_verify(VERIFY_MEMORY, arena, remembering),
         _make_introspect(INTROSPECT_ASKING, arena, asking),

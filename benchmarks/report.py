@@ -17,6 +17,7 @@ FULL_SHARE = 0.9
 FLOOR_OF = {
     operations.REFRESH: floors.EVALSHA,
     operations.REFRESH_ALONE: floors.EVALSHA,
+    operations.REFRESH_LOGGED: floors.EVALSHA,
     operations.VERIFY_ASKING: floors.GET,
     operations.VERIFY_MEMORY: floors.ROUTE,
     operations.INTROSPECT_ASKING: floors.GET,
@@ -60,6 +61,8 @@ METHOD = """\
 - A storm of logins is as many as 4 connections bring about, while 8 others refresh about 400 times a second; the
   server's time of that row is that of the logins, too. "argon2id alone" checks the same password in a loop, on the
   same core.
+- The log shows warnings only, on both sides; the row "refresh, logged" has it at its default level, where each refresh
+  writes two lines, to a file.
 - Bytes of a session are what Redis took for all of them, without its connections, divided by their number; each is
   another user's. What a rotation leaves is weighed key by key, once its access token and its grace are over, which
   are short for that.
