@@ -55,7 +55,8 @@ async def test_who_ends_one_session_ends_no_other(
     tokens_of(await WEB_SHOP.refresh(http, shop["refresh_token"]))
     await listed.reload()
     await expect(row_of(listed, "Web Shop")).to_be_visible()
-    await row_of(listed, "Web Shop").get_by_role("button").dblclick()
+    # Both clicks before the page goes: a second one might meet what stands there on the next page.
+    await row_of(listed, "Web Shop").get_by_role("button").evaluate("button => { button.click(); button.click() }")
     await expect(listed.get_by_text(page_text("sessions.none_heading"))).to_be_visible()
 
 
