@@ -33,6 +33,9 @@ MOST_HEAD_BYTES: Final = 128 * 1024
 MOST_IN_LINE: Final = 32
 """Requests that were sent before the one ahead of them was answered. No proxy does that, and each takes memory."""
 
+_HEAD: Final = b"HTTP/1.1 "
+_CONTINUE: Final = b"HTTP/1.1 100 "
+
 log = logging.getLogger("service.serving.connections")
 
 
@@ -84,6 +87,38 @@ class TooManyInLine(Exception):
     """Ends the reading of a connection; uvicorn sees to the rest."""
 
 
+class _Answering:
+    """What a cycle knows of the transport. The head of an answer is held until its body comes, or its end.
+
+    uvicorn writes the two one after the other, and each write would be a system call and a packet.
+    """
+
+    __slots__ = ("_head", "_transport")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(_HEAD) and not data.startswith(_CONTINUE):
+            self._head = data
+            return
+        self._transport.write(data)
+
+    def flush(self) -> None:
+        if self._head:
+            self.write(b"")
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+
 class Connection(HttpToolsProtocol):
     """uvicorn's own, and a place in one of the two lists of Connections while we wait for the peer."""
 
@@ -99,6 +134,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._answering = _Answering(transport)
         self._await_head()
         self._all.make_room()
 
@@ -124,6 +160,7 @@ class Connection(HttpToolsProtocol):
             raise TooManyInLine
         super().on_headers_complete()
         self._head_begun = False
+        self.cycle.transport = cast(asyncio.Transport, self._answering)
         self._unanswered.append(self.cycle)
         self._owing.pop(self, None)
         if self._all.is_ending:
@@ -135,6 +172,7 @@ class Connection(HttpToolsProtocol):
         self.scope[IS_WHOLE] = True  # type: ignore[typeddict-unknown-key]
 
     def on_response_complete(self) -> None:
+        self._answering.flush()
         super().on_response_complete()
         if self._unanswered:
             self._unanswered.popleft()

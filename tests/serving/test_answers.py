@@ -1,0 +1,97 @@
+"""How answers leave: head and body together, and nothing that is due is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+
+from tests.servers import wait_until
+from tests.serving.conftest import Peer, Serving, running_server
+
+
+async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+    """`/echo` answers with the body of the request, `/parts` in two parts, `/broken` never ends what it began."""
+    start: Message = {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]}
+    if scope["path"] == "/echo":
+        body = (await receive())["body"]
+        await send(start)
+        await send({"type": "http.response.body", "body": body})
+        return
+    await send(start)
+    if scope["path"] == "/broken":
+        raise RuntimeError("broken")
+    await send({"type": "http.response.body", "body": b"HTTP", "more_body": True})
+    await asyncio.sleep(0)
+    await send({"type": "http.response.body", "body": b""})
+
+
+@pytest.fixture
+def answering() -> Iterator[Serving]:
+    with running_server(answer) as serving:
+        yield serving
+
+
+def read_until(peer: Peer, end: bytes) -> bytes:
+    answer = b""
+    while not answer.endswith(end):
+        answer += peer.read() or pytest.fail(f"the connection ended: {answer!r}")
+    return answer
+
+
+def test_head_and_body_leave_in_one_piece(answering: Serving) -> None:
+    peer = answering.connect()
+    for _ in range(50):
+        peer.send(b"POST /echo HTTP/1.1\r\nHost: here\r\nContent-Length: 4\r\n\r\nbody")
+        assert peer.read().endswith(b"\r\n\r\nbody")
+
+
+def test_a_head_without_a_body_is_not_kept(answering: Serving) -> None:
+    peer = answering.connect()
+    peer.send(b"HEAD /parts HTTP/1.1\r\nHost: here\r\n\r\n")
+    assert read_until(peer, b"\r\n\r\n").startswith(b"HTTP/1.1 200")
+    peer.send(b"HEAD /parts HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
+    assert peer.read_all().startswith(b"HTTP/1.1 200")
+
+
+def test_a_body_in_parts_may_look_like_a_head(answering: Serving) -> None:
+    peer = answering.connect()
+    for _ in range(2):
+        peer.send(b"GET /parts HTTP/1.1\r\nHost: here\r\n\r\n")
+        assert read_until(peer, b"HTTP").count(b"HTTP") == 2
+
+
+def test_who_waits_for_leave_to_send_its_body_gets_it(answering: Serving) -> None:
+    peer = answering.connect()
+    peer.send(b"POST /echo HTTP/1.1\r\nHost: here\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
+    assert read_until(peer, b"\r\n\r\n").startswith(b"HTTP/1.1 100")
+    peer.send(b"body")
+    assert read_until(peer, b"body").startswith(b"HTTP/1.1 200")
+
+
+def test_what_breaks_after_its_head_has_sent_that(answering: Serving) -> None:
+    peer = answering.connect()
+    peer.send(b"GET /broken HTTP/1.1\r\nHost: here\r\n\r\n")
+    assert peer.read_all().startswith(b"HTTP/1.1 200")
+
+
+def test_answers_in_line_keep_their_order(answering: Serving) -> None:
+    peer = answering.connect()
+    bodies = [b"%04d" % number for number in range(20)]
+    heads = b"POST /echo HTTP/1.1\r\nHost: here\r\nContent-Length: 4\r\n\r\n"
+    peer.send(b"".join(heads + body for body in bodies))
+    answers = read_until(peer, bodies[-1])
+    assert [answer[-4:] for answer in answers.split(b"HTTP/1.1 200")[1:]] == bodies
+
+
+def test_a_peer_that_leaves_in_the_middle_harms_nobody(answering: Serving) -> None:
+    for _ in range(20):
+        peer = answering.connect()
+        peer.send(b"GET /parts HTTP/1.1\r\nHost: here\r\n\r\n")
+        peer.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        peer.close()
+    wait_until(lambda: not answering.is_open(), "the ends of all")
+    test_head_and_body_leave_in_one_piece(answering)
