@@ -224,11 +224,8 @@ class Parts:
             await asyncio.sleep(CENSUS_SECONDS)
 
     async def keep_metrics_told(self) -> None:
-        try:
-            while True:
-                await asyncio.sleep(TOLD_SECONDS)
-                tell_counts()
-        finally:
+        while True:
+            await asyncio.sleep(TOLD_SECONDS)
             tell_counts()
 
     async def close(self) -> None:
@@ -250,12 +247,15 @@ def assemble(parts: Parts) -> ASGIApp:
         await parts.apply_seed()
         works = (parts.keep_seed_applied(), parts.keep_settled(), parts.keep_census(), parts.keep_metrics_told())
         tasks = [asyncio.create_task(work) for work in works]
-        yield
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        await parts.event_trail.close()
-        await parts.close()
+        try:
+            yield
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            await parts.event_trail.close()
+            await parts.close()
+        finally:
+            tell_counts()
 
     base_path = urlsplit(parts.settings.base_url).path
     prefixes = {"", base_path}

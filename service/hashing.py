@@ -40,7 +40,7 @@ MADE_SECRET_PREFIX: Final = "sha256:"
 _REMEMBERED_SECRETS: Final = 1024
 _QUEUED_PER_THREAD: Final = 25
 
-IDLE_SECONDS: Final = 1.0
+IDLE_SECONDS: Final = 5.0
 
 _MOST_HEAPS: Final = -8
 """`M_ARENA_MAX` in malloc.h."""
@@ -146,6 +146,7 @@ class HashingPool:
         self._threads = threads or os.cpu_count() or 1
         _share_one_heap()
         self._giving_back: asyncio.TimerHandle | None = None
+        self._is_closed = False
         self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix=name)
         self._under_way = 0
         self._counts = HashingCounts(name)
@@ -173,7 +174,7 @@ class HashingPool:
         finally:
             self._under_way -= 1
             self._counts.count_ended()
-            if self._under_way == 0:
+            if self._under_way == 0 and not self._is_closed:
                 self._giving_back = loop.call_later(IDLE_SECONDS, self._executor.submit, _give_memory_back)
 
     def _begin(self, asked: float, function: Callable[..., Result], *arguments: str) -> Result:
@@ -181,6 +182,7 @@ class HashingPool:
         return function(*arguments)
 
     def close(self) -> None:
+        self._is_closed = True
         if self._giving_back is not None:
             self._giving_back.cancel()
         self._executor.shutdown(wait=False, cancel_futures=True)

@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, TextIO
+from typing import Any, TextIO
 
 import msgspec
 import structlog
@@ -25,8 +25,6 @@ SHARED: tuple[Processor, ...] = (
     structlog.stdlib.PositionalArgumentsFormatter(),
     structlog.processors.TimeStamper(fmt="iso", utc=True),
 )
-
-_LEVELS: Final = {level: name.lower() for name, level in logging.getLevelNamesMapping().items()}
 
 
 class EventLog:
@@ -55,14 +53,15 @@ class EventLog:
 
 class _JsonHandler(logging.StreamHandler[TextIO]):
     def write_event(self, name: str, level: int, event: str, fields: Mapping[str, object]) -> None:
-        """The very line that the processors would make of it."""
+        """The line that the processors would make of it; like theirs, one that cannot be written harms nobody."""
         when = f"{datetime.now(UTC).isoformat()[:-6]}Z"
-        named = {"event": event, "level": _LEVELS[level], "logger": name, "timestamp": when}
-        line = _encode_line({**fields, **named})
+        named = {"event": event, "level": logging.getLevelName(level).lower(), "logger": name, "timestamp": when}
         self.acquire()
         try:
-            self.stream.write(f"{line}\n")
+            self.stream.write(f"{_encode_line({**fields, **named})}\n")
             self.stream.flush()
+        except Exception:
+            self.handleError(logging.LogRecord(name, level, "", 0, event, (), None))
         finally:
             self.release()
 

@@ -11,6 +11,7 @@ length of its queue, is not read any more.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from bisect import bisect_left
@@ -75,6 +76,8 @@ if os.environ.get(FOLDER):
     _share_counts(Path(os.environ[FOLDER]))
 # Files have none of those, and what is in memory shall look the same.
 disable_created_metrics()  # type: ignore[no-untyped-call]
+
+log = logging.getLogger("service.metrics")
 
 _registry: Final = CollectorRegistry()
 
@@ -191,9 +194,9 @@ class _Tally:
         self._untold[labels] = self._untold.get(labels, 0) + 1
 
     def tell(self) -> None:
-        for labels, times in self._untold.items():
+        untold, self._untold = self._untold, {}
+        for labels, times in untold.items():
             self._counter.labels(*labels).inc(times)
-        self._untold.clear()
 
 
 class _Spans:
@@ -212,13 +215,13 @@ class _Spans:
         buckets[bisect_left(self._bounds, seconds)] += 1
 
     def tell(self) -> None:
-        for label, (total, buckets) in self._untold.items():
+        untold, self._untold = self._untold, {}
+        for label, (total, buckets) in untold.items():
             told: Any = self._histogram.labels(label)  # which takes one observation at a time, by its public methods
             told._sum.inc(total[0])
             for bucket, times in zip(told._buckets, buckets, strict=True):
                 if times:
                     bucket.inc(times)
-        self._untold.clear()
 
 
 _request_tally: Final = _Tally(_requests)
@@ -229,9 +232,12 @@ _lookup_tally: Final = _Tally(_lookups)
 
 
 def tell_counts() -> None:
-    """In the thread of the event loop, which is where all of this is counted."""
+    """In the thread of the event loop, which is where all of this is counted. Nothing is told twice, whatever fails."""
     for untold in (_request_tally, _request_spans, _redis_spans, _refresh_tally, _lookup_tally):
-        untold.tell()
+        try:
+            untold.tell()
+        except OSError:
+            log.exception("numbers of the metrics are lost: the file that workers share cannot be written")
 
 
 def count_request(endpoint: str, grant: str, status: int, reason: str | None, seconds: float) -> None:

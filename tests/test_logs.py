@@ -1,3 +1,4 @@
+import io
 import json
 import logging
 import re
@@ -110,11 +111,12 @@ def test_a_name_begins_no_line_and_speaks_to_no_terminal(capsys: pytest.CaptureF
         assert json.loads(written)["username"] == name
 
 
-def test_the_short_way_and_the_long_one_write_the_same_line(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("level", [logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL])
+def test_the_short_way_and_the_long_one_write_the_same_line(capsys: pytest.CaptureFixture[str], level: int) -> None:
     fields = {"username": "a\x1bb\u2028é", "port": 8000, "odd": object, "ms": 0.5}
     configure_logging("info", "json")
-    EventLog("service.test").write(logging.WARNING, "started\nnow", fields)
-    structlog.get_logger("service.test").warning("started\nnow", **fields)
+    EventLog("service.test").write(level, "started\nnow", fields)
+    structlog.get_logger("service.test").log(level, "started\nnow", **fields)
     short, long = (
         re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "now", line) for line in capsys.readouterr().err.splitlines()
     )
@@ -141,3 +143,22 @@ def test_what_is_below_the_level_is_not_shown(capsys: pytest.CaptureFixture[str]
     assert (log.shows(logging.INFO), log.shows(logging.DEBUG)) == (True, False)
     log.write(logging.DEBUG, "started", {})
     assert capsys.readouterr().err == ""
+
+
+class Broken(io.StringIO):
+    """As a full disk, or a reader that went away."""
+
+    def write(self, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize(("stream", "username"), [(Broken(), "alice"), (io.StringIO(), "a\udc80")])
+def test_a_line_that_cannot_be_written_harms_nobody(
+    capsys: pytest.CaptureFixture[str], stream: io.StringIO, username: str
+) -> None:
+    configure_logging("info", "json")
+    (handler,) = logging.getLogger().handlers
+    assert isinstance(handler, logging.StreamHandler)
+    handler.setStream(stream)
+    EventLog("service.test").write(logging.INFO, "started", {"username": username})
+    assert "Logging error" in capsys.readouterr().err

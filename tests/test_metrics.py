@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 import redis
-from prometheus_client import Histogram
+from prometheus_client import Counter, Histogram
 
 from service import metrics
 from tests.cast import PHONE_APP, TOKEN
@@ -102,6 +102,28 @@ def test_a_call_is_told_as_the_library_would_have_observed_it(seconds: float) ->
     (family,) = theirs.collect()
     wanted = {sample.name + sample.labels.get("le", ""): pytest.approx(sample.value) for sample in family.samples}
     assert {name: new - old for (name, old), (_, new) in zip(before, after, strict=True)} == wanted
+
+
+def test_what_could_not_be_told_is_lost_and_nothing_is_told_twice(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def read(verdict: str) -> float:
+        return Scrape(metrics.render().decode()).sum("token_service_refresh_tokens_presented_total", verdict=verdict)
+
+    def refuse(*_: str) -> Counter:
+        raise OSError(28, "No space left on device")
+
+    metrics.tell_counts()
+    repeated, replayed = read("repeated"), read("replayed")
+    metrics.count_refresh("repeated")
+    with monkeypatch.context() as patch:
+        patch.setattr(metrics._refreshes, "labels", refuse)
+        metrics.tell_counts()
+    metrics.count_refresh("replayed")
+    metrics.tell_counts()
+    metrics.tell_counts()
+    assert (read("repeated"), read("replayed")) == (repeated, replayed + 1)
+    assert "cannot be written" in caplog.text
 
 
 @pytest.mark.clause("decided-metrics")

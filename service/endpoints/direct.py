@@ -41,17 +41,21 @@ class Direct:
     async def _serve(self, answer: Answer, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         try:
-            response = await answer(request)
+            try:
+                response = await answer(request)
+            except Exception as error:
+                response = self._answer_foreseen(request, error)
         except Exception as error:
-            handle = self._find_handler(error)
-            await handle(request, error)(scope, receive, send)
-            if handle is self._error_handlers[Exception]:
-                raise  # the server writes its trace
-        else:
-            await response(scope, receive, send)
+            await self._error_handlers[Exception](request, error)(scope, receive, send)
+            raise  # the server writes its trace
+        await response(scope, receive, send)
 
-    def _find_handler(self, error: Exception) -> Callable[[Request, Exception], Response]:
-        return next(self._error_handlers[kind] for kind in type(error).__mro__ if kind in self._error_handlers)
+    def _answer_foreseen(self, request: Request, error: Exception) -> Response:
+        """Raises the error where nobody foresaw it, and whatever else goes wrong."""
+        kind = next(kind for kind in type(error).__mro__ if kind in self._error_handlers)
+        if kind is Exception:
+            raise error
+        return self._error_handlers[kind](request, error)
 
 
 def _find_answer(route: Route) -> Answer:

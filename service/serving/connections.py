@@ -33,7 +33,6 @@ MOST_HEAD_BYTES: Final = 128 * 1024
 MOST_IN_LINE: Final = 32
 """Requests that were sent before the one ahead of them was answered. No proxy does that, and each takes memory."""
 
-_HEAD: Final = b"HTTP/1.1 "
 _CONTINUE: Final = b"HTTP/1.1 100 "
 
 log = logging.getLogger("service.serving.connections")
@@ -93,30 +92,37 @@ class _Answering:
     uvicorn writes the two one after the other, and each write would be a system call and a packet.
     """
 
-    __slots__ = ("_head", "_transport")
+    __slots__ = ("_has_begun", "_head", "_transport")
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._head = b""
+        self._has_begun = False
 
     def write(self, data: bytes) -> None:
+        if not self._has_begun and not data.startswith(_CONTINUE):
+            self._has_begun, self._head = True, data
+            return
         if self._head:
             data, self._head = self._head + data, b""
-        elif data.startswith(_HEAD) and not data.startswith(_CONTINUE):
-            self._head = data
-            return
         self._transport.write(data)
 
-    def flush(self) -> None:
-        if self._head:
-            self.write(b"")
+    def end(self) -> None:
+        """What is written next is the head of another answer."""
+        self._flush()
+        self._has_begun = False
 
     def close(self) -> None:
-        self.flush()
+        self._flush()
         self._transport.close()
 
     def is_closing(self) -> bool:
         return self._transport.is_closing()
+
+    def _flush(self) -> None:
+        if self._head:
+            self._transport.write(self._head)
+            self._head = b""
 
 
 class Connection(HttpToolsProtocol):
@@ -160,6 +166,8 @@ class Connection(HttpToolsProtocol):
             raise TooManyInLine
         super().on_headers_complete()
         self._head_begun = False
+        # What comes behind a chunked body is no header: it would be added to those that were judged already.
+        self.headers = []
         self.cycle.transport = cast(asyncio.Transport, self._answering)
         self._unanswered.append(self.cycle)
         self._owing.pop(self, None)
@@ -172,7 +180,7 @@ class Connection(HttpToolsProtocol):
         self.scope[IS_WHOLE] = True  # type: ignore[typeddict-unknown-key]
 
     def on_response_complete(self) -> None:
-        self._answering.flush()
+        self._answering.end()
         super().on_response_complete()
         if self._unanswered:
             self._unanswered.popleft()

@@ -184,6 +184,21 @@ async def test_the_event_loop_goes_on_while_a_password_is_hashed() -> None:
     pool.close()
 
 
+async def test_a_pool_that_closed_leaves_nothing_to_be_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    troubles: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, trouble: troubles.append(trouble))
+    monkeypatch.setattr("service.hashing.IDLE_SECONDS", 0)
+    gate, pool = Gate(), HashingPool("test", threads=1)
+    under_way = asyncio.create_task(pool.run(gate.wait))
+    await asyncio.sleep(0)
+    pool.close()
+    gate.opened.set()
+    await under_way
+    for _ in range(3):
+        await asyncio.sleep(0.01)
+    assert not troubles
+
+
 HASH_A_LOT = """
 import asyncio, pathlib, service.hashing
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -53,3 +54,24 @@ def test_one_that_comes_later_says_nothing_of_the_next(telling: Serving) -> None
     peer = telling.connect()
     for sent, told in ((POST + b"12345", b"whole"), (POST + b"1", b"not whole")):
         assert hear(peer, sent) == told
+
+
+@pytest.mark.parametrize("pause_seconds", [0, 0.05])
+def test_what_comes_behind_a_body_is_no_header(pause_seconds: float) -> None:
+    """RFC 9110 §6.5.1: whoever sends credentials there has sent none."""
+
+    async def tell_headers(scope: Scope, receive: Receive, send: Send) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        found = b"whole" if any(name == b"authorization" for name, _ in scope["headers"]) else b"not whole"
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(found))]})
+        await send({"type": "http.response.body", "body": found})
+
+    head = b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n"
+    with running_server(tell_headers) as serving:
+        peer = serving.connect()
+        if pause_seconds:
+            peer.send(head)
+            time.sleep(pause_seconds)
+            head = b""
+        assert hear(peer, head + b"0\r\nAuthorization: Basic Zm9v\r\n\r\n") == b"not whole"
