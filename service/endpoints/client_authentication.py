@@ -37,6 +37,9 @@ ADDRESS_FACTOR: Final = 3
 ADMITTED_SECONDS: Final = 1.0
 """How long a right secret is let through without asking for room under the limit again."""
 
+RENEWED_SECONDS: Final = 0.25
+"""So long before that one request asks again, while the others still pass; else all of a moment would stand in line."""
+
 _MOST_ENTRIES: Final = 10_000
 
 Counters = tuple[Counter, ...]
@@ -105,7 +108,8 @@ class ClientAuthenticator:
                 self._check_block(counters)
                 if client is None or not self._is_known_right(client, reading):
                     return await self._check_slowly(client, reading, counters)
-        if self._admitted.seconds_left(counters) <= 0:
+        left = self._admitted.seconds_left(counters)
+        if left <= 0 or (left < RENEWED_SECONDS and counters not in self._admissions):
             await self._admit(counters)
         return client
 
@@ -133,7 +137,7 @@ class ClientAuthenticator:
         """
         async with _turn(self._admissions, counters):
             self._check_block(counters)
-            if self._admitted.seconds_left(counters) <= 0:
+            if self._admitted.seconds_left(counters) < RENEWED_SECONDS:
                 try:
                     async with self._attempts.checking(counters, failure=InvalidClient):
                         self._admitted.set(counters, ADMITTED_SECONDS)

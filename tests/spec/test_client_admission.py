@@ -1,0 +1,45 @@
+"""A busy client's secret is asked room for again and again; nobody stands in line for that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx2
+import pytest
+
+from service.endpoints import client_authentication
+from service.store.attempts import Attempts
+from tests.cast import GATEWAY
+
+CONTENDERS = 50
+
+
+async def test_one_asks_for_room_again_while_the_others_pass(
+    http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await GATEWAY.introspect(http, "nothing")).status_code == 200
+    assert (await GATEWAY.introspect(http, "nothing")).status_code == 200
+    gate, asked = asyncio.Event(), 0
+    checking = Attempts.checking
+
+    @asynccontextmanager
+    async def check_behind_gate(attempts: Attempts, *arguments: object, **named: object) -> AsyncIterator[None]:
+        nonlocal asked
+        asked += 1
+        await gate.wait()
+        async with checking(attempts, *arguments, **named):  # type: ignore[arg-type]
+            yield
+
+    monkeypatch.setattr(Attempts, "checking", check_behind_gate)
+    # So the time to ask again has come, and the time until which others may pass has not.
+    monkeypatch.setattr(client_authentication, "RENEWED_SECONDS", 3600)
+    answers = [asyncio.create_task(GATEWAY.introspect(http, "nothing")) for _ in range(CONTENDERS)]
+    await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
+    while sum(answer.done() for answer in answers) < CONTENDERS - 1:
+        await asyncio.wait([answer for answer in answers if not answer.done()], return_when=asyncio.FIRST_COMPLETED)
+    assert asked == 1
+    gate.set()
+    assert {(await answer).status_code for answer in answers} == {200}
+    assert asked == 1
