@@ -17,8 +17,6 @@ import hmac
 import os
 import re
 import secrets
-import sys
-import threading
 import time
 from base64 import urlsafe_b64encode
 from collections import OrderedDict
@@ -46,8 +44,6 @@ IDLE_SECONDS: Final = 5.0
 
 _MOST_HEAPS: Final = -8
 """`M_ARENA_MAX` in malloc.h."""
-
-_NICENESS: Final = 10
 
 _libc: Final = ctypes.CDLL(None)
 
@@ -151,7 +147,7 @@ class HashingPool:
         _share_one_heap()
         self._giving_back: asyncio.TimerHandle | None = None
         self._is_closed = False
-        self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix=name, initializer=_stand_back)
+        self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix=name)
         self._under_way = 0
         self._counts = HashingCounts(name)
 
@@ -197,12 +193,6 @@ def _share_one_heap() -> None:
     mallopt = getattr(_libc, "mallopt", None)
     if mallopt is not None:
         mallopt(_MOST_HEAPS, 1)
-
-
-def _stand_back() -> None:
-    """A request that hashes nothing goes first: on Linux, where a thread has a priority of its own."""
-    if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 def _give_memory_back() -> None:

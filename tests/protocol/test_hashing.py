@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
 import threading
@@ -182,15 +181,6 @@ async def test_the_event_loop_goes_on_while_a_password_is_hashed() -> None:
     assert not under_way.done()
     gate.opened.set()
     assert await under_way == "done"
-    pool.close()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux has a thread a priority of its own")
-async def test_who_hashes_nothing_goes_first() -> None:
-    pool = HashingPool("test", threads=1)
-    own = os.getpriority(os.PRIO_PROCESS, 0)
-    assert await pool.run(lambda: os.getpriority(os.PRIO_PROCESS, threading.get_native_id())) > own
-    assert os.getpriority(os.PRIO_PROCESS, 0) == own
     pool.close()
 
 
