@@ -2,7 +2,8 @@
 
 A secret that the service made is 256 random bits and needs one SHA-256; what people choose needs a slow hash.
 The slow ones run in pools of threads, clients and users apart, so that neither the event loop nor the other kind
-waits; a full pool refuses at once instead of queueing without end.
+waits; a full pool refuses at once instead of queueing without end. Callers from different networks take turns in the
+queue, so that no address keeps the others out.
 
 Clauses: RFC 6749 §2.3.1, §10.1, §10.10, RFC 6819 §5.1.4.1.3, §5.1.4.2.3
 """
@@ -19,11 +20,11 @@ import re
 import secrets
 import time
 from base64 import urlsafe_b64encode
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Final, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 from argon2 import Type, extract_parameters
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -148,21 +149,24 @@ class HashingPool:
         self._giving_back: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix=name)
+        self._queue = _FairQueue(running=self._threads + 1, waiting=self._threads * _QUEUED_PER_THREAD - 1)
         self._under_way = 0
         self._counts = HashingCounts(name)
 
-    @property
-    def is_full(self) -> bool:
-        return self._under_way >= self._threads * (1 + _QUEUED_PER_THREAD)
+    def check_room(self, network: str = "") -> None:
+        """Raise TemporarilyUnavailable where a hash for this network would be refused."""
+        if not self._queue.has_room(network):
+            self._refuse()
 
-    def check_room(self) -> None:
-        """Refuses at the gate, before anything else is spent on the request."""
-        if self.is_full:
-            self._counts.count_refused()
-            raise TemporarilyUnavailable("hashing_queue_full", retry_after_seconds=1)
+    async def run(self, function: Callable[..., Result], *arguments: str, network: str = "") -> Result:
+        """Return what the function returns in a thread; `network` is where the caller is.
 
-    async def run(self, function: Callable[..., Result], *arguments: str) -> Result:
-        self.check_room()
+        Raises TemporarilyUnavailable where the queue is full of callers from this network, or becomes full of others
+        while this network has the most in it.
+        """
+        turn = self._queue.enter(network)
+        if turn is None:
+            self._refuse()
         self._under_way += 1
         if self._giving_back is not None:
             self._giving_back.cancel()
@@ -170,12 +174,19 @@ class HashingPool:
         loop = asyncio.get_running_loop()
         work = functools.partial(self._begin, time.perf_counter(), function, *arguments)
         try:
+            if not await turn:
+                self._refuse()
             return await loop.run_in_executor(self._executor, work)
         finally:
+            self._queue.leave(network, turn)
             self._under_way -= 1
             self._counts.count_ended()
             if self._under_way == 0 and not self._is_closed:
                 self._giving_back = loop.call_later(IDLE_SECONDS, self._executor.submit, _give_memory_back)
+
+    def _refuse(self) -> NoReturn:
+        self._counts.count_refused()
+        raise TemporarilyUnavailable("hashing_queue_full", retry_after_seconds=1)
 
     def _begin(self, asked: float, function: Callable[..., Result], *arguments: str) -> Result:
         self._counts.note_wait_since(asked)
@@ -186,6 +197,68 @@ class HashingPool:
         if self._giving_back is not None:
             self._giving_back.cancel()
         self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+class _FairQueue:
+    """Turns for `running` hashes at a time, with room for `waiting` more, shared between networks.
+
+    Networks take turns, and each network's callers are served in the order of arrival. Where the room is full, the
+    newest caller of the network that waits with the most gives way to a newcomer whose network waits with fewer.
+    """
+
+    def __init__(self, *, running: int, waiting: int) -> None:
+        self._free = running
+        self._room = waiting
+        self._queues: OrderedDict[str, deque[asyncio.Future[bool]]] = OrderedDict()
+
+    def has_room(self, network: str) -> bool:
+        longest = max(map(len, self._queues.values()), default=0)
+        return self._length < self._room or longest > len(self._queues.get(network, ()))
+
+    def enter(self, network: str) -> asyncio.Future[bool] | None:
+        """Return a future: True at the newcomer's turn, False where it gave way. None where there is no room."""
+        if not self.has_room(network):
+            return None
+        turn = asyncio.get_running_loop().create_future()
+        if self._free:
+            self._free -= 1
+            turn.set_result(True)
+            return turn
+        if self._length >= self._room:
+            longest = max(self._queues, key=lambda other: len(self._queues[other]))
+            newest = self._queues[longest][-1]
+            self._remove(longest, newest)
+            newest.set_result(False)
+        self._queues.setdefault(network, deque()).append(turn)
+        return turn
+
+    def leave(self, network: str, turn: asyncio.Future[bool]) -> None:
+        """End a turn, or the waiting for one that was cancelled."""
+        if turn in self._queues.get(network, ()):
+            self._remove(network, turn)
+        elif turn.done() and not turn.cancelled() and turn.result():
+            self._free += 1
+            self._give_turn()
+
+    @property
+    def _length(self) -> int:
+        return sum(map(len, self._queues.values()))
+
+    def _give_turn(self) -> None:
+        while self._free and self._queues:
+            network, queue = next(iter(self._queues.items()))
+            turn = queue[0]
+            self._remove(network, turn)
+            if network in self._queues:
+                self._queues.move_to_end(network)
+            if not turn.done():
+                self._free -= 1
+                turn.set_result(True)
+
+    def _remove(self, network: str, turn: asyncio.Future[bool]) -> None:
+        self._queues[network].remove(turn)
+        if not self._queues[network]:
+            del self._queues[network]
 
 
 def _share_one_heap() -> None:
