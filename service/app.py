@@ -43,6 +43,7 @@ from service.endpoints.metadata import MetadataEndpoint
 from service.endpoints.metrics import MetricsEndpoint
 from service.endpoints.page_limit import PageLimit
 from service.endpoints.pages import Handler, Pages
+from service.endpoints.pending_logins import PendingLogins
 from service.endpoints.revoke import RevocationEndpoint
 from service.endpoints.revoke_all import RevokeAllEndpoint
 from service.endpoints.sessions import SessionsEndpoint
@@ -78,7 +79,6 @@ from service.store.deadline import StoreUnavailable, start_budget
 from service.store.events import EventStream
 from service.store.external_logins import ExternalLogins
 from service.store.families import Families
-from service.store.pending_logins import PendingLogins
 from service.store.registry import RegistryStore
 from service.store.revocations import Revocations
 from service.store.sweeps import Sweeps
@@ -132,7 +132,6 @@ class Parts:
         self.consents = Consents(self.connection, lifetimes)
         self.families = Families(self.connection, lifetimes)
         self.external_logins = ExternalLogins(self.connection)
-        self.pending_logins = PendingLogins(self.connection)
         self.registry = RegistryStore(self.connection)
         self.event_stream = EventStream(self.connection)
         self.event_trail = EventTrail(self.event_stream.append)
@@ -141,6 +140,7 @@ class Parts:
         self.secrets = HashingPool("secret")
         self.memory = memory = RegistryMemory(store, clock_offset_ms)
         self.clients, self.users = memory.clients, memory.users
+        self.pending_logins = PendingLogins(self.keyring, memory.now_ms)
         self.authenticator = ClientAuthenticator(
             self.clients, self.attempts, _limit(settings.client_attempts), self.secrets, memory.now_ms
         )
@@ -299,7 +299,8 @@ def _make_api_routes(parts: Parts, prefix: str) -> list[Route]:
         Route(f"{prefix}/readyz", parts.health.ready, methods=["GET"], name="readyz"),
     ]
     if parts.settings.metrics_address is None:
-        routes.append(Route(f"{prefix}/metrics", MetricsEndpoint(), name="metrics"))
+        base_host = urlsplit(parts.settings.base_url).hostname or ""
+        routes.append(Route(f"{prefix}/metrics", MetricsEndpoint(base_host), name="metrics"))
     return routes
 
 
@@ -311,7 +312,7 @@ def _make_page_routes(parts: Parts) -> list[Route]:
     renderer = Renderer(look, web_path)
     pages = Pages(renderer, issuer=settings.base_url, web_path=web_path)
     browsers = Browsers(parts.keyring, is_secure=urlsplit(settings.web_url).scheme == "https")
-    page_limit = PageLimit(parts.attempts)
+    page_limit = PageLimit(parts.attempts, _limit(settings.pages_per_address))
     consent = ConsentEndpoint(
         pages,
         browsers,
@@ -338,6 +339,7 @@ def _make_page_routes(parts: Parts) -> list[Route]:
         browsers,
         parts.clients,
         parts.logins,
+        parts.pending_logins,
         parts.external_logins,
         sign_in,
         redirect_uri=f"{settings.web_url}/authorization/callback",

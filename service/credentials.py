@@ -19,6 +19,7 @@ import re
 import secrets
 from base64 import urlsafe_b64decode
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from cryptography.exceptions import InvalidTag
@@ -36,6 +37,11 @@ _FAMILY_ID_BYTES: Final = 16
 _GENERATION_BYTES: Final = 4
 _MAC_BYTES: Final = 16
 _PAYLOAD_BYTES: Final = _KEY_ID_BYTES + _FAMILY_ID_BYTES + _GENERATION_BYTES
+
+_SALT_BYTES: Final = 24
+_SEAL_HEAD_BYTES: Final = _KEY_ID_BYTES + _SALT_BYTES
+_SEALED: Final = re.compile(r"[A-Za-z0-9_-]{58,}")
+"""58 characters hold the head and the tag of 16 bytes."""
 
 _REFRESH_TOKEN: Final = re.compile(rf"{REFRESH_TOKEN_PREFIX}([0-9a-f]{{3}})([A-Za-z0-9_-]{{52}})")
 
@@ -78,6 +84,7 @@ class _Key(NamedTuple):
     encryption: bytes
     code: bytes
     page: bytes
+    page_seal: bytes
 
 
 class Keyring:
@@ -130,6 +137,31 @@ class Keyring:
         sent = signature.encode()
         return any(hmac.compare_digest(sent, _sign_for_page(key, purpose, parts).encode()) for key in self._keys)
 
+    def seal_for_page(self, purpose: str, content: bytes) -> str:
+        """Return base64url that a browser may carry: it can neither read nor change it, nor use it for another purpose.
+
+        Strangers can have as many sealed as they like, so key and nonce are new for each: both follow from 24 random
+        bytes in front of the sealed content.
+        """
+        key, salt = self._keys[0], secrets.token_bytes(_SALT_BYTES)
+        cipher, nonce = _make_page_cipher(key, salt)
+        return encode(key.key_id + salt + cipher.encrypt(nonce, content, purpose.encode()))
+
+    def open_for_page(self, purpose: str, text: str) -> bytes | None:
+        """Return what was sealed; None where none of our keys sealed exactly this text for this purpose."""
+        if not _SEALED.fullmatch(text) or len(text) % 4 == 1:
+            return None
+        data = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        if encode(data) != text:  # a second spelling would pass for a second text
+            return None
+        salt, sealed = data[_KEY_ID_BYTES:_SEAL_HEAD_BYTES], data[_SEAL_HEAD_BYTES:]
+        for key in self._keys:
+            if key.key_id == data[:_KEY_ID_BYTES]:
+                with suppress(InvalidTag):
+                    cipher, nonce = _make_page_cipher(key, salt)
+                    return cipher.decrypt(nonce, sealed, purpose.encode())
+        return None
+
     def digest_seed(self, text: bytes) -> str:
         """A keyed digest: a seed entry holds passwords, which an unkeyed one would give away to guessing."""
         return _digest_seed(self._keys[0], text)
@@ -180,6 +212,7 @@ def _derive_key(secret_key: bytes) -> _Key:
         encryption=derive("encryption"),
         code=derive("authorization code"),
         page=derive("page"),
+        page_seal=derive("page seal"),
     )
 
 
@@ -191,6 +224,12 @@ def _make_mac(key: HMAC, head: str, payload: bytes) -> bytes:
 
 def _sign_for_page(key: _Key, purpose: str, parts: Sequence[str]) -> str:
     return encode(hmac.digest(key.page, "\n".join((purpose, *parts)).encode(), "sha256"))
+
+
+def _make_page_cipher(key: _Key, salt: bytes) -> tuple[AESGCM, bytes]:
+    """Return the cipher and the nonce of one sealed text."""
+    derived = hmac.digest(key.page_seal, salt, "sha512")
+    return AESGCM(derived[:32]), derived[32:44]
 
 
 def _read_payload(shard: str, payload: bytes) -> RefreshToken:

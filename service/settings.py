@@ -480,6 +480,13 @@ class Settings:
         "failed authentications of one client from one address; and three times that from one address for all clients",
         table=THROTTLES,
     )
+    pages_per_address: Limit = _setting(
+        "TOKEN_SERVICE_PAGES_PER_ADDRESS",
+        parse_limit,
+        "300/minute",
+        "pages that begin a login, opened from one address",
+        table=THROTTLES,
+    )
     trusted_proxies: tuple[Network, ...] = _setting(
         "TOKEN_SERVICE_TRUSTED_PROXIES",
         parse_networks,

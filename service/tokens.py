@@ -5,9 +5,8 @@ one canonical spelling of fixed length, made of letters, digits, `_` and `-`; wh
 without asking Redis. Redis knows only the digest.
 
     tsat1_ + shard (3 hex digits) + 44 base64url characters: an access token
-    tsac1_ an authorization code (made by `credentials`, not by chance), tspl1_ a pending login (its shard is that of
-    nobody), tsxl1_ a login at an organisation (likewise), tspc1_ a consent that waits for an answer, tsbs1_ a browser
-    session
+    tsac1_ an authorization code (made by `credentials`, not by chance), tspc1_ a consent that waits for an answer,
+    tsbs1_ a browser session
 
 A length that is a multiple of three bytes leaves base64url no spare bits and no second spelling.
 
@@ -24,8 +23,6 @@ from typing import Final, NamedTuple
 
 ACCESS_TOKEN_PREFIX: Final = "tsat1_"
 AUTHORIZATION_CODE_PREFIX: Final = "tsac1_"
-PENDING_LOGIN_PREFIX: Final = "tspl1_"
-EXTERNAL_LOGIN_PREFIX: Final = "tsxl1_"
 CONSENT_PREFIX: Final = "tspc1_"
 BROWSER_SESSION_PREFIX: Final = "tsbs1_"
 
@@ -52,16 +49,6 @@ def make_access_token(shard: str) -> RandomToken:
     return make_random_token(ACCESS_TOKEN_PREFIX, shard)
 
 
-def make_pending_login() -> RandomToken:
-    """In a shard by chance: nobody knows yet whose login it will be."""
-    return make_random_token(PENDING_LOGIN_PREFIX, _pick_shard())
-
-
-def make_external_login() -> RandomToken:
-    """As `state` at an organisation; in a shard by chance, too."""
-    return make_random_token(EXTERNAL_LOGIN_PREFIX, _pick_shard())
-
-
 def make_consent(shard: str) -> RandomToken:
     return make_random_token(CONSENT_PREFIX, shard)
 
@@ -84,14 +71,6 @@ def parse_authorization_code(text: str) -> RandomToken | None:
     return _parse_random_token(AUTHORIZATION_CODE_PREFIX, text)
 
 
-def parse_pending_login(text: str) -> RandomToken | None:
-    return _parse_random_token(PENDING_LOGIN_PREFIX, text)
-
-
-def parse_external_login(text: str) -> RandomToken | None:
-    return _parse_random_token(EXTERNAL_LOGIN_PREFIX, text)
-
-
 def parse_consent(text: str) -> RandomToken | None:
     return _parse_random_token(CONSENT_PREFIX, text)
 
@@ -108,10 +87,6 @@ def digest_token(text: str) -> str:
 def make_random_token(prefix: str, shard: str, data: bytes | None = None) -> RandomToken:
     text = f"{prefix}{shard}{encode(data or secrets.token_bytes(RANDOM_BYTES))}"
     return RandomToken(text, shard, digest_token(text))
-
-
-def _pick_shard() -> str:
-    return f"{secrets.randbelow(0x1000):03x}"
 
 
 def _parse_random_token(prefix: str, text: str) -> RandomToken | None:

@@ -108,7 +108,7 @@ COSTS = {
     "revoke a session": ({"EVALSHA": 1}, 7),
     "revoke an access token": ({"EVALSHA": 1}, 2),
     "revokeAll": ({"GET": 1, "EVALSHA": 3}, 29),
-    "password": ({"EVALSHA": 5}, 43),
+    "password": ({"HMGET": 1, "EVALSHA": 5}, 25),
 }
 """For each: what is sent, and how many commands its scripts run."""
 

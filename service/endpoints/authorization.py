@@ -21,6 +21,7 @@ from service.protocol.authorization import (
     AuthorizationRequest,
     check_registered,
     find_open_realms,
+    make_query,
     parse_authorization_request,
     parse_query,
     read_client_id,
@@ -31,6 +32,9 @@ from service.protocol.errors import AccessDenied
 from service.realms.logins import Logins
 from service.registry.cache import ClientCache
 from service.store.browser_sessions import BrowserSessions
+
+SWITCHED: Final = "switched"
+"""The notice to the authorization endpoint that another user than the last one is to log in."""
 
 SWITCH_PARAMETERS: Final = frozenset({"request", "csrf"})
 
@@ -67,7 +71,7 @@ class AuthorizationEndpoint:
         A login that will not do is no answer to the client yet: the person may have another account, and a redirect
         without a word would tell the client who they are not. An organisation is told, or it would send them back.
         """
-        afresh = False
+        afresh = self.browsers.find_notice(request) == SWITCHED
         name = self.browsers.find_session_name(request)
         session = await self.browser_sessions.find(name) if name else None
         if session is not None and session.realm in realms:
@@ -83,10 +87,11 @@ class AuthorizationEndpoint:
         return await self.login.offer(request, asked, client, afresh=afresh)
 
     async def switch(self, request: Request) -> Response:
-        """POST /authorization/switch: "not you?" ends the browser session and asks for a login to the same end."""
+        """POST /authorization/switch: "not you?" ends the browser session and begins the same request anew."""
         fields = await read_form(request, SWITCH_PARAMETERS)
         asked, session = await self.consent.find_asked(request, fields.get("request", ""), fields.get("csrf", ""))
-        response = await self.login.offer_next(request, asked)
         await self.browser_sessions.end(session.name)
+        path = f"/authorization/?{make_query(asked)}"
+        response = self.pages.go_to(self.browsers.make_notice(request, path, SWITCHED))
         self.browsers.remove_session(response)
         return response

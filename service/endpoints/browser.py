@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.credentials import Keyring, make_browser_secret
-from service.protocol.user import User
+from service.protocol.user import User, UserIdentity
 from service.tokens import RandomToken, digest_token, parse_browser_session
 
 MOST_DEVICE_USERS: Final = 5
@@ -64,7 +64,7 @@ class Browsers:
     def has_devices(self, request: Request) -> bool:
         return bool(self._device_entries(request))
 
-    def find_device(self, request: Request, user: User) -> str:
+    def find_device(self, request: Request, identity: UserIdentity, revision: str) -> str:
         """The name of this browser as one in which the user has logged in before; empty where they have not.
 
         Each entry is a name that is good for one user only, which nobody can see from it, and only as long as the
@@ -72,13 +72,13 @@ class Browsers:
         """
         for entry in self._device_entries(request):
             name, _, signature = entry.partition("~")
-            if self._keyring.recognises_for_page(signature, "device", user.identity.subject, user.revision, name):
+            if self._keyring.recognises_for_page(signature, "device", identity.subject, revision, name):
                 return name
         return ""
 
     def put_device(self, request: Request, response: Response, user: User) -> None:
         """This user's entry goes first; the cookie holds a few, for browsers that people share."""
-        known = self.find_device(request, user)
+        known = self.find_device(request, user.identity, user.revision)
         others = [entry for entry in self._device_entries(request) if entry.partition("~")[0] != known]
         name = known or make_browser_secret()
         entry = f"{name}~{self._keyring.sign_for_page('device', user.identity.subject, user.revision, name)}"
@@ -94,7 +94,7 @@ class Browsers:
     def make_notice(self, request: Request, path: str, notice: str) -> str:
         """The address of a page of ours that is to say what was just done; see `find_notice`."""
         proof = self.sign_form("notice", self.find_secret(request) or "", notice)
-        return f"{path}?notice={notice}&proof={proof}"
+        return f"{path}{'&' if '?' in path else '?'}notice={notice}&proof={proof}"
 
     def find_notice(self, request: Request) -> str | None:
         """What was just done in this browser; a link that only claims it says nothing."""

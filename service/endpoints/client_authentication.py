@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 from starlette.requests import Request
 
-from service.endpoints.addresses import find_throttle_address
+from service.endpoints.addresses import find_prefixes
 from service.endpoints.recording import CLIENT
 from service.hashing import MADE_SECRET_PREFIX, HashingPool, SecretMemory, hash_made_secret, verify_password
 from service.protocol.client import Client
@@ -27,9 +27,8 @@ from service.protocol.errors import ClientThrottled, InvalidClient, TemporarilyU
 from service.protocol.parameters import Form
 from service.registry.cache import ClientCache
 from service.scopes import find_header
-from service.store.attempts import PATIENCE_SECONDS, Attempts, Counter, Exhausted
+from service.store.attempts import PATIENCE_SECONDS, Attempts, Counter, Exhausted, Prefixes, make_address_counters
 from service.store.deadline import charge_wait
-from service.store.keys import address_key
 
 ADDRESS_FACTOR: Final = 3
 """An address may fail for all clients together three times as often as for one."""
@@ -91,14 +90,14 @@ class ClientAuthenticator:
         for client, reading in found:
             if client is not None and client.is_public and reading.client_secret is None:
                 return AuthenticatedClient(client, secret_used=False)
-        address = find_throttle_address(request)
+        address = find_prefixes(request)
         *others, last = [pair for pair in found if pair[0] is not None] or found[:1]
         for client, reading in others:
             with suppress(InvalidClient):
                 return AuthenticatedClient(await self._check(client, reading, address), secret_used=True)
         return AuthenticatedClient(await self._check(*last, address), secret_used=True)
 
-    async def _check(self, client: Client | None, reading: ClientCredentials, address: str) -> Client:
+    async def _check(self, client: Client | None, reading: ClientCredentials, address: Prefixes) -> Client:
         """Past the limit everybody is refused before anything is looked at, so that the refusal tells nothing."""
         counters = _make_counters(self._allowed, reading.client_id, address)
         self._check_block(counters)
@@ -186,11 +185,11 @@ class ClientAuthenticator:
 
 
 @lru_cache(_MOST_ENTRIES)
-def _make_counters(allowed: tuple[int, int], client_id: str, address: str) -> Counters:
+def _make_counters(allowed: tuple[int, int], client_id: str, address: Prefixes) -> Counters:
     most, window_ms = allowed
     return (
-        Counter(address_key("client", address, client_id), most, window_ms),
-        Counter(address_key("client", address), ADDRESS_FACTOR * most, window_ms),
+        *make_address_counters("client", address, allowed, client_id),
+        *make_address_counters("client", address, (ADDRESS_FACTOR * most, window_ms)),
     )
 
 

@@ -1,8 +1,8 @@
 """GET /authorization/callback: a browser comes back from an organisation's login; and how it gets there.
 
-The way there is remembered under a name that travels as `state`, once, for the browser that set out. What else has to
-come back right, the nonce and the proof of the code's challenge, is computed from that name with the browser's own
-secret: neither Redis nor the organisation nor whoever sees the address can tell it.
+The login travels as `state`: sealed, bound to the browser that set out, and good for one return. What else has to come
+back right, the nonce and the proof of the code's challenge, is computed from that text with the browser's own secret:
+neither Redis nor the organisation nor a reader of the address can tell it.
 
 Clauses: RFC 6749 §4.1.1, §4.1.2, §4.1.2.1, §10.12, RFC 6819 §4.4.1.8, RFC 7636 §4.1, RFC 9207 §2.4, SPEC §2.2
 """
@@ -16,10 +16,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.credentials import derive_from_browser
-from service.endpoints.addresses import find_throttle_address
+from service.endpoints.addresses import find_prefixes
 from service.endpoints.answers import REASON
 from service.endpoints.browser import Browsers
 from service.endpoints.pages import Pages, Refusal, check_is_page, troubles_answering_to
+from service.endpoints.pending_logins import ExternalLogin, PendingLogins
 from service.endpoints.recording import recording_login
 from service.endpoints.sign_in import SignIn
 from service.outage import report_outage
@@ -36,8 +37,8 @@ from service.realms.external import ExternalRealm, Proofs
 from service.realms.logins import Logins
 from service.registry.cache import ClientCache
 from service.store.deadline import StoreUnavailable
-from service.store.external_logins import ExternalLogin, ExternalLogins
-from service.tokens import RandomToken, digest_token, make_external_login, parse_external_login
+from service.store.external_logins import ExternalLogins
+from service.tokens import digest_token
 
 _NOTICES: Final = {
     "organisation_denied": "login_denied",
@@ -52,6 +53,7 @@ class ExternalLoginEndpoint:
     browsers: Browsers
     clients: ClientCache
     logins: Logins
+    pending_logins: PendingLogins
     external_logins: ExternalLogins
     sign_in: SignIn
     redirect_uri: str
@@ -68,34 +70,27 @@ class ExternalLoginEndpoint:
 
         Clauses: RFC 6749 §4.1.1
         """
-        name = make_external_login()
-        proofs = _derive_proofs(name, browser_secret)
-        address = await realm.make_authorization_address(proofs, self.redirect_uri, afresh=afresh)
-        login = ExternalLogin(
-            browser_digest=digest_token(browser_secret),
-            realm=realm.name,
-            organisation=realm.organisation.fingerprint,
-            request=asked,
+        state = self.pending_logins.seal_external(
+            digest_token(browser_secret), asked, realm=realm.name, organisation=realm.organisation.fingerprint
         )
-        await self.external_logins.keep(name, login)
-        return self.pages.leave_for(address)
+        proofs = _derive_proofs(state, browser_secret)
+        return self.pages.leave_for(await realm.make_authorization_address(proofs, self.redirect_uri, afresh=afresh))
 
     async def get(self, request: Request) -> Response:
-        """Whose browser this is comes first: somebody else's neither gets in nor uses the name up."""
+        """The browser is looked at first: another one neither gets in nor uses the login up."""
         check_is_page(request)
-        if request.method == "HEAD":  # it would use the name up, and nobody would be there
+        if request.method == "HEAD":  # it would use the login up, and no person would see the answer
             raise Refusal("forged", "not_asked_for_as_a_page")
         answer = parse_query(request.scope["query_string"], CALLBACK_PARAMETERS)
-        name = parse_external_login(answer.values.get("state", ""))
-        login = await self.external_logins.find(name) if name and "state" not in answer.repeated else None
-        if name is None or login is None:
+        state = "" if "state" in answer.repeated else answer.values.get("state", "")
+        login = self.pending_logins.open_external(state)
+        if login is None:
             raise Refusal("expired", "external_login_unknown")
         browser_secret = self.browsers.find_bound_secret(request, login.browser_digest)
         if browser_secret is None:
             raise Refusal("astray", "external_login_of_another_browser")
-        if not await self.external_logins.take(name):
-            raise Refusal("expired", "external_login_repeated")
-        proofs = _derive_proofs(name, browser_secret)
+        await self._take(state, login)
+        proofs = _derive_proofs(state, browser_secret)
         if login.request is None:
             return await self._return_to_sessions(request, login, answer, proofs)
         asked = login.request
@@ -106,6 +101,14 @@ class ExternalLoginEndpoint:
         except AuthorizationRefused as refused:
             response = self.pages.refuse_client(request, refused.return_address, refused.error)
         return self.pages.land(response)
+
+    async def _take(self, state: str, login: ExternalLogin) -> None:
+        await self.logins.find_realm_names()  # so that this worker knows the time by Redis
+        time_left_ms = self.pending_logins.find_time_left_ms(login)
+        if time_left_ms is None:
+            raise Refusal("expired", "external_login_unknown")
+        if not await self.external_logins.take(state, time_left_ms):
+            raise Refusal("expired", "external_login_repeated")
 
     async def _return_to_sessions(
         self, request: Request, login: ExternalLogin, answer: Query, proofs: Proofs
@@ -129,7 +132,7 @@ class ExternalLoginEndpoint:
             raise make_unavailable()
         client_id = login.request.client_id if login.request else ""
         with recording_login(request, realm=login.realm, client_id=client_id):
-            async with self.logins.sparing(login.realm, find_throttle_address(request)):
+            async with self.logins.sparing(login.realm, find_prefixes(request)):
                 user, shown_name = await realm.finish(answer, proofs, self.redirect_uri)
             response = await self.sign_in.enter(request, login.request, user, stays=False, shown_name=shown_name)
             if response is None:
@@ -137,9 +140,9 @@ class ExternalLoginEndpoint:
         return response
 
 
-def _derive_proofs(name: RandomToken, browser_secret: str) -> Proofs:
+def _derive_proofs(state: str, browser_secret: str) -> Proofs:
     return Proofs(
-        state=name.text,
-        nonce=derive_from_browser(browser_secret, "nonce", name.text),
-        code_verifier=derive_from_browser(browser_secret, "code verifier", name.text),
+        state=state,
+        nonce=derive_from_browser(browser_secret, "nonce", state),
+        code_verifier=derive_from_browser(browser_secret, "code verifier", state),
     )

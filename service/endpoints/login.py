@@ -13,13 +13,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.credentials import make_browser_secret
-from service.endpoints.addresses import find_throttle_address
+from service.endpoints.addresses import find_prefixes
 from service.endpoints.answers import REASON
 from service.endpoints.browser import Browsers
 from service.endpoints.external_login import ExternalLoginEndpoint
 from service.endpoints.forms import read_form
 from service.endpoints.page_limit import PageLimit
 from service.endpoints.pages import Pages, Refusal, find_form_targets, troubles_answering_to
+from service.endpoints.pending_logins import PendingLogins
 from service.endpoints.recording import recording_login
 from service.endpoints.sign_in import SignIn
 from service.outage import report_outage
@@ -34,20 +35,24 @@ from service.protocol.errors import InvalidGrant, LoginThrottled, OAuthError, Te
 from service.protocol.grammar import is_unicode_without_line_ends
 from service.protocol.parameters import Form
 from service.protocol.scope import MAIN_REALM
+from service.protocol.user import identify_user
 from service.realms.external import ExternalRealm
 from service.realms.logins import Logins
 from service.registry.cache import ClientCache
 from service.store.deadline import StoreUnavailable
-from service.store.pending_logins import PendingLogin, PendingLogins
-from service.tokens import RandomToken, digest_token, make_pending_login, parse_pending_login
+from service.tokens import digest_token
 
-LOGIN_PARAMETERS: Final = frozenset({"request", "csrf", "realm", "username", "password", "stay"})
+LOGIN_PARAMETERS: Final = frozenset({"request", "realm", "username", "password", "stay"})
 
 
 class LoginForm(NamedTuple):
-    """A page that waits for a login: what it is for, under which name, in which browser, and where one may log in."""
+    """A page that waits for a login: its purpose, its browser, and the realms that are open to it.
 
-    name: RandomToken
+    `sealed` is all of that as the form carries it. It also proves that the form came from a page of ours in this
+    browser.
+    """
+
+    sealed: str
     browser_secret: str
     request: AuthorizationRequest | None
     client: Client | None
@@ -76,23 +81,13 @@ class LoginEndpoint:
     sign_in: SignIn
 
     async def get(self, request: Request) -> Response:
-        form = await self._find_form(request, request.query_params.get("request", ""))
-        if form is None:
-            raise Refusal("expired", "login_expired")
-        if form.only_organisation is not None:
-            # Each way there is kept, and this address can be opened any number of times.
-            await self.page_limit.count(request)
-        return await self._show(request, form)
+        """Tell a person who opens the address of the form by itself to begin again."""
+        raise Refusal("expired", "login_expired")
 
     async def post(self, request: Request) -> Response:
         """A form that is not from this browser is never acted on."""
         fields = await read_form(request, LOGIN_PARAMETERS)
-        form = await self._find_form(request, fields.get("request", ""))
-        if form is None:
-            raise Refusal("expired", "login_expired")
-        if not self.browsers.recognises_form(fields.get("csrf", ""), "login", form.browser_secret, form.name.text):
-            raise Refusal("forged", "login_form_forged")
-        return await self._judge(request, form, fields)
+        return await self._judge(request, await self._find_form(request, fields.get("request", "")), fields)
 
     async def offer(
         self,
@@ -107,39 +102,19 @@ class LoginEndpoint:
 
         `afresh`: somebody else than the last user is to log in.
         """
-        form = await self._make_form(request, asked, client, afresh=afresh)
         await self.page_limit.count(request)
-        if form.only_organisation is None:
-            await self._keep(form)
-        response = await self._show(request, form, notice=notice)
-        self.browsers.put_secret(response, form.browser_secret)
-        return response
-
-    async def offer_next(self, request: Request, asked: AuthorizationRequest) -> Response:
-        """The way to such a page, after a form, for somebody else than the last user."""
-        form = await self._make_form(request, asked, await self.clients.find(asked.client_id), afresh=True)
-        await self.page_limit.count(request)
-        await self._keep(form)
-        response = self.pages.go_to(f"/authorization/login?request={form.name.text}")
-        self.browsers.put_secret(response, form.browser_secret)
-        return response
-
-    async def _make_form(
-        self, request: Request, asked: AuthorizationRequest | None, client: Client | None, *, afresh: bool
-    ) -> LoginForm:
         browser_secret = self.browsers.find_secret(request) or make_browser_secret()
-        return await self._open(make_pending_login(), browser_secret, asked, client, afresh=afresh)
+        form = await self._open(browser_secret, asked, client, afresh=afresh)
+        sealed = self.pending_logins.seal_form(digest_token(browser_secret), asked, afresh=afresh)
+        response = await self._show(form._replace(sealed=sealed), notice=notice)
+        self.browsers.put_secret(response, browser_secret)
+        return response
 
-    async def _keep(self, form: LoginForm) -> None:
-        login = PendingLogin(browser_digest=digest_token(form.browser_secret), request=form.request, afresh=form.afresh)
-        await self.pending_logins.keep(form.name, login)
-
-    async def _find_form(self, request: Request, text: str) -> LoginForm | None:
-        """None where the page is too old; a page that is another browser's is refused."""
-        name = parse_pending_login(text)
-        login = await self.pending_logins.find(name) if name else None
-        if name is None or login is None:
-            return None
+    async def _find_form(self, request: Request, sealed: str) -> LoginForm:
+        """The form that this browser sent; a page that is too old, or another browser's, is refused."""
+        login = self.pending_logins.open_form(sealed)
+        if login is None:
+            raise Refusal("expired", "login_expired")
         browser_secret = self.browsers.find_bound_secret(request, login.browser_digest)
         if browser_secret is None:
             raise Refusal("forged", "login_of_another_browser")
@@ -147,25 +122,23 @@ class LoginEndpoint:
         if login.request is not None:
             client = await self.clients.find(login.request.client_id)
             client = check_registration_still(login.request, login.request.scope, client)
-        return await self._open(name, browser_secret, login.request, client, afresh=login.afresh)
+        form = await self._open(browser_secret, login.request, client, afresh=login.afresh)
+        if self.pending_logins.find_time_left_ms(login) is None:
+            raise Refusal("expired", "login_expired")
+        return form._replace(sealed=sealed)
 
     async def _open(
-        self,
-        name: RandomToken,
-        browser_secret: str,
-        asked: AuthorizationRequest | None,
-        client: Client | None,
-        *,
-        afresh: bool,
+        self, browser_secret: str, asked: AuthorizationRequest | None, client: Client | None, *, afresh: bool
     ) -> LoginForm:
+        """The form before it is sealed. The registry is asked, so this worker knows the time by Redis afterwards."""
         realms: Sequence[str] = await self.logins.find_realm_names()
         if asked is not None and client is not None:
             with answering_to(asked.return_address):
                 realms = find_open_realms(asked, client, realms)
         organisations = [await self.logins.find_organisation(realm) for realm in realms if realm != MAIN_REALM]
-        return LoginForm(name, browser_secret, asked, client, MAIN_REALM in realms, organisations, afresh)
+        return LoginForm("", browser_secret, asked, client, MAIN_REALM in realms, organisations, afresh)
 
-    async def _show(self, request: Request, form: LoginForm, *, notice: str | None = None) -> Response:
+    async def _show(self, form: LoginForm, *, notice: str | None = None) -> Response:
         """The page, or at once the way to the organisation where there is no other."""
         if form.only_organisation is None or form.request is None:
             return self._render(form, notice=notice)
@@ -193,13 +166,14 @@ class LoginEndpoint:
     async def _check_password(self, request: Request, form: LoginForm, fields: Form) -> Response:
         if "username" not in fields or "password" not in fields:
             return self._render(form, fields, missing=True)
-        username, address = fields["username"], find_throttle_address(request)
+        username = fields["username"]
         client_id = form.request.client_id if form.request else ""
         with recording_login(request, realm=MAIN_REALM, client_id=client_id, username=username):
             if not all(is_unicode_without_line_ends(fields[name]) for name in ("username", "password")):
                 raise InvalidGrant("user_unknown")
             device = await self._find_device(request, username)
-            user = await self.logins.log_in(MAIN_REALM, username, fields["password"], address, device)
+            prefixes = find_prefixes(request)
+            user = await self.logins.log_in(MAIN_REALM, username, fields["password"], prefixes, device)
             response = await self.sign_in.enter(request, form.request, user, stays="stay" in fields)
             if response is None:
                 raise InvalidGrant("user_changed")
@@ -227,10 +201,15 @@ class LoginEndpoint:
         return response
 
     async def _find_device(self, request: Request, username: str) -> str:
+        """Return the name of this browser if the user has logged in here before; empty if not.
+
+        Redis and this worker do the same for a user who does not exist.
+        """
         if not self.browsers.has_devices(request):
             return ""
-        user = await self.logins.find_user(MAIN_REALM, username)
-        return "" if user is None else self.browsers.find_device(request, user)
+        identity = identify_user(MAIN_REALM, username)
+        user = await self.logins.read_user(identity)
+        return self.browsers.find_device(request, identity, user.revision if user else "")
 
     def _render(
         self,
@@ -248,8 +227,7 @@ class LoginEndpoint:
             status=status,
             form_targets=_find_form_targets(form),
             action=f"{self.pages.web_path}/authorization/login",
-            request_id=form.name.text,
-            csrf=self.browsers.sign_form("login", form.browser_secret, form.name.text),
+            sealed=form.sealed,
             client_name=(form.client.client_name or form.client.client_id) if form.client else None,
             username=fields.get("username", ""),
             stay="stay" in fields,

@@ -194,6 +194,23 @@ def parse_authorization_request(query: Query, client: Client, return_address: Re
     )
 
 
+def make_query(request: AuthorizationRequest) -> str:
+    """The query of an authorization request that asks for the same.
+
+    Clauses: RFC 6749 §4.1.1, RFC 7636 §4.3
+    """
+    parameters = {
+        "response_type": "code",
+        "client_id": request.client_id,
+        "redirect_uri": request.return_address.redirect_uri,
+        "state": request.return_address.state,
+        "scope": request.scope,
+        "code_challenge": request.code_challenge,
+        "code_challenge_method": request.code_challenge and "S256",
+    }
+    return urlencode({name: value for name, value in parameters.items() if value})
+
+
 def _read_code_challenge(query: Query, client: Client) -> str | None:
     """Clauses: RFC 7636 §4.2, §4.3, §4.4.1, §7.2"""
     code_challenge, method = query.values.get("code_challenge"), query.values.get("code_challenge_method")

@@ -66,12 +66,12 @@ class ExternalRealm:
         """What people call it."""
         return self.organisation.name or self.name
 
-    def check_room(self) -> None:
+    def check_room(self, network: str) -> None:
         """Raises TemporarilyUnavailable where the organisation is not asked at the moment."""
         with self._counting():
             self._gate.check()
 
-    async def log_in(self, username: str, password: str) -> User:
+    async def log_in(self, username: str, password: str, network: str) -> User:
         """Only the organisation's yes counts; what it hands out is used to learn who that was, and thrown away.
 
         Clauses: RFC 6749 §4.3.2

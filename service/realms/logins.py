@@ -14,21 +14,21 @@ from typing import Protocol
 from service.protocol.errors import InvalidGrant, InvalidScope, LoginThrottled, TemporarilyUnavailable
 from service.protocol.organisation_answers import CodeRefused, OrganisationRefuses
 from service.protocol.scope import MAIN_REALM
-from service.protocol.user import User, identify_user
+from service.protocol.user import User, UserIdentity, identify_user
 from service.realms.external import ExternalRealm, ExternalRealms
 from service.realms.main import MainRealm
-from service.store.attempts import Attempts, Counter, Exhausted
-from service.store.keys import address_key, login_key
+from service.store.attempts import Attempts, Counter, Exhausted, Prefix, Prefixes, make_address_counters
+from service.store.keys import login_key
 
 
 class Realm(Protocol):
     """`log_in` and `find_user` say who a user is; the name that was typed does not."""
 
-    def check_room(self) -> None:
-        """Raises TemporarilyUnavailable where the realm cannot take one more check at the moment."""
+    def check_room(self, network: str) -> None:
+        """Raise TemporarilyUnavailable where the realm cannot take one more check from this network at the moment."""
 
-    async def log_in(self, username: str, password: str) -> User:
-        """Raises InvalidGrant where the credentials are wrong."""
+    async def log_in(self, username: str, password: str, network: str) -> User:
+        """Return the user; raise InvalidGrant where the credentials are wrong."""
 
     async def find_user(self, username: str) -> User | None:
         """Who logged in here before, as the realm knows them now; None where they may not log in any more."""
@@ -66,7 +66,11 @@ class Logins:
         found = await self._find_realm(realm)
         return None if found is None else await found.find_user(username)
 
-    async def log_in(self, realm: str, username: str, password: str, address: str, device: str = "") -> User:
+    async def read_user(self, identity: UserIdentity) -> User | None:
+        """The record of a user of realm main, read from Redis, so that an unknown name costs what a known one does."""
+        return await self._main.read_user(identity)
+
+    async def log_in(self, realm: str, username: str, password: str, prefixes: Prefixes, device: str = "") -> User:
         """The user, or InvalidGrant; past a limit nothing is checked: LoginThrottled.
 
         `device` names a browser in which this user has logged in before.
@@ -74,18 +78,19 @@ class Logins:
         checker = await self._find_realm(realm)
         if checker is None:
             raise InvalidScope("realm_without_login")
-        checker.check_room()
-        of_user, of_address = self._make_counters(realm, username, address, device)
+        network = prefixes[-1].network
+        checker.check_room(network)
+        of_user, of_address = self._make_counters(realm, username, prefixes, device)
         try:
             # The user first: who waits for a user must not take up room of an address that others share.
             checking = self._attempts.checking(of_user, of_address, failure=InvalidGrant)
-            async with checking, self.sparing(realm, address):
-                return await checker.log_in(username, password)
+            async with checking, self.sparing(realm, prefixes):
+                return await checker.log_in(username, password, network)
         except Exhausted as error:
             raise LoginThrottled("login_throttled", retry_after_seconds=error.wait_seconds) from None
 
     @asynccontextmanager
-    async def sparing(self, realm: str, address: str) -> AsyncIterator[None]:
+    async def sparing(self, realm: str, prefixes: Prefixes) -> AsyncIterator[None]:
         """What an organisation refuses, and not as a wrong password, is no guess and uses up no attempts.
 
         It gets no more of it from one address than of guesses, all the same: a code that somebody made up, for one.
@@ -93,9 +98,9 @@ class Logins:
         if realm == MAIN_REALM:
             yield
             return
-        counter = Counter(address_key("refused", address, realm), *self._allowed.per_address)
+        counters = make_address_counters("refused", prefixes, self._allowed.per_address, realm)
         try:
-            async with self._attempts.checking([counter], failure=(OrganisationRefuses, CodeRefused)):
+            async with self._attempts.checking(counters, failure=(OrganisationRefuses, CodeRefused)):
                 yield
         except Exhausted as error:
             raise TemporarilyUnavailable("organisation_spared", retry_after_seconds=error.wait_seconds) from None
@@ -104,7 +109,7 @@ class Logins:
         return self._main if realm == MAIN_REALM else await self._external.find(realm)
 
     def _make_counters(
-        self, realm: str, username: str, address: str, device: str
+        self, realm: str, username: str, prefixes: Prefixes, device: str
     ) -> tuple[Sequence[Counter], Sequence[Counter]]:
         """Two groups, since the keys of an address and of a user lie in different slots.
 
@@ -113,13 +118,14 @@ class Logins:
         organisation may take for one name counts as one.
         """
         identity = identify_user(realm, username if realm == MAIN_REALM else _fold(username))
-        short, long = (f"device {device}", f"device {device} long") if device else (address, "")
+        most, window_ms = self._allowed.per_user_and_address
+        places, everywhere = prefixes, ""
+        if device:
+            places, everywhere = (Prefix(f"device {device}", 1),), f"device {device} long"
+        here = [Counter(login_key(identity, place), factor * most, window_ms) for place, factor in places]
         return (
-            [
-                Counter(login_key(identity, short), *self._allowed.per_user_and_address),
-                Counter(login_key(identity, long), *self._allowed.per_user),
-            ],
-            [Counter(address_key("login", address, realm), *self._allowed.per_address)],
+            [*here, Counter(login_key(identity, everywhere), *self._allowed.per_user)],
+            make_address_counters("login", prefixes, self._allowed.per_address, realm),
         )
 
 

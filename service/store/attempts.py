@@ -4,6 +4,9 @@ Only failed checks exhaust a limit. Checks under way count as well, so that para
 make the next caller wait for their outcome instead of refusing it: many right logins at once are no attack. Opened
 pages are counted in the same way, and never given back.
 
+An IPv6 address counts three times: under its /64, its /56 and its /48, each with a limit of its own. Whoever owns a
+network has all the addresses in it.
+
 Clauses: RFC 6749 §2.3.1, §4.3.2, §10.10, RFC 6819 §5.1.4.2.3
 """
 
@@ -19,6 +22,7 @@ from weakref import WeakValueDictionary
 from service.protocol.errors import TemporarilyUnavailable
 from service.store.connection import StoreConnection
 from service.store.deadline import StoreUnavailable, charge_wait
+from service.store.keys import address_key
 from service.store.scripts import load_script
 
 PATIENCE_SECONDS: Final = 1.5
@@ -35,6 +39,32 @@ class Counter(NamedTuple):
     key: str
     most: int
     window_ms: int
+
+
+class Prefix(NamedTuple):
+    """A network that an address counts under, and the factor by which a limit per address is multiplied there."""
+
+    network: str
+    factor: int
+
+
+Prefixes = tuple[Prefix, ...]
+"""All networks that one address counts under, the narrowest first."""
+
+
+def make_address_counters(
+    purpose: str, prefixes: Prefixes, allowed: tuple[int, int], name: str = ""
+) -> tuple[Counter, ...]:
+    """Return the counters of an address for one purpose, alone or together with a name; all share one hash tag.
+
+    `allowed` is the limit of one address: a count, and a window in milliseconds.
+    """
+    most, window_ms = allowed
+    widest = prefixes[-1].network
+    return tuple(
+        Counter(address_key(purpose, widest, name, within_it=network), factor * most, window_ms)
+        for network, factor in prefixes
+    )
 
 
 class Exhausted(Exception):
@@ -120,9 +150,9 @@ class Attempts:
 
         Patience ends between two questions: an answer that nobody awaits might have reserved room for nobody.
         """
-        limits = [number for counter in counters for number in (counter.most, counter.window_ms)]
+        keys, limits = _split(counters)
         while True:
-            verdict = await self._connection.run(_RESERVE, [counter.key for counter in counters], limits)
+            verdict = await self._connection.run(_RESERVE, keys, limits)
             if verdict[0] == "reserved":
                 return
             if verdict[0] == "exhausted":
@@ -132,9 +162,8 @@ class Attempts:
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def settle(self, counters: Sequence[Counter], *, passed: bool) -> None:
-        keys = [counter.key for counter in counters]
-        windows = [counter.window_ms for counter in counters]
-        await self._connection.run(_SETTLE, keys, ["passed" if passed else "failed", *windows])
+        keys, limits = _split(counters)
+        await self._connection.run(_SETTLE, keys, ["passed" if passed else "failed", *limits])
 
 
 class _Queue:
@@ -143,6 +172,12 @@ class _Queue:
     def __init__(self) -> None:
         self.head = asyncio.Lock()
         self.length = 0
+
+
+def _split(counters: Sequence[Counter]) -> tuple[list[str], list[int]]:
+    """Return the keys, and for each of them a count and a window in milliseconds."""
+    limits = [number for counter in counters for number in (counter.most, counter.window_ms)]
+    return [counter.key for counter in counters], limits
 
 
 def _too_busy() -> TemporarilyUnavailable:

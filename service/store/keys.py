@@ -7,15 +7,14 @@
 | ended:{shard}:<family digest>  | string | a day from the family's end            | end_family, spend, delete_revoked |
 | code:{shard}:<code digest>     | string | the code's lifetime                    | allow_consent                     |
 | redeemed:{shard}:<code digest> | string | ten minutes, or a code's lifetime      | redeem_authorization_code         |
-| pending:{shard}:<digest>       | string | half an hour                           | pending_logins                    |
-| external:{shard}:<digest>      | string | half an hour                           | external_logins                   |
+| external:{shard}:<digest>      | string | ten minutes                            | external_logins                   |
 | browser:{shard}:<digest>       | string | the browser session's lifetime         | start_browser_session             |
 | consent:{shard}:<digest>       | string | half an hour, or the browser session   | hold_consent, allow, deny         |
 | index:{shard}:<subject>        | zset   | its longest-lived member               | start, redeem, spend, hold, allow |
 | revoked:{shard}:<subject>      | zset   | while a revokeAll deletes, or as above | mark_revoked                      |
 | mark:{shard}:<subject>         | string | longer than all that it covers         | mark_revoked                      |
-| login:{shard}:<subject>[:from] | hash   | its window                             | reserve_attempt, settle_attempt   |
-| address:{address digest}:…     | hash   | its window                             | reserve_attempt, settle_attempt   |
+| login:{shard}:<subject>[:from] | string | its window, or less                    | settle_attempt                    |
+| address:{network digest}:…     | string | its window, or less                    | settle_attempt                    |
 | lease:<one of these counters>  | string | ten seconds                            | reserve_attempt, settle_attempt   |
 | user:{shard}:<subject>         | hash   | for good                               | registry                          |
 | seed:{shard}                   | hash   | for good                               | registry                          |
@@ -32,8 +31,8 @@
 | events:{registry}              | stream | thirty days after the last event       | append_events                     |
 
 The text in braces is the hash tag: keys that share it lie in one Redis Cluster slot. A shard is 12 bits of a digest
-of the user's identity, so all keys of one user share it, and a token names it. A pending login, and one at an
-organisation (`external`), is nobody's yet and lies in a shard by chance.
+of the user's identity, so all keys of one user share it, and a token names it. A login that came back from an
+organisation (`external`) lies in a shard by chance.
 """
 
 from __future__ import annotations
@@ -80,10 +79,6 @@ def redeemed_key(shard: str, digest: str) -> str:
     return f"redeemed:{{{shard}}}:{digest}"
 
 
-def pending_key(shard: str, digest: str) -> str:
-    return f"pending:{{{shard}}}:{digest}"
-
-
 def external_key(shard: str, digest: str) -> str:
     return f"external:{{{shard}}}:{digest}"
 
@@ -114,10 +109,14 @@ def login_key(identity: UserIdentity, origin: str = "") -> str:
     return f"login:{{{identity.shard}}}:{identity.subject}{suffix}"
 
 
-def address_key(purpose: str, address: str, name: str = "") -> str:
-    """The counter of an address for one purpose, alone or together with a name (a client_id, say)."""
+def address_key(purpose: str, network: str, name: str = "", *, within_it: str = "") -> str:
+    """The counter of a network for one purpose, alone or together with a name (a client_id, say).
+
+    `within_it` is a smaller network in it that has a counter of its own under the same hash tag.
+    """
+    narrowed = f":{_digest(within_it)}" if within_it not in ("", network) else ""
     suffix = f":{_digest(name)}" if name else ""
-    return f"address:{{{_digest(address)}}}:{purpose}{suffix}"
+    return f"address:{{{_digest(network)}}}:{purpose}{narrowed}{suffix}"
 
 
 def user_key(identity: UserIdentity) -> str:

@@ -25,10 +25,8 @@ from service.store import keys
 from service.store.census import COUNTED_KEYS, take_census
 from service.store.connection import StoreConnection
 from service.store.events import EventStream
-from service.store.external_logins import ExternalLogin
 from service.store.redis_url import parse_redis_url
 from service.store.scripts import load_script
-from service.tokens import make_external_login
 from tests.admin.conftest import Answer, type_in
 from tests.browser import Browser, ask
 from tests.cast import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, tokens_of
@@ -124,10 +122,7 @@ async def test_the_service_uses_all_that_it_was_granted(
             await make_code(parts)
             await PHONE_APP.log_in(http, ALICE)
             await change_the_seed(parts)
-            login = ExternalLogin(browser_digest="x" * 43, realm="cep", organisation="x" * 22, request=None)
-            name = make_external_login()
-            await parts.external_logins.keep(name, login)
-            assert await parts.external_logins.find(name)
+            assert await parts.external_logins.take("state", 60_000)
             await take_census(parts.connection)
             await leave_fence(parts.connection)
             fill(store, sessions=COUNTED_KEYS, access_tokens=0)

@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 from service.app import Parts
 from service.credentials import make_first_refresh_token
-from service.store import browser_sessions, codes, consents, external_logins, pending_logins, registry, sweeps
+from service.store import browser_sessions, codes, consents, registry, sweeps
 from service.store.access_tokens import parse_grant
 from service.store.deadline import StoreUnavailable
 from service.store.inspection import TokenInspection
 from service.store.keys import access_key, code_key, ended_key, family_key, redeemed_key
-from service.store.records import read_json
 from service.tokens import make_access_token, make_browser_session, make_random_token
 from tests.fuzz.material import bent_bytes, data, json_values
 from tests.store.sessions import DEFAULT_LIFETIMES
@@ -38,8 +37,6 @@ REQUEST = (
     b'"scope":"role:enduser","code_challenge":null}'
 )
 CONSENT = b'1\n1\n2\nlogin\nsubject\n\n{"request":' + REQUEST + b',"scope":"realm:main role:enduser"}'
-PENDING = b'{"browser_digest":"b","request":' + REQUEST + b"}"
-EXTERNAL = b'{"browser_digest":"b","realm":"cep","organisation":"o","request":' + REQUEST + b"}"
 CLIENT = (
     b'{"client_id":"shop","redirect_uris":["https://shop.example/"],"grant_types":["password"],"scope":"role:enduser"}'
 )
@@ -57,8 +54,6 @@ PARSERS: dict[str, tuple[Parse, bytes]] = {
     "family in a sweep": (sweeps._parse_family, FAMILY),
     "consent": (consents._parse_consent, CONSENT),
     "browser session": (lambda record: browser_sessions._parse_session(make_browser_session("0a3"), record), SESSION),
-    "pending login": (lambda record: read_json(pending_logins._read, record, "a login"), PENDING),
-    "external login": (lambda record: read_json(external_logins._read, record, "a login"), EXTERNAL),
     "client": (registry._parse_client, CLIENT),
     "user": (lambda record: registry._parse_user((record, b"r1")), USER),
     "user's revision": (lambda revision: registry._parse_user((USER, revision)), b"r1"),

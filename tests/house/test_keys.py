@@ -16,10 +16,8 @@ from service.store import keys
 from service.store.attempts import Counter
 from service.store.connection import StoreConnection
 from service.store.deadline import StoreUnavailable
-from service.store.external_logins import ExternalLogin
 from service.store.readiness import find_obstacle
 from service.store.revocations import Revocations
-from service.tokens import make_external_login
 from tests.browser import Browser, ask
 from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, tokens_of
 from tests.conftest import MakeSettings, make_code
@@ -82,9 +80,8 @@ async def every_kind_of_key(
     yield "a session revoked"
     await Browser(http).reach_consent(ask())
     yield "a consent page"
-    login = ExternalLogin(browser_digest="x" * 43, realm="cep", organisation="x" * 22, request=None)
-    await parts.external_logins.keep(make_external_login(), login)
-    yield "a login at an organisation"
+    await parts.external_logins.take("state", 600_000)
+    yield "a login that came back from an organisation"
     tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK))
     yield "an exchanged code"
     await http.post("/oauth2/v1/token", data={"grant_type": "password"}, auth=(WEB_SHOP.client_id, "wrong"))
@@ -146,7 +143,7 @@ def test_the_table_names_writers_that_exist() -> None:
     writers = {writer.strip() for row in read_table() for writer in row.written_by.split(",")}
     unknown = [
         writer
-        for writer in writers - {"registry", "pending_logins", "external_logins"}
+        for writer in writers - {"registry", "external_logins"}
         if not any(name == writer or name.startswith(f"{writer}_") for name in NAMES)
     ]
 

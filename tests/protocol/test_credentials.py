@@ -15,12 +15,10 @@ from service.tokens import (
     make_access_token,
     make_browser_session,
     make_consent,
-    make_pending_login,
     parse_access_token,
     parse_authorization_code,
     parse_browser_session,
     parse_consent,
-    parse_pending_login,
 )
 
 OLD, NEW = b"an old key of 32 bytes or more for tests", b"a new key of 32 bytes or more for tests!"
@@ -38,7 +36,6 @@ RANDOM_TOKENS: tuple[tuple[str, Callable[[str], RandomToken], Callable[[str], Ra
     ("tsac1_", make_code, parse_authorization_code),
     ("tspc1_", make_consent, parse_consent),
     ("tsbs1_", make_browser_session, parse_browser_session),
-    ("tspl1_", lambda _: make_pending_login(), parse_pending_login),
 )
 
 
@@ -93,17 +90,8 @@ def test_one_kind_of_token_is_never_taken_for_another() -> None:
 
     for prefix, _, parse in RANDOM_TOKENS:
         others = [text for other, text in made.items() if other != prefix]
-        assert [parse(text) for text in (*others, refresh_token)] == [None] * 5
-    assert [KEYRING.parse_refresh_token(text) for text in made.values()] == [None] * 5
-
-
-def test_a_pending_login_lies_in_any_shard_since_nobody_knows_whose_it_will_be() -> None:
-    names = [make_pending_login() for _ in range(2_000)]
-
-    assert all(re.fullmatch("[0-9a-f]{3}", name.shard) for name in names)
-    assert {digit for name in names for digit in name.shard} == set("0123456789abcdef")
-    assert len({name.shard for name in names}) > 1_000
-    assert len({name.text for name in names}) == 2_000
+        assert [parse(text) for text in (*others, refresh_token)] == [None] * 4
+    assert [KEYRING.parse_refresh_token(text) for text in made.values()] == [None] * 4
 
 
 @pytest.mark.clause("6749-10.10-unguessable")
@@ -249,3 +237,44 @@ def test_an_encrypted_secret_opens_under_its_own_name_and_key_only() -> None:
     for position in range(4, len(sealed) - 4):
         other = "A" if sealed[position] != "A" else "B"
         assert Keyring([OLD]).decrypt(sealed[:position] + other + sealed[position + 1 :], "cep") is None
+
+
+# Sealed for a browser
+
+
+@pytest.mark.clause("decided-nothing-kept-for-strangers")
+@pytest.mark.parametrize("content", [b"", b"x", b"xy", b"xyz", bytes(range(256)) * 40])
+def test_what_was_sealed_opens_for_its_purpose_alone(content: bytes) -> None:
+    sealed = KEYRING.seal_for_page("login form", content)
+
+    assert KEYRING.open_for_page("login form", sealed) == content
+    assert KEYRING.open_for_page("login at an organisation", sealed) is None
+    assert Keyring([OLD]).open_for_page("login form", sealed) is None or KEYRING is Keyring([OLD])
+    assert content not in urlsafe_b64decode(sealed + "==") or len(content) < 2
+    assert re.fullmatch(r"[A-Za-z0-9_-]+", sealed)
+
+
+@pytest.mark.clause("decided-secret-key-rotation")
+def test_what_was_sealed_opens_while_its_key_is_there() -> None:
+    by_old = Keyring([OLD]).seal_for_page("login form", b"x")
+
+    assert Keyring([NEW, OLD]).open_for_page("login form", by_old) == b"x"
+    assert Keyring([NEW]).open_for_page("login form", by_old) is None
+
+
+def test_no_two_seals_are_the_same() -> None:
+    assert len({KEYRING.seal_for_page("login form", b"x") for _ in range(1_000)}) == 1_000
+
+
+def test_a_sealed_text_has_one_spelling_and_each_bit_of_it_counts() -> None:
+    sealed = KEYRING.seal_for_page("login form", b"xy")
+    others = {
+        sealed[:place] + other + sealed[place + 1 :]
+        for place in range(len(sealed))
+        for other in "AB-_9z"
+        if sealed[place] != other
+    }
+
+    assert {KEYRING.open_for_page("login form", text) for text in others} == {None}
+    for text in ("", sealed[:-1], f"{sealed}A", f"{sealed}=", f" {sealed}", "A" * 61, "A" * 3, "é" * 80):
+        assert KEYRING.open_for_page("login form", text) is None

@@ -109,8 +109,7 @@ def held(store: redis.Redis, registry: None, monkeypatch: pytest.MonkeyPatch) ->
     """Alice's counter, with as many checks under way as may be; whoever is registered is known without asking."""
     monkeypatch.setattr(links, "TRUSTED_SECONDS", 60.0)
     counter = login_key(identify_user(ALICE.realm, ALICE.username))
-    store.hset(counter, mapping={"failed": 0, "under_way": 1_000})
-    store.set("lease:" + counter, "1", px=60_000)
+    store.set("lease:" + counter, 1_000, px=60_000)
     return counter
 
 

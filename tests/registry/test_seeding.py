@@ -157,7 +157,7 @@ async def test_an_entry_that_changed_elsewhere_in_it_keeps_the_hash_of_its_passw
 
 
 async def log_in(parts: Parts) -> None:
-    await MainRealm(parts.registry, parts.users, parts.passwords).log_in(ALICE.username, "a password")
+    await MainRealm(parts.registry, parts.users, parts.passwords).log_in(ALICE.username, "a password", "")
 
 
 @pytest.mark.usefixtures("real_hashes")

@@ -12,7 +12,6 @@ import pytest
 import redis
 
 from service.app import Parts
-from service.endpoints.page_limit import PAGES_PER_MINUTE
 from tests.browser import (
     LOGIN,
     SESSIONS,
@@ -176,12 +175,18 @@ async def test_the_ticked_box_stays_ticked_after_a_wrong_password(browser: Brows
     assert Page(page).find_form(LOGIN).fields["stay"] == "yes"
 
 
-async def test_the_page_can_be_loaded_again(browser: Browser) -> None:
-    form = Page(await browser.open(ask())).find_form(LOGIN)
-    again = await browser.open(f"{LOGIN}?request={form.fields['request']}")
+async def test_each_page_that_was_opened_in_a_browser_can_be_used(browser: Browser) -> None:
+    first, second = await browser.open(ask(state="1")), await browser.open(ask(state="2"))
 
-    assert Page(again).find_form(LOGIN).fields["csrf"] == form.fields["csrf"]
-    assert is_consent_page(await browser.log_in(again))
+    assert is_consent_page(await browser.log_in(second))
+    assert is_consent_page(await browser.log_in(first))
+
+
+async def test_the_address_of_the_form_alone_is_no_page(browser: Browser) -> None:
+    form = Page(await browser.open(ask())).find_form(LOGIN)
+
+    assert_refused(await browser.open(LOGIN), 400, "expired")
+    assert_refused(await browser.open(f"{LOGIN}?request={form.fields['request']}"), 400, "expired")
 
 
 @pytest.mark.parametrize("name", ["", "x", "tspl1_000" + "A" * 44])
@@ -301,9 +306,10 @@ async def test_an_address_has_its_limit_over_all_users_and_browsers(
         assert_throttled(await browser.log_in(await browser.open(ask()), BOB))
 
 
+@pytest.mark.clause("decided-page-limit")
 async def test_a_login_counts_as_a_page_and_is_no_way_around_their_limit(browser: Browser, store: redis.Redis) -> None:
     page = await browser.open(ask())
-    for _ in range(PAGES_PER_MINUTE - 1):
+    for _ in range(299):
         await browser.open(SESSIONS)
     kept = len(list(store.scan_iter("browser:*")))
     refused = await browser.log_in(page)

@@ -13,6 +13,7 @@ import pytest
 import redis
 
 from service.app import Parts
+from service.tokens import digest_token
 from tests.browser import (
     AUTHORIZATION,
     CHALLENGE,
@@ -48,6 +49,7 @@ from tests.cast import (
 from tests.conftest import Clock, MakeSettings, serving
 
 OTHER_SHOP_CALLBACK = "https://shop.example:8443/other?keep=this"
+WRONG = replace(ALICE, password="wrong")
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'`&amp;{{7*7}}"
 
 
@@ -227,14 +229,35 @@ async def test_a_login_form_without_the_proof_of_its_page_is_not_looked_at(
     browser: Browser, http: httpx2.AsyncClient, store: redis.Redis
 ) -> None:
     form = Page(await browser.open(ask())).find_form(LOGIN)
-    another = Page(await browser.open(ask())).find_form(LOGIN).fields["csrf"]
-    foreign = Page(await Browser(http).open(ask())).find_form(LOGIN).fields["csrf"]
+    foreign = Page(await Browser(http).open(ask())).find_form(LOGIN).fields["request"]
     filled = form.fields | {"username": ALICE.username, "password": ALICE.password}
+    sealed = filled["request"]
+    bent = [sealed[:place] + ("B" if sealed[place] == "A" else "A") + sealed[place + 1 :] for place in (0, 10, 60, -9)]
 
-    for csrf in ("", "x", another, foreign, filled["csrf"][:-1], filled["csrf"] + "A", "é", "\x00"):
-        assert_refused(await browser.send(LOGIN, filled | {"csrf": csrf}), 403, "forged")
+    assert_refused(await browser.send(LOGIN, filled | {"request": foreign}), 403, "forged")
+    for request in ("", "x", "A" * 61, sealed[:-1], sealed[1:], sealed + "A", sealed + "=", "é", "\x00", *bent):
+        assert_refused(await browser.send(LOGIN, filled | {"request": request}), 400, "expired")
     assert not [*store.scan_iter("browser:*"), *store.scan_iter("login:*")]
     assert is_consent_page(await browser.send(LOGIN, filled))
+
+
+@pytest.mark.clause("6749-10.12-csrf", "decided-nothing-kept-for-strangers")
+async def test_a_login_form_is_good_for_half_an_hour_by_the_clock_of_redis(browser: Browser, clock: Clock) -> None:
+    page = await browser.open(ask())
+    clock.advance(30 * 60 - 5)
+    assert is_login_page(await browser.log_in(page, WRONG))
+    clock.advance(10)
+
+    assert_refused(await browser.log_in(page), 400, "expired")
+
+
+async def test_what_was_sealed_for_a_trip_to_an_organisation_is_no_login_form(browser: Browser, parts: Parts) -> None:
+    await browser.open(ask())
+    await parts.clients.find(PHONE_APP.client_id)
+    digest = digest_token(browser.cookie_values["ts_browser"])
+    state = parts.pending_logins.seal_external(digest, None, realm="cep", organisation="x")
+
+    assert_refused(await browser.send(LOGIN, {"request": state}), 400, "expired")
 
 
 @pytest.mark.clause("6749-10.12-csrf", "6749-10.2-no-automatic-repeat")
@@ -242,7 +265,7 @@ async def test_a_login_form_without_the_proof_of_its_page_is_not_looked_at(
 async def test_a_consent_form_without_the_proof_of_its_page_does_nothing(
     browser: Browser, http: httpx2.AsyncClient, store: redis.Redis, action: str
 ) -> None:
-    login = Page(await browser.open(ask())).find_form(LOGIN).fields["csrf"]
+    login = Page(await browser.open(ask())).find_form(LOGIN).fields["request"]
     form = Page(await browser.reach_consent(ask())).find_form(CONSENT)
     another = Page(await browser.reach_consent(ask())).find_form(CONSENT).fields["csrf"]
     foreign = Page(await Browser(http).reach_consent(ask())).find_form(CONSENT).fields["csrf"]
@@ -310,20 +333,21 @@ async def test_a_form_of_another_content_type_is_not_read(
 async def test_fields_in_the_address_or_twice_or_too_large_are_refused(browser: Browser, address: str) -> None:
     await browser.sign_in()
 
-    assert_refused(await browser.send(f"{address}?csrf=x", {}), 400, "unverified")
+    name = "request" if address == LOGIN else "csrf"
+    assert_refused(await browser.send(f"{address}?{name}=x", {}), 400, "unverified")
     form = {"Content-Type": "application/x-www-form-urlencoded"}
-    for body, status in (("csrf=x&csrf=y", 400), ("csrf=%ff", 400), ("csrf=" + "x" * 66_000, 413)):
+    for body, status in ((f"{name}=x&{name}=y", 400), (f"{name}=%ff", 400), (f"{name}=" + "x" * 66_000, 413)):
         assert_refused(await browser.http.post(address, content=body, headers=form), status, "unverified")
 
 
 # Stolen and planted
 
 
-async def test_the_name_of_a_pending_login_alone_opens_nothing(browser: Browser, http: httpx2.AsyncClient) -> None:
+async def test_a_login_form_of_another_browser_opens_nothing(browser: Browser, http: httpx2.AsyncClient) -> None:
     form = Page(await browser.open(ask())).find_form(LOGIN)
     thief = Browser(http)
     for _ in range(2):
-        assert_refused(await thief.open(f"{LOGIN}?request={form.fields['request']}"), 403, "forged")
+        assert_refused(await thief.open(f"{LOGIN}?request={form.fields['request']}"), 400, "expired")
         filled = form.fields | {"username": BOB.username, "password": BOB.password}
         assert_refused(await thief.send(LOGIN, filled), 403, "forged")
         await thief.open(ask())

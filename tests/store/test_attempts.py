@@ -43,7 +43,8 @@ async def test_a_hundred_parallel_guesses_get_no_more_checks_than_the_limit(
 
     assert 10 == len(checked) == outcomes.count("wrong")
     assert outcomes.count("refused") == 90
-    assert {"failed": "10", "under_way": "0"} == store.hgetall(TEN.key) == store.hgetall(MANY.key)
+    assert [store.get(TEN.key), store.get(MANY.key)] == ["10", "10"]
+    assert not store.exists(f"lease:{TEN.key}", f"lease:{MANY.key}")
 
 
 @pytest.mark.clause("decided-parallel-logins-wait", "decided-only-failures-count")
@@ -184,7 +185,7 @@ async def test_a_queue_that_gave_up_is_empty_again(
     await crowd.gather(MOST_WAITING)
     outcomes = await asyncio.gather(*crowd.waiting, return_exceptions=True)
     assert {TemporarilyUnavailable} == {type(outcome) for outcome in outcomes}
-    assert store.hgetall(TEN.key) == {"under_way": "10"}
+    assert (store.get(f"lease:{TEN.key}"), store.exists(TEN.key)) == ("10", 0)
 
     monkeypatch.setattr(attempts_module, "PATIENCE_SECONDS", 30)
     crowd.waiting.clear()
@@ -202,4 +203,4 @@ async def test_the_end_of_patience_forgets_no_reservation(
     monkeypatch.setattr(attempts_module, "PATIENCE_SECONDS", 0)
     outcomes = await asyncio.gather(*(parts.attempts.reserve([TEN]) for _ in range(5)), return_exceptions=True)
 
-    assert {"under_way": str(1 + outcomes.count(None))} == store.hgetall(TEN.key)
+    assert store.get(f"lease:{TEN.key}") == str(1 + outcomes.count(None))

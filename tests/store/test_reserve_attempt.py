@@ -26,19 +26,29 @@ async def fail(parts: Parts, counter: Counter, times: int) -> None:
 async def test_a_reservation_counts_on_every_counter(parts: Parts, store: redis.Redis) -> None:
     assert await reserve(parts, ONE, TWO) == ["reserved"]
     assert await reserve(parts, ONE, TWO) == ["reserved"]
-    assert {"under_way": "2"} == store.hgetall(ONE.key) == store.hgetall(TWO.key)
+    assert [store.get(f"lease:{ONE.key}"), store.get(f"lease:{TWO.key}")] == ["2", "2"]
+    assert not store.exists(ONE.key, TWO.key)
 
 
 @pytest.mark.clause("decided-i6-everything-expires")
-async def test_each_counter_lives_for_its_own_window_from_its_first_reservation(
+async def test_each_reservation_renews_the_lease_and_leaves_the_counter_its_end(
     parts: Parts, store: redis.Redis, clock: Clock
 ) -> None:
+    await fail(parts, TWO, 1)
     await reserve(parts, ONE, TWO)
-    clock.advance(30)
+    clock.advance(5)
     await reserve(parts, ONE, TWO)
 
-    assert 29_000 < int(store.pttl(ONE.key)) <= 30_000
-    assert 3_569_000 < int(store.pttl(TWO.key)) <= 3_570_000
+    assert 9_000 < int(store.pttl(f"lease:{ONE.key}")) <= 10_000
+    assert 714_000 < int(store.pttl(TWO.key)) <= 715_000
+
+
+async def test_reservations_whose_lease_is_over_hold_up_no_check(parts: Parts, clock: Clock) -> None:
+    for _ in range(3):
+        await reserve(parts, ONE)
+    clock.advance(11)
+
+    assert await reserve(parts, ONE) == ["reserved"]
 
 
 @pytest.mark.clause("decided-parallel-logins-wait")

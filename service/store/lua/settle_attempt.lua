@@ -1,27 +1,29 @@
 -- Gives a reservation back, or turns it into a failed check.
+-- Each failure lengthens the life of its counter by the window divided by the limit. A counter that reaches its limit
+-- thus ends one window after its first failure, and one that holds a single failure ends soon: the names and addresses
+-- that strangers make up take no room for a whole window.
 -- KEYS     counters (one or more)
 -- DERIVED  leases
--- ARGV     outcome ("failed" or "passed"), windows_ms (one for each counter)
+-- ARGV     outcome ("failed" or "passed"), limits (a count and window_ms for each counter)
 -- RETURNS  settled
 -- CLAUSES  RFC 6749 §2.3.1, §4.3.2, §10.10
 local counters = KEYS
 local outcome = ARGV[1]
-local windows_ms = { unpack(ARGV, 2) }
+local limits = { unpack(ARGV, 2) }
 
--- As in reserve_attempt.lua: works on a full Redis.
-redis.call('HDEL', counters[1], '')
+local leases = {}
+for i, counter in ipairs(counters) do leases[i] = 'lease:' .. counter end
+-- As in reserve_attempt.lua: a full Redis takes these writes.
+redis.call('DEL', leases[1] .. ':none')
+local under_way = redis.call('MGET', unpack(leases))
 for i, counter in ipairs(counters) do
-  local is_known = redis.call('EXISTS', counter) == 1
-  local under_way = is_known and redis.call('HINCRBY', counter, 'under_way', -1) or 0
-  if under_way < 0 then redis.call('HSET', counter, 'under_way', 0) end
-  if under_way <= 0 then redis.call('DEL', 'lease:' .. counter) end
+  local left = tonumber(under_way[i] or 0) - 1
+  if left > 0 then redis.call('SET', leases[i], left, 'KEEPTTL') else redis.call('DEL', leases[i]) end
   if outcome == 'failed' then
-    redis.call('HINCRBY', counter, 'failed', 1)
-    -- The window may have passed while the check ran: the failure then opens the next one.
-    if not is_known then redis.call('PEXPIRE', counter, windows_ms[i]) end
-  elseif is_known then
-    local left = redis.call('HMGET', counter, 'failed', 'under_way')
-    if tonumber(left[1] or 0) == 0 and tonumber(left[2] or 0) == 0 then redis.call('DEL', counter) end
+    local count, window_ms = tonumber(limits[2 * i - 1]), tonumber(limits[2 * i])
+    local lives_ms = math.max(0, redis.call('PTTL', counter)) + math.ceil(window_ms / count)
+    redis.call('INCR', counter)
+    redis.call('PEXPIRE', counter, math.min(window_ms, lives_ms))
   end
 end
 return { 'settled' }

@@ -1,0 +1,100 @@
+"""The room that requests without a login can take in Redis, at all limits together: 64 MiB for a hundred addresses.
+
+Each kind of request is sent a few times. What a key takes, times how long it lives, times how often one address may
+send such a request, is the room that this kind takes for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from itertools import count
+from typing import Final
+
+import pytest
+import redis
+
+from tests.browser import Browser, ask
+from tests.cast import PHONE_APP, TOKEN, App, Person, basic
+from tests.conftest import Clock, MakeSettings, serving
+from tests.realms.journey import ASK_CEP, come_back, log_in_there, set_out
+
+ADDRESSES: Final = 100
+MOST_BYTES: Final = 64 * 1024 * 1024
+TIMES: Final = 5
+TABLE_BYTES: Final = 48
+"""What Redis keeps of a key beside what MEMORY USAGE tells: its place in two tables, and its end."""
+
+LONG_STATE: Final = "s" * 8_000
+
+numbers = count()
+Request = Callable[[Browser], Awaitable[object]]
+
+
+async def open_login_page(browser: Browser) -> None:
+    await browser.open(ask(state=LONG_STATE))
+
+
+async def leave_for_organisation(browser: Browser) -> None:
+    await set_out(browser, f"{ASK_CEP}&state={LONG_STATE}")
+
+
+async def come_back_from_organisation(browser: Browser) -> None:
+    """With a code that the organisation never gave."""
+    path = await log_in_there(await set_out(browser))
+    await come_back(browser, path.replace("code=", "code=x"))
+
+
+async def guess_password(browser: Browser) -> None:
+    await PHONE_APP.log_in(browser.http, Person(f"made-up-{next(numbers)}@example.com", "wrong"))
+
+
+async def guess_password_on_page(browser: Browser) -> None:
+    await browser.log_in(await browser.open(ask()), Person(f"made-up-{next(numbers)}@example.com", "wrong"))
+
+
+async def guess_secret(browser: Browser) -> None:
+    headers = basic(f"made-up-{next(numbers)}", "wrong")
+    await browser.http.post(TOKEN, data={"grant_type": "password"}, headers=headers)
+
+
+async def revoke_nothing(browser: Browser) -> None:
+    await App("phone-app").revoke(browser.http, f"tsat1_000{next(numbers):044}")
+
+
+A_MINUTE: Final[dict[Request, int]] = {
+    open_login_page: 300,
+    leave_for_organisation: 300,
+    come_back_from_organisation: 300,
+    guess_password: 100,
+    guess_password_on_page: 100,
+    guess_secret: 90,
+    revoke_nothing: 1,
+}
+"""How often one address may send each of them."""
+
+
+def weigh(store: redis.Redis) -> float:
+    """The bytes of all keys that are there for a while, each times the seconds that it lives."""
+    total = 0.0
+    for key in store.scan_iter(count=1000):
+        left_ms = int(store.pttl(key))
+        if left_ms > 0 and not key.startswith(("events:", "lock:", "probe:")):
+            total += (int(store.memory_usage(key, samples=0) or 0) + TABLE_BYTES) * left_ms / 1000
+    return total
+
+
+@pytest.mark.clause("decided-nothing-kept-for-strangers", "decided-throttle-lifetimes")
+async def test_a_hundred_addresses_at_all_limits_take_64_mib_at_most(
+    make_settings: MakeSettings, clock: Clock, registry: None, cep: None, store: redis.Redis
+) -> None:
+    taken: dict[str, float] = {}
+    async with serving(make_settings(), clock, address="2001:db8::1") as http:
+        for request, a_minute in A_MINUTE.items():
+            clock.advance(24 * 3600)
+            before = weigh(store)
+            for _ in range(TIMES):
+                await request(Browser(http))
+            taken[request.__name__] = ADDRESSES * (weigh(store) - before) / TIMES * a_minute / 60
+
+    assert sum(taken.values()) <= MOST_BYTES, taken
+    assert taken["come_back_from_organisation"] > taken["leave_for_organisation"] > 0

@@ -1,0 +1,43 @@
+"""One network floods logins; users elsewhere still log in."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx2
+import pytest
+
+from tests.cast import ALICE, PHONE_APP, TOKEN, Person, login_form
+from tests.conftest import Clock, MakeSettings, serving
+
+PROXY = "10.0.0.1"
+LIMITS = {
+    "TOKEN_SERVICE_TRUSTED_PROXIES": PROXY,
+    "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": "10000/minute",
+}
+
+
+async def log_in(http: httpx2.AsyncClient, person: Person, address: str) -> int:
+    form = PHONE_APP.credentials | login_form(person)
+    return (await http.post(TOKEN, data=form, headers={"X-Forwarded-For": address})).status_code
+
+
+@pytest.mark.clause("decided-fair-hashing-queue")
+@pytest.mark.usefixtures("real_hashes")
+async def test_a_flood_of_logins_from_one_network_refuses_no_user_elsewhere(
+    make_settings: MakeSettings, clock: Clock, registry: None
+) -> None:
+    """Each guess comes from a /64 of its own within one /48, and the queue is full when the users come."""
+    async with serving(make_settings(**LIMITS), clock, address=PROXY) as http:
+        flood = [
+            asyncio.create_task(log_in(http, Person(f"user-{number}@example.com", "x"), f"2001:db8:1:{number:x}::1"))
+            for number in range(200)
+        ]
+        for answer in asyncio.as_completed(flood):
+            if await answer == 503:
+                break
+        users = await asyncio.gather(*(log_in(http, ALICE, f"203.0.113.{number}") for number in range(6)))
+        statuses = await asyncio.gather(*flood)
+
+    assert users == [200] * 6
+    assert set(statuses) == {400, 503}

@@ -1,0 +1,130 @@
+"""Limits per address count a network of IPv6 addresses as what its owner can use: /64, /56 and /48."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import httpx2
+import pytest
+import redis
+
+from tests.browser import SESSIONS, Browser, is_login_page
+from tests.cast import ALICE, PHONE_APP, TOKEN, WEB_SHOP, Person, basic, login_form
+from tests.conftest import Clock, MakeSettings, serving
+
+PROXY = "10.0.0.1"
+LIMITS = {
+    "TOKEN_SERVICE_TRUSTED_PROXIES": PROXY,
+    "TOKEN_SERVICE_LOGIN_ATTEMPTS": "2/hour",
+    "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": "2/hour",
+    "TOKEN_SERVICE_CLIENT_ATTEMPTS": "2/hour",
+    "TOKEN_SERVICE_PAGES_PER_ADDRESS": "2/hour",
+}
+MANY = {name: "1000/hour" for name in LIMITS if name != "TOKEN_SERVICE_TRUSTED_PROXIES"}
+
+Attempt = Callable[[httpx2.AsyncClient, str], Awaitable[bool]]
+
+
+async def fail_as_anybody(http: httpx2.AsyncClient, address: str) -> bool:
+    return await fail_to_log_in(http, address, Person(f"somebody-at-{address}@example.com", "wrong"))
+
+
+async def fail_as_alice(http: httpx2.AsyncClient, address: str) -> bool:
+    return await fail_to_log_in(http, address, replace(ALICE, password="wrong"))
+
+
+async def fail_to_log_in(http: httpx2.AsyncClient, address: str, person: Person) -> bool:
+    form = PHONE_APP.credentials | login_form(person)
+    response = await http.post(TOKEN, data=form, headers={"X-Forwarded-For": address})
+    assert response.status_code in (400, 429)
+    return response.status_code == 400
+
+
+async def fail_as_a_client(http: httpx2.AsyncClient, address: str) -> bool:
+    headers = basic(WEB_SHOP.client_id, "wrong") | {"X-Forwarded-For": address}
+    response = await http.post(TOKEN, data={"grant_type": "password"}, headers=headers)
+    assert response.status_code in (401, 429)
+    return response.status_code == 401
+
+
+async def open_a_page(http: httpx2.AsyncClient, address: str) -> bool:
+    return is_login_page(await Browser(http).open(SESSIONS, **{"X-Forwarded-For": address}))
+
+
+LIMITED = {
+    "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": fail_as_anybody,
+    "TOKEN_SERVICE_LOGIN_ATTEMPTS": fail_as_alice,
+    "TOKEN_SERVICE_CLIENT_ATTEMPTS": fail_as_a_client,
+    "TOKEN_SERVICE_PAGES_PER_ADDRESS": open_a_page,
+}
+limited = pytest.mark.parametrize(("setting", "attempt"), LIMITED.items(), ids=LIMITED.keys())
+
+
+@pytest.mark.clause("decided-ipv6-prefixes")
+@limited
+async def test_a_network_of_64_bits_has_the_limit_a_larger_one_four_and_sixteen_times(
+    make_settings: MakeSettings, clock: Clock, registry: None, setting: str, attempt: Attempt
+) -> None:
+    settings = make_settings(**(LIMITS | MANY | {setting: "2/hour"}))
+    async with serving(settings, clock, address=PROXY) as http:
+        one = [await attempt(http, f"2001:db8:1::{host}") for host in range(1, 4)]
+        # The /56 has had two of its eight.
+        small = [await attempt(http, f"2001:db8:1:{network:x}::1") for network in range(1, 8)]
+        # The /48 has had eight of its thirty-two.
+        large = [await attempt(http, f"2001:db8:1:{network:x}00::1") for network in range(1, 26)]
+        elsewhere = await attempt(http, "2001:db8:2::1")
+
+    assert one == [True, True, False]
+    assert small == [True] * 6 + [False]
+    assert large == [True] * 24 + [False]
+    assert elsewhere
+
+
+@pytest.mark.clause("decided-ipv6-prefixes")
+@limited
+@pytest.mark.parametrize(
+    "spellings",
+    [
+        ("198.51.100.1", "::ffff:198.51.100.1", "64:ff9b::198.51.100.1"),
+        ("64:ff9b::c633:6401", "2002:c633:6401::1", "2002:c633:6401:ffff::2"),
+        ("2001:0:cb00:7101::39cc:9bfe", "2001:0:cb00:7102:8000:1234:39cc:9bfe", "198.51.100.1"),
+    ],
+    ids=["NAT64", "6to4", "Teredo"],
+)
+async def test_an_address_that_holds_an_ipv4_address_counts_as_that(
+    make_settings: MakeSettings,
+    clock: Clock,
+    registry: None,
+    setting: str,
+    attempt: Attempt,
+    spellings: tuple[str, ...],
+) -> None:
+    settings = make_settings(**(LIMITS | MANY | {setting: "2/hour"}))
+    async with serving(settings, clock, address=PROXY) as http:
+        assert [await attempt(http, address) for address in spellings] == [True, True, False]
+        assert await attempt(http, "64:ff9b::198.51.100.2")
+        assert await attempt(http, "2002:c633:6402::1")
+
+
+@pytest.mark.clause("decided-ipv6-prefixes", "decided-metrics")
+@pytest.mark.parametrize("address", ["2002:7f00:1::1", "64:ff9b::127.0.0.1", "2001:0:cb00:7101::80ff:fffe"])
+async def test_an_address_that_claims_to_hold_that_of_this_machine_is_not_on_it(
+    make_settings: MakeSettings, clock: Clock, registry: None, address: str
+) -> None:
+    async with serving(make_settings(), clock, address=address) as http:
+        assert (await http.get("/metrics")).status_code == 404
+    async with serving(make_settings(TOKEN_SERVICE_TRUSTED_PROXIES="127.0.0.1"), clock, address=address) as http:
+        assert (await http.get("/metrics", headers={"X-Forwarded-For": "127.0.0.1"})).status_code == 404
+
+
+@pytest.mark.clause("decided-ipv6-prefixes")
+async def test_the_counters_of_one_address_share_a_slot(
+    make_settings: MakeSettings, clock: Clock, registry: None, store: redis.Redis
+) -> None:
+    async with serving(make_settings(), clock, address="2001:db8:1::1") as http:
+        await open_a_page(http, "")
+        keys = list(store.scan_iter("address:*"))
+
+    assert len(keys) == 3
+    assert len({key.partition("}")[0] for key in keys}) == 1

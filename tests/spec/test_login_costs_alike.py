@@ -1,0 +1,100 @@
+"""A wrong login asks Redis the same, whether the user exists or not: its time must not tell who has an account."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import httpx2
+import pytest
+import redis
+
+from service.credentials import make_browser_secret
+from tests.browser import Browser, ask
+from tests.cast import ALICE, BOB, PHONE_APP, Person
+from tests.conftest import Clock, MakeSettings, serving
+from tests.watching import ONE_SERVER, watching
+
+pytestmark = ONE_SERVER
+
+KNOWN = replace(BOB, password="wrong")
+UNKNOWN = Person("nobody@example.com", "wrong")
+FORGED_DEVICE = f"{make_browser_secret()}~{make_browser_secret()}"
+LIMITS = {"TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": "3/hour"}
+
+
+def words_of(commands: Sequence[str]) -> list[str]:
+    """The commands without what a worker asks by the way, and without the names of keys."""
+    words = [command.split()[0].upper() for command in commands]
+    return [word for word in words if word not in ("HELLO", "TIME", "XADD", "EVALSHA", "PEXPIRE", "XRANGE")]
+
+
+async def commands_of_login(browser: Browser, store: redis.Redis, page: httpx2.Response, person: Person) -> list[str]:
+    with watching(store) as commands:
+        response = await browser.log_in(page, person)
+        await asyncio.sleep(0)
+    assert response.status_code in (200, 429)
+    return words_of(commands)
+
+
+@pytest.mark.clause("decided-login-costs-alike", "6819-5.1.4.2.3-account-lock")
+@pytest.mark.parametrize("device", ["none", "forged", "alice's"])
+@pytest.mark.parametrize("is_throttled", [False, True], ids=["wrong", "throttled"])
+async def test_a_login_on_the_page_asks_redis_alike_for_a_known_and_an_unknown_user(
+    make_settings: MakeSettings,
+    clock: Clock,
+    registry: None,
+    store: redis.Redis,
+    device: str,
+    is_throttled: bool,
+) -> None:
+    async with serving(make_settings(**(LIMITS if is_throttled else {})), clock) as http:
+        browser = Browser(http)
+        if device == "alice's":
+            await browser.sign_in(ALICE)
+            browser.cookies.delete("ts_session")
+        elif device == "forged":
+            browser.plant("ts_device", FORGED_DEVICE)
+        for _ in range(3):
+            # Bob is remembered by this worker, if anything remembers him.
+            await PHONE_APP.log_in(http, BOB if not is_throttled else UNKNOWN)
+            page = await browser.open(ask())
+        known = [await commands_of_login(browser, store, page, KNOWN) for _ in range(3)]
+        unknown = [await commands_of_login(browser, store, page, UNKNOWN) for _ in range(3)]
+
+    assert known == unknown
+    assert len({tuple(commands) for commands in known}) == 1
+
+
+@pytest.mark.clause("decided-login-costs-alike")
+async def test_the_password_grant_asks_redis_alike_for_a_known_and_an_unknown_user(
+    http: httpx2.AsyncClient, store: redis.Redis
+) -> None:
+    for _ in range(3):
+        await PHONE_APP.log_in(http, BOB)
+    found: list[list[str]] = []
+    for person in (KNOWN, UNKNOWN):
+        with watching(store) as commands:
+            await PHONE_APP.log_in(http, person)
+        found.append(words_of(commands))
+
+    assert found[0] == found[1]
+    assert found[0].count("HMGET") == 1
+
+
+@pytest.mark.clause("decided-login-costs-alike")
+@pytest.mark.parametrize("device", ["none", "forged"])
+async def test_a_throttled_login_reads_no_more_for_a_user_who_exists(
+    make_settings: MakeSettings, clock: Clock, registry: None, store: redis.Redis, device: str
+) -> None:
+    async with serving(make_settings(**LIMITS), clock) as http:
+        browser = Browser(http)
+        if device == "forged":
+            browser.plant("ts_device", FORGED_DEVICE)
+        page = await browser.open(ask())
+        for _ in range(3):
+            page = await browser.log_in(page, UNKNOWN)
+        reads = [(await commands_of_login(browser, store, page, person)).count("HMGET") for person in (KNOWN, UNKNOWN)]
+
+    assert reads == ([0, 0] if device == "none" else [1, 1])

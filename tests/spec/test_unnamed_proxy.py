@@ -1,0 +1,136 @@
+"""A proxy that the settings do not name: the log says so, and it never makes the metrics public."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from ipaddress import ip_network
+from typing import Any
+
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from service.endpoints.addresses import TrustedProxies
+from tests.cast import PHONE_APP, TOKEN
+from tests.conftest import Clock, MakeSettings, serving
+from tests.spec.test_trusted_proxies import WRONG_ALICE
+
+FORWARDING = [{"X-Forwarded-For": "203.0.113.66"}, {"Forwarded": "for=203.0.113.66"}, {"X-Real-IP": "203.0.113.66"}]
+LOGGER = "service.addresses"
+
+
+async def nothing(*_: Any) -> Any:
+    return {}
+
+
+class Clockwork:
+    def __init__(self) -> None:
+        self.seconds = 1_000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+async def ask(proxies: TrustedProxies, headers: Mapping[str, str], peer: str = "127.0.0.1") -> None:
+    listed = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+    await proxies({"type": "http", "client": (peer, 0), "headers": listed, "scheme": "http"}, nothing, nothing)
+
+
+async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start"})
+
+
+@pytest.mark.clause("decided-unnamed-proxy")
+@pytest.mark.parametrize("headers", FORWARDING)
+@pytest.mark.parametrize("trusted", [(), ("10.0.0.0/8",)], ids=["nobody trusted", "another trusted"])
+async def test_a_proxy_that_is_not_named_is_warned_of_once_and_then_hourly(
+    caplog: pytest.LogCaptureFixture, headers: Mapping[str, str], trusted: tuple[str, ...]
+) -> None:
+    clock = Clockwork()
+    proxies = TrustedProxies(answer, [ip_network(network) for network in trusted], clock)
+    with caplog.at_level(logging.WARNING, LOGGER):
+        await ask(proxies, {"Host": "x"})
+        assert not caplog.records
+        for _ in range(50):
+            await ask(proxies, headers)
+        clock.seconds += 3_599
+        await ask(proxies, headers)
+        assert [record.getMessage() for record in caplog.records] == [
+            "a peer that TOKEN_SERVICE_TRUSTED_PROXIES does not name forwards addresses: 127.0.0.1. If it is your "
+            "proxy, name it there: until then all its callers share one address, and its limits"
+        ]
+        clock.seconds += 1
+        await ask(proxies, headers)
+
+    assert len(caplog.records) == 2
+    assert "203.0.113.66" not in caplog.text
+
+
+@pytest.mark.clause("decided-unnamed-proxy", "decided-trusted-proxies")
+async def test_a_proxy_that_is_named_is_warned_of_only_where_it_names_no_caller(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = Clockwork()
+    proxies = TrustedProxies(answer, [ip_network("127.0.0.1")], clock)
+    with caplog.at_level(logging.WARNING, LOGGER):
+        for headers in FORWARDING:
+            await ask(proxies, headers)
+        assert not caplog.records
+        for _ in range(10):
+            await ask(proxies, {"X-Forwarded-For": "unknown"})
+        clock.seconds += 3_600
+        await ask(proxies, {"X-Forwarded-For": "unix:"})
+
+    assert len(caplog.records) == 2
+
+
+@pytest.mark.clause("decided-unnamed-proxy", "decided-metrics")
+@pytest.mark.parametrize("headers", FORWARDING)
+async def test_a_proxy_that_is_not_named_gets_no_metrics(
+    make_settings: MakeSettings, clock: Clock, registry: None, headers: dict[str, str]
+) -> None:
+    async with serving(make_settings(), clock, address="127.0.0.1") as http:
+        assert (await http.get("/metrics", headers=headers)).status_code == 404
+        assert (await http.get("/metrics")).status_code == 200
+
+
+@pytest.mark.clause("decided-trusted-proxies", "decided-metrics")
+@pytest.mark.parametrize("hop", ["unknown", "unix:", "_hidden", "127.0.0.1.example"])
+async def test_a_caller_whom_a_trusted_proxy_does_not_name_is_not_on_this_machine(
+    make_settings: MakeSettings, clock: Clock, registry: None, hop: str
+) -> None:
+    settings = make_settings(
+        TOKEN_SERVICE_TRUSTED_PROXIES="127.0.0.1", TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="1/minute"
+    )
+    async with serving(settings, clock, address="127.0.0.1") as http:
+        headers = {"X-Forwarded-For": hop}
+        assert (await http.get("/metrics", headers=headers)).status_code == 404
+        form = PHONE_APP.credentials | WRONG_ALICE
+        assert [(await http.post(TOKEN, data=form, headers=headers)).status_code for _ in range(2)] == [400, 429]
+        # The proxy itself and its other callers have limits of their own.
+        assert (await http.post(TOKEN, data=form)).status_code == 400
+
+
+@pytest.mark.clause("decided-metrics")
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:8000", 200),
+        ("localhost:8000", 200),
+        ("LOCALHOST", 200),
+        ("[::1]:8000", 200),
+        ("192.0.2.1", 200),
+        ("id.example.com", 200),
+        ("rebound.example:8000", 404),
+        ("127.0.0.1.example:8000", 404),
+        ("localhost:8000:1", 404),
+        ("", 404),
+    ],
+)
+async def test_a_page_with_a_name_of_its_own_for_this_machine_reads_no_metrics(
+    make_settings: MakeSettings, clock: Clock, registry: None, host: str, status: int
+) -> None:
+    """DNS rebinding: the browser on this machine takes the page and our address for one site."""
+    settings = make_settings(TOKEN_SERVICE_BASE_URL="https://id.example.com/tokens")
+    async with serving(settings, clock, address="127.0.0.1") as http:
+        assert (await http.get("/metrics", headers={"Host": host})).status_code == status
