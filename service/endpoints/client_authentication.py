@@ -44,6 +44,9 @@ _MOST_ENTRIES: Final = 10_000
 
 Counters = tuple[Counter, ...]
 
+Candidates = tuple[tuple[Client | None, ClientCredentials], ...]
+"""The readings of what was sent, each with the registered client that it names."""
+
 Name = TypeVar("Name")
 _Turns = WeakValueDictionary[Name, asyncio.Lock]
 
@@ -68,50 +71,61 @@ class ClientAuthenticator:
         self._secrets = secrets
         self._now_ms = now_ms
         self._memory = SecretMemory()
-        self._turns: _Turns[ClientCredentials] = WeakValueDictionary()
+        self._turns: _Turns[tuple[ClientCredentials, ...]] = WeakValueDictionary()
         self._admissions: _Turns[Counters] = WeakValueDictionary()
         self._blocked = _Deadlines()
         self._admitted = _Deadlines()
 
     async def authenticate(self, request: Request, form: Form) -> AuthenticatedClient:
-        """Raises InvalidClient, InvalidRequest where two methods are mixed, or ClientThrottled past the limit.
+        """Return the client that the request authenticates.
 
-        A public client has no secret that could be guessed, and is not throttled. Where what was sent can be read in
-        two ways, each reading is an attempt of its own.
+        Raises InvalidClient, InvalidRequest where two methods are mixed, or ClientThrottled past the limit. A public
+        client has no secret that could be guessed, and is not throttled.
         """
-        readings = parse_client_credentials(find_header(request.scope, b"authorization"), form)
-        found: list[tuple[Client | None, ClientCredentials]] = []
-        named = ""
-        for reading in readings:
-            client = await self._clients.find(reading.client_id)
-            found.append((client, reading))
-            if client is not None:
-                named = named or client.client_id
-        request.scope[CLIENT] = named
-        for client, reading in found:
+        candidates = await self._find_candidates(request, form)
+        for client, reading in candidates:
             if client is not None and client.is_public and reading.client_secret is None:
                 return AuthenticatedClient(client, secret_used=False)
-        address = find_throttle_address(request)
-        *others, last = [pair for pair in found if pair[0] is not None] or found[:1]
-        for client, reading in others:
-            with suppress(InvalidClient):
-                return AuthenticatedClient(await self._check(client, reading, address), secret_used=True)
-        return AuthenticatedClient(await self._check(*last, address), secret_used=True)
+        client = await self._check(candidates, find_throttle_address(request))
+        return AuthenticatedClient(client, secret_used=True)
 
-    async def _check(self, client: Client | None, reading: ClientCredentials, address: str) -> Client:
-        """Past the limit everybody is refused before anything is looked at, so that the refusal tells nothing."""
-        counters = _make_counters(self._allowed, reading.client_id, address)
+    async def _find_candidates(self, request: Request, form: Form) -> Candidates:
+        """Return the readings that name a registered client, or the first reading if none does."""
+        readings = parse_client_credentials(find_header(request.scope, b"authorization"), form)
+        known = []
+        for reading in readings:
+            client = await self._clients.find(reading.client_id)
+            if client is not None:
+                known.append((client, reading))
+        request.scope[CLIENT] = known[0][0].client_id if known else ""
+        return tuple(known) or ((None, readings[0]),)
+
+    async def _check(self, candidates: Candidates, address: str) -> Client:
+        """Return the client whose secret is right. All readings of one request are one attempt.
+
+        Past the limit every request is refused before a secret is looked at, so that the refusal tells nothing.
+        """
+        counters = _make_counters(self._allowed, tuple([reading.client_id for _, reading in candidates]), address)
         self._check_block(counters)
-        # Equal credentials that arrive together are checked once; the others find the answer remembered.
-        if client is None or not self._is_known_right(client, reading):
-            async with _turn(self._turns, reading):
+        client = self._find_known_right(candidates)
+        if client is None:
+            # Equal credentials that arrive together are checked once; the others find the answer remembered.
+            async with _turn(self._turns, tuple([reading for _, reading in candidates])):
                 self._check_block(counters)
-                if client is None or not self._is_known_right(client, reading):
-                    return await self._check_slowly(client, reading, counters)
+                client = self._find_known_right(candidates)
+                if client is None:
+                    return await self._check_slowly(candidates, counters)
         left = self._admitted.seconds_left(counters)
         if left <= 0 or (left < RENEWED_SECONDS and counters not in self._admissions):
             await self._admit(counters)
         return client
+
+    def _find_known_right(self, candidates: Candidates) -> Client | None:
+        """Return the client of the first reading whose secret is right without a slow hash, or None."""
+        for client, reading in candidates:
+            if client is not None and self._is_known_right(client, reading):
+                return client
+        return None
 
     def _is_known_right(self, client: Client, reading: ClientCredentials) -> bool:
         """By one SHA-256 for a secret that the service made, or from memory for one that was right before."""
@@ -144,14 +158,21 @@ class ClientAuthenticator:
                 except Exhausted as error:
                     self._block(counters, error)
 
-    async def _check_slowly(self, client: Client | None, reading: ClientCredentials, counters: Counters) -> Client:
-        """Reserved before the check and counted when it fails; whoever is unknown fails like a wrong secret."""
-        if client is not None and not client.is_public:
+    async def _check_slowly(self, candidates: Candidates, counters: Counters) -> Client:
+        """Reserve one attempt, check each reading, and count one failure if all are wrong.
+
+        An unknown client fails like a wrong secret.
+        """
+        if any(client is not None and not client.is_public for client, _ in candidates):
             self._secrets.check_room()
         self._admitted.remove(counters)
         try:
             async with self._attempts.checking(counters, failure=InvalidClient):
-                return await self._check_secret(client, reading)
+                *others, last = candidates
+                for candidate in others:
+                    with suppress(InvalidClient):
+                        return await self._check_secret(*candidate)
+                return await self._check_secret(*last)
         except Exhausted as error:
             self._block(counters, error)
         finally:
@@ -186,12 +207,13 @@ class ClientAuthenticator:
 
 
 @lru_cache(_MOST_ENTRIES)
-def _make_counters(allowed: tuple[int, int], client_id: str, address: str) -> Counters:
+def _make_counters(allowed: tuple[int, int], client_ids: tuple[str, ...], address: str) -> Counters:
+    """Return the counters of one attempt: of each client at the address, and of the address; under one hash tag."""
     most, window_ms = allowed
-    return (
-        Counter(address_key("client", address, client_id), most, window_ms),
-        Counter(address_key("client", address), ADDRESS_FACTOR * most, window_ms),
-    )
+    of_clients = [
+        Counter(address_key("client", address, client_id), most, window_ms) for client_id in dict.fromkeys(client_ids)
+    ]
+    return (*of_clients, Counter(address_key("client", address), ADDRESS_FACTOR * most, window_ms))
 
 
 @asynccontextmanager
