@@ -10,13 +10,13 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts
+from service.app import Parts, assemble
 from service.hashing import verify_password
 from service.protocol.user import User, identify_user
 from service.store.keys import index_key
 from tests.admin.conftest import CONSOLE, Admin, type_in
-from tests.cast import ALICE, BOB, PHONE_APP
-from tests.conftest import AnyRedis
+from tests.cast import ALICE, BOB, PHONE_APP, Person
+from tests.conftest import AnyRedis, Clock, MakeSettings, client_of, lifespan_of
 
 
 class TestEvents:
@@ -54,6 +54,23 @@ class TestEvents:
         for words, count in ((("--user", "Bob@example.com"), 2), (("--client", "web-shop"), 1), (("--user", "x"), 0)):
             assert len((await admin("events", *words, "--json")).lines) == count
         assert "There are no such events." in (await admin("events", "--user", "x")).aside
+
+    @pytest.mark.clause("decided-events-of-users")
+    async def test_made_up_failures_hide_none_of_a_users(
+        self, admin: Admin, make_settings: MakeSettings, clock: Clock
+    ) -> None:
+        app = assemble(Parts(make_settings(), lambda: clock.offset_ms))
+        async with lifespan_of(app), client_of(app) as http:
+            for number in range(12):
+                await PHONE_APP.log_in(http, Person(f"nobody{number}@example.com", "wrong"))
+            for _ in range(8):
+                await PHONE_APP.log_in(http, Person(BOB.username, "wrong"))
+
+        told = (await admin("events", "--user", BOB.username, "--json")).lines
+        assert [event["event"] for event in told] == ["login_failed"] * 8
+        everything = (await admin("events", "--json")).lines
+        assert [event["at"] for event in everything] == sorted(event["at"] for event in everything)
+        assert [event.get("username") for event in everything].count(None) == 11
 
     async def test_a_name_with_control_characters_is_shown_and_not_obeyed(
         self, admin: Admin, parts: Parts, store: redis.Redis
