@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import pwd
+import signal
+import sys
 from pathlib import Path
 
 import httpx2
@@ -17,6 +21,7 @@ from service.store.keys import index_key
 from tests.admin.conftest import CONSOLE, Admin, type_in
 from tests.cast import ALICE, BOB, PHONE_APP, Person
 from tests.conftest import AnyRedis, Clock, MakeSettings, client_of, lifespan_of
+from tests.servers import PATIENCE_SECONDS
 
 
 class TestEvents:
@@ -71,6 +76,26 @@ class TestEvents:
         everything = (await admin("events", "--json")).lines
         assert [event["at"] for event in everything] == sorted(event["at"] for event in everything)
         assert [event.get("username") for event in everything].count(None) == 11
+
+    async def test_following_shows_each_event_of_either_stream_once(
+        self, environment: dict[str, str], parts: Parts
+    ) -> None:
+        await parts.event_stream.append([b'{"event":"1"}'], [b'{"event":"2"}'] * 30)
+        words = (sys.executable, "-m", "service.admin", "events", "--follow", "--json")
+        console = await asyncio.create_subprocess_exec(
+            *words, env=os.environ | environment, stdout=asyncio.subprocess.PIPE
+        )
+        assert console.stdout is not None
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            shown = [await console.stdout.readline() for _ in range(20)]
+            for batches in (([], [b'{"event":"3"}']), ([b'{"event":"4"}'], []), ([], [b'{"event":"5"}'])):
+                await parts.event_stream.append(*batches)
+                shown.append(await console.stdout.readline())
+            console.send_signal(signal.SIGINT)
+            rest, _ = await console.communicate()
+
+        assert [json.loads(line)["event"] for line in shown] == ["2"] * 20 + ["3", "4", "5"]
+        assert (rest, console.returncode) == (b"", 0)
 
     async def test_a_name_with_control_characters_is_shown_and_not_obeyed(
         self, admin: Admin, parts: Parts, store: redis.Redis
