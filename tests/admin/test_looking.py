@@ -88,8 +88,9 @@ class TestEvents:
         assert console.stdout is not None
         async with asyncio.timeout(PATIENCE_SECONDS):
             shown = [await console.stdout.readline() for _ in range(20)]
-            for batches in (([], [b'{"event":"3"}']), ([b'{"event":"4"}'], []), ([], [b'{"event":"5"}'])):
-                await parts.event_stream.append(*batches)
+            for number in (3, 4, 5):
+                batch = [b'{"event":"%d"}' % number]
+                await parts.event_stream.append(*((batch, []) if number == 4 else ([], batch)))
                 shown.append(await console.stdout.readline())
             console.send_signal(signal.SIGINT)
             rest, _ = await console.communicate()
