@@ -19,13 +19,13 @@ from service.protocol.grammar import make_printable
 __all__ = ["EventLog", "configure_logging", "escape_json", "shorten"]
 
 MAX_LINE_BYTES: Final = 1024
-"""So long is a line at most, but for the trace of an exception in it."""
+"""The greatest length of a line, without the trace of an exception in it."""
 
 MAX_TRACE_LINES: Final = 60
 MAX_TRACE_LINE_BYTES: Final = 300
 
 _FIELD_BYTES: Final = (800, 400, 200, 100, 50)
-"""How much of each text a line that is too long keeps: the first of these with which it fits."""
+"""How much of each of its texts a line keeps that is too long: the first of these with which the line fits."""
 
 SHARED: tuple[Processor, ...] = (
     structlog.contextvars.merge_contextvars,
@@ -207,7 +207,7 @@ def shorten(text: str, most_bytes: int) -> str:
 
 
 _MAX_WRITTEN_BYTES: Final = 12
-"""Of one character: two escapes of six bytes."""
+"""The length of the longest character: a surrogate pair of two escapes."""
 
 
 def _count_written_bytes(character: str) -> int:

@@ -24,8 +24,8 @@ PAUSE_SECONDS: Final = 1.0
 MINUTE_SECONDS: Final = 60.0
 MOST_WAITING: Final = 1_000
 """For one stream."""
-MOST_NAMED: Final = 600
-"""So many users, or clients, are sure of their first event of a name in a minute."""
+MAX_NAMED: Final = 600
+"""How many users or clients, for each stream and minute, have their first event of a name taken in any case."""
 LAST_SECONDS: Final = 2.0
 """What the end of a worker may still wait for."""
 
@@ -144,7 +144,7 @@ class _StreamBuffer:
     def _note_name(self, event: Event, fields: Fields) -> bool:
         """Return whether this is the minute's first event of this name about the user or client."""
         name = event, fields.get("username") or fields.get("client_id", ""), fields.get("realm", "")
-        if not name[1] or name in self._named or len(self._named) >= MOST_NAMED:
+        if not name[1] or name in self._named or len(self._named) >= MAX_NAMED:
             return False
         self._named.add(name)
         return True

@@ -17,7 +17,7 @@ from service.logs import configure_logging
 from service.settings import load_settings
 from service.store.deadline import StoreUnavailable
 from service.store.events import MOST_EVENTS
-from service.trail import MOST_NAMED, MOST_WAITING, EventTrail
+from service.trail import MAX_NAMED, MOST_WAITING, EventTrail
 from tests.conftest import environment_of
 from tests.events import events_of
 from tests.servers import PATIENCE_SECONDS, RedisServer, start_redis, stop
@@ -174,13 +174,13 @@ async def test_of_each_client_one_event_of_a_kind_is_told_in_a_minute(trail: Eve
 
 @pytest.mark.clause("decided-events-sampled")
 async def test_no_more_users_than_a_bound_are_told_of_in_a_minute(trail: EventTrail, stream: Stream, now: Now) -> None:
-    for number in range(2 * MOST_NAMED):
+    for number in range(2 * MAX_NAMED):
         guess(f"user{number}")
     now.seconds += 60
     await trail.flush()
 
-    assert len(stream.entries) == MOST_NAMED + 1
-    assert stream.entries[-1] == {"event": "login_failed", "count": MOST_NAMED}
+    assert len(stream.entries) == MAX_NAMED + 1
+    assert stream.entries[-1] == {"event": "login_failed", "count": MAX_NAMED}
 
 
 @pytest.mark.clause("decided-events-of-users", "decided-events-lost-counted")
@@ -189,7 +189,7 @@ async def test_strangers_fill_no_room_in_which_events_of_users_wait(
 ) -> None:
     """While Redis hangs, clients that anybody can name have their first event each minute."""
     for _ in range(4):
-        for number in range(MOST_NAMED):
+        for number in range(MAX_NAMED):
             record_event("client_throttled", client_id=f"client{number}", address="::1")
         now.seconds += 60
     steal(3)
