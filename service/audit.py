@@ -83,7 +83,7 @@ class Fields(TypedDict, total=False):
 
 
 class Kind(NamedTuple):
-    """How loud an event is, and how many of its name a worker adds to the stream in a minute; 0: the log alone."""
+    """How loud an event is, and how many of its name a worker adds to each stream in a minute; 0: the log alone."""
 
     level: int
     most_a_minute: int

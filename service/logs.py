@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 import msgspec
 import structlog
@@ -16,7 +16,16 @@ from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 from service.protocol.grammar import make_printable
 
-__all__ = ["EventLog", "configure_logging", "escape_json"]
+__all__ = ["EventLog", "configure_logging", "escape_json", "shorten"]
+
+MAX_LINE_BYTES: Final = 1024
+"""The greatest length of a line, without the trace of an exception in it."""
+
+MAX_TRACE_LINES: Final = 60
+MAX_TRACE_LINE_BYTES: Final = 300
+
+_FIELD_BYTES: Final = (800, 400, 200, 100, 50)
+"""How much of each of its texts a line keeps that is too long: the first of these with which the line fits."""
 
 SHARED: tuple[Processor, ...] = (
     structlog.contextvars.merge_contextvars,
@@ -108,11 +117,15 @@ def _look_nothing_up_in_vain() -> None:
 
 
 def _make_formatter(log_format: str) -> logging.Formatter:
-    last = _console() if log_format == "console" else (structlog.processors.format_exc_info, _render_json)
+    last = _console() if log_format == "console" else _json()
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=SHARED,
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
     )
+
+
+def _json() -> tuple[Processor, ...]:
+    return (structlog.processors.ExceptionRenderer(_render_trace), _render_json)
 
 
 def _console() -> tuple[Processor, ...]:
@@ -122,13 +135,26 @@ def _console() -> tuple[Processor, ...]:
 
 def _write_trace(stream: TextIO, exc_info: ExcInfo) -> None:
     """Lines of code and nothing of what they worked on: the library's own would show passwords and tokens."""
+    stream.write("".join(f"\n{make_printable(line)}" for line in _list_trace_lines(exc_info)))
+
+
+def _list_trace_lines(exc_info: ExcInfo) -> list[str]:
+    """Return the lines of a trace: the last ones where there are many, each of a bounded length."""
     lines = "".join(traceback.format_exception(*exc_info)).rstrip().split("\n")
-    stream.write("".join(f"\n{make_printable(line)}" for line in lines))
+    shown = lines if len(lines) <= MAX_TRACE_LINES else ["…", *lines[-MAX_TRACE_LINES:]]
+    return [shorten(line, MAX_TRACE_LINE_BYTES) for line in shown]
+
+
+def _render_trace(exc_info: ExcInfo) -> str:
+    return "\n".join(_list_trace_lines(exc_info))
 
 
 def _show_control_characters(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """What somebody chose as a name must neither begin a line of its own nor speak to the terminal."""
-    return {name: make_printable(value) if isinstance(value, str) else value for name, value in event.items()}
+    exc_info = {"exc_info": event.pop("exc_info")} if "exc_info" in event else {}
+    shown = {name: make_printable(value) if isinstance(value, str) else value for name, value in event.items()}
+    bounded, _ = _bound(shown)
+    return {**bounded, **exc_info}
 
 
 def _render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
@@ -136,8 +162,58 @@ def _render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
 
 
 def _encode_line(event: Mapping[str, object]) -> str:
+    _, line = _bound(event)
+    return line
+
+
+def _bound(event: Mapping[str, object]) -> tuple[Mapping[str, object], str]:
+    """Return the event and its JSON, its texts shortened where the line would be longer than MAX_LINE_BYTES.
+
+    The trace of an exception is left as it is, and does not count.
+    """
+    line = _encode(event)
+    if line.isascii() and len(line) <= MAX_LINE_BYTES:
+        return event, line
+    most_bytes = MAX_LINE_BYTES + (len(_encode({"": event["exception"]}).encode()) if "exception" in event else 0)
+    for field_bytes in _FIELD_BYTES:
+        if len(line.encode()) <= most_bytes:
+            break
+        event = {
+            name: shorten(value, field_bytes) if isinstance(value, str) and name != "exception" else value
+            for name, value in event.items()
+        }
+        line = _encode(event)
+    return event, line
+
+
+def _encode(event: Mapping[str, object]) -> str:
     line = msgspec.json.encode(event, enc_hook=_render_unknown)
     return line.decode() if line.isascii() and b"\x7f" not in line else escape_json(line.decode())
+
+
+def shorten(text: str, most_bytes: int) -> str:
+    """Return the text, or as much of its beginning as is written with this many bytes, and then an ellipsis.
+
+    Counted is what a line of the log has for it, in which a control character takes six bytes or more.
+    """
+    if len(text) * _MAX_WRITTEN_BYTES <= most_bytes:
+        return text
+    left = most_bytes
+    for index, character in enumerate(text):
+        left -= _count_written_bytes(character)
+        if left < 0:
+            return f"{text[:index]}…"
+    return text
+
+
+_MAX_WRITTEN_BYTES: Final = 12
+"""The length of the longest character: a surrogate pair of two escapes."""
+
+
+def _count_written_bytes(character: str) -> int:
+    if character.isprintable() and character not in '"\\':
+        return len(character.encode())
+    return len(json.dumps(character)) - 2
 
 
 def escape_json(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -166,6 +167,55 @@ async def test_an_outage_is_a_reason_too(service: ServiceProcess, store: redis.R
 
     (request,) = wait_for_requests(service.log, 1)
     assert (request["status"], request["reason"]) == (503, "store_unavailable")
+
+
+# However long what was sent
+
+
+async def send_raw(service: ServiceProcess, request: bytes) -> None:
+    """Send a request as it stands here, and wait for the first bytes of the answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+    writer.write(request)
+    await reader.read(1)
+    writer.close()
+
+
+LONG = b"%7f" * 10_000
+
+
+@pytest.mark.clause("decided-log-lines-bounded")
+@pytest.mark.parametrize("log_format", ["json", "console"])
+async def test_no_request_makes_a_line_longer_than_a_kibibyte(
+    redis_server: RedisServer, store: redis.Redis, registry: None, tmp_path: Path, log_format: str
+) -> None:
+    variables = {"LOG_LEVEL": "debug", "LOG_FORMAT": log_format, "TOKEN_SERVICE_TRUSTED_PROXIES": "127.0.0.1"}
+    ends = b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    paths = (b"/", b"/authorization/", b"/oauth2/v1/", b"/oauth2/v1/token/", b"/sessions/")
+    with running_service(tmp_path, environment_of(redis_server, **variables)) as service:
+        before = len(service.log.read_text().splitlines())
+        for request in (
+            *(b"GET " + path + LONG + ends + b"\r\n" for path in paths),
+            *(b"GET " + path + b"?" + LONG + ends + b"\r\n" for path in paths),
+            b"GET /" + b'"' * 30_000 + ends + b"\r\n",
+            b"GET /" + b"%F3%A0%80%81" * 2_500 + ends + b"\r\n",
+            b"G" * 30_000 + b" /" + ends + b"\r\n",
+            b"GET /x" + ends + b"X-Forwarded-For: " + b"\x7f" * 30_000 + b"\r\n\r\n",
+            b"GET /x" + ends + b"X-Forwarded-For: fe80::1%" + b"z" * 30_000 + b"\r\n\r\n",
+            b"GET /x" + ends + b"Upgrade: " + b"w" * 30_000 + b"\r\n\r\n",
+        ):
+            await send_raw(service, request)
+        async with httpx2.AsyncClient(base_url=service.url) as http:
+            for app in (App("\x7f" * 255, '"' * 255), App("web-shop", "x" * 30_000)):
+                await app.log_in(http, Person("\x7f" * 255, "x" * 30_000), scope="role:" + "x" * 20_000)
+            await PHONE_APP.log_in(http, Person('"' * 30_000, "x"), scope="realm:main role:enduser")
+            await PHONE_APP.log_in(http, WRONG_ALICE)
+            await http.get("/last")
+        wait_until(lambda: "/last" in service.log.read_text(), "the last line")
+        lines = service.log.read_text().splitlines()[before:]
+
+    assert len(lines) > 15
+    assert max(len(line.encode()) for line in lines) <= 1024
+    assert len([line for line in lines if "…" in line]) >= 7
 
 
 # Behind a unix socket

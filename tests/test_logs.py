@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from service.logs import EventLog, configure_logging
+from service.logs import EventLog, configure_logging, shorten
 
 
 @pytest.fixture(autouse=True)
@@ -162,3 +162,59 @@ def test_a_line_that_cannot_be_written_harms_nobody(
     handler.setStream(stream)
     EventLog("service.test").write(logging.INFO, "started", {"username": username})
     assert "Logging error" in capsys.readouterr().err
+
+
+CONTROLS = "\x7f" * 5_000
+WIDE = "\U000e0001é€" * 2_000
+
+
+@pytest.mark.clause("decided-log-lines-bounded")
+@pytest.mark.parametrize("log_format", ["json", "console"])
+@pytest.mark.parametrize("text", [CONTROLS, WIDE, '"\\' * 5_000, "a" * 20_000], ids=["controls", "wide", "quotes", "a"])
+def test_no_line_is_longer_than_a_kibibyte(capsys: pytest.CaptureFixture[str], log_format: str, text: str) -> None:
+    configure_logging("info", log_format)
+    EventLog("service.test").write(logging.INFO, "request", {"path": text})
+    EventLog("service.test").write(logging.INFO, "request", {f"field{number}": text for number in range(8)})
+    logging.getLogger("library").warning("it says %s", text)
+    structlog.get_logger("service.test").info("request", path=text)
+    lines = capsys.readouterr().err.splitlines()
+
+    assert len(lines) == 4
+    assert all(len(line.encode()) <= 1024 for line in lines)
+    assert all("…" in line for line in lines)
+
+
+@pytest.mark.clause("decided-log-lines-bounded")
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_a_trace_is_bounded_and_ends_with_the_error(capsys: pytest.CaptureFixture[str], log_format: str) -> None:
+    def fail(depth: int) -> None:
+        if depth:
+            (lambda: fail(depth - 1))()
+        raise RuntimeError(CONTROLS)
+
+    configure_logging("info", log_format)
+    try:
+        fail(100)
+    except RuntimeError:
+        logging.getLogger("service.test").exception("failed")
+    written = capsys.readouterr().err
+
+    assert "failed" in written
+    assert "RuntimeError: " in written
+    assert len(written.encode()) < 20_000
+
+
+def test_what_fits_is_written_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", "json")
+    names = {"client_id": "c" * 255, "username": "u" * 255, "scope": "s" * 255}
+    EventLog("service.test").write(logging.INFO, "request", names)
+    event = last_event(capsys)
+    assert {name: event[name] for name in names} == names
+
+
+@pytest.mark.parametrize(
+    ("text", "shortened"),
+    [("abcdef", "abcdef"), ("abcdefgh", "abcdefg…"), ("a\x7fbc", "a\x7f…"), ('"""abcd', '"""a…'), ("é" * 4, "ééé…")],
+)
+def test_a_text_is_shortened_by_what_is_written(text: str, shortened: str) -> None:
+    assert shorten(text, 7) == shortened

@@ -16,7 +16,8 @@ from service.audit import ALL, FEW, KINDS, record_event, start_trail
 from service.logs import configure_logging
 from service.settings import load_settings
 from service.store.deadline import StoreUnavailable
-from service.trail import MOST_WAITING, EventTrail
+from service.store.events import MOST_EVENTS
+from service.trail import MAX_NAMED, MOST_WAITING, EventTrail
 from tests.conftest import environment_of
 from tests.events import events_of
 from tests.servers import PATIENCE_SECONDS, RedisServer, start_redis, stop
@@ -31,11 +32,11 @@ class Stream:
         self.may_answer = asyncio.Event()
         self.may_answer.set()
 
-    async def append(self, events: Sequence[bytes]) -> None:
+    async def append(self, events: Sequence[bytes], of_strangers: Sequence[bytes]) -> None:
         await self.may_answer.wait()
         if self.is_away:
             raise StoreUnavailable("away")
-        self.batches.append([msgspec.json.decode(event) for event in events])
+        self.batches.append([msgspec.json.decode(event) for event in (*events, *of_strangers)])
 
     @property
     def entries(self) -> list[dict[str, Any]]:
@@ -124,8 +125,96 @@ async def test_a_flood_of_failures_takes_no_room_from_a_theft(trail: EventTrail,
     steal(1)
     await trail.flush()
 
-    assert stream.entries[-1]["event"] == "refresh_token_replayed"
+    assert stream.entries[0]["event"] == "refresh_token_replayed"
     assert "events_lost" not in [entry["event"] for entry in stream.entries]
+
+
+def guess(username: str, times: int = 1) -> None:
+    for _ in range(times):
+        record_event("login_failed", username=username, realm="main", reason="password_wrong", address="192.0.2.1")
+
+
+@pytest.mark.clause("decided-events-of-users", "decided-events-sampled")
+async def test_made_up_failures_take_no_room_from_those_of_users(trail: EventTrail, stream: Stream) -> None:
+    fail_to_log_in(12)
+    guess("bob", 8)
+    await trail.flush()
+
+    assert len([entry for entry in stream.entries if entry.get("username") == "bob"]) == 8
+
+
+@pytest.mark.clause("decided-events-of-users", "decided-events-sampled")
+async def test_of_each_user_one_event_of_a_kind_is_told_in_a_minute(
+    trail: EventTrail, stream: Stream, now: Now
+) -> None:
+    guess("alice", 100)
+    for number in range(50):
+        guess(f"user{number}", 2)
+    now.seconds += 60
+    guess("alice", 100)
+    await trail.flush()
+    told = [entry.get("username") for entry in stream.entries]
+
+    assert told[:FEW] == ["alice"] * FEW
+    assert told[FEW:60] == [f"user{number}" for number in range(50)]
+    assert stream.entries[60] == {"event": "login_failed", "count": 90 + 50}
+    assert told[61:] == ["alice"] * FEW
+
+
+@pytest.mark.clause("decided-events-of-users", "decided-events-sampled")
+async def test_of_each_client_one_event_of_a_kind_is_told_in_a_minute(trail: EventTrail, stream: Stream) -> None:
+    for _ in range(1000):
+        record_event("client_authentication_failed", client_id="shop", reason="client_secret_wrong", address="::1")
+        record_event("client_authentication_failed", reason="client_unknown", address="::1")
+    record_event("client_authentication_failed", client_id="gateway", reason="client_secret_wrong", address="::1")
+    await trail.flush()
+
+    assert [entry.get("client_id") for entry in stream.entries] == ["shop", None] * (FEW // 2) + ["gateway"]
+
+
+@pytest.mark.clause("decided-events-sampled")
+async def test_no_more_users_than_a_bound_are_told_of_in_a_minute(trail: EventTrail, stream: Stream, now: Now) -> None:
+    for number in range(2 * MAX_NAMED):
+        guess(f"user{number}")
+    now.seconds += 60
+    await trail.flush()
+
+    assert len(stream.entries) == MAX_NAMED + 1
+    assert stream.entries[-1] == {"event": "login_failed", "count": MAX_NAMED}
+
+
+@pytest.mark.clause("decided-events-of-users", "decided-events-lost-counted")
+async def test_strangers_fill_no_room_in_which_events_of_users_wait(
+    trail: EventTrail, stream: Stream, now: Now
+) -> None:
+    """While Redis hangs, clients that anybody can name have their first event each minute."""
+    for _ in range(4):
+        for number in range(MAX_NAMED):
+            record_event("client_throttled", client_id=f"client{number}", address="::1")
+        now.seconds += 60
+    steal(3)
+    await trail.flush()
+
+    assert [entry["event"] for entry in stream.entries[:4]] == ["refresh_token_replayed"] * 3 + ["events_lost"]
+
+
+@pytest.mark.clause("decided-events-of-users", "decided-event-stream")
+async def test_a_day_of_made_up_events_removes_no_event_of_a_user(parts: Parts, now: Now) -> None:
+    trail = EventTrail(parts.event_stream.append, now)
+    start_trail(trail)
+    guess("bob")
+    for _ in range(24 * 60):
+        fail_to_log_in(2 * FEW)
+        record_event("client_authentication_failed", client_id="shop", reason="client_secret_wrong", address="::1")
+        record_event("pages_throttled", address="::1")
+        now.seconds += 60
+        if now.seconds % 600 < 60:
+            await trail.flush()
+    await trail.flush()
+    entries = await parts.event_stream.read_latest(2 * MOST_EVENTS)
+
+    assert msgspec.json.decode(entries[0].text)["username"] == "bob"
+    assert MOST_EVENTS < len(entries) < MOST_EVENTS + 300
 
 
 @pytest.mark.clause("decided-events-lost-counted")
@@ -157,7 +246,7 @@ async def test_more_than_can_wait_is_counted(
     stream.may_answer.clear()
     for _ in range(4):
         for _ in range(ALL):
-            record_event("lost_generations_recovered")
+            record_event("lost_generations_recovered", username="alice")
         now.seconds += 60
     stream.may_answer.set()
     await trail.flush()
@@ -211,7 +300,7 @@ async def test_an_outage_of_redis_fails_nothing_and_is_told_after_it(own_redis: 
     while await is_away(parts):  # noqa: ASYNC110 - the connection comes back by itself
         await asyncio.sleep(0.02)
     await parts.event_trail.flush()
-    entries = [msgspec.json.decode(entry) for _, entry in await parts.event_stream.read()]
+    entries = [msgspec.json.decode(entry.text) for entry in await parts.event_stream.read()]
     await parts.close()
     stop(again.process)
 
@@ -228,7 +317,7 @@ async def test_a_full_redis_fails_nothing(own_redis: RedisServer) -> None:
         await parts.event_trail.flush()
         direct.config_set("maxmemory", 0)
     await parts.event_trail.flush()
-    entries = [msgspec.json.decode(entry) for _, entry in await parts.event_stream.read()]
+    entries = [msgspec.json.decode(entry.text) for entry in await parts.event_stream.read()]
     await parts.close()
 
     assert entries == [{"event": "events_lost", "count": 2}]

@@ -16,7 +16,7 @@ from service.admin.output import Output
 from service.admin.words import format_time
 from service.audit import KINDS
 from service.store.deadline import StoreUnavailable
-from service.store.events import MOST_EVENTS, EventStream
+from service.store.events import MOST_EVENTS, EventStream, Position, StoredEvent, find_position
 
 FOLLOW_SECONDS: Final = 0.5
 SHOWN_FIRST: Final = 20
@@ -30,21 +30,22 @@ SHOWN_FIRST: Final = 20
 async def events(desk: Desk, output: Output, follow: bool, username: str | None, client_id: str | None) -> None:
     """Security events, oldest first.
 
-    Thefts, revocations, changes, throttles, and failures, which are sampled. Redis keeps about the last ten thousand,
-    for 30 days. With --json there is one JSON value a line.
+    Thefts, revocations, changes, throttles, and failures, which are sampled. Redis keeps about the last ten thousand
+    that name a user or an operator, and as many others, for 30 days. With --json there is one JSON value a line.
     """
     stream = desk.events
     wanted = {"username": username, "client_id": client_id}
-    latest = await stream.read_latest(SHOWN_FIRST if follow and not any(wanted.values()) else 2 * MOST_EVENTS)
-    shown = _print(output, latest, wanted)
+    most = SHOWN_FIRST if follow and not any(wanted.values()) else 2 * MOST_EVENTS
+    latest = await stream.read_latest(most)
+    shown = _print(output, latest[-SHOWN_FIRST:] if most == SHOWN_FIRST else latest, wanted)
     if not (shown or follow):
         output.note("There are no such events.")
     if follow:
         with suppress(asyncio.CancelledError):  # by Ctrl-C, which is how it ends
-            await _follow(stream, output, latest[-1][0] if latest else "0", wanted)
+            await _follow(stream, output, find_position(latest), wanted)
 
 
-async def _follow(stream: EventStream, output: Output, after: str, wanted: dict[str, str | None]) -> None:
+async def _follow(stream: EventStream, output: Output, after: Position, wanted: dict[str, str | None]) -> None:
     """An outage is said once and waited out: whoever follows wants to see what comes after it."""
     is_away = False
     while True:
@@ -60,15 +61,12 @@ async def _follow(stream: EventStream, output: Output, after: str, wanted: dict[
             output.note("the store answers again")
         is_away = False
         _print(output, news, wanted)
-        after = news[-1][0] if news else after
+        after = find_position(news, after)
 
 
-def _print(output: Output, entries: Sequence[tuple[str, bytes]], wanted: dict[str, str | None]) -> int:
+def _print(output: Output, entries: Sequence[StoredEvent], wanted: dict[str, str | None]) -> int:
     """How many of them were asked for."""
-    found = [
-        {"at": format_time(int(name.partition("-")[0])), "id": name} | msgspec.json.decode(entry)
-        for name, entry in entries
-    ]
+    found = [{"at": format_time(entry.order[0]), "id": entry.id} | msgspec.json.decode(entry.text) for entry in entries]
     meant = [event for event in found if _is_about(event, wanted)]
     for event in meant:
         output.line(event, _word(event), _choose_style(event["event"]))

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.endpoints.addresses import LOCAL_PEER
 from service.endpoints.answers import GRANT, REASON
-from service.logs import EventLog
+from service.logs import EventLog, shorten
 from service.metrics import count_request
 
 _PROBES = ("/healthz", "/readyz")
@@ -25,6 +25,10 @@ An outage refuses all of it, and has lines of its own."""
 
 _SCRAPE = "/metrics"
 """Asked several times a minute; what a stranger is refused there has its line."""
+
+MAX_PATH_BYTES = 200
+MAX_UNKNOWN_PATH_BYTES = 80
+"""How much of a path is written: of one that leads to a route, and of any other."""
 
 _QUIET_WHERE_USUAL = (*_LOOKUPS, _SCRAPE)
 
@@ -63,7 +67,7 @@ class AccessLog:
             return
         fields = {
             "method": scope["method"],
-            "path": scope["path"],
+            "path": shorten(scope["path"], MAX_PATH_BYTES if "route" in scope else MAX_UNKNOWN_PATH_BYTES),
             "status": status,
             "ms": round(seconds * 1000, 2),
             "address": scope["client"][0] if scope.get("client") else LOCAL_PEER,

@@ -43,6 +43,9 @@ _MOST_ENTRIES: Final = 10_000
 
 Counters = tuple[Counter, ...]
 
+Candidates = tuple[tuple[Client | None, ClientCredentials], ...]
+"""The readings of what was sent, each with the registered client that it names."""
+
 Name = TypeVar("Name")
 _Turns = WeakValueDictionary[Name, asyncio.Lock]
 
@@ -67,50 +70,61 @@ class ClientAuthenticator:
         self._secrets = secrets
         self._now_ms = now_ms
         self._memory = SecretMemory()
-        self._turns: _Turns[ClientCredentials] = WeakValueDictionary()
+        self._turns: _Turns[tuple[ClientCredentials, ...]] = WeakValueDictionary()
         self._admissions: _Turns[Counters] = WeakValueDictionary()
         self._blocked = _Deadlines()
         self._admitted = _Deadlines()
 
     async def authenticate(self, request: Request, form: Form) -> AuthenticatedClient:
-        """Raises InvalidClient, InvalidRequest where two methods are mixed, or ClientThrottled past the limit.
+        """Return the client that the request authenticates.
 
-        A public client has no secret that could be guessed, and is not throttled. Where what was sent can be read in
-        two ways, each reading is an attempt of its own.
+        Raises InvalidClient, InvalidRequest where two methods are mixed, or ClientThrottled past the limit. A public
+        client has no secret that could be guessed, and is not throttled.
         """
-        readings = parse_client_credentials(find_header(request.scope, b"authorization"), form)
-        found: list[tuple[Client | None, ClientCredentials]] = []
-        named = ""
-        for reading in readings:
-            client = await self._clients.find(reading.client_id)
-            found.append((client, reading))
-            if client is not None:
-                named = named or client.client_id
-        request.scope[CLIENT] = named
-        for client, reading in found:
+        candidates = await self._find_candidates(request, form)
+        for client, reading in candidates:
             if client is not None and client.is_public and reading.client_secret is None:
                 return AuthenticatedClient(client, secret_used=False)
-        address = find_prefixes(request)
-        *others, last = [pair for pair in found if pair[0] is not None] or found[:1]
-        for client, reading in others:
-            with suppress(InvalidClient):
-                return AuthenticatedClient(await self._check(client, reading, address), secret_used=True)
-        return AuthenticatedClient(await self._check(*last, address), secret_used=True)
+        client = await self._check(candidates, find_prefixes(request))
+        return AuthenticatedClient(client, secret_used=True)
 
-    async def _check(self, client: Client | None, reading: ClientCredentials, address: Prefixes) -> Client:
-        """Past the limit everybody is refused before anything is looked at, so that the refusal tells nothing."""
-        counters = _make_counters(self._allowed, reading.client_id, address)
+    async def _find_candidates(self, request: Request, form: Form) -> Candidates:
+        """Return the readings that name a registered client, or the first reading if none does."""
+        readings = parse_client_credentials(find_header(request.scope, b"authorization"), form)
+        known = []
+        for reading in readings:
+            client = await self._clients.find(reading.client_id)
+            if client is not None:
+                known.append((client, reading))
+        request.scope[CLIENT] = known[0][0].client_id if known else ""
+        return tuple(known) or ((None, readings[0]),)
+
+    async def _check(self, candidates: Candidates, prefixes: Prefixes) -> Client:
+        """Return the client whose secret is right. All readings of one request are one attempt.
+
+        Past the limit every request is refused before a secret is looked at, so that the refusal tells nothing.
+        """
+        counters = _make_counters(self._allowed, tuple([reading.client_id for _, reading in candidates]), prefixes)
         self._check_block(counters)
-        # Equal credentials that arrive together are checked once; the others find the answer remembered.
-        if client is None or not self._is_known_right(client, reading):
-            async with _turn(self._turns, reading):
+        client = self._find_known_right(candidates)
+        if client is None:
+            # Equal credentials that arrive together are checked once; the others find the answer remembered.
+            async with _turn(self._turns, tuple([reading for _, reading in candidates])):
                 self._check_block(counters)
-                if client is None or not self._is_known_right(client, reading):
-                    return await self._check_slowly(client, reading, counters)
+                client = self._find_known_right(candidates)
+                if client is None:
+                    return await self._check_slowly(candidates, counters, prefixes[-1].network)
         left = self._admitted.seconds_left(counters)
         if left <= 0 or (left < RENEWED_SECONDS and counters not in self._admissions):
             await self._admit(counters)
         return client
+
+    def _find_known_right(self, candidates: Candidates) -> Client | None:
+        """Return the client of the first reading whose secret is right without a slow hash, or None."""
+        for client, reading in candidates:
+            if client is not None and self._is_known_right(client, reading):
+                return client
+        return None
 
     def _is_known_right(self, client: Client, reading: ClientCredentials) -> bool:
         """By one SHA-256 for a secret that the service made, or from memory for one that was right before."""
@@ -143,14 +157,21 @@ class ClientAuthenticator:
                 except Exhausted as error:
                     self._block(counters, error)
 
-    async def _check_slowly(self, client: Client | None, reading: ClientCredentials, counters: Counters) -> Client:
-        """Reserved before the check and counted when it fails; whoever is unknown fails like a wrong secret."""
-        if client is not None and not client.is_public:
-            self._secrets.check_room()
+    async def _check_slowly(self, candidates: Candidates, counters: Counters, network: str) -> Client:
+        """Reserve one attempt, check each reading, and count one failure if all are wrong.
+
+        An unknown client fails like a wrong secret.
+        """
+        if any(client is not None and not client.is_public for client, _ in candidates):
+            self._secrets.check_room(network)
         self._admitted.remove(counters)
         try:
             async with self._attempts.checking(counters, failure=InvalidClient):
-                return await self._check_secret(client, reading)
+                *others, last = candidates
+                for candidate in others:
+                    with suppress(InvalidClient):
+                        return await self._check_secret(*candidate, network)
+                return await self._check_secret(*last, network)
         except Exhausted as error:
             self._block(counters, error)
         finally:
@@ -165,19 +186,19 @@ class ClientAuthenticator:
         if wait_seconds > 0:
             raise ClientThrottled("client_throttled", retry_after_seconds=math.ceil(wait_seconds))
 
-    async def _check_secret(self, client: Client | None, reading: ClientCredentials) -> Client:
+    async def _check_secret(self, client: Client | None, reading: ClientCredentials, network: str) -> Client:
         if client is None:
             raise InvalidClient("client_unknown")
         check_secret_presence(client.is_public, reading)
-        if not await self._is_right(client, reading.client_secret or ""):
+        if not await self._is_right(client, reading.client_secret or "", network):
             raise InvalidClient("client_secret_wrong")
         return client
 
-    async def _is_right(self, client: Client, client_secret: str) -> bool:
+    async def _is_right(self, client: Client, client_secret: str, network: str) -> bool:
         for stored in self._accepted_hashes(client):
             if stored.startswith(MADE_SECRET_PREFIX):
                 continue  # else it would have been known to be right
-            right, _ = await self._secrets.run(verify_password, client_secret, stored)
+            right, _ = await self._secrets.run(verify_password, client_secret, stored, network=network)
             if right:
                 self._memory.remember(client_secret, stored)
                 return True
@@ -185,12 +206,15 @@ class ClientAuthenticator:
 
 
 @lru_cache(_MOST_ENTRIES)
-def _make_counters(allowed: tuple[int, int], client_id: str, address: Prefixes) -> Counters:
+def _make_counters(allowed: tuple[int, int], client_ids: tuple[str, ...], prefixes: Prefixes) -> Counters:
+    """Return the counters of one attempt: of each client at the address, and of the address; under one hash tag."""
     most, window_ms = allowed
-    return (
-        *make_address_counters("client", address, allowed, client_id),
-        *make_address_counters("client", address, (ADDRESS_FACTOR * most, window_ms)),
-    )
+    of_clients = [
+        counter
+        for client_id in dict.fromkeys(client_ids)
+        for counter in make_address_counters("client", prefixes, allowed, client_id)
+    ]
+    return (*of_clients, *make_address_counters("client", prefixes, (ADDRESS_FACTOR * most, window_ms)))
 
 
 @asynccontextmanager

@@ -42,6 +42,9 @@ from service.tokens import RandomToken, make_access_token, parse_authorization_c
 PATTERN_LENGTH: Final = 3
 """Replays in so many generations in a row look like somebody following along."""
 
+REPLAYS_OF_A_PATTERN: Final = 5
+"""So many replays of one generation are more than lost answers and two tabs explain."""
+
 _REFUSALS: Final[dict[str, tuple[type[OAuthError], str]]] = {
     "replayed": (InvalidGrant, "refresh_token_replayed"),
     "foreign": (InvalidGrant, "refresh_token_of_another_client"),
@@ -223,8 +226,9 @@ class TokenEndpoint:
     ) -> None:
         client_id, family, address = caller.client.client_id, refresh_token.family_digest, find_address(request)
         if isinstance(outcome, Spent):
+            is_pattern = outcome.streak >= PATTERN_LENGTH or outcome.replays >= REPLAYS_OF_A_PATTERN
             record_event(
-                "replay_pattern" if outcome.streak >= PATTERN_LENGTH else _REFRESH_EVENTS[outcome.verdict],
+                "replay_pattern" if is_pattern else _REFRESH_EVENTS[outcome.verdict],
                 client_id=client_id,
                 username=outcome.username,
                 realm=parse_realm(outcome.scope),

@@ -48,7 +48,8 @@ _END: Final = load_script("end_family")
 class Spent(NamedTuple):
     """A generation that bought an access token; `head` is the generation of the refresh token to answer with.
 
-    `streak` is 0 unless this was a replay: then, how many generations in a row were replayed by now.
+    `streak` and `replays` are 0 unless this was a replay. `streak` is how many generations in a row were replayed by
+    now; 0 where this one was replayed before. `replays` is how often this one was by now; 5 stands for five or more.
     """
 
     verdict: Success
@@ -57,6 +58,7 @@ class Spent(NamedTuple):
     scope: str
     username: str
     streak: int
+    replays: int
 
 
 class Refused(NamedTuple):

@@ -169,7 +169,7 @@ class TokenInspection:
             created_at_ms=created_at_ms,
             expires_at_ms=expires_at_ms,
             last_used_at_ms=int(line[11].rpartition(":")[2] or created_at_ms),
-            access_tokens=sum(ends_ms > now_ms for _, ends_ms in _read_pairs(line[13])),
+            access_tokens=sum(ends_ms > now_ms for _, ends_ms in _read_entries(line[13])),
             marked_at_ms=marked_at_ms,
         )
 
@@ -179,7 +179,7 @@ class TokenInspection:
         head, floor, grace_ms = int(line[1]), int(line[10]), self._lifetimes.refresh_grace_ms
         if number >= head:
             return Generation("head" if number == head else "ahead")
-        spent = [ms for last, ms in _read_pairs(line[11]) if floor <= number <= int(last)]
+        spent = [ms for last, ms in _read_entries(line[11]) if floor <= number <= int(last)]
         if not spent:
             return Generation("spent_long_ago")
         grace_ends_at_ms = spent[0] + grace_ms
@@ -225,5 +225,6 @@ def _parse_tombstone(digest: str, record: bytes) -> EndedFamily:
     )
 
 
-def _read_pairs(text: str) -> list[tuple[str, int]]:
-    return [(name, int(number)) for name, _, number in (entry.partition(":") for entry in text.split())]
+def _read_entries(text: str) -> list[tuple[str, int]]:
+    """Return the name and the time of each entry, without the note that may stand behind the name."""
+    return [(name.partition("/")[0], int(ms)) for name, _, ms in (entry.partition(":") for entry in text.split())]

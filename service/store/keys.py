@@ -29,6 +29,7 @@
 | probe:{registry}               | string | ten seconds                            | probe_store                       |
 | fence:{shard}                  | string | a day                                  | leave_fence                       |
 | events:{registry}              | stream | thirty days after the last event       | append_events                     |
+| events:{registry}:strangers    | stream | thirty days after the last event       | append_events                     |
 
 The text in braces is the hash tag: keys that share it lie in one Redis Cluster slot. A shard is 12 bits of a digest
 of the user's identity, so all keys of one user share it, and a token names it. A login that came back from an

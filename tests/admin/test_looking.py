@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import pwd
+import signal
+import sys
 from pathlib import Path
 
 import httpx2
 import pytest
 import redis
 
-from service.app import Parts
+from service.app import Parts, assemble
 from service.hashing import verify_password
 from service.protocol.user import User, identify_user
 from service.store.keys import index_key
 from tests.admin.conftest import CONSOLE, Admin, type_in
-from tests.cast import ALICE, BOB, PHONE_APP
-from tests.conftest import AnyRedis
+from tests.cast import ALICE, BOB, PHONE_APP, Person
+from tests.conftest import AnyRedis, Clock, MakeSettings, client_of, lifespan_of
+from tests.servers import PATIENCE_SECONDS
 
 
 class TestEvents:
@@ -54,6 +59,44 @@ class TestEvents:
         for words, count in ((("--user", "Bob@example.com"), 2), (("--client", "web-shop"), 1), (("--user", "x"), 0)):
             assert len((await admin("events", *words, "--json")).lines) == count
         assert "There are no such events." in (await admin("events", "--user", "x")).aside
+
+    @pytest.mark.clause("decided-events-of-users")
+    async def test_made_up_failures_hide_none_of_a_users(
+        self, admin: Admin, make_settings: MakeSettings, clock: Clock
+    ) -> None:
+        app = assemble(Parts(make_settings(), lambda: clock.offset_ms))
+        async with lifespan_of(app), client_of(app) as http:
+            for number in range(12):
+                await PHONE_APP.log_in(http, Person(f"nobody{number}@example.com", "wrong"))
+            for _ in range(8):
+                await PHONE_APP.log_in(http, Person(BOB.username, "wrong"))
+
+        told = (await admin("events", "--user", BOB.username, "--json")).lines
+        assert [event["event"] for event in told] == ["login_failed"] * 8
+        everything = (await admin("events", "--json")).lines
+        assert [event["at"] for event in everything] == sorted(event["at"] for event in everything)
+        assert [event.get("username") for event in everything].count(None) == 11
+
+    async def test_following_shows_each_event_of_either_stream_once(
+        self, environment: dict[str, str], parts: Parts
+    ) -> None:
+        await parts.event_stream.append([b'{"event":"1"}'], [b'{"event":"2"}'] * 30)
+        words = (sys.executable, "-m", "service.admin", "events", "--follow", "--json")
+        console = await asyncio.create_subprocess_exec(
+            *words, env=os.environ | environment, stdout=asyncio.subprocess.PIPE
+        )
+        assert console.stdout is not None
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            shown = [await console.stdout.readline() for _ in range(20)]
+            for number in (3, 4, 5):
+                batch = [b'{"event":"%d"}' % number]
+                await parts.event_stream.append(*((batch, []) if number == 4 else ([], batch)))
+                shown.append(await console.stdout.readline())
+            console.send_signal(signal.SIGINT)
+            rest, _ = await console.communicate()
+
+        assert [json.loads(line)["event"] for line in shown] == ["2"] * 20 + ["3", "4", "5"]
+        assert (rest, console.returncode) == (b"", 0)
 
     async def test_a_name_with_control_characters_is_shown_and_not_obeyed(
         self, admin: Admin, parts: Parts, store: redis.Redis

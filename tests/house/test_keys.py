@@ -91,7 +91,7 @@ async def every_kind_of_key(
     yield "a check under way"
     await find_obstacle(parts.connection)
     yield "a probe"
-    await parts.event_stream.append([b"{}"])
+    await parts.event_stream.append([b"{}"], [b"{}"])
     yield "security events"
     with pytest.raises(StoreUnavailable):
         async with durable.durably("0a3") as scripts:

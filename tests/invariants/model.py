@@ -18,9 +18,15 @@ REMEMBERED_END_SECONDS = 86_400
 BROWSER_SECONDS = (1_205, 3_605, 90_005)
 
 
+REPLAYS_KEPT = 4
+"""From the next replay of a generation on, one deletes the oldest token that another gave."""
+
+
 @dataclass
 class AccessToken:
     expires: float
+    replayed: int | None = None
+    """The generation whose replay gave it."""
 
 
 @dataclass
@@ -31,6 +37,9 @@ class Family:
     expires: float
     head: int = 1
     spent: dict[int, float] = field(default_factory=dict)
+    spent_until: dict[int, int] = field(default_factory=dict)
+    """Those that were spent together are counted together, under the last of them."""
+    replays: dict[int, int] = field(default_factory=dict)
     access: dict[int, AccessToken] = field(default_factory=dict)
 
 
@@ -169,10 +178,13 @@ class Model:
             if self.now - family.spent[generation] >= GRACE_SECONDS:
                 self._end(number, "replayed", generation)
                 return "replayed"
-            self._add_access(family, access)
+            self._count_replay(family, generation)
+            self._add_access(family, access, generation)
             return "repeated"
         verdict = "rotated" if generation == family.head else "recovered"
-        family.spent |= dict.fromkeys(range(family.head, generation + 1), self.now)
+        together = range(family.head, generation + 1)
+        family.spent |= dict.fromkeys(together, self.now)
+        family.spent_until |= dict.fromkeys(together, generation)
         family.head = generation + 1
         family.expires = min(self.now + REFRESH_SECONDS, family.created + MOST_AGE_SECONDS)
         self._add_access(family, access)
@@ -219,5 +231,12 @@ class Model:
         family = self.families.pop(number)
         self.ended[number] = Ended(reason, family.head, self.now + REMEMBERED_END_SECONDS, presented)
 
-    def _add_access(self, family: Family, access: int) -> None:
-        family.access[access] = AccessToken(min(self.now + ACCESS_SECONDS, family.expires))
+    def _count_replay(self, family: Family, generation: int) -> None:
+        last = family.spent_until[generation]
+        family.replays[last] = family.replays.get(last, 0) + 1
+        given = [name for name, token in family.access.items() if token.replayed == generation]
+        if family.replays[last] > REPLAYS_KEPT and given:
+            del family.access[given[0]]
+
+    def _add_access(self, family: Family, access: int, replayed: int | None = None) -> None:
+        family.access[access] = AccessToken(min(self.now + ACCESS_SECONDS, family.expires), replayed)

@@ -140,12 +140,13 @@ class Histories(RuleBasedStateMachine):
                 self.spend(family, self.generations[family], self.client_of(family))
 
     @precondition(lambda self: self.model.families)
-    @rule(choice=choices, back=st.integers(0, 4), seconds=short_pauses)
-    def replay(self, choice: int, back: int, seconds: float) -> None:
-        """One of the last tokens of a live family comes again, some time later."""
+    @rule(choice=choices, back=st.integers(0, 4), seconds=short_pauses, times=st.integers(1, 6))
+    def replay(self, choice: int, back: int, seconds: float, times: int) -> None:
+        """One of the last tokens of a live family comes again, some time later, once or several times."""
         family = self.pick(list(self.model.families), choice)
         self.wait(seconds)
-        self.spend(family, max(1, self.generations[family] - back), self.client_of(family))
+        for _ in range(times):
+            self.spend(family, max(1, self.generations[family] - back), self.client_of(family))
 
     @rule(choice=choices, generation=choices)
     def come_late(self, choice: int, generation: int) -> None:

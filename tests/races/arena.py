@@ -20,7 +20,7 @@ from tests.cast import App, access_key_of
 from tests.conftest import SECRET_KEY, AnyRedis, environment_of
 from tests.servers import running_service
 
-CONTENDERS = 60
+CONTENDERS = 64
 PLENTY = "1000000/minute"
 
 KEYRING = Keyring((SECRET_KEY.encode(),))

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
+from urllib.parse import quote_plus
 
 import httpx2
 import pytest
 
-from tests.cast import MADE_SECRET, REVOKE, WEB_SHOP, App, assert_error, basic
+from tests.cast import MADE_SECRET, READER, REVOKE, WEB_SHOP, App, assert_error, basic
 from tests.races.arena import Arena, all_at_once, open_connections, running_arena
 from tests.servers import start_redis, stop
 
@@ -123,3 +124,25 @@ async def test_a_burst_of_the_right_secret_that_is_known_is_answered_whole(guard
             answers = await all_at_once([present(http, MADE_SECRET, address, by_header=True) for _ in range(600)])
 
             assert {answer.status_code for answer in answers} == {200}
+
+
+@pytest.mark.clause("decided-only-failures-count", "decided-basic-encoded-and-raw", "decided-client-limit")
+@pytest.mark.parametrize("wrong", [0, 4 * ALLOWED])
+async def test_raw_and_encoded_secrets_among_wrong_ones_are_never_a_failure(guarded: Arena, wrong: int) -> None:
+    """The secret of reader holds `%` and `+`, so that Basic has two readings of it."""
+    guarded.clear()
+    address = next(ADDRESSES)
+    encoded = replace(READER, client_secret=quote_plus(READER.client_secret or ""))
+    guesses = [replace(READER, client_secret=f"guess+{number}") for number in range(wrong)]
+    async with guarded.http() as http:
+        await open_connections(http)
+
+        answers = await all_at_once(
+            [present(http, app, address, by_header=True) for app in [READER, encoded] * 50 + guesses]
+        )
+
+    rights, wrongs = answers[:100], answers[100:]
+    assert {answer.status_code for answer in rights} <= ({200, 429, 503} if wrong else {200})
+    assert sum(answer.status_code == 401 for answer in wrongs) <= ALLOWED
+    failed = {guarded.store.hget(key, "failed") for key in guarded.store.scan_iter("address:*")}
+    assert failed == ({str(ALLOWED)} if wrong else set())

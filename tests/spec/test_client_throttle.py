@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import io
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from urllib.parse import quote_plus
 
 import anyio
 import httpx2
 import pytest
+import redis
 
 from service.app import Parts
-from service.hashing import hash_made_secret
+from service.hashing import hash_made_secret, hash_password
 from service.protocol.client import Client
 from service.settings import Settings
 from tests.cast import ALICE, MADE_SECRET, PHONE_APP, READER, REVOKE, WEB_SHOP, App, assert_error, basic, tokens_of
 from tests.conftest import Clock, MakeSettings, serving
+from tests.events import events_of
 
 WRONG_SHOP = replace(WEB_SHOP, client_secret="wrong")
 
@@ -180,24 +184,73 @@ async def test_failed_logins_and_failed_clients_are_counted_apart(
 
 @pytest.mark.clause("decided-client-limit", "decided-basic-encoded-and-raw", "6749-2.3.1-brute-force")
 @pytest.mark.parametrize("secrets", [("a%2Bb", "c%2Bd"), ("a%2Bb", "a+b"), ("a+b", "a+c")])
-async def test_a_basic_credential_that_can_be_read_in_two_ways_is_two_attempts(
+async def test_a_basic_credential_with_two_readings_is_one_attempt(
     make_settings: MakeSettings, clock: Clock, registry: None, secrets: tuple[str, str]
 ) -> None:
-    async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="4/minute"), clock) as http:
+    async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="3/minute"), clock) as http:
         for secret in secrets:
             assert_error(await guess(http, "web-shop", secret), 401, "invalid_client")
 
-        assert_throttled(await guess(http, "web-shop", "wrong"))
-        assert_throttled(await WEB_SHOP.revoke(http, "x"))
+        assert_error(await guess(http, "web-shop", "wrong"), 401, "invalid_client")
+        assert_throttled(await guess(http, "web-shop", "web-shop-secret"))
 
 
-@pytest.mark.clause("decided-client-limit", "decided-basic-encoded-and-raw")
-async def test_a_second_reading_past_the_limit_is_not_checked(
-    make_settings: MakeSettings, clock: Clock, registry: None
-) -> None:
-    """The secret of reader, sent raw, is the second reading of what is sent."""
+@pytest.mark.clause("decided-client-limit", "decided-limit-stops-checking", "decided-basic-encoded-and-raw")
+async def test_no_reading_is_checked_past_the_limit(make_settings: MakeSettings, clock: Clock, registry: None) -> None:
     async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="1/minute"), clock) as http:
+        assert_error(await guess(http, "reader", "a+b"), 401, "invalid_client")
+
         assert_throttled(await guess(http, "reader", READER.client_secret or ""))
+
+
+TWO_READINGS = "p+q%41/r s%2B+20%"
+"""A secret that is another one when it is form-decoded."""
+
+
+@pytest.mark.clause("decided-only-failures-count", "decided-basic-encoded-and-raw")
+@pytest.mark.parametrize("is_encoded", [False, True], ids=["raw", "encoded"])
+@pytest.mark.parametrize("make_hash", [hash_password, hash_made_secret], ids=["chosen", "made"])
+async def test_a_right_secret_is_never_a_failure(
+    make_settings: MakeSettings,
+    clock: Clock,
+    parts: Parts,
+    store: redis.Redis,
+    json_logs: io.StringIO,
+    make_hash: Callable[[str], str],
+    is_encoded: bool,
+) -> None:
+    client = Client(client_id="plus", client_secret_hash=make_hash(TWO_READINGS))
+    await parts.registry.put_client(client, old_origins=(), new_origins=(), loss=None)
+    spell = quote_plus if is_encoded else str
+    async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/minute"), clock) as http:
+        statuses = [(await guess(http, "plus", spell(TWO_READINGS))).status_code for _ in range(100)]
+
+        assert statuses == [200] * 100
+        assert not list(store.scan_iter("address:*"))
+        assert not [event for event, _ in events_of(json_logs) if event.startswith("client_")]
+        for _ in range(2):
+            assert_error(await guess(http, "plus", spell(f"{TWO_READINGS}!")), 401, "invalid_client")
+        assert_throttled(await guess(http, "plus", spell(TWO_READINGS)))
+
+
+@pytest.mark.clause("decided-client-limit", "decided-only-failures-count", "decided-basic-encoded-and-raw")
+async def test_readings_that_name_two_clients_count_for_both(
+    make_settings: MakeSettings, clock: Clock, parts: Parts, store: redis.Redis
+) -> None:
+    """Basic with `a+b` names the client "a b" form-decoded, and "a+b" raw."""
+    for client_id, secret in (("a b", "the secret of one"), ("a+b", "the secret of other")):
+        client = Client(client_id=client_id, client_secret_hash=hash_password(secret))
+        await parts.registry.put_client(client, old_origins=(), new_origins=(), loss=None)
+    async with serving(make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS="2/minute"), clock) as http:
+        for secret in ("the secret of one", "the secret of other") * 5:
+            assert (await guess(http, "a+b", secret)).status_code == 200
+        assert not list(store.scan_iter("address:*"))
+        for _ in range(2):
+            assert_error(await guess(http, "a+b", "wrong"), 401, "invalid_client")
+
+        assert_throttled(await App("a b", "the secret of one").revoke(http, "x"))
+        assert_throttled(await App("a+b", "the secret of other").revoke(http, "x"))
+        assert (await READER.revoke(http, "x")).status_code == 200
 
 
 @pytest.mark.clause("decided-client-limit", "decided-basic-encoded-and-raw", "6749-2.3.1-brute-force")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+
 import httpx2
 import pytest
 import redis
 
-from tests.cast import ALICE, PHONE_APP, WEB_SHOP, assert_error, is_live, tokens_of
+from tests.cast import ALICE, PHONE_APP, WEB_SHOP, assert_error, is_live, tokens_of, verify
 from tests.conftest import Clock, MakeSettings, serving
+from tests.events import events_of
 
 
 def family_key(store: redis.Redis) -> str:
@@ -42,6 +45,23 @@ async def test_a_replay_spends_nothing(http: httpx2.AsyncClient) -> None:
     third = tokens_of(await PHONE_APP.refresh(http, second["refresh_token"]))
 
     assert third["refresh_token"] not in (first["refresh_token"], second["refresh_token"])
+
+
+@pytest.mark.clause("decided-replays-of-one-generation", "decided-replay-gets-the-head")
+async def test_a_hundred_replays_take_no_honest_access_token(http: httpx2.AsyncClient, json_logs: io.StringIO) -> None:
+    first = tokens_of(await PHONE_APP.log_in(http, ALICE))
+    second = tokens_of(await PHONE_APP.refresh(http, first["refresh_token"]))
+    events_of(json_logs)
+
+    replays = [tokens_of(await PHONE_APP.refresh(http, first["refresh_token"])) for _ in range(101)]
+
+    events = [event for event, _ in events_of(json_logs)]
+    assert events == ["refresh_token_repeated"] * 4 + ["replay_pattern"] * 97
+    assert {replay["refresh_token"] for replay in replays} == {second["refresh_token"]}
+    assert (await verify(http, first["access_token"])).status_code == 200
+    assert (await verify(http, second["access_token"])).status_code == 200
+    statuses = [(await verify(http, replay["access_token"])).status_code for replay in replays]
+    assert statuses == [401] * 97 + [200] * 4
 
 
 @pytest.mark.clause("decided-replay-of-an-older-generation", "decided-i2-one-head")

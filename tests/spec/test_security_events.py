@@ -428,7 +428,7 @@ async def test_the_rare_events_are_in_the_stream_when_the_service_has_ended(
         tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
         await PHONE_APP.log_in(http, WRONG)
         await PHONE_APP.revoke(http, tokens["refresh_token"])
-    entries = [msgspec.json.decode(entry) for _, entry in await parts.event_stream.read()]
+    entries = [msgspec.json.decode(entry.text) for entry in await parts.event_stream.read()]
 
     assert [entry["event"] for entry in entries] == ["login_failed", "refresh_token_revoked"]
     assert entries[0] == {"event": "login_failed"} | of_alice(reason="password_wrong")

@@ -1,13 +1,14 @@
-"""The stream of security events: appended to in batches, capped, read from either end, and over after a month."""
+"""The streams of security events: appended to in batches, capped, read from either end, and over after a month."""
 
 import pytest
 import redis
 
 from service.app import Parts
-from service.store.events import MOST_EVENTS
+from service.store.events import BEGINNING, MOST_EVENTS, find_position
 from tests.watching import ONE_SERVER, watching
 
 KEY = "events:{registry}"
+STRANGERS_KEY = "events:{registry}:strangers"
 DAY_MS = 24 * 3600 * 1000
 
 
@@ -18,19 +19,20 @@ async def test_what_is_appended_is_read_in_order_under_the_time_of_redis(parts: 
     await parts.event_stream.append([b'{"event":"three"}'])
     entries = await parts.event_stream.read()
 
-    assert [text.decode() for _, text in entries] == ['{"event":"one"}', '{"event":"zwölf"}', '{"event":"three"}']
-    assert all(before_ms <= int(name.partition("-")[0]) <= before_ms + 60_000 for name, _ in entries)
+    assert [entry.text.decode() for entry in entries] == ['{"event":"one"}', '{"event":"zwölf"}', '{"event":"three"}']
+    assert all(before_ms <= entry.order[0] <= before_ms + 60_000 for entry in entries)
     assert await parts.event_stream.read_latest(2) == entries[1:]
 
 
 async def test_the_stream_is_followed_by_asking_for_what_comes_after_the_last_id(parts: Parts) -> None:
     await parts.event_stream.append([b"1", b"2", b"3"])
-    first, second = await parts.event_stream.read(most=2)
-    rest = await parts.event_stream.read(after=second[0])
+    first = await parts.event_stream.read(most=2)
+    rest = await parts.event_stream.read(after=find_position(first))
     await parts.event_stream.append([b"4"])
+    position = find_position(rest, find_position(first))
 
-    assert [text for _, text in (first, second, *rest)] == [b"1", b"2", b"3"]
-    assert [text for _, text in await parts.event_stream.read(after=rest[-1][0])] == [b"4"]
+    assert [entry.text for entry in (*first, *rest)] == [b"1", b"2", b"3"]
+    assert [entry.text for entry in await parts.event_stream.read(after=position)] == [b"4"]
 
 
 async def test_a_stream_that_is_not_there_is_empty(parts: Parts, store: redis.Redis) -> None:
@@ -46,7 +48,7 @@ async def test_the_stream_keeps_about_the_newest(parts: Parts, store: redis.Redi
         await parts.event_stream.append([b"%d %d" % (batch, number) for number in range(1000)])
 
     assert MOST_EVENTS <= store.xlen(KEY) < MOST_EVENTS + 200
-    assert [text for _, text in await parts.event_stream.read_latest(1)] == [b"11 999"]
+    assert [entry.text for entry in await parts.event_stream.read_latest(1)] == [b"11 999"]
 
 
 @pytest.mark.clause("decided-event-stream", "decided-i6-everything-expires")
@@ -68,3 +70,49 @@ async def test_a_batch_is_one_script(parts: Parts, store: redis.Redis) -> None:
     assert len([command for command in commands if command.startswith("XADD")]) == 1000
     assert commands[0].startswith("EVALSHA")
     assert len([command for command in commands if command.startswith("PEXPIRE")]) == 1
+
+
+@pytest.mark.clause("decided-event-stream")
+async def test_events_of_strangers_displace_no_others(parts: Parts, store: redis.Redis) -> None:
+    await parts.event_stream.append([b"of a user"])
+    for batch in range(MOST_EVENTS // 1000 + 2):
+        await parts.event_stream.append([], [b"%d %d" % (batch, number) for number in range(1000)])
+
+    assert MOST_EVENTS <= store.xlen(STRANGERS_KEY) < MOST_EVENTS + 200
+    assert (await parts.event_stream.read(most=1))[0].text == b"of a user"
+    assert 30 * DAY_MS - 60_000 < int(store.pttl(STRANGERS_KEY)) <= 30 * DAY_MS
+
+
+async def test_both_streams_are_read_as_one_by_the_time_of_redis(parts: Parts, store: redis.Redis) -> None:
+    for number in range(1, 10):
+        store.xadd(STRANGERS_KEY if number % 3 else KEY, {"event": f"{number}"}, id=f"{number // 2}-{number}")
+    entries = await parts.event_stream.read()
+
+    assert [entry.text for entry in entries] == [b"%d" % number for number in range(1, 10)]
+    assert await parts.event_stream.read_latest(10) == entries
+    assert [entry.text for entry in await parts.event_stream.read_latest(1)] == [b"8", b"9"]
+
+
+@pytest.mark.parametrize("most", range(1, 8))
+async def test_read_in_steps_nothing_is_left_out_and_all_is_in_order(
+    parts: Parts, store: redis.Redis, most: int
+) -> None:
+    """Both streams may have entries under the same id, and one may lie far behind the other."""
+    for key, numbers in ((KEY, (*range(1, 20), 30, 31)), (STRANGERS_KEY, (10, *range(20, 32)))):
+        for number in numbers:
+            store.xadd(key, {"event": f"{number}"}, id=f"{number}-0")
+    position, found = BEGINNING, []
+    while news := await parts.event_stream.read(after=position, most=most):
+        position = find_position(news, position)
+        found += news
+
+    assert [entry.order for entry in found] == sorted(entry.order for entry in found)
+    assert len({(entry.id, entry.stream) for entry in found}) == len(found) == 34
+
+
+async def test_what_comes_late_in_the_millisecond_of_the_last_one_is_read(parts: Parts, store: redis.Redis) -> None:
+    store.xadd(KEY, {"event": "1"}, id="5-3")
+    position = find_position(await parts.event_stream.read())
+    store.xadd(STRANGERS_KEY, {"event": "2"}, id="5-0")
+
+    assert [entry.text for entry in await parts.event_stream.read(after=position)] == [b"2"]

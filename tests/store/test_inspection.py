@@ -216,3 +216,14 @@ async def test_a_code_that_a_mark_covers_is_told_as_revoked(sessions: Sessions, 
     waiting = await inspect.code(name)
     assert isinstance(waiting, WaitingCode)
     assert (waiting.state, waiting.subject) == ("revoked", session.identity.subject)
+
+
+async def test_a_family_that_was_replayed_is_told_like_any_other(sessions: Sessions, inspect: Inspector) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session, 2)
+    for generation in (1, 1, 2):
+        await sessions.spend(session, generation)
+    found = [await inspect.refresh_token(session, generation) for generation in (1, 2, 3)]
+
+    assert [each.generation.standing for each in found if each.generation] == ["spent", "spent", "head"]
+    assert (await find_family(inspect, session)).access_tokens == 6

@@ -1,13 +1,19 @@
--- Appends a batch of security events to their stream, which keeps about the newest, and ends when no more come.
--- KEYS     events_key
--- ARGV     events most lifetime_ms
+-- Appends a batch of security events to their two streams. Each keeps about the newest, and ends when no more come.
+-- KEYS     events_key strangers_key
+-- ARGV     events strangers most lifetime_ms
 -- RETURNS  appended
 -- CLAUSES  SPEC §6, RFC 6819 §5.1.3
-local events_key = KEYS[1]
-local events, most, lifetime_ms = ARGV[1], ARGV[2], ARGV[3]
+local events_key, strangers_key = KEYS[1], KEYS[2]
+local events, strangers, most, lifetime_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-for _, event in ipairs(split(events, '\n')) do
-  redis.call('XADD', events_key, 'MAXLEN', '~', most, '*', 'event', event)
+local function append(stream_key, batch)
+  if batch == '' then return end
+  for _, event in ipairs(split(batch, '\n')) do
+    redis.call('XADD', stream_key, 'MAXLEN', '~', most, '*', 'event', event)
+  end
+  redis.call('PEXPIRE', stream_key, lifetime_ms)
 end
-redis.call('PEXPIRE', events_key, lifetime_ms)
+
+append(events_key, events)
+append(strangers_key, strangers)
 return { 'appended' }

@@ -9,9 +9,11 @@
 --   secret_used      "1" where the client authenticated with a secret
 --   subject client_id username scope
 --   floor            the lowest generation whose time of spending is still known
---   spent            "last:ms last:ms …", each the time of all generations after the previous entry up to last
+--   spent            "last:ms last/replays:ms …", each the time of all generations after the previous entry up to last,
+--                    and, after a replay, how many replays of one of them were answered (at most REPLAYS_COUNTED)
 --   streak           "generation:count", the last replayed generation and how many in a row were
---   access           "digest:ms digest:ms …", the access tokens and when each expires
+--   access           "digest:ms digest/generation:ms …", the access tokens and when each expires; one that a replay gave
+--                    names the replayed generation
 -- A browser session's record: version "2", created_ms, expires_ms, subject, realm, username, login (the digest of the
 -- first session in an unbroken row of this user's in this browser), name (as an organisation calls the user; or empty).
 -- A consent's record: version, created_ms, expires_ms, login, subject, answer (empty; "denied"; the digest of
@@ -22,6 +24,7 @@
 -- username, scope. It is for people to read: no request looks at it, and nothing comes back from it.
 
 local ACCESS_TOKENS_PER_FAMILY = 100
+local REPLAYS_COUNTED = 5
 local SPENT_ENTRIES = 64
 local TOMBSTONE_MS = 86400000
 
@@ -50,17 +53,21 @@ local function read_lines(text, version, what)
   return line
 end
 
-local function parse_pairs(text)
-  local pairs_found = {}
-  for name, number in string.gmatch(text, '(%S+):(%d+)') do
-    pairs_found[#pairs_found + 1] = { name = name, ms = tonumber(number) }
+-- The entries of `spent` and `access`; the note behind a slash is '' where there is none.
+local function parse_entries(text)
+  local entries = {}
+  for name, note, ms in string.gmatch(text, '([^%s/:]+)/?(%d*):(%d+)') do
+    entries[#entries + 1] = { name = name, note = note, ms = tonumber(ms) }
   end
-  return pairs_found
+  return entries
 end
 
-local function format_pairs(entries)
+local function format_entries(entries)
   local parts = {}
-  for i, entry in ipairs(entries) do parts[i] = entry.name .. ':' .. string.format('%.0f', entry.ms) end
+  for i, entry in ipairs(entries) do
+    local name = entry.note == '' and entry.name or entry.name .. '/' .. entry.note
+    parts[i] = name .. ':' .. string.format('%.0f', entry.ms)
+  end
   return table.concat(parts, ' ')
 end
 
@@ -79,7 +86,7 @@ local function parse_family(text)
     head = tonumber(head), created_ms = tonumber(created_ms), expires_ms = tonumber(expires_ms),
     grant = grant, secret_used = secret_used,
     subject = subject, client_id = client_id, username = username, scope = scope,
-    floor = tonumber(floor), spent = parse_pairs(spent), streak = streak, access = parse_pairs(access),
+    floor = tonumber(floor), spent = parse_entries(spent), streak = streak, access = parse_entries(access),
   }
 end
 
@@ -87,7 +94,7 @@ local function format_family(family)
   return string.format('1\n%d\n%.0f\n%.0f\n', family.head, family.created_ms, family.expires_ms)
     .. table.concat({ family.grant, family.secret_used, family.subject, family.client_id, family.username, family.scope }, '\n')
     .. string.format('\n%d\n', family.floor)
-    .. format_pairs(family.spent) .. '\n' .. family.streak .. '\n' .. format_pairs(family.access)
+    .. format_entries(family.spent) .. '\n' .. family.streak .. '\n' .. format_entries(family.access)
 end
 
 -- What was created at or before the mark is dead, whatever else is known of it.
@@ -111,8 +118,31 @@ local function forget_member(subject, member)
   redis.call('ZREM', key_of('revoked', subject), member)
 end
 
--- Writes an access token of the family and notes it there; returns the milliseconds that it lives.
-local function add_access_token(family, family_digest, digest, scope, now_ms, ttl_ms)
+local function delete_access_token(tokens, i)
+  redis.call('DEL', key_of('access', tokens[i].name))
+  table.remove(tokens, i)
+end
+
+-- Deletes the oldest token that a replay gave: a replay of this generation, or of any where it is nil.
+local function delete_replay_token(tokens, generation)
+  for i, token in ipairs(tokens) do
+    if token.note ~= '' and (not generation or token.note == generation) then return delete_access_token(tokens, i) end
+  end
+end
+
+-- Makes room for one more. A replay takes it from replays alone: the bound may be passed by one token of a replay.
+local function make_room(tokens, replay)
+  if not replay then
+    while #tokens >= ACCESS_TOKENS_PER_FAMILY do delete_access_token(tokens, 1) end
+    return
+  end
+  if replay.count >= REPLAYS_COUNTED then delete_replay_token(tokens, replay.generation) end
+  if #tokens >= ACCESS_TOKENS_PER_FAMILY then delete_replay_token(tokens) end
+end
+
+-- Writes an access token of the family and notes it there; returns the milliseconds that it lives. `replay` is nil, or
+-- what gives the token: the replayed generation (text), and the count of its replays by now.
+local function add_access_token(family, family_digest, digest, scope, now_ms, ttl_ms, replay)
   local expires_ms = math.min(now_ms + ttl_ms, family.expires_ms)
   local record = string.format('1\n%.0f\n%.0f\n', now_ms, expires_ms)
     .. table.concat({ family_digest, family.client_id, family.subject, family.username, scope }, '\n')
@@ -121,11 +151,8 @@ local function add_access_token(family, family_digest, digest, scope, now_ms, tt
   for _, token in ipairs(family.access) do
     if token.ms > now_ms then live[#live + 1] = token end
   end
-  live[#live + 1] = { name = digest, ms = expires_ms }
-  if #live > ACCESS_TOKENS_PER_FAMILY then
-    redis.call('DEL', key_of('access', live[1].name))
-    table.remove(live, 1)
-  end
+  make_room(live, replay)
+  live[#live + 1] = { name = digest, note = replay and replay.generation or '', ms = expires_ms }
   family.access = live
   return expires_ms - now_ms
 end

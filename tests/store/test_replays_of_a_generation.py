@@ -1,0 +1,135 @@
+"""Replays of one generation: counted, and given few access tokens, none of which takes the place of an honest one."""
+
+import pytest
+
+from service.store.families import Spent
+from tests.conftest import Clock
+from tests.store.sessions import Session, Sessions
+
+GENERATIONS_MERGED = 80
+"""More spends within one grace than a record has times for."""
+
+
+async def replay(sessions: Sessions, session: Session, *generations: int) -> list[int]:
+    """Return how often each was replayed by then, as the store counts it."""
+    outcomes = [await sessions.spend(session, generation) for generation in generations]
+    assert {outcome.verdict for outcome in outcomes} == {"repeated"}
+    return [outcome.replays for outcome in outcomes if isinstance(outcome, Spent)]
+
+
+@pytest.mark.clause("decided-replays-of-one-generation")
+async def test_replays_are_counted_up_to_the_fifth(sessions: Sessions) -> None:
+    session = await sessions.start()
+    assert (await sessions.refresh(session)).replays == 0
+
+    assert await replay(sessions, session, *[1] * 7) == [1, 2, 3, 4, 5, 5, 5]
+
+
+@pytest.mark.clause("decided-replays-of-one-generation")
+async def test_four_replays_keep_their_access_tokens_for_life(sessions: Sessions, clock: Clock) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session)
+    await replay(sessions, session, 1, 1, 1, 1)
+    clock.advance(598)
+
+    assert sessions.live(session) == [True] * 6
+
+
+@pytest.mark.clause("decided-replays-of-one-generation")
+async def test_the_fifth_replay_deletes_the_oldest_token_of_a_replay(sessions: Sessions) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session)
+    for count in range(1, 102):
+        await replay(sessions, session, 1)
+        given = sessions.live(session)[2:]
+
+        assert sessions.live(session)[:2] == [True, True]
+        assert given == [False] * max(0, count - 4) + [True] * min(count, 4)
+
+
+@pytest.mark.clause("decided-replays-of-one-generation")
+async def test_alternating_generations_are_counted_apart(sessions: Sessions) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session, 2)
+    counts = await replay(sessions, session, *[1, 2] * 6)
+
+    assert counts == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 5, 5]
+    assert sessions.live(session) == [True] * 3 + [False] * 4 + [True] * 8
+
+
+@pytest.mark.clause("decided-replays-of-one-generation")
+async def test_replays_count_after_their_access_tokens_have_expired(sessions: Sessions, clock: Clock) -> None:
+    sessions.set_lifetimes(access_token_ms=10_000)
+    session = await sessions.start()
+    await sessions.refresh(session)
+    counts = []
+    for _ in range(6):
+        counts += await replay(sessions, session, 1)
+        clock.advance(11)
+
+    assert counts == [1, 2, 3, 4, 5, 5]
+    assert not any(sessions.live(session))
+
+
+@pytest.mark.clause("decided-replays-of-one-generation")
+async def test_replays_count_after_an_honest_refresh(sessions: Sessions) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session)
+    await replay(sessions, session, 1, 1, 1)
+    await sessions.refresh(session, 3)
+
+    assert await replay(sessions, session, 1, 1, 2) == [4, 5, 1]
+
+
+@pytest.mark.clause("decided-replays-of-one-generation", "decided-access-tokens-per-family")
+async def test_at_the_hundred_a_replay_deletes_no_honest_token(sessions: Sessions) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session, 99)
+    await replay(sessions, session, 98)
+    assert sessions.live(session) == [True] * 101
+    await replay(sessions, session, 99)
+
+    assert sessions.live(session) == [True] * 100 + [False, True]
+
+
+@pytest.mark.clause("decided-replays-of-one-generation", "decided-access-tokens-per-family")
+async def test_alternating_generations_at_the_hundred_are_still_counted(sessions: Sessions) -> None:
+    """Each replay there deletes the token of the one before it."""
+    session = await sessions.start()
+    await sessions.refresh(session, 99)
+
+    assert await replay(sessions, session, *[98, 99] * 5) == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert sessions.live(session) == [True] * 100 + [False] * 9 + [True]
+
+
+@pytest.mark.clause("decided-access-tokens-per-family")
+async def test_an_honest_refresh_past_the_hundred_deletes_the_oldest_down_to_it(sessions: Sessions) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session, 99)
+    await replay(sessions, session, 99)
+    await sessions.refresh(session)
+
+    assert sessions.live(session) == [False] * 2 + [True] * 100
+
+
+@pytest.mark.clause("decided-replays-of-one-generation", "decided-spent-times-kept-coarser")
+async def test_no_replay_is_forgotten_where_times_are_merged(sessions: Sessions, clock: Clock) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session, 3)
+    await replay(sessions, session, 1, 1, 1, 2, 3, 3)
+    for _ in range(GENERATIONS_MERGED):
+        clock.offset_ms += 1
+        await sessions.refresh(session)
+
+    assert await replay(sessions, session, 1, 1) == [4, 5]
+
+
+@pytest.mark.clause("decided-replays-of-one-generation", "decided-i7-revocation-is-final")
+async def test_what_replays_gave_ends_with_the_family(sessions: Sessions) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session)
+    await replay(sessions, session, *[1] * 6)
+    shard, digest = session.identity.shard, session.first.family_digest
+    await sessions.families.end(shard, digest, client_id="phone-app", reason="revoked")
+
+    assert not any(sessions.live(session))
