@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from ipaddress import ip_address
 from typing import Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD, Client
+from service.protocol.uri import is_loopback
 from service.settings import EXAMPLE_SEED, Settings, unknown_variables
 from service.store.redis_url import RedisUrl
 
@@ -110,10 +110,3 @@ def look_at_servers(
             yield Finding("warning", "Redis", says)
         if server.get("aof_last_write_status", "ok") != "ok":
             yield Finding("trouble", "Redis", "the append-only file could not be written: look at its disk")
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
