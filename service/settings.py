@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast, get_args
 from urllib.parse import urlsplit
 
+from service.protocol.uri import is_loopback
 from service.store.durability import Durability
 from service.store.redis_url import parse_redis_url, without_password
 
@@ -380,7 +381,7 @@ class Settings:
         _example_seed_where_embedded,
         "[the seed file](seed-file.md)",
         table=PLACES,
-        default_told="embedded store: `examples/seed.yaml`; with `REDIS_URL`: none",
+        default_told="embedded store: `examples/seed.yaml`, on this machine only; with `REDIS_URL`: none",
     )
     secret_keys: tuple[bytes, ...] = _setting(
         "TOKEN_SERVICE_SECRET_KEY",
@@ -541,6 +542,12 @@ class Settings:
     def embedded(self) -> bool:
         return self.redis_url is None
 
+    @property
+    def has_public_example_seed(self) -> bool:
+        """Whether others than this machine may log in with the passwords of the example seed."""
+        is_example = self.seed_file == EXAMPLE_SEED
+        return is_example and _find_public_address(self.host, self.base_url, self.web_url) is not None
+
 
 SETTINGS: Mapping[str, Setting] = {each.name: each.metadata["setting"] for each in fields(Settings)}
 VARIABLES = frozenset(setting.variable for setting in SETTINGS.values())
@@ -557,9 +564,31 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
         read.values[name] = _read_secret_keys(read) if name == "secret_keys" else read.value_of(setting)
     if read.embedded and read.values["durability"] == "replica":
         read.mistake("TOKEN_SERVICE_DURABILITY", "'replica'", "REDIS_URL to be set: the embedded store has no replicas")
+    _check_example_seed(read)
     if read.mistakes:
         raise BadSettings(tuple(read.mistakes))
     return Settings(**read.values)
+
+
+def _check_example_seed(read: _Reading) -> None:
+    """Refuse the example seed, whose passwords are public, at a public address, unless it was named on purpose."""
+    variable = SETTINGS["seed_file"].variable
+    public = _find_public_address(read.values["host"], read.values["base_url"], read.values["web_url"])
+    if read.embedded and public and not read.environment.get(variable):
+        expected = f"a seed file of your own, since {public} is not this machine alone"
+        read.mistake(
+            variable, "not set", f"{expected} (to use the example's public passwords there, name {EXAMPLE_SEED})"
+        )
+
+
+def _find_public_address(host: str, base_url: str, web_url: str) -> str | None:
+    """Return the first address that others than this machine may use, with its variable, or None."""
+    if not is_loopback(host):
+        return f"HOST {host!r}"
+    for variable, url in (("TOKEN_SERVICE_BASE_URL", base_url), ("TOKEN_SERVICE_WEB_URL", web_url)):
+        if not is_loopback(urlsplit(url).hostname or ""):
+            return f"{variable} {url!r}"
+    return None
 
 
 def unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from service.serving.arguments import apply_arguments, apply_port, parse_arguments
-from service.settings import BadSettings, Limit, Settings, load_settings, unknown_variables
+from service.settings import EXAMPLE_SEED, BadSettings, Limit, Settings, load_settings, unknown_variables
 
 KEY = "k" * 32
 OTHER_KEY = "o" * 40
@@ -72,6 +72,41 @@ def test_a_broken_key_in_the_data_folder_is_a_mistake(tmp_path: Path, seed_file:
     (tmp_path / "secret_key").write_text("short\n")
     environment = {"TOKEN_SERVICE_DATA_DIR": str(tmp_path), "TOKEN_SERVICE_SEED_FILE": seed_file}
     assert len(mistakes(environment)) == 1
+
+
+PUBLIC = [
+    ({"HOST": "0.0.0.0"}, "HOST '0.0.0.0'"),
+    ({"HOST": "id.example.com"}, "HOST 'id.example.com'"),
+    ({"TOKEN_SERVICE_BASE_URL": "https://id.example.com"}, "TOKEN_SERVICE_BASE_URL 'https://id.example.com'"),
+    ({"TOKEN_SERVICE_WEB_URL": "http://10.0.0.1:8000"}, "TOKEN_SERVICE_WEB_URL 'http://10.0.0.1:8000'"),
+]
+
+
+@pytest.mark.parametrize(("public", "named"), PUBLIC)
+@pytest.mark.clause("decided-example-seed-not-public")
+def test_the_example_seed_starts_at_no_public_address(tmp_path: Path, public: dict[str, str], named: str) -> None:
+    (line,) = mistakes({"TOKEN_SERVICE_DATA_DIR": str(tmp_path)} | public)
+
+    assert line.startswith(f"TOKEN_SERVICE_SEED_FILE: not set: expected a seed file of your own, since {named} is not ")
+    assert line.endswith(f", name {EXAMPLE_SEED})")
+
+
+@pytest.mark.parametrize("public", [public for public, _ in PUBLIC])
+@pytest.mark.clause("decided-example-seed-not-public")
+def test_who_names_the_example_seed_may_have_it(tmp_path: Path, seed_file: str, public: dict[str, str]) -> None:
+    folder = {"TOKEN_SERVICE_DATA_DIR": str(tmp_path)}
+
+    assert load_settings(folder | public | {"TOKEN_SERVICE_SEED_FILE": str(EXAMPLE_SEED)}).has_public_example_seed
+    assert not load_settings(folder | public | {"TOKEN_SERVICE_SEED_FILE": seed_file}).has_public_example_seed
+    assert load(**public).seed_file is None
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
+def test_the_example_seed_is_for_this_machine(tmp_path: Path, host: str) -> None:
+    settings = load_settings({"TOKEN_SERVICE_DATA_DIR": str(tmp_path), "HOST": host})
+
+    assert settings.seed_file == EXAMPLE_SEED
+    assert not settings.has_public_example_seed
 
 
 def test_an_empty_variable_counts_as_unset() -> None:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD, Client
 from service.protocol.uri import is_loopback
-from service.settings import EXAMPLE_SEED, Settings, unknown_variables
+from service.settings import Settings, unknown_variables
 from service.store.redis_url import RedisUrl
 
 Level = Literal["good", "note", "warning", "trouble"]
@@ -44,7 +44,7 @@ def look_at_settings(settings: Settings, environment: Mapping[str, str]) -> Iter
             yield Finding(
                 "trouble", "TOKEN_SERVICE_TRUSTED_PROXIES", f"{network}: anybody there may name any address as theirs"
             )
-    if settings.seed_file == EXAMPLE_SEED and not is_loopback(urlsplit(settings.base_url).hostname or ""):
+    if settings.has_public_example_seed:
         yield Finding("trouble", "TOKEN_SERVICE_SEED_FILE", "the example seed, whose passwords everybody can read")
     yield from _look_at_lifetimes(settings)
     if len(settings.secret_keys) > 1:
