@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from service.protocol.user import User
+from service.protocol.user import EMAIL_CLAIM, User
 
 
 class Organisation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -28,6 +28,7 @@ class Organisation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     jwks_uri: str = ""
     scope: str = ""
     username_claim: str = "sub"
+    trust_email: bool = False
     default_roles: tuple[str, ...] = ()
 
     @property
@@ -40,6 +41,14 @@ class Organisation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     def needs_metadata(self) -> bool:
         """Whether the record leaves open what only the organisation's metadata can tell."""
         return not (self.authorization_endpoint and self.token_endpoint and self.names_a_source)
+
+    @property
+    def needs_verified_email(self) -> bool:
+        """Whether a login counts only where the organisation says that the e-mail address is verified.
+
+        Clauses: OpenID Connect Core 1.0 §5.1 (email_verified)
+        """
+        return self.username_claim == EMAIL_CLAIM and not self.trust_email
 
     def make_unlisted_user(self, realm: str, username: str) -> User:
         """Somebody whom the registry does not list: they have no record, and the default roles."""

@@ -25,7 +25,7 @@ from service.protocol.errors import InvalidScope
 from service.protocol.grammar import SCOPE_TOKEN, is_unicode_without_line_ends, is_vschar, make_printable
 from service.protocol.scope import MAIN_REALM, ROLES, Scope, parse_scope
 from service.protocol.uri import find_server_mistake, find_uri_mistake
-from service.protocol.user import MAX_USERNAME_CHARACTERS, identify_user
+from service.protocol.user import EMAIL_CLAIM, MAX_USERNAME_CHARACTERS, identify_user, normalize_username
 from service.registry.seed_yaml import Readable, SeedYaml, describe_yaml_error
 
 _REALM_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
@@ -77,6 +77,7 @@ class RealmEntry(_Entry, frozen=True, kw_only=True):
     jwks_uri: str = ""
     scope: str = ""
     username_claim: str = "sub"
+    trust_email: bool = False
     default_roles: tuple[Role, ...] = ()
 
 
@@ -248,7 +249,7 @@ class _Reader:
                 user_texts = [msgspec.json.encode(entry) for entry in self._read_users(section)]
             else:
                 self.note(str(name), f"unknown key; known are {', '.join(_SECTIONS)}")
-        self._check_users(user_texts, {MAIN_REALM, *realms})
+        self._check_users(user_texts, realms)
         return Seed(realms=realms, clients=clients, user_texts=tuple(user_texts))
 
     def _read_realms(self, section: Any) -> Iterator[tuple[str, RealmEntry]]:
@@ -280,14 +281,21 @@ class _Reader:
         for place, tree in self._read_list("users", section):
             yield self._read_entry(place, tree, UserEntry) or _NO_USER
 
-    def _check_users(self, texts: list[bytes], realms: set[str]) -> None:
+    def _check_users(self, texts: list[bytes], realms: dict[str, RealmEntry]) -> None:
+        """Check each user by their realm, and put the entry in place of one whose name its realm folds."""
+        known = sorted({MAIN_REALM, *realms})
         seen: dict[str, int] = {}
         for index, entry in enumerate(map(read_user_entry, texts)):
             place = f"users[{index}]"
             if place in self.mistakes:
                 continue
-            if entry.realm not in realms:
-                self.note(f"{place}.realm", f"unknown realm; this file has {', '.join(sorted(realms))}")
+            if entry.realm not in known:
+                self.note(f"{place}.realm", f"unknown realm; this file has {', '.join(known)}")
+            if entry.realm in realms:
+                name = normalize_username(entry.username, realms[entry.realm].username_claim)
+                if name != entry.username:
+                    entry = msgspec.structs.replace(entry, username=name)
+                    texts[index] = msgspec.json.encode(entry)
             self._check_user(place, entry)
             if self._is_text(entry.username):
                 subject = identify_user(entry.realm, entry.username).subject
@@ -383,6 +391,8 @@ class _Reader:
             self.note(f"{place}.username_claim", "expected the name of a claim, in one line")
         if entry.username_claim in _NOBODY:
             self.note(f"{place}.username_claim", "expected a claim that names a user, and always by the same name")
+        if entry.trust_email and entry.username_claim != EMAIL_CLAIM:
+            self.note(f"{place}.trust_email", f"expected username_claim: {EMAIL_CLAIM} beside it")
         if entry.name and not self._is_text(entry.name):
             self.note(f"{place}.name", "expected text in one line")
 

@@ -78,6 +78,25 @@ def test_good_redirect_uris_are_taken(redirect_uri: str) -> None:
     assert find_mistakes(f'{CODE_CLIENT}["{redirect_uri}"]') == []
 
 
+@pytest.mark.clause("decided-external-email-folded")
+def test_users_of_an_email_realm_are_listed_once_whatever_their_capitals() -> None:
+    realm = "realms: {cep: {client_id: us, issuer: 'https://a.example', username_claim: %s}}\n"
+    one, other = "{username: A@b.example, realm: cep}", "{username: a@B.example, realm: cep}"
+    both = f"users: [{one}, {other}]\n"
+
+    assert find_mistakes(both + realm % "email") == ["users[1].username: stands at users[0].username already"]
+    assert find_mistakes(both + realm % "sub") == []
+    (user,) = parse_seed(f"users: [{one}]\n{realm % 'email'}".encode()).users
+    assert user.username == "a@b.example"
+
+
+def test_trust_in_addresses_needs_the_claim_that_has_them() -> None:
+    realm = "realms: {cep: {client_id: us, issuer: 'https://a.example', trust_email: true, username_claim: %s}}"
+
+    assert find_mistakes(realm % "sub") == ["realms.cep.trust_email: expected username_claim: email beside it"]
+    assert find_mistakes(realm % "email") == []
+
+
 @pytest.mark.clause(
     "decided-seed-needed-parts", "6749-3.1.2.2-public-client-registers", "6749-10.2-public-redirect-registered"
 )
