@@ -93,7 +93,7 @@ def _say_what_is_used(settings: Settings) -> None:
     log.info("starting", store=store, seed=str(settings.seed_file or "none named"))
     if settings.has_public_example_seed:
         log.warning("the example seed is in use, whose passwords everybody can read; set TOKEN_SERVICE_SEED_FILE")
-    if settings.embedded and "TOKEN_SERVICE_SECRET_KEY" in os.environ:
+    if settings.embedded and {"TOKEN_SERVICE_SECRET_KEY", "TOKEN_SERVICE_SECRET_KEY_FILE"} & os.environ.keys():
         log.warning("TOKEN_SERVICE_SECRET_KEY is set, but not REDIS_URL; the store is the embedded one")
 
 

@@ -16,7 +16,7 @@ from service.protocol.user import User, identify_user
 from service.store.keys import index_key
 from tests.admin.conftest import CONSOLE, Admin, type_in
 from tests.cast import ALICE, BOB, PHONE_APP
-from tests.conftest import AnyRedis
+from tests.conftest import SECRET_KEY, AnyRedis
 
 
 class TestEvents:
@@ -167,7 +167,11 @@ class TestDoctor:
             ({"TOKEN_SERVICE_REFRESH_GRACE": "900"}, "warning", "TOKEN_SERVICE_REFRESH_GRACE"),
             ({"TOKEN_SERVICE_ACCESS_TOKEN_TTL": "7200"}, "warning", "TOKEN_SERVICE_ACCESS_TOKEN_TTL"),
             ({"TOKEN_SERVICE_ACESS_TOKEN_TTL": "60"}, "warning", "environment"),
-            ({"TOKEN_SERVICE_SECRET_KEY": f"{'a' * 32},{'b' * 32}"}, "note", "TOKEN_SERVICE_SECRET_KEY"),
+            (
+                {"TOKEN_SERVICE_SECRET_KEY": f"{SECRET_KEY},{SECRET_KEY} of tomorrow"},
+                "note",
+                "TOKEN_SERVICE_SECRET_KEY",
+            ),
         ],
     )
     async def test_settings_that_look_unsafe_are_named(
