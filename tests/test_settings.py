@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from service.registry.seed import MIN_PASSWORD_CHARACTERS
 from service.serving.arguments import apply_arguments, apply_port, parse_arguments
 from service.settings import EXAMPLE_SEED, BadSettings, Limit, Settings, load_settings, unknown_variables
 
@@ -45,7 +46,7 @@ def test_the_defaults_are_those_of_the_manual() -> None:
     assert settings.login_attempts_per_address == Limit(100, 60_000)
     assert settings.client_attempts == Limit(30, 60_000)
     assert settings.pages_per_address == Limit(300, 60_000)
-    assert settings.min_password_characters == 8
+    assert settings.min_password_characters == MIN_PASSWORD_CHARACTERS == 8
     assert settings.trusted_proxies == ()
     assert settings.verify_cache is False
     assert settings.metrics_address is None

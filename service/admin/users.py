@@ -94,13 +94,14 @@ async def create_user(
     await desk.check_realm(realm)
     if realm != MAIN_REALM and password_file is not None:
         raise WrongInput(f"--password-file: the realm {realm} checks passwords itself")
-    check_user(realm, username, None, tuple(roles), name)
+    least = desk.settings.min_password_characters
+    check_user(realm, username, None, tuple(roles), name, least)
     identity = await desk.identify_user(realm, username)
     if await desk.registry.find_user(identity) is not None:
         raise Refused(f"there is a user {username} in realm {realm} already")
     password = read_secret(f"Password of {username}", password_file, twice=True) if realm == MAIN_REALM else None
     listed_name = username if realm == MAIN_REALM else identity.username
-    entry = check_user(realm, listed_name, password, tuple(roles), name)
+    entry = check_user(realm, listed_name, password, tuple(roles), name, least)
     user = await asyncio.to_thread(make_user, entry, None)
     await desk.amendments.create_user(user)
     output.done(f"The user {username} is listed in realm {realm}.", **_describe(user))
@@ -121,7 +122,7 @@ async def set_password(
     if await desk.registry.find_user(identity) is None:
         raise Refused(f"there is no user {username} in realm {realm}")
     password = read_secret(f"New password of {username}", password_file, twice=True)
-    check_user(realm, username, password, (), "")
+    check_user(realm, username, password, (), "", desk.settings.min_password_characters)
     password_hash = await asyncio.to_thread(hash_password, password)
     await desk.amendments.set_password(identity, password_hash, keep_sessions=keep_sessions)
     ended = "go on" if keep_sessions else "have ended"

@@ -28,6 +28,9 @@ from service.protocol.uri import find_server_mistake, find_uri_mistake
 from service.protocol.user import EMAIL_CLAIM, MAX_USERNAME_CHARACTERS, identify_user, normalize_username
 from service.registry.seed_yaml import Readable, SeedYaml, describe_yaml_error
 
+MIN_PASSWORD_CHARACTERS: Final = 8
+"""The default of the setting."""
+
 _REALM_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _YAML_WORDS: Final = {
     "array": "a list",
@@ -137,10 +140,10 @@ class BadSeed(Exception):
         self.file = file
 
 
-def load_seed(path: Path) -> Seed:
+def load_seed(path: Path, min_password_characters: int = MIN_PASSWORD_CHARACTERS) -> Seed:
     """Raises BadSeed with every mistake in the file."""
     with _reading(path) as file:
-        return _read_seed(file)
+        return _read_seed(file, min_password_characters)
 
 
 def find_fingerprint(path: Path) -> bytes:
@@ -149,9 +152,9 @@ def find_fingerprint(path: Path) -> bytes:
         return hashlib.file_digest(file, "sha256").digest()
 
 
-def parse_seed(text: bytes) -> Seed:
+def parse_seed(text: bytes, min_password_characters: int = MIN_PASSWORD_CHARACTERS) -> Seed:
     """Raises BadSeed with every mistake in the text."""
-    return _read_seed(BytesIO(text))
+    return _read_seed(BytesIO(text), min_password_characters)
 
 
 @contextmanager
@@ -165,8 +168,8 @@ def _reading(path: Path) -> Iterator[BufferedReader]:
         raise BadSeed(refusal.mistakes, path) from None
 
 
-def _read_seed(file: Readable) -> Seed:
-    reader, watched = _Reader(), _Fingerprinted(file)
+def _read_seed(file: Readable, min_password_characters: int) -> Seed:
+    reader, watched = _Reader(min_password_characters), _Fingerprinted(file)
     try:
         seed = reader.read_seed(watched)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -206,7 +209,8 @@ class _Reader:
     the realms: what users are is checked when everything is read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, min_password_characters: int) -> None:
+        self._min_password_characters = min_password_characters
         self.mistakes: dict[str, str] = {}
         self._repeated: dict[str, str] = {}
 
@@ -442,8 +446,9 @@ class _Reader:
         is_external = entry.realm != MAIN_REALM and f"{place}.realm" not in self.mistakes
         if is_external and (password is not None or password_hash is not None):
             self.note(f"{place}.password", f"the realm {entry.realm} checks passwords itself")
-        if password is not None and not (self._is_text(password) and len(password) <= MAX_PASSWORD_CHARACTERS):
-            self.note(f"{place}.password", f"expected 1 to {MAX_PASSWORD_CHARACTERS} characters in one line")
+        least, most = self._min_password_characters, MAX_PASSWORD_CHARACTERS
+        if password is not None and not (self._is_text(password) and least <= len(password) <= most):
+            self.note(f"{place}.password", f"expected {least} to {most} characters in one line")
         if password_hash is not None and not is_password_hash(password_hash):
             self.note(f"{place}.password_hash", "expected an argon2 hash in PHC form")
 

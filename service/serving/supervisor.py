@@ -78,7 +78,7 @@ def _serve(command_line: list[str]) -> int:
     for warning in unknown_variables(os.environ):
         log.warning(warning)
     if settings.seed_file is not None:
-        load_seed(settings.seed_file)
+        load_seed(settings.seed_file, settings.min_password_characters)
     _say_what_is_used(settings)
     with contextlib.closing(_Listeners(arguments, settings.metrics_address)) as listeners:
         settings = load_settings(os.environ)

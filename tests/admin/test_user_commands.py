@@ -47,6 +47,8 @@ async def test_a_password_may_come_through_a_pipe(admin: Admin, http: httpx2.Asy
         (CREATE, "", 2, "stdin: expected one line with the secret"),
         (CREATE, "one\ntwo\n", 2, "stdin: expected one line with the secret"),
         ((*CREATE, "--password-file", "/nowhere"), None, 2, "/nowhere cannot be read: No such file or directory"),
+        (CREATE, "seven77\n", 2, "password: expected 8 to 1024 characters in one line"),
+        (("user", "set-password", BOB.username), "seven77\n", 2, "password: expected 8 to 1024 characters in one line"),
         ((*CREATE, "--role", "king"), None, 2, "'king' is not one of"),
         (("user", "create", "alice@example.com"), "x\n", 1, "there is a user alice@example.com in realm main already"),
         (("user", "create", "Alice@Example.com"), "x\n", 1, "there is a user"),

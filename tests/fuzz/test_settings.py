@@ -219,7 +219,7 @@ def test_what_the_console_is_told_is_an_entry_or_wrong_input(name: str, shown: s
     with suppress(WrongInput, UnicodeEncodeError):
         check_client(client_id=name, client_name=shown, redirect_uris=[item], scope=item, grant_types=[item])
     with suppress(WrongInput, UnicodeEncodeError):
-        check_user("main", name, item, (shown,), shown)
+        check_user("main", name, item, (shown,), shown, 8)
 
 
 @pytest.mark.fuzzes("server_binary.parse_release")

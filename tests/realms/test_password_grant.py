@@ -708,7 +708,7 @@ async def test_a_list_of_users_names_them_as_the_organisation_does_and_not_as_th
 ) -> None:
     await enlist(
         {"username": USERNAME, "realm": "cep", "roles": ["organisation"]},
-        {"username": SUB, "realm": "main", "password": "x", "roles": ["organisation"]},
+        {"username": SUB, "realm": "main", "password": "x" * 8, "roles": ["organisation"]},
     )
 
     assert_error(await log_in(http, ORGANISATION_SCOPE), 400, "invalid_scope")

@@ -78,6 +78,18 @@ def test_good_redirect_uris_are_taken(redirect_uri: str) -> None:
     assert find_mistakes(f'{CODE_CLIENT}["{redirect_uri}"]') == []
 
 
+@pytest.mark.clause("decided-password-min-length")
+def test_a_short_password_is_refused_with_its_place() -> None:
+    users = [f"{{username: u{number}, password: '{'ä' * number}'}}" for number in (8, 7, 12)]
+    text = f"users: [{', '.join(users)}, {{username: hashed, password_hash: {HASH!r}}}]"
+    told = "expected {} to 1024 characters in one line"
+
+    assert find_mistakes(text) == [f"users[1].password: {told.format(8)}"]
+    with pytest.raises(BadSeed) as refusal:
+        parse_seed(text.encode(), 12)
+    assert refusal.value.mistakes == tuple(f"users[{index}].password: {told.format(12)}" for index in (0, 1))
+
+
 @pytest.mark.clause("decided-external-email-folded")
 def test_users_of_an_email_realm_are_listed_once_whatever_their_capitals() -> None:
     realm = "realms: {cep: {client_id: us, issuer: 'https://a.example', username_claim: %s}}\n"
