@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from service.protocol.client import AUTHORIZATION_CODE, PASSWORD, Client
+from service.protocol.client import AUTHORIZATION_CODE, MIN_SECRET_CHARACTERS, PASSWORD, Client
 from service.protocol.uri import is_loopback
 from service.settings import Settings, unknown_variables
 from service.store.redis_url import RedisUrl
@@ -85,6 +85,9 @@ def look_at_clients(clients: Sequence[Client], now_ms: int) -> Iterator[Finding]
             yield Finding("warning", subject, "public and without require_pkce: a stolen code could be exchanged")
         if PASSWORD in client.grant_types:
             yield Finding("note", subject, "may use the password grant, which is for first-party apps only")
+        if client.has_short_secret:
+            says = f"its secret has fewer than {MIN_SECRET_CHARACTERS} characters and can be guessed"
+            yield Finding("warning", subject, f"{says}; client rotate-secret makes a long one")
         for redirect_uri in client.redirect_uris:
             parts = urlsplit(redirect_uri)
             if parts.scheme == "http" and not is_loopback(parts.hostname or ""):

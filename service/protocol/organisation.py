@@ -6,12 +6,16 @@ Clauses: RFC 8414 §3.1, §5, SPEC §2.2
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
 
 from service.protocol.user import EMAIL_CLAIM, User
+
+_LASTING_CLAIMS: Final = ("sub", "oid")
+"""Identifiers that an issuer gives once. Clauses: OpenID Connect Core 1.0 §2 (sub)"""
 
 
 class Organisation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -87,6 +91,14 @@ class Server(NamedTuple):
     @property
     def has_other_source(self) -> bool:
         return bool(self.userinfo_endpoint or self.introspection_endpoint)
+
+
+def find_identity_risks(username_claim: str, *, trust_email: bool) -> Iterator[str]:
+    """Return, as sentences, how a user of the organisation might come by another user's name."""
+    if username_claim not in _LASTING_CLAIMS:
+        yield f"username_claim {username_claim}: one user may get the name of another, unless it is never given again"
+    if trust_email:
+        yield "trust_email: whoever can type another person's address at the organisation is that person here"
 
 
 def find_metadata_addresses(issuer: str, *, openid: bool) -> tuple[str, str]:

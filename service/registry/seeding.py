@@ -125,6 +125,7 @@ class Seeding:
     ) -> Difference:
         """What `apply` would do now, with the first of its changes by name; writes nothing, and takes no lock."""
         tally, first = Tally(), list[Change]()
+        tally.note_seed(seed)
         if not (force or await self.is_key_known()):
             tally.note_strange_key()
         async for batch in self._judge(seed, _Judgement(force, prune, _wait_for_nothing)):
@@ -141,6 +142,7 @@ class Seeding:
         self, seed: Seed, judgement: _Judgement, lock: StoreLock, on_progress: Progress, actor: str
     ) -> Outcome:
         tally, done, events = Tally(), 0, SeedEvents(actor)
+        tally.note_seed(seed)
         if not (judgement.force or await self.is_key_known()):
             tally.note_strange_key()
         if not (judgement.force or judgement.prune) and await self._is_in_force(seed.fingerprint):
