@@ -167,7 +167,8 @@ class Parts:
         if self.settings.seed_file is None:
             return
         try:
-            outcome = await self.seeding.apply_file(self.settings.seed_file)
+            least = self.settings.min_password_characters
+            outcome = await self.seeding.apply_file(self.settings.seed_file, least)
         except (StoreUnavailable, BadSeed) as error:
             if str(error) != self._seed_trouble:
                 log.error("the seed file is not applied yet: %s", error)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast, get_args
 from urllib.parse import urlsplit
 
+from service.protocol.uri import is_loopback
 from service.store.durability import Durability
 from service.store.redis_url import parse_redis_url, without_password
 
@@ -42,6 +43,8 @@ EXAMPLE_SEED = CHECKOUT / "examples" / "seed.yaml"
 PREFIX = "TOKEN_SERVICE_"
 
 SECRET_KEY_BYTES = 32
+SECRET_KEY_DISTINCT_BYTES = 16
+UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 LONGEST_SECONDS = 100 * 365 * 24 * 3600
 WINDOWS_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 SWITCHES = {"on": True, "off": False}
@@ -49,6 +52,8 @@ DURABILITIES: tuple[Durability, ...] = get_args(Durability)
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 LOG_FORMATS = ("console", "json")
 LONGEST_PAGE_NAME = 60
+MOST_PASSWORD_MIN_CHARACTERS = 128
+LARGEST_SECRET_FILE_BYTES = 64 * 1024
 LOGO_TYPES = (".svg", ".png", ".jpg", ".jpeg", ".webp", ".gif")
 LARGEST_LOGO_BYTES = 256 * 1024
 CALM_BLUE = "#1f5fa8"
@@ -140,28 +145,38 @@ def parse_base_url(text: str) -> str:
     return text.rstrip("/")
 
 
-def _without_user(text: str) -> str:
-    return re.sub(r"//.*@", "//…@", text)
+def _show_without_user(text: str) -> str:
+    return repr(re.sub(r"//.*@", "//…@", text))
+
+
+def _show_without_password(text: str) -> str:
+    return repr(without_password(text))
 
 
 def parse_duration_ms(text: str) -> int:
     milliseconds = _milliseconds(text)
     if milliseconds is None or milliseconds < 1:
-        raise ValueError("seconds, whole or fractional, more than 0")
+        raise ValueError("seconds, or a number with s, m, h or d, such as 90, 1.5h or 30d; more than 0")
     return milliseconds
 
 
-def parse_grace_ms(text: str) -> int:
+def parse_duration_or_zero_ms(text: str) -> int:
     milliseconds = _milliseconds(text)
     if milliseconds is None:
-        raise ValueError("seconds, whole or fractional (0: no grace)")
+        raise ValueError("seconds, or a number with s, m, h or d, such as 90, 1.5h or 30d; 0: none")
     return milliseconds
 
 
 def _milliseconds(text: str) -> int | None:
-    if not re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,12})?", text) or Decimal(text) > LONGEST_SECONDS:
-        return None
-    return int(Decimal(text) * 1000)
+    match = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)([smhd]?)", text)
+    seconds = Decimal(match[1]) * UNIT_SECONDS[match[2]] if match else LONGEST_SECONDS + 1
+    return int(seconds * 1000) if seconds <= LONGEST_SECONDS else None
+
+
+def parse_password_length(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,3}", text) or not 1 <= int(text) <= MOST_PASSWORD_MIN_CHARACTERS:
+        raise ValueError(f"a number of characters between 1 and {MOST_PASSWORD_MIN_CHARACTERS}")
+    return int(text)
 
 
 def parse_limit(text: str) -> Limit:
@@ -229,13 +244,32 @@ def parse_log_format(text: str) -> str:
 
 def parse_secret_keys(text: str) -> tuple[bytes, ...]:
     keys = _split_keys(text)
-    if any(len(key) < SECRET_KEY_BYTES for key in keys):
-        raise ValueError(f"{SECRET_KEY_BYTES} bytes or more in each key")
+    if any(map(_find_key_weakness, keys)):
+        raise ValueError(f"{SECRET_KEY_BYTES} bytes or more in each key, {SECRET_KEY_DISTINCT_BYTES} of them distinct")
     return keys
 
 
 def _split_keys(text: str) -> tuple[bytes, ...]:
     return tuple(key.strip().encode("utf-8", "surrogateescape") for key in text.split(","))
+
+
+def _find_key_weakness(key: bytes) -> str | None:
+    """Return what is wrong with a key, which is never shown itself, or None.
+
+    Hexadecimal text has at most 16 distinct characters however random it is, so its decoded bytes may count instead.
+    """
+    if len(key) < SECRET_KEY_BYTES:
+        return f"has {len(key)} bytes"
+    readings = [key, bytes.fromhex(key.decode())] if re.fullmatch(rb"(?:[0-9a-fA-F]{2})+", key) else [key]
+    if all(len(set(reading)) < SECRET_KEY_DISTINCT_BYTES for reading in readings):
+        return f"has {len(key)} bytes, of which too few are distinct"
+    return None
+
+
+def _tell_weak_keys(text: str) -> str:
+    keys = _split_keys(text)
+    weaknesses = ((position, _find_key_weakness(key)) for position, key in enumerate(keys, start=1))
+    return ", ".join(f"key {position} of {len(keys)} {weakness}" for position, weakness in weaknesses if weakness)
 
 
 class BadSettings(Exception):
@@ -256,21 +290,57 @@ class _Reading:
 
     @property
     def embedded(self) -> bool:
-        return not self.environment.get("REDIS_URL")
+        return not (self.environment.get("REDIS_URL") or self.environment.get("REDIS_URL_FILE"))
 
     def mistake(self, variable: str, found: str, expected: str) -> None:
         self.mistakes.append(f"{variable}: {found}: expected {expected}")
 
     def value_of(self, setting: Setting) -> object:
         """The value, or that of the default where the variable is unset, empty or wrong."""
-        text = self.environment.get(setting.variable)
+        text = self.find_text(setting)
         if text:
             try:
                 return setting.parse(text)
             except ValueError as expected:
-                self.mistake(setting.variable, repr(setting.shown(text)), str(expected))
+                self.mistake(*self.describe_source(setting, text), str(expected))
         default = setting.default(self) if callable(setting.default) else setting.default
         return None if default is None else setting.parse(default)
+
+    def find_text(self, setting: Setting) -> str | None:
+        """Return what the variable holds, or the file that its `_FILE` form names; None where neither is set."""
+        text, file = self.environment.get(setting.variable), self.environment.get(setting.file_variable)
+        if not (setting.secret and file):
+            return text
+        if text:
+            self.mistake(setting.file_variable, repr(file), f"only one of {setting.variable} and this")
+            return None
+        try:
+            return _read_secret_file(file)
+        except ValueError as expected:
+            self.mistake(setting.file_variable, repr(file), str(expected))
+            return None
+
+    def describe_source(self, setting: Setting, text: str) -> tuple[str, str]:
+        """Return the variable of a wrong value and what may be shown of it: of a file its name alone."""
+        file = self.environment.get(setting.file_variable) if setting.secret else None
+        return (
+            (setting.file_variable, f"{file!r} holds no such value")
+            if file
+            else (setting.variable, setting.shown(text))
+        )
+
+
+def _read_secret_file(name: str) -> str:
+    file = parse_file(name)
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(LARGEST_SECRET_FILE_BYTES + 1)
+        text = content.decode().strip()
+    except (OSError, UnicodeDecodeError):
+        raise ValueError("a file that can be read, with text in it") from None
+    if not text or len(content) > LARGEST_SECRET_FILE_BYTES:
+        raise ValueError("a file with nothing but the value in it")
+    return text
 
 
 Default = str | None | Callable[[_Reading], str | None]
@@ -287,6 +357,11 @@ class Setting:
     table: str  # the one of docs/settings.md where it stands
     default_told: str | None  # where the manual has to say more than the default's text
     shown: Callable[[str], str]  # what of a bad value is shown
+    secret: bool  # a secret may come from a file, too
+
+    @property
+    def file_variable(self) -> str:
+        return f"{self.variable}_FILE"
 
 
 def _setting(
@@ -297,11 +372,11 @@ def _setting(
     *,
     table: str,
     default_told: str | None = None,
-    shown: Callable[[str], str] = str,
+    shown: Callable[[str], str] = repr,
     secret: bool = False,
 ) -> Value:
     """A field of `Settings`, to the type checker what its parser makes."""
-    found = Setting(variable, parse, default, meaning, table, default_told, shown)
+    found = Setting(variable, parse, default, meaning, table, default_told, shown, secret)
     return cast(Value, field(repr=not secret, metadata={"setting": found}))
 
 
@@ -325,7 +400,7 @@ def _log_format_of_the_terminal(_: _Reading) -> str:
 
 
 # The tables of docs/settings.md, by the headings above them.
-PLACES, KEYS, LIFETIMES, LOOK, THROTTLES = "Where and how", "Secret keys", "Lifetimes", "Look of the pages", "Throttles"
+PLACES, SECRETS, LIFETIMES, LOOK, THROTTLES = "Where and how", "Secrets", "Lifetimes", "Look of the pages", "Throttles"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,7 +414,7 @@ class Settings:
         "where the state lies; see [below](#redis_url)",
         table=PLACES,
         default_told="unset: the embedded store",
-        shown=without_password,
+        shown=_show_without_password,
         secret=True,
     )
     host: str = _setting(
@@ -362,7 +437,7 @@ class Settings:
         "the public address. A trailing slash is dropped. A path in it is served beside the bare one",
         table=PLACES,
         default_told="`http://HOST:PORT`",
-        shown=_without_user,
+        shown=_show_without_user,
     )
     web_url: str = _setting(
         "TOKEN_SERVICE_WEB_URL",
@@ -372,7 +447,7 @@ class Settings:
         "beside the bare one",
         table=PLACES,
         default_told="the base URL",
-        shown=_without_user,
+        shown=_show_without_user,
     )
     seed_file: Path | None = _setting(
         "TOKEN_SERVICE_SEED_FILE",
@@ -380,16 +455,26 @@ class Settings:
         _example_seed_where_embedded,
         "[the seed file](seed-file.md)",
         table=PLACES,
-        default_told="embedded store: `examples/seed.yaml`; with `REDIS_URL`: none",
+        default_told="embedded store: `examples/seed.yaml`, on this machine only; with `REDIS_URL`: none",
     )
     secret_keys: tuple[bytes, ...] = _setting(
         "TOKEN_SERVICE_SECRET_KEY",
         parse_secret_keys,
         None,
-        "one key or several, separated by commas; each 32 bytes or more. The first makes, all verify",
-        table=KEYS,
+        "one key or several, separated by commas; each 32 bytes or more, 16 of them distinct. The first makes, all "
+        "verify",
+        table=SECRETS,
         default_told="embedded store: made once, kept in the data folder as `secret_key`; with `REDIS_URL`: required",
+        shown=_tell_weak_keys,
         secret=True,
+    )
+    min_password_characters: int = _setting(
+        "TOKEN_SERVICE_PASSWORD_MIN_LENGTH",
+        parse_password_length,
+        "8",
+        "the least number of characters of a password that is set from now on, in the seed file or at the console. "
+        "Hashes are taken as they are",
+        table=SECRETS,
     )
     durability: Durability = _setting(
         "TOKEN_SERVICE_DURABILITY",
@@ -431,7 +516,7 @@ class Settings:
     )
     refresh_grace_ms: int = _setting(
         "TOKEN_SERVICE_REFRESH_GRACE",
-        parse_grace_ms,
+        parse_duration_or_zero_ms,
         "300",
         "how long a spent refresh token may come again, from its first use; `0`: not at all",
         table=LIFETIMES,
@@ -484,7 +569,7 @@ class Settings:
         "TOKEN_SERVICE_PAGES_PER_ADDRESS",
         parse_limit,
         "300/minute",
-        "pages that begin a login, opened from one address",
+        "pages that begin a login, kept or not, from one address",
         table=THROTTLES,
     )
     trusted_proxies: tuple[Network, ...] = _setting(
@@ -548,9 +633,18 @@ class Settings:
     def embedded(self) -> bool:
         return self.redis_url is None
 
+    @property
+    def has_public_example_seed(self) -> bool:
+        """Whether others than this machine may log in with the passwords of the example seed."""
+        is_example = self.seed_file == EXAMPLE_SEED
+        return is_example and _find_public_address(self.host, self.base_url, self.web_url) is not None
+
 
 SETTINGS: Mapping[str, Setting] = {each.name: each.metadata["setting"] for each in fields(Settings)}
-VARIABLES = frozenset(setting.variable for setting in SETTINGS.values())
+VARIABLES = frozenset(
+    {setting.variable for setting in SETTINGS.values()}
+    | {setting.file_variable for setting in SETTINGS.values() if setting.secret}
+)
 
 
 def load_settings(environment: Mapping[str, str]) -> Settings:
@@ -564,9 +658,31 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
         read.values[name] = _read_secret_keys(read) if name == "secret_keys" else read.value_of(setting)
     if read.embedded and read.values["durability"] == "replica":
         read.mistake("TOKEN_SERVICE_DURABILITY", "'replica'", "REDIS_URL to be set: the embedded store has no replicas")
+    _check_example_seed(read)
     if read.mistakes:
         raise BadSettings(tuple(read.mistakes))
     return Settings(**read.values)
+
+
+def _check_example_seed(read: _Reading) -> None:
+    """Refuse the example seed, whose passwords are public, at a public address, unless it was named on purpose."""
+    variable = SETTINGS["seed_file"].variable
+    public = _find_public_address(read.values["host"], read.values["base_url"], read.values["web_url"])
+    if read.embedded and public and not read.environment.get(variable):
+        expected = f"a seed file of your own, since {public} is not this machine alone"
+        read.mistake(
+            variable, "not set", f"{expected} (to use the example's public passwords there, name {EXAMPLE_SEED})"
+        )
+
+
+def _find_public_address(host: str, base_url: str, web_url: str) -> str | None:
+    """Return the first address that others than this machine may use, with its variable, or None."""
+    if not is_loopback(host):
+        return f"HOST {host!r}"
+    for variable, url in (("TOKEN_SERVICE_BASE_URL", base_url), ("TOKEN_SERVICE_WEB_URL", web_url)):
+        if not is_loopback(urlsplit(url).hostname or ""):
+            return f"{variable} {url!r}"
+    return None
 
 
 def unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:
@@ -589,24 +705,19 @@ def default_base_url(host: str, port: int, scheme: str = "http") -> str:
 
 
 def _read_secret_keys(read: _Reading) -> tuple[bytes, ...]:
-    """Of a wrong one only the length is shown."""
-    variable = "TOKEN_SERVICE_SECRET_KEY"
-    text = read.environment.get(variable) or (_kept_secret_key(read) if read.embedded else None)
-    if text is None and not read.embedded:
-        read.mistake(variable, "not set", f"{SECRET_KEY_BYTES} bytes or more, where REDIS_URL is set")
-    try:
-        return () if text is None else parse_secret_keys(text)
-    except ValueError as expected:
-        read.mistake(variable, _tell_short_keys(_split_keys(text or "")), str(expected))
+    """Return the keys that are set, or the one that the data folder keeps; of a wrong one only the length is shown."""
+    setting = SETTINGS["secret_keys"]
+    if read.environment.get(setting.variable) or read.environment.get(setting.file_variable):
+        return cast(tuple[bytes, ...] | None, read.value_of(setting)) or ()
+    if not read.embedded:
+        read.mistake(setting.variable, "not set", f"{SECRET_KEY_BYTES} bytes or more, where REDIS_URL is set")
         return ()
-
-
-def _tell_short_keys(keys: tuple[bytes, ...]) -> str:
-    return ", ".join(
-        f"key {position} of {len(keys)} has {len(key)} bytes"
-        for position, key in enumerate(keys, start=1)
-        if len(key) < SECRET_KEY_BYTES
-    )
+    kept = _kept_secret_key(read)
+    try:
+        return () if kept is None else parse_secret_keys(kept)
+    except ValueError as expected:
+        read.mistake(setting.variable, setting.shown(kept or ""), str(expected))
+        return ()
 
 
 def _kept_secret_key(read: _Reading) -> str | None:

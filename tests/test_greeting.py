@@ -5,7 +5,7 @@ import pytest
 from service.serving.greeting import greeting, local_address
 from service.settings import load_settings
 
-PRODUCTION = {"REDIS_URL": "redis://localhost", "TOKEN_SERVICE_SECRET_KEY": "k" * 32}
+PRODUCTION = {"REDIS_URL": "redis://localhost", "TOKEN_SERVICE_SECRET_KEY": "a key of 32 bytes with 16 distinct"}
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ import pytest
 import redis
 
 from service import lifeline
+from service.settings import EXAMPLE_SEED
 from service.store.embedded import socket_path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -262,8 +263,15 @@ def test_a_bad_seed_is_refused(start: Start, tmp_path: Path) -> None:
     assert not service.data_dir.exists()
 
 
+@pytest.mark.clause("decided-example-seed-not-public")
+def test_the_example_seed_is_refused_at_a_public_address(start: Start) -> None:
+    service = start("--host", "0.0.0.0")
+    assert_refused(service, "TOKEN_SERVICE_SEED_FILE: not set: expected a seed file of your own, since HOST '0.0.0.0'")
+    assert not service.data_dir.exists()
+
+
 def test_the_start_says_which_store_and_seed_it_uses(start_ready: Start) -> None:
-    service = start_ready(TOKEN_SERVICE_BASE_URL="https://id.example.com")
+    service = start_ready(TOKEN_SERVICE_BASE_URL="https://id.example.com", TOKEN_SERVICE_SEED_FILE=str(EXAMPLE_SEED))
     log = service.log.read_text()
     assert f"embedded, in {service.data_dir}" in log
     assert "examples/seed.yaml" in log

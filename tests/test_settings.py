@@ -1,13 +1,15 @@
+import secrets
 from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
 
+from service.registry.seed import MIN_PASSWORD_CHARACTERS
 from service.serving.arguments import apply_arguments, apply_port, parse_arguments
-from service.settings import BadSettings, Limit, Settings, load_settings, unknown_variables
+from service.settings import EXAMPLE_SEED, BadSettings, Limit, Settings, load_settings, unknown_variables
 
-KEY = "k" * 32
-OTHER_KEY = "o" * 40
+KEY = "a key of 32 bytes with 16 distinct"
+OTHER_KEY = "another key of 40 bytes with 16 distinct"
 PRODUCTION = {"REDIS_URL": "redis://localhost:6379/0", "TOKEN_SERVICE_SECRET_KEY": KEY}
 
 
@@ -43,6 +45,8 @@ def test_the_defaults_are_those_of_the_manual() -> None:
     assert settings.login_attempts_per_user == Limit(100, 3_600_000)
     assert settings.login_attempts_per_address == Limit(100, 60_000)
     assert settings.client_attempts == Limit(30, 60_000)
+    assert settings.pages_per_address == Limit(300, 60_000)
+    assert settings.min_password_characters == MIN_PASSWORD_CHARACTERS == 8
     assert settings.trusted_proxies == ()
     assert settings.verify_cache is False
     assert settings.metrics_address is None
@@ -74,6 +78,41 @@ def test_a_broken_key_in_the_data_folder_is_a_mistake(tmp_path: Path, seed_file:
     assert len(mistakes(environment)) == 1
 
 
+PUBLIC = [
+    ({"HOST": "0.0.0.0"}, "HOST '0.0.0.0'"),
+    ({"HOST": "id.example.com"}, "HOST 'id.example.com'"),
+    ({"TOKEN_SERVICE_BASE_URL": "https://id.example.com"}, "TOKEN_SERVICE_BASE_URL 'https://id.example.com'"),
+    ({"TOKEN_SERVICE_WEB_URL": "http://10.0.0.1:8000"}, "TOKEN_SERVICE_WEB_URL 'http://10.0.0.1:8000'"),
+]
+
+
+@pytest.mark.parametrize(("public", "named"), PUBLIC)
+@pytest.mark.clause("decided-example-seed-not-public")
+def test_the_example_seed_starts_at_no_public_address(tmp_path: Path, public: dict[str, str], named: str) -> None:
+    (line,) = mistakes({"TOKEN_SERVICE_DATA_DIR": str(tmp_path)} | public)
+
+    assert line.startswith(f"TOKEN_SERVICE_SEED_FILE: not set: expected a seed file of your own, since {named} is not ")
+    assert line.endswith(f", name {EXAMPLE_SEED})")
+
+
+@pytest.mark.parametrize("public", [public for public, _ in PUBLIC])
+@pytest.mark.clause("decided-example-seed-not-public")
+def test_who_names_the_example_seed_may_have_it(tmp_path: Path, seed_file: str, public: dict[str, str]) -> None:
+    folder = {"TOKEN_SERVICE_DATA_DIR": str(tmp_path)}
+
+    assert load_settings(folder | public | {"TOKEN_SERVICE_SEED_FILE": str(EXAMPLE_SEED)}).has_public_example_seed
+    assert not load_settings(folder | public | {"TOKEN_SERVICE_SEED_FILE": seed_file}).has_public_example_seed
+    assert load(**public).seed_file is None
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
+def test_the_example_seed_is_for_this_machine(tmp_path: Path, host: str) -> None:
+    settings = load_settings({"TOKEN_SERVICE_DATA_DIR": str(tmp_path), "HOST": host})
+
+    assert settings.seed_file == EXAMPLE_SEED
+    assert not settings.has_public_example_seed
+
+
 def test_an_empty_variable_counts_as_unset() -> None:
     assert load(PORT="", TOKEN_SERVICE_SESSION_MAX_AGE="", TOKEN_SERVICE_CODE_TTL="") == load()
 
@@ -82,6 +121,16 @@ def test_durations_are_kept_in_milliseconds() -> None:
     settings = load(TOKEN_SERVICE_CODE_TTL="0.25", TOKEN_SERVICE_SESSION_MAX_AGE="90")
     assert settings.code_ttl_ms == 250
     assert settings.session_max_age_ms == 90_000
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("600", 600_000), ("90s", 90_000), ("10m", 600_000), ("1.5h", 5_400_000), ("30d", 2_592_000_000), ("0.5s", 500)],
+)
+def test_durations_take_a_unit(text: str, milliseconds: int) -> None:
+    settings = load(TOKEN_SERVICE_ACCESS_TOKEN_TTL=text, TOKEN_SERVICE_REFRESH_GRACE=text)
+
+    assert (settings.access_token_ttl_ms, settings.refresh_grace_ms) == (milliseconds, milliseconds)
 
 
 def test_the_grace_may_be_nothing() -> None:
@@ -225,7 +274,11 @@ WRONG = {
     "TOKEN_SERVICE_ACCESS_TOKEN_TTL": [
         "0",
         "-1",
-        "10m",
+        "10 m",
+        "10min",
+        "1w",
+        "0s",
+        "40000d",
         "1e3",
         "nan",
         "inf",
@@ -237,7 +290,7 @@ WRONG = {
     "TOKEN_SERVICE_SESSION_MAX_AGE": ["0", "never"],
     "TOKEN_SERVICE_CODE_TTL": ["-1"],
     "TOKEN_SERVICE_REFRESH_GRACE": ["-1", "five"],
-    "TOKEN_SERVICE_LOGIN_SESSION_TTL": ["0", "1h"],
+    "TOKEN_SERVICE_LOGIN_SESSION_TTL": ["0", "1H"],
     "TOKEN_SERVICE_STAY_SIGNED_IN_TTL": ["0", "-1"],
     "TOKEN_SERVICE_PAGE_NAME": [" ", "two\nlines", "n" * 61, "\x07", "right\u202eleft"],
     "TOKEN_SERVICE_PAGE_LOGO": ["nowhere/logo.png"],
@@ -246,6 +299,8 @@ WRONG = {
     "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER": ["many"],
     "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": ["many"],
     "TOKEN_SERVICE_CLIENT_ATTEMPTS": ["many"],
+    "TOKEN_SERVICE_PAGES_PER_ADDRESS": ["many", "0/minute"],
+    "TOKEN_SERVICE_PASSWORD_MIN_LENGTH": ["0", "-1", "129", "8.0", "eight"],
     "TOKEN_SERVICE_TRUSTED_PROXIES": ["proxy.example", "10.0.0.0/33", "10.0.0.1/8"],
     "TOKEN_SERVICE_VERIFY_CACHE": ["yes", "1", "true"],
     "LOG_LEVEL": ["loud"],
@@ -283,6 +338,98 @@ def test_of_a_key_that_is_too_short_only_the_length_is_shown() -> None:
     assert "key 2 of 2 has 7 bytes" in line
     assert "hunter2" not in line
     assert KEY not in line
+
+
+WEAK_KEYS = {
+    "one letter": "k" * 32,
+    "few letters": "correct horse correct horse correct",
+    "few digits of hexadecimal": "0123456789abcde0" * 2,
+    "half a byte more": "0123456789abcde" * 3,
+}
+
+
+@pytest.mark.parametrize("key", WEAK_KEYS.values(), ids=WEAK_KEYS)
+@pytest.mark.clause("decided-secret-key-distinct", "decided-secrets-not-shown")
+def test_a_key_with_few_distinct_bytes_is_refused(key: str) -> None:
+    (line,) = mistakes(PRODUCTION | {"TOKEN_SERVICE_SECRET_KEY": f"{KEY},{key}"})
+
+    assert line.startswith(
+        f"TOKEN_SERVICE_SECRET_KEY: key 2 of 2 has {len(key)} bytes, of which too few are distinct: "
+    )
+    assert line.endswith("expected 32 bytes or more in each key, 16 of them distinct")
+
+
+@pytest.mark.clause("decided-secret-key-distinct")
+def test_random_keys_are_taken_however_they_are_written() -> None:
+    """Text in hexadecimal has few distinct characters, and often not even all sixteen."""
+    for _ in range(1000):
+        for key in (secrets.token_hex(32), secrets.token_urlsafe(48), secrets.token_hex(32).upper()):
+            assert load(TOKEN_SERVICE_SECRET_KEY=key).secret_keys == (key.encode(),)
+
+
+URL = "redis://:hunter2@cache:6379/0"
+
+
+@pytest.fixture
+def secret_files(tmp_path: Path) -> dict[str, str]:
+    for name, value in {"url": URL, "key": f"{KEY},{OTHER_KEY}"}.items():
+        (tmp_path / name).write_text(f"\n {value}\n")
+    return {"REDIS_URL_FILE": str(tmp_path / "url"), "TOKEN_SERVICE_SECRET_KEY_FILE": str(tmp_path / "key")}
+
+
+@pytest.mark.clause("decided-secrets-from-files")
+def test_a_secret_may_come_from_a_file(secret_files: dict[str, str]) -> None:
+    settings = load_settings(secret_files)
+
+    assert (settings.redis_url, settings.embedded, settings.seed_file) == (URL, False, None)
+    assert settings.secret_keys == (KEY.encode(), OTHER_KEY.encode())
+    assert list(unknown_variables(secret_files)) == []
+
+
+@pytest.mark.clause("decided-secrets-from-files")
+def test_a_secret_comes_from_one_place(secret_files: dict[str, str]) -> None:
+    assert mistakes(PRODUCTION | secret_files) == tuple(
+        f"{variable}: {file!r}: expected only one of {variable.removesuffix('_FILE')} and this"
+        for variable, file in secret_files.items()
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", "a file with nothing but the value in it"),
+        (b" \n", "a file with nothing but the value in it"),
+        (b"h" * 70_000, "a file with nothing but the value in it"),
+        (b"hunter2 \xff", "a file that can be read, with text in it"),
+        (None, "a file that exists and can be read"),
+    ],
+)
+@pytest.mark.parametrize("variable", ["REDIS_URL_FILE", "TOKEN_SERVICE_SECRET_KEY_FILE"])
+@pytest.mark.clause("decided-secrets-from-files")
+def test_a_file_that_holds_no_secret_is_named(
+    secret_files: dict[str, str], variable: str, content: bytes | None, expected: str
+) -> None:
+    file = Path(secret_files[variable])
+    if content is None:
+        file.unlink()
+    else:
+        file.write_bytes(content)
+
+    assert mistakes(secret_files) == (f"{variable}: {str(file)!r}: expected {expected}",)
+
+
+@pytest.mark.parametrize("content", ["hunter2", "redis://:hunter2", "redis://:hunter2@h/x", "hunter2\n\n,"])
+@pytest.mark.parametrize("variable", ["REDIS_URL_FILE", "TOKEN_SERVICE_SECRET_KEY_FILE"])
+@pytest.mark.clause("decided-secrets-from-files", "decided-secrets-not-shown")
+def test_of_a_file_only_the_name_is_shown(secret_files: dict[str, str], variable: str, content: str) -> None:
+    """Somebody may have put the bare password there."""
+    file = Path(secret_files[variable])
+    file.write_text(content)
+
+    (line,) = mistakes(secret_files)
+
+    assert line.startswith(f"{variable}: {str(file)!r} holds no such value: expected ")
+    assert "hunter2" not in line
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,10 @@ from service.admin.completion import complete_client_ids
 from service.admin.desk import Desk
 from service.admin.entries import check_client
 from service.admin.output import Output, Refused
-from service.admin.words import format_time, format_when, parse_span_ms
+from service.admin.words import format_time, format_when
 from service.hashing import MADE_SECRET_PREFIX, hash_made_secret
 from service.protocol.client import AUTHORIZATION_CODE, GRANT_TYPES, REFRESH_TOKEN, Client
+from service.settings import parse_duration_or_zero_ms
 
 
 @console.group("client")
@@ -106,7 +107,7 @@ async def create_client(
 @click.option(
     "--overlap",
     "overlap_ms",
-    type=Parsed("span", parse_span_ms),
+    type=Parsed("span", parse_duration_or_zero_ms),
     default="0",
     metavar="SPAN",
     help="How long the old secret stays good: 24h, 30m. [default: not at all]",

@@ -17,6 +17,7 @@ from service.audit import Event, Fields, record_event, start_trail
 from service.configured import find_durability, find_store, make_lifetimes
 from service.credentials import Keyring
 from service.protocol.scope import MAIN_REALM
+from service.protocol.user import UserIdentity, identify_user, normalize_username
 from service.registry.amendments import AmendmentRefused, Amendments
 from service.registry.consequences import Consequences
 from service.registry.seed import BadSeed
@@ -67,6 +68,12 @@ class Desk:
     async def check_realm(self, realm: str) -> None:
         if realm != MAIN_REALM and await self.registry.find_realm(realm) is None:
             raise Refused(f"there is no realm {realm}")
+
+    async def identify_user(self, realm: str, username: str) -> UserIdentity:
+        """Return whom a typed name means, by the rule of the realm."""
+        organisation = None if realm == MAIN_REALM else await self.registry.find_realm(realm)
+        name = normalize_username(username, organisation.username_claim) if organisation else username
+        return identify_user(realm, name)
 
     def record(self, event: Event, **fields: Unpack[Fields]) -> None:
         """A security event, of an act at this console."""

@@ -7,10 +7,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from service.admin.output import WrongInput
+from service.hashing import MAX_PASSWORD_CHARACTERS
 from service.protocol.client import Client
 from service.protocol.scope import MAIN_REALM
 from service.registry.records import make_client
-from service.registry.seed import BadSeed, ClientEntry, UserEntry, parse_seed
+from service.registry.seed import MIN_PASSWORD_CHARACTERS, BadSeed, ClientEntry, UserEntry, parse_seed
 
 Entry = TypeVar("Entry", ClientEntry, UserEntry)
 
@@ -20,18 +21,25 @@ def check_client(**fields: Any) -> Client:
     return make_client(_check("clients", fields, ClientEntry), None)
 
 
-def check_user(realm: str, username: str, password: str | None, roles: tuple[str, ...], name: str) -> UserEntry:
+def check_user(
+    realm: str, username: str, password: str | None, roles: tuple[str, ...], name: str, min_password_characters: int
+) -> UserEntry:
     """Raises WrongInput with every mistake; which realms there are is for the registry to say."""
-    stand_in = {"realm": MAIN_REALM, "password": password if password is not None else "none of theirs"}
+    stand_in = {"realm": MAIN_REALM, "password": password if password is not None else "-" * MAX_PASSWORD_CHARACTERS}
     given = {"username": username, "roles": roles, "name": name} | stand_in
-    entry = _check("users", given, UserEntry)
+    entry = _check("users", given, UserEntry, min_password_characters)
     return msgspec.structs.replace(entry, realm=realm, password=password)
 
 
-def _check(section: str, fields: dict[str, Any], kind: type[Entry]) -> Entry:
+def _check(
+    section: str,
+    fields: dict[str, Any],
+    kind: type[Entry],
+    min_password_characters: int = MIN_PASSWORD_CHARACTERS,
+) -> Entry:
     given = {name: value for name, value in fields.items() if value is not None}
     try:
-        seed = parse_seed(msgspec.json.encode({section: [given]}))
+        seed = parse_seed(msgspec.json.encode({section: [given]}), min_password_characters)
     except BadSeed as refusal:
         if refusal.mistakes[0].startswith("the file: "):  # YAML takes no control characters, wherever they stand
             raise WrongInput("expected text without control characters") from None

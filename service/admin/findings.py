@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from ipaddress import ip_address
 from typing import Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from service.protocol.client import AUTHORIZATION_CODE, PASSWORD, Client
-from service.settings import EXAMPLE_SEED, Settings, unknown_variables
+from service.protocol.client import AUTHORIZATION_CODE, MIN_SECRET_CHARACTERS, PASSWORD, Client
+from service.protocol.uri import is_loopback
+from service.settings import Settings, unknown_variables
 from service.store.redis_url import RedisUrl
 
 Level = Literal["good", "note", "warning", "trouble"]
@@ -44,7 +44,7 @@ def look_at_settings(settings: Settings, environment: Mapping[str, str]) -> Iter
             yield Finding(
                 "trouble", "TOKEN_SERVICE_TRUSTED_PROXIES", f"{network}: anybody there may name any address as theirs"
             )
-    if settings.seed_file == EXAMPLE_SEED and not is_loopback(urlsplit(settings.base_url).hostname or ""):
+    if settings.has_public_example_seed:
         yield Finding("trouble", "TOKEN_SERVICE_SEED_FILE", "the example seed, whose passwords everybody can read")
     yield from _look_at_lifetimes(settings)
     if len(settings.secret_keys) > 1:
@@ -85,6 +85,9 @@ def look_at_clients(clients: Sequence[Client], now_ms: int) -> Iterator[Finding]
             yield Finding("warning", subject, "public and without require_pkce: a stolen code could be exchanged")
         if PASSWORD in client.grant_types:
             yield Finding("note", subject, "may use the password grant, which is for first-party apps only")
+        if client.has_short_secret:
+            says = f"its secret has fewer than {MIN_SECRET_CHARACTERS} characters and can be guessed"
+            yield Finding("warning", subject, f"{says}; client rotate-secret makes a long one")
         for redirect_uri in client.redirect_uris:
             parts = urlsplit(redirect_uri)
             if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
@@ -110,10 +113,3 @@ def look_at_servers(
             yield Finding("warning", "Redis", says)
         if server.get("aof_last_write_status", "ok") != "ok":
             yield Finding("trouble", "Redis", "the append-only file could not be written: look at its disk")
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -11,6 +11,7 @@ from service.admin.commands import COMMON, console, name_file, read_lines, read_
 from service.admin.desk import explaining
 from service.admin.output import Output, WrongInput
 from service.hashing import MAX_PASSWORD_CHARACTERS, hash_password
+from service.protocol.client import MIN_SECRET_CHARACTERS, is_short_secret
 from service.protocol.grammar import is_unicode_without_line_ends
 
 
@@ -31,11 +32,21 @@ def hash_secret(file: str | None, as_json: bool, yes: bool) -> None:
             for hashed in threads.map(hash_password, secrets):
                 hashes.append(hashed)
                 advance(len(hashes), len(secrets))
+        _warn_of_short(output, secrets)
         for hashed in hashes:  # when the bar has gone, or both would stand on one line of the terminal
             output.line({"hash": hashed}, hashed)
 
 
 hash_secret.params += COMMON
+
+
+def _warn_of_short(output: Output, secrets: list[str]) -> None:
+    """Warn of secrets that are too short for a client; whether they are a client's nobody has said."""
+    short = sum(map(is_short_secret, secrets))
+    if short:
+        whose = f"{short} of {len(secrets)} have" if len(secrets) > 1 else "it has"
+        says = f"warning: {whose} fewer than {MIN_SECRET_CHARACTERS} characters, too few for the secret of a client"
+        output.note(f"{says}. For passwords see TOKEN_SERVICE_PASSWORD_MIN_LENGTH", style="yellow")
 
 
 def _check(secrets: list[str], file: str | None) -> None:

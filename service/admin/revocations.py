@@ -9,7 +9,6 @@ from service.admin.desk import Desk, tell_waiting
 from service.admin.output import Output, Refused, WrongInput
 from service.admin.words import format_time, parse_time_ms
 from service.protocol.scope import MAIN_REALM
-from service.protocol.user import identify_user
 from service.registry.consequences import REVOCATIONS_AT_ONCE
 
 
@@ -50,7 +49,7 @@ async def revoke_all(
 
 async def _revoke_user(desk: Desk, output: Output, username: str, realm: str) -> None:
     """Somebody whom nobody lists may have sessions all the same, where an organisation checks logins."""
-    identity = identify_user(realm, username)
+    identity = await desk.identify_user(realm, username)
     if realm == MAIN_REALM and await desk.registry.find_user(identity) is None:
         raise Refused(f"there is no user {username} in realm {realm}")
     await desk.check_realm(realm)

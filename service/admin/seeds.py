@@ -30,7 +30,7 @@ _MARKS: Final[dict[Act, tuple[str, str]]] = {
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 async def seed(desk: Desk, output: Output, file: Path, prune: bool, force: bool, dry_run: bool) -> None:
     """Adds and updates realms, clients and users. Running workers see it within a second."""
-    parsed = await asyncio.to_thread(load_seed, file)
+    parsed = await asyncio.to_thread(load_seed, file, desk.settings.min_password_characters)
     if not (force or await desk.seeding.is_key_known()):
         raise Refused(
             "the seed was last applied with another secret key: is TOKEN_SERVICE_SECRET_KEY the service's? "

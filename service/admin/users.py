@@ -15,7 +15,7 @@ from service.admin.output import Output, Refused, WrongInput
 from service.admin.words import format_time
 from service.hashing import hash_password
 from service.protocol.scope import MAIN_REALM, ROLES
-from service.protocol.user import User, identify_user
+from service.protocol.user import User
 from service.registry.records import make_user
 
 MOST_SESSIONS = 500
@@ -50,7 +50,7 @@ async def list_users(desk: Desk, output: Output, realm: str) -> None:
 async def show_user(desk: Desk, output: Output, username: str, realm: str) -> None:
     """One user, and the sessions that they have."""
     await desk.check_realm(realm)
-    identity = identify_user(realm, username)
+    identity = await desk.identify_user(realm, username)
     user = await desk.registry.find_user(identity)
     families, is_cut = await desk.families.find_of_user(identity, MOST_SESSIONS)
     if user is None and not families:
@@ -94,11 +94,14 @@ async def create_user(
     await desk.check_realm(realm)
     if realm != MAIN_REALM and password_file is not None:
         raise WrongInput(f"--password-file: the realm {realm} checks passwords itself")
-    check_user(realm, username, None, tuple(roles), name)
-    if await desk.registry.find_user(identify_user(realm, username)) is not None:
+    least = desk.settings.min_password_characters
+    check_user(realm, username, None, tuple(roles), name, least)
+    identity = await desk.identify_user(realm, username)
+    if await desk.registry.find_user(identity) is not None:
         raise Refused(f"there is a user {username} in realm {realm} already")
     password = read_secret(f"Password of {username}", password_file, twice=True) if realm == MAIN_REALM else None
-    entry = check_user(realm, username, password, tuple(roles), name)
+    listed_name = username if realm == MAIN_REALM else identity.username
+    entry = check_user(realm, listed_name, password, tuple(roles), name, least)
     user = await asyncio.to_thread(make_user, entry, None)
     await desk.amendments.create_user(user)
     output.done(f"The user {username} is listed in realm {realm}.", **_describe(user))
@@ -113,13 +116,13 @@ async def set_password(
     desk: Desk, output: Output, username: str, realm: str, password_file: str | None, keep_sessions: bool
 ) -> None:
     """Gives a user a new password, and ends all of their sessions."""
-    identity = identify_user(realm, username)
+    identity = await desk.identify_user(realm, username)
     if realm != MAIN_REALM:
         raise Refused(f"the realm {realm} checks passwords itself")
     if await desk.registry.find_user(identity) is None:
         raise Refused(f"there is no user {username} in realm {realm}")
     password = read_secret(f"New password of {username}", password_file, twice=True)
-    check_user(realm, username, password, (), "")
+    check_user(realm, username, password, (), "", desk.settings.min_password_characters)
     password_hash = await asyncio.to_thread(hash_password, password)
     await desk.amendments.set_password(identity, password_hash, keep_sessions=keep_sessions)
     ended = "go on" if keep_sessions else "have ended"
@@ -136,7 +139,7 @@ async def set_password(
 @_realm()
 async def disable_user(desk: Desk, output: Output, username: str, realm: str) -> None:
     """Lets a user log in no more, and ends all of their sessions."""
-    await desk.amendments.disable_user(identify_user(realm, username))
+    await desk.amendments.disable_user(await desk.identify_user(realm, username))
     sentence = f"The user {username} is disabled, and their sessions have ended."
     output.done(sentence, username=username, realm=realm, disabled=True)
 
@@ -146,7 +149,7 @@ async def disable_user(desk: Desk, output: Output, username: str, realm: str) ->
 @_realm()
 async def enable_user(desk: Desk, output: Output, username: str, realm: str) -> None:
     """Lets a disabled user log in again."""
-    await desk.amendments.enable_user(identify_user(realm, username))
+    await desk.amendments.enable_user(await desk.identify_user(realm, username))
     output.done(f"The user {username} may log in.", username=username, realm=realm, disabled=False)
 
 
@@ -155,7 +158,7 @@ async def enable_user(desk: Desk, output: Output, username: str, realm: str) -> 
 @_realm()
 async def delete_user(desk: Desk, output: Output, username: str, realm: str) -> None:
     """Deletes a user and ends all of their sessions. An organisation's users have its default roles again then."""
-    identity = identify_user(realm, username)
+    identity = await desk.identify_user(realm, username)
     if await desk.registry.find_user(identity) is not None:
         output.ask(f"Delete the user {username} of realm {realm}, and end all of their sessions?")
     await desk.amendments.delete_user(identity)

@@ -2,20 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
-from typing import Final
-
-_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-_SPAN: Final = re.compile(r"([0-9]{1,9})([smhd]?)")
-
-
-def parse_span_ms(text: str) -> int:
-    """`24h`, `30m`, `7d`, `90s` or seconds alone, as milliseconds; raises ValueError with what was expected."""
-    match = _SPAN.fullmatch(text.strip())
-    if match is None:
-        raise ValueError("a span of time such as 24h, 30m, 7d or 90s")
-    return int(match[1]) * _UNITS[match[2] or "s"] * 1000
 
 
 def parse_time_ms(text: str) -> int:

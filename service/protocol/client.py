@@ -17,6 +17,8 @@ PASSWORD: Final = "password"
 REFRESH_TOKEN: Final = "refresh_token"
 GRANT_TYPES: Final = (AUTHORIZATION_CODE, PASSWORD, REFRESH_TOKEN)
 MAX_CLIENT_ID_CHARACTERS: Final = 255
+MIN_SECRET_CHARACTERS: Final = 20
+"""A shorter secret is warned of, and taken."""
 
 Loss = Literal["refresh", "grant_or_scope"]
 """Why a client's sessions must be looked through."""
@@ -26,6 +28,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     """The registration record, with the field names of RFC 7591. Without a secret hash the client is public.
 
     After a rotation the previous secret may stay good until a time by Redis's clock, in milliseconds since 1970.
+    `has_short_secret` was noted when the secret was hashed, since a hash hides its length.
     """
 
     client_id: str
@@ -37,6 +40,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     default_scope: str = ""
     require_pkce: bool = False
     introspect: bool | Literal["all"] = False
+    has_short_secret: bool = False
     previous_secret_hash: str | None = None
     previous_secret_until_ms: int = 0
 
@@ -58,6 +62,14 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def allowed_scope(self) -> Scope:
         return parse_scope(self.scope) if self.scope else Scope()
+
+
+def is_short_secret(secret: str | None) -> bool:
+    """Return whether a chosen secret has so few characters that it can be guessed.
+
+    Clauses: RFC 6749 §10.10
+    """
+    return secret is not None and len(secret) < MIN_SECRET_CHARACTERS
 
 
 def check_grant_type(client: Client, grant_type: str) -> None:

@@ -6,12 +6,16 @@ Clauses: RFC 8414 §3.1, §5, SPEC §2.2
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
 
-from service.protocol.user import User
+from service.protocol.user import EMAIL_CLAIM, User
+
+_LASTING_CLAIMS: Final = ("sub", "oid")
+"""Identifiers that an issuer gives once. Clauses: OpenID Connect Core 1.0 §2 (sub)"""
 
 
 class Organisation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -28,6 +32,7 @@ class Organisation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     jwks_uri: str = ""
     scope: str = ""
     username_claim: str = "sub"
+    trust_email: bool = False
     default_roles: tuple[str, ...] = ()
 
     @property
@@ -40,6 +45,14 @@ class Organisation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     def needs_metadata(self) -> bool:
         """Whether the record leaves open what only the organisation's metadata can tell."""
         return not (self.authorization_endpoint and self.token_endpoint and self.names_a_source)
+
+    @property
+    def needs_verified_email(self) -> bool:
+        """Whether a login counts only where the organisation says that the e-mail address is verified.
+
+        Clauses: OpenID Connect Core 1.0 §5.1 (email_verified)
+        """
+        return self.username_claim == EMAIL_CLAIM and not self.trust_email
 
     def make_unlisted_user(self, realm: str, username: str) -> User:
         """Somebody whom the registry does not list: they have no record, and the default roles."""
@@ -78,6 +91,14 @@ class Server(NamedTuple):
     @property
     def has_other_source(self) -> bool:
         return bool(self.userinfo_endpoint or self.introspection_endpoint)
+
+
+def find_identity_risks(username_claim: str, *, trust_email: bool) -> Iterator[str]:
+    """Return, as sentences, how a user of the organisation might come by another user's name."""
+    if username_claim not in _LASTING_CLAIMS:
+        yield f"username_claim {username_claim}: one user may get the name of another, unless it is never given again"
+    if trust_email:
+        yield "trust_email: whoever can type another person's address at the organisation is that person here"
 
 
 def find_metadata_addresses(issuer: str, *, openid: bool) -> tuple[str, str]:

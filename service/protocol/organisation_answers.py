@@ -83,7 +83,7 @@ class _ErrorAnswer(msgspec.Struct, frozen=True):
 class Person(NamedTuple):
     """Who logged in, as the organisation names them; `name` is for people to read, and may be empty.
 
-    `is_doubted`: the name is an e-mail address of which the organisation says that it is not verified.
+    `is_doubted`: the name is an e-mail address that has to be verified, and the organisation does not say that it is.
     """
 
     username: str
@@ -201,7 +201,7 @@ def parse_json(body: bytes, form: type[Record], what: str) -> Record:
         raise Misanswer(f"{what} is not JSON of the form that it should have") from None
 
 
-def read_person(claims: Claims, username_claim: str) -> Person:
+def read_person(claims: Claims, username_claim: str, *, needs_verified_email: bool) -> Person:
     """A name that a record can hold and a page can show.
 
     Numbers are what some servers use as identifiers; their digits are the name.
@@ -214,15 +214,18 @@ def read_person(claims: Claims, username_claim: str) -> Person:
         raise OddLogin(f"the claim {username_claim} is missing, or is not {form}")
     name = claims.get("name")
     shown = name if isinstance(name, str) and _is_name(name) else ""
-    return Person(username, shown, is_doubted=username_claim == "email" and _is_doubted(claims))
+    return Person(username, shown, is_doubted=needs_verified_email and not _is_email_verified(claims))
 
 
-def _is_doubted(claims: Claims) -> bool:
-    """Nothing said is no doubt; some servers say it in text.
+def _is_email_verified(claims: Claims) -> bool:
+    """Return whether the organisation vouches for the address: true, which some servers send as text.
+
+    Where the claim is missing nobody has checked the address, and its owner may have typed another person's.
 
     Clauses: OpenID Connect Core 1.0 §5.1 (email_verified)
     """
-    return claims.get("email_verified", True) not in (True, "true")
+    verified = claims.get("email_verified")
+    return verified is True or verified == "true"
 
 
 def _is_name(text: str) -> bool:

@@ -1,23 +1,31 @@
 """Absolute URIs: where a browser may be sent, and which servers the service itself speaks to.
 
-Clauses: RFC 6749 §3.1.2, §3.1, §3.2
+Clauses: RFC 6749 §3.1.2, §3.1, §3.2, RFC 8252 §7.1
 """
 
 from __future__ import annotations
 
-from typing import Final
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from service.protocol.grammar import is_vschar
 
-_FORBIDDEN_SCHEMES: Final = ("javascript", "data", "file", "vbscript", "about", "blob")
-_THIS_MACHINE: Final = ("127.0.0.1", "::1", "localhost")
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine alone: 127.0.0.0/8, ::1 or localhost."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def find_uri_mistake(text: str) -> str | None:
     """What keeps a text from being an absolute URI that a browser may be sent to; None where nothing does.
 
-    Clauses: RFC 6749 §3.1.2 (absolute, no fragment)
+    An app's own scheme is a domain name in reverse order, so it contains a dot. Every other scheme may be one that
+    browsers treat in their own way (`view-source:`, `intent:`).
+
+    Clauses: RFC 6749 §3.1.2 (absolute, no fragment), RFC 8252 §7.1 (private-use schemes)
     """
     if not (is_vschar(text) and " " not in text and "\\" not in text):
         return "expected a URI of printable ASCII characters without spaces and backslashes"
@@ -30,9 +38,10 @@ def find_uri_mistake(text: str) -> str | None:
         return "expected an absolute URI, with its scheme"
     if "#" in text:
         return "expected a URI without a fragment"
-    if parts.scheme in _FORBIDDEN_SCHEMES:
-        return f"the scheme {parts.scheme} is not allowed"
-    if parts.scheme in ("http", "https") and not parts.hostname:
+    is_web = parts.scheme in ("http", "https")
+    if not is_web and "." not in parts.scheme:
+        return "expected the scheme http or https, or one of an app's own with a dot in it, such as com.example.app"
+    if is_web and not parts.hostname:
         return "expected a URI with a host"
     if "@" in parts.netloc:
         return "expected a URI without user information"
@@ -48,6 +57,6 @@ def find_server_mistake(text: str) -> str | None:
     if mistake is not None:
         return mistake
     parts = urlsplit(text)
-    if parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _THIS_MACHINE):
+    if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or "")):
         return None
     return "expected https (http only on this machine)"

@@ -14,6 +14,7 @@ import msgspec
 from service.protocol.scope import MAIN_REALM
 
 MAX_USERNAME_CHARACTERS: Final = 255
+EMAIL_CLAIM: Final = "email"
 
 _ASCII_LOWER: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 
@@ -36,10 +37,20 @@ def identify_user(realm: str, username: str) -> UserIdentity:
 
     Only ASCII letters are folded: folding all of Unicode would let two different addresses meet in one account.
     """
-    name = username.translate(_ASCII_LOWER) if realm == MAIN_REALM else username
+    name = fold_email(username) if realm == MAIN_REALM else username
     digest = hashlib.sha256(f"user\n{realm}\n{name}".encode()).digest()
     subject = urlsafe_b64encode(digest[:16]).decode().rstrip("=")
     return UserIdentity(realm, name, subject, digest[16:18].hex()[:3])
+
+
+def fold_email(address: str) -> str:
+    """Return an e-mail address as it is compared: with A-Z as a-z, and all other letters as they are."""
+    return address.translate(_ASCII_LOWER)
+
+
+def normalize_username(username: str, username_claim: str) -> str:
+    """Return the name under which a user of an organisation is known here; only e-mail addresses are folded."""
+    return fold_email(username) if username_claim == EMAIL_CLAIM else username
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):

@@ -124,12 +124,13 @@ class Conversation:
         claims: Claims | None = None
         if server.can_check_id_tokens and (tokens.id_token or nonce is not None or not server.has_other_source):
             claims = await self._read_id_token(tokens.id_token, server, nonce)
-        username_claim = self._organisation.username_claim
-        if server.userinfo_endpoint and (claims is None or username_claim not in claims):
+        username_claim, is_email = self._organisation.username_claim, self._organisation.needs_verified_email
+        needed = {username_claim, "email_verified"} if is_email else {username_claim}
+        if server.userinfo_endpoint and (claims is None or not needed <= claims.keys()):
             claims = _join(claims, await self._ask_userinfo(server, tokens))
         elif claims is None:
             claims = await self._introspect(server, tokens)
-        return read_person(claims, username_claim)
+        return read_person(claims, username_claim, needs_verified_email=is_email)
 
     async def _ask_for_token(self, form: Mapping[str, str]) -> TokenAnswer:
         server = await self.find_server()
@@ -201,9 +202,9 @@ class Conversation:
 
 
 def _join(id_token: Claims | None, userinfo: Claims) -> Claims:
-    """What userinfo adds to an ID token, which goes first. Only where it lacks the user's name is userinfo asked.
+    """What userinfo adds to an ID token, which goes first.
 
-    So an address in the name is that of userinfo, and what userinfo says of it counts.
+    An e-mail address and whether it is verified come from the same document, since neither vouches for the other's.
 
     Clauses: OpenID Connect Core 1.0 §5.3.2 (sub is the same, or userinfo is not used)
     """
@@ -211,7 +212,5 @@ def _join(id_token: Claims | None, userinfo: Claims) -> Claims:
         return userinfo
     if userinfo.get("sub") != id_token["sub"]:
         raise Misanswer("its userinfo speaks of somebody else than its ID token")
-    joined = {**userinfo, **id_token}
-    if "email_verified" in userinfo:
-        joined["email_verified"] = userinfo["email_verified"]
-    return joined
+    address = userinfo if userinfo.get("email") else id_token
+    return {**userinfo, **id_token, **{name: address.get(name) for name in ("email", "email_verified")}}

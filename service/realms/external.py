@@ -31,7 +31,7 @@ from service.protocol.organisation_answers import (
 )
 from service.protocol.pkce import make_code_challenge
 from service.protocol.scope import MAIN_REALM, REALMS
-from service.protocol.user import User, identify_user
+from service.protocol.user import User, identify_user, normalize_username
 from service.realms.conversation import Conversation
 from service.realms.gate import Gate
 from service.realms.outgoing import Outgoing
@@ -140,8 +140,9 @@ class ExternalRealm:
 
     async def find_user(self, username: str) -> User | None:
         """None where the user may not log in any more."""
-        listed = await self._realms.find_user(self.name, username)
-        user = listed or self.organisation.make_unlisted_user(self.name, username)
+        name = normalize_username(username, self.organisation.username_claim)
+        listed = await self._realms.find_user(self.name, name)
+        user = listed or self.organisation.make_unlisted_user(self.name, name)
         return None if user.disabled else user
 
     async def _admit(self, person: Person) -> User | None:

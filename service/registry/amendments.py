@@ -61,6 +61,7 @@ class Amendments:
                 msgspec.structs.replace(
                     client,
                     client_secret_hash=secret_hash,
+                    has_short_secret=False,
                     previous_secret_hash=client.client_secret_hash if previous_until_ms else None,
                     previous_secret_until_ms=previous_until_ms,
                 ),

@@ -14,6 +14,8 @@ import msgspec
 from service.protocol.client import Client
 from service.protocol.organisation import Organisation
 from service.protocol.user import User
+from service.registry.seed import Seed
+from service.registry.seed_warnings import find_seed_warnings
 
 Kind = Literal["realm", "client", "user"]
 Act = Literal["add", "update", "restore", "remove"]
@@ -23,6 +25,7 @@ MOST_PLAIN_PASSWORDS: Final = 100
 
 _SECRET_FIELDS: Final = {
     "client_secret_hash": "client_secret",
+    "has_short_secret": "client_secret",
     "previous_secret_hash": "previous_secret",
     "previous_secret_until_ms": "previous_secret",
     "sealed_secret": "client_secret",
@@ -121,6 +124,10 @@ class Tally:
         self._acts = Counter[tuple[Kind, Act]]()
         self._plain_passwords = 0
         self._is_key_strange = False
+        self._seed_warnings: tuple[str, ...] = ()
+
+    def note_seed(self, seed: Seed) -> None:
+        self._seed_warnings = tuple(find_seed_warnings(seed))
 
     def note_strange_key(self) -> None:
         """The seed was last applied with a secret key that is none of ours."""
@@ -144,7 +151,7 @@ class Tally:
 
     @property
     def _warnings(self) -> tuple[str, ...]:
-        warnings: list[str] = []
+        warnings = list(self._seed_warnings)
         if self._is_key_strange:
             warnings.append(
                 "the seed was last applied with a secret key that is none of ours, so nobody can tell what was edited "

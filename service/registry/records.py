@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from service.credentials import Keyring
 from service.hashing import hash_password, verify_password
-from service.protocol.client import Client
+from service.protocol.client import Client, is_short_secret
 from service.protocol.organisation import Organisation
 from service.protocol.user import User
 from service.registry.seed import ClientEntry, RealmEntry, UserEntry
@@ -31,9 +31,11 @@ def find_origins(redirect_uris: Iterable[str]) -> tuple[str, ...]:
 
 def make_client(entry: ClientEntry, old: Client | None) -> Client:
     """A secret that is the old one keeps its hash, so that workers need not check it anew."""
-    secret_hash = entry.client_secret_hash
+    secret_hash, is_short = entry.client_secret_hash, is_short_secret(entry.client_secret)
     if entry.client_secret is not None:
         secret_hash = _keep_or_hash(entry.client_secret, old.client_secret_hash if old else None)
+    elif old is not None and old.client_secret_hash == secret_hash:
+        is_short = old.has_short_secret
     return Client(
         client_id=entry.client_id,
         client_secret_hash=secret_hash,
@@ -44,6 +46,7 @@ def make_client(entry: ClientEntry, old: Client | None) -> Client:
         default_scope=entry.default_scope,
         require_pkce=entry.require_pkce,
         introspect=entry.introspect,
+        has_short_secret=is_short,
     )
 
 

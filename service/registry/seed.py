@@ -25,8 +25,11 @@ from service.protocol.errors import InvalidScope
 from service.protocol.grammar import SCOPE_TOKEN, is_unicode_without_line_ends, is_vschar, make_printable
 from service.protocol.scope import MAIN_REALM, ROLES, Scope, parse_scope
 from service.protocol.uri import find_server_mistake, find_uri_mistake
-from service.protocol.user import MAX_USERNAME_CHARACTERS, identify_user
+from service.protocol.user import EMAIL_CLAIM, MAX_USERNAME_CHARACTERS, identify_user, normalize_username
 from service.registry.seed_yaml import Readable, SeedYaml, describe_yaml_error
+
+MIN_PASSWORD_CHARACTERS: Final = 8
+"""The default of the setting."""
 
 _REALM_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _YAML_WORDS: Final = {
@@ -77,6 +80,7 @@ class RealmEntry(_Entry, frozen=True, kw_only=True):
     jwks_uri: str = ""
     scope: str = ""
     username_claim: str = "sub"
+    trust_email: bool = False
     default_roles: tuple[Role, ...] = ()
 
 
@@ -136,10 +140,10 @@ class BadSeed(Exception):
         self.file = file
 
 
-def load_seed(path: Path) -> Seed:
+def load_seed(path: Path, min_password_characters: int = MIN_PASSWORD_CHARACTERS) -> Seed:
     """Raises BadSeed with every mistake in the file."""
     with _reading(path) as file:
-        return _read_seed(file)
+        return _read_seed(file, min_password_characters)
 
 
 def find_fingerprint(path: Path) -> bytes:
@@ -148,9 +152,9 @@ def find_fingerprint(path: Path) -> bytes:
         return hashlib.file_digest(file, "sha256").digest()
 
 
-def parse_seed(text: bytes) -> Seed:
+def parse_seed(text: bytes, min_password_characters: int = MIN_PASSWORD_CHARACTERS) -> Seed:
     """Raises BadSeed with every mistake in the text."""
-    return _read_seed(BytesIO(text))
+    return _read_seed(BytesIO(text), min_password_characters)
 
 
 @contextmanager
@@ -164,8 +168,8 @@ def _reading(path: Path) -> Iterator[BufferedReader]:
         raise BadSeed(refusal.mistakes, path) from None
 
 
-def _read_seed(file: Readable) -> Seed:
-    reader, watched = _Reader(), _Fingerprinted(file)
+def _read_seed(file: Readable, min_password_characters: int) -> Seed:
+    reader, watched = _Reader(min_password_characters), _Fingerprinted(file)
     try:
         seed = reader.read_seed(watched)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -205,7 +209,8 @@ class _Reader:
     the realms: what users are is checked when everything is read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, min_password_characters: int) -> None:
+        self._min_password_characters = min_password_characters
         self.mistakes: dict[str, str] = {}
         self._repeated: dict[str, str] = {}
 
@@ -248,7 +253,7 @@ class _Reader:
                 user_texts = [msgspec.json.encode(entry) for entry in self._read_users(section)]
             else:
                 self.note(str(name), f"unknown key; known are {', '.join(_SECTIONS)}")
-        self._check_users(user_texts, {MAIN_REALM, *realms})
+        self._check_users(user_texts, realms)
         return Seed(realms=realms, clients=clients, user_texts=tuple(user_texts))
 
     def _read_realms(self, section: Any) -> Iterator[tuple[str, RealmEntry]]:
@@ -280,14 +285,21 @@ class _Reader:
         for place, tree in self._read_list("users", section):
             yield self._read_entry(place, tree, UserEntry) or _NO_USER
 
-    def _check_users(self, texts: list[bytes], realms: set[str]) -> None:
+    def _check_users(self, texts: list[bytes], realms: dict[str, RealmEntry]) -> None:
+        """Check each user by their realm, and put the entry in place of one whose name its realm folds."""
+        known = sorted({MAIN_REALM, *realms})
         seen: dict[str, int] = {}
         for index, entry in enumerate(map(read_user_entry, texts)):
             place = f"users[{index}]"
             if place in self.mistakes:
                 continue
-            if entry.realm not in realms:
-                self.note(f"{place}.realm", f"unknown realm; this file has {', '.join(sorted(realms))}")
+            if entry.realm not in known:
+                self.note(f"{place}.realm", f"unknown realm; this file has {', '.join(known)}")
+            if entry.realm in realms:
+                name = normalize_username(entry.username, realms[entry.realm].username_claim)
+                if name != entry.username:
+                    entry = msgspec.structs.replace(entry, username=name)
+                    texts[index] = msgspec.json.encode(entry)
             self._check_user(place, entry)
             if self._is_text(entry.username):
                 subject = identify_user(entry.realm, entry.username).subject
@@ -383,6 +395,8 @@ class _Reader:
             self.note(f"{place}.username_claim", "expected the name of a claim, in one line")
         if entry.username_claim in _NOBODY:
             self.note(f"{place}.username_claim", "expected a claim that names a user, and always by the same name")
+        if entry.trust_email and entry.username_claim != EMAIL_CLAIM:
+            self.note(f"{place}.trust_email", f"expected username_claim: {EMAIL_CLAIM} beside it")
         if entry.name and not self._is_text(entry.name):
             self.note(f"{place}.name", "expected text in one line")
 
@@ -432,8 +446,9 @@ class _Reader:
         is_external = entry.realm != MAIN_REALM and f"{place}.realm" not in self.mistakes
         if is_external and (password is not None or password_hash is not None):
             self.note(f"{place}.password", f"the realm {entry.realm} checks passwords itself")
-        if password is not None and not (self._is_text(password) and len(password) <= MAX_PASSWORD_CHARACTERS):
-            self.note(f"{place}.password", f"expected 1 to {MAX_PASSWORD_CHARACTERS} characters in one line")
+        least, most = self._min_password_characters, MAX_PASSWORD_CHARACTERS
+        if password is not None and not (self._is_text(password) and least <= len(password) <= most):
+            self.note(f"{place}.password", f"expected {least} to {most} characters in one line")
         if password_hash is not None and not is_password_hash(password_hash):
             self.note(f"{place}.password_hash", "expected an argon2 hash in PHC form")
 

@@ -29,7 +29,16 @@ from service.protocol.user import User, UserIdentity, identify_user
 from service.registry.changes import Act, Change, Difference, Kind, Outcome, Planned, Record, Tally, describe, is_same
 from service.registry.consequences import Consequences
 from service.registry.records import find_origins, loses, make_client, make_organisation, make_user
-from service.registry.seed import ClientEntry, RealmEntry, Seed, UserEntry, find_fingerprint, load_seed, read_user_entry
+from service.registry.seed import (
+    MIN_PASSWORD_CHARACTERS,
+    ClientEntry,
+    RealmEntry,
+    Seed,
+    UserEntry,
+    find_fingerprint,
+    load_seed,
+    read_user_entry,
+)
 from service.registry.seed_events import SeedEvents
 from service.store.lock import StoreLock
 from service.store.registry import LOCK_SECONDS, RegistryStore
@@ -99,7 +108,7 @@ class Seeding:
             judgement = _Judgement(force, prune, lock.renew)
             return await self._apply(seed, judgement, lock, on_progress or _tell_nobody, actor)
 
-    async def apply_file(self, path: Path) -> Outcome:
+    async def apply_file(self, path: Path, min_password_characters: int = MIN_PASSWORD_CHARACTERS) -> Outcome:
         """The same, but a file that is in force as it stands is not read again: it was found without a mistake then.
 
         Of several workers that start at once, one reads it.
@@ -108,7 +117,7 @@ class Seeding:
             if await self._is_in_force(await asyncio.to_thread(find_fingerprint, path)):
                 await self._consequences.settle(lock)
                 return Outcome()
-            seed = await _renewing(lock, asyncio.to_thread(load_seed, path))
+            seed = await _renewing(lock, asyncio.to_thread(load_seed, path, min_password_characters))
             return await self._apply(seed, _Judgement(False, False, lock.renew), lock, _tell_nobody, "service")
 
     async def compare(
@@ -116,6 +125,7 @@ class Seeding:
     ) -> Difference:
         """What `apply` would do now, with the first of its changes by name; writes nothing, and takes no lock."""
         tally, first = Tally(), list[Change]()
+        tally.note_seed(seed)
         if not (force or await self.is_key_known()):
             tally.note_strange_key()
         async for batch in self._judge(seed, _Judgement(force, prune, _wait_for_nothing)):
@@ -132,6 +142,7 @@ class Seeding:
         self, seed: Seed, judgement: _Judgement, lock: StoreLock, on_progress: Progress, actor: str
     ) -> Outcome:
         tally, done, events = Tally(), 0, SeedEvents(actor)
+        tally.note_seed(seed)
         if not (judgement.force or await self.is_key_known()):
             tally.note_strange_key()
         if not (judgement.force or judgement.prune) and await self._is_in_force(seed.fingerprint):

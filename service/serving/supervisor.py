@@ -34,7 +34,6 @@ from service.serving.metrics_listener import answering_metrics, sharing_numbers
 from service.serving.server import Server, raise_file_limit
 from service.serving.workers import Workers
 from service.settings import (
-    EXAMPLE_SEED,
     BadSettings,
     HostPort,
     Settings,
@@ -48,7 +47,6 @@ from service.store.redis_url import without_password
 __all__ = ["serve"]
 
 DONE, FAILED, REFUSED = 0, 1, 2
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 SignalHandler = Callable[[int, FrameType | None], None]
 
@@ -80,7 +78,7 @@ def _serve(command_line: list[str]) -> int:
     for warning in unknown_variables(os.environ):
         log.warning(warning)
     if settings.seed_file is not None:
-        load_seed(settings.seed_file)
+        load_seed(settings.seed_file, settings.min_password_characters)
     _say_what_is_used(settings)
     with contextlib.closing(_Listeners(arguments, settings.metrics_address)) as listeners:
         settings = load_settings(os.environ)
@@ -93,10 +91,9 @@ def _serve(command_line: list[str]) -> int:
 def _say_what_is_used(settings: Settings) -> None:
     store = f"embedded, in {settings.data_dir}" if settings.redis_url is None else without_password(settings.redis_url)
     log.info("starting", store=store, seed=str(settings.seed_file or "none named"))
-    is_public = settings.host not in LOOPBACK or settings.base_url.startswith("https:")
-    if settings.seed_file == EXAMPLE_SEED and is_public:
+    if settings.has_public_example_seed:
         log.warning("the example seed is in use, whose passwords everybody can read; set TOKEN_SERVICE_SEED_FILE")
-    if settings.embedded and "TOKEN_SERVICE_SECRET_KEY" in os.environ:
+    if settings.embedded and {"TOKEN_SERVICE_SECRET_KEY", "TOKEN_SERVICE_SECRET_KEY_FILE"} & os.environ.keys():
         log.warning("TOKEN_SERVICE_SECRET_KEY is set, but not REDIS_URL; the store is the embedded one")
 
 

@@ -94,7 +94,7 @@ async def test_every_mistake_is_told_at_once_and_nothing_is_registered(admin: Ad
         (
             ("client", "rotate-secret", "web-shop", "--overlap", "soon"),
             2,
-            "'soon': expected a span of time",
+            "'soon': expected seconds, or a number with s, m, h or d",
         ),
         (("client", "delete", "nobody"), 1, "there is no client nobody"),
         (("client", "delete", "web-shop"), 1, "nothing was changed: this asks first, and --yes answers"),

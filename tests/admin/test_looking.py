@@ -20,7 +20,7 @@ from service.protocol.user import User, identify_user
 from service.store.keys import index_key
 from tests.admin.conftest import CONSOLE, Admin, type_in
 from tests.cast import ALICE, BOB, PHONE_APP, Person
-from tests.conftest import AnyRedis, Clock, MakeSettings, client_of, lifespan_of
+from tests.conftest import SECRET_KEY, AnyRedis, Clock, MakeSettings, client_of, lifespan_of
 from tests.servers import PATIENCE_SECONDS
 
 
@@ -210,7 +210,11 @@ class TestDoctor:
             ({"TOKEN_SERVICE_REFRESH_GRACE": "900"}, "warning", "TOKEN_SERVICE_REFRESH_GRACE"),
             ({"TOKEN_SERVICE_ACCESS_TOKEN_TTL": "7200"}, "warning", "TOKEN_SERVICE_ACCESS_TOKEN_TTL"),
             ({"TOKEN_SERVICE_ACESS_TOKEN_TTL": "60"}, "warning", "environment"),
-            ({"TOKEN_SERVICE_SECRET_KEY": f"{'a' * 32},{'b' * 32}"}, "note", "TOKEN_SERVICE_SECRET_KEY"),
+            (
+                {"TOKEN_SERVICE_SECRET_KEY": f"{SECRET_KEY},{SECRET_KEY} of tomorrow"},
+                "note",
+                "TOKEN_SERVICE_SECRET_KEY",
+            ),
         ],
     )
     async def test_settings_that_look_unsafe_are_named(
@@ -219,6 +223,26 @@ class TestDoctor:
         environment |= variables
 
         assert (level, subject) in await self.look(admin)
+
+    @pytest.mark.clause("decided-short-secret-warned")
+    async def test_a_short_client_secret_is_warned_of_until_it_is_replaced(self, admin: Admin) -> None:
+        assert "fewer than 20 characters" in (await self.look(admin))["warning", "client web-shop"]
+
+        await admin("client", "rotate-secret", "web-shop", "--json")
+
+        assert ("warning", "client web-shop") not in await self.look(admin)
+
+    @pytest.mark.clause("decided-external-username")
+    async def test_a_claim_that_another_user_may_come_by_is_warned_of(self, admin: Admin, store: redis.Redis) -> None:
+        record = '{"client_id":"us","issuer":"http://127.0.0.1:1","username_claim":"%s","trust_email":%s}'
+        warned = {}
+        for claim, trust in (("sub", "false"), ("oid", "false"), ("email", "true"), ("nickname", "false")):
+            store.set("realm:{registry}:cep", record % (claim, trust))
+            warned[claim] = (await self.look(admin)).get(("warning", "realm cep"), "")
+
+        assert (warned["sub"], warned["oid"]) == ("", "")
+        assert warned["email"].startswith("trust_email: ")
+        assert warned["nickname"].startswith("username_claim nickname: ")
 
     async def test_an_organisation_is_asked_who_it_is(self, admin: Admin, store: redis.Redis) -> None:
         store.set("realm:{registry}:cep", '{"client_id":"us","issuer":"http://127.0.0.1:1","scope":"openid"}')
@@ -239,6 +263,17 @@ class TestHashSecret:
         first, second = answer.output.splitlines()
         assert verify_password("first secret", first)[0]
         assert verify_password("second: ü", second)[0]
+
+    @pytest.mark.clause("decided-short-secret-warned")
+    def test_a_short_one_is_warned_of_and_hashed(self, tmp_path: Path) -> None:
+        file = tmp_path / "secrets"
+        file.write_text("nineteen-characters\ntwenty-characters-or\nshort\n")
+
+        answer = type_in("hash-secret", "--file", str(file), environment={})
+
+        assert (answer.status, len(answer.output.splitlines())) == (0, 3)
+        assert "2 of 3 have fewer than 20 characters" in answer.aside
+        assert "warning" not in type_in("hash-secret", typed="twenty-characters-or\n", environment={}).aside
 
     def test_a_single_one_may_come_through_a_pipe(self) -> None:
         answer = type_in("hash-secret", "--json", typed="a secret\n", environment={})

@@ -47,6 +47,8 @@ async def test_a_password_may_come_through_a_pipe(admin: Admin, http: httpx2.Asy
         (CREATE, "", 2, "stdin: expected one line with the secret"),
         (CREATE, "one\ntwo\n", 2, "stdin: expected one line with the secret"),
         ((*CREATE, "--password-file", "/nowhere"), None, 2, "/nowhere cannot be read: No such file or directory"),
+        (CREATE, "seven77\n", 2, "password: expected 8 to 1024 characters in one line"),
+        (("user", "set-password", BOB.username), "seven77\n", 2, "password: expected 8 to 1024 characters in one line"),
         ((*CREATE, "--role", "king"), None, 2, "'king' is not one of"),
         (("user", "create", "alice@example.com"), "x\n", 1, "there is a user alice@example.com in realm main already"),
         (("user", "create", "Alice@Example.com"), "x\n", 1, "there is a user"),
@@ -154,6 +156,22 @@ class TestOfAnOrganisation:
         assert (shown["disabled"], shown["roles"]) == (True, ["enduser", "partner"])
         assert (await admin("user", "enable", "carol", "--realm", "cep")).status == 0
         assert (await self.show(admin)).json["disabled"] is False
+
+    @pytest.mark.clause("decided-external-email-folded")
+    async def test_an_email_address_means_one_user_whatever_its_capitals(
+        self, admin: Admin, store: redis.Redis
+    ) -> None:
+        store.set("realm:{registry}:cep", '{"client_id":"us","username_claim":"email","default_roles":["enduser"]}')
+        subjects = set()
+        for name in ("Carol@Coop.example", "carol@coop.example"):
+            assert (await admin("user", "disable", name, "--realm", "cep")).status == 0
+            user = (await admin("user", "show", name, "--realm", "cep", "--json")).json
+            subjects.add(user["subject"])
+            assert (user["username"], user["disabled"]) == ("carol@coop.example", True)
+
+        assert len(subjects) == 1
+        again = await admin("user", "create", "CAROL@coop.example", "--realm", "cep")
+        assert "there is a user CAROL@coop.example in realm cep already" in again.aside
 
     async def test_nobody_is_asked_for_a_password(self, admin: Admin, cep: None, password_file: str) -> None:
         create = ("user", "create", "carol", "--realm", "cep", "--role", "enduser")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import configparser
 import os
 import re
+import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -93,12 +94,19 @@ def test_settings_that_are_shipped_are_settings(compose: Any) -> None:
     assert list(unknown_variables(shipped)) == []
 
 
-def test_the_example_of_the_environment_starts_nothing_until_secrets_are_put_in() -> None:
+def test_the_unit_hands_the_secrets_over_as_files_and_starts_nothing_without_them(tmp_path: Path) -> None:
     lines = re.findall(r"^([A-Z_]+)=(.*)$", (DEPLOYMENT / "environment.example").read_text(), re.MULTILINE)
     environment = dict(lines) | {"TOKEN_SERVICE_SEED_FILE": ""}
-    assert (environment["REDIS_URL"], environment["TOKEN_SERVICE_SECRET_KEY"]) == ("", "")
+    unit = (DEPLOYMENT / "token-service.service").read_text()
+    files = dict(re.findall(r"([A-Z_]+_FILE)=%d/([a-z_]+)", unit))
+    assert files == {"REDIS_URL_FILE": "redis_url", "TOKEN_SERVICE_SECRET_KEY_FILE": "secret_key"}
+    assert all(f"LoadCredential={name}:/etc/token-service/{name}\n" in unit for name in files.values())
+    environment |= {variable: str(tmp_path / name) for variable, name in files.items()}
     with pytest.raises(BadSettings):
-        load_settings(environment | {"REDIS_URL": "redis://127.0.0.1"})
+        load_settings(environment)
+    (tmp_path / "redis_url").write_text("redis://:password@127.0.0.1:6379/0\n")
+    (tmp_path / "secret_key").write_text(secrets.token_hex(32))
+    assert load_settings(environment).secret_keys
 
 
 @pytest.mark.parametrize("unit", ["token-service.service", "token-service-redis.service"])

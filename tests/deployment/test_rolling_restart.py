@@ -17,7 +17,7 @@ from tests.conftest import environment_of
 from tests.deployment.proxies import running_haproxy, running_nginx
 from tests.servers import RedisServer, ServiceProcess, free_port, running_service, stop, wait_until
 
-OLD, NEW = "the key of yesterday of 32 bytes or more", "the key of tomorrow of 32 bytes or more"
+OLD, NEW = "the key of yesterday of 32 bytes or more", "the key of tomorrow of 32 bytes or more: a long one"
 STEPS = (OLD, f"{OLD},{NEW}", f"{NEW},{OLD}", NEW)
 PHONE_APP = {"client_id": "phone-app"}
 LOGIN = PHONE_APP | login_form(ALICE, "realm:main role:enduser")

@@ -83,7 +83,7 @@ def test_answers_about_a_login_are_read_or_told(status: int, body: bytes) -> Non
     with suppress(Misanswer):
         claims = parse_claims(status, body, "it")
         for name in ("sub", "email", "active"):
-            person = read_person(claims, name)
+            person = read_person(claims, name, needs_verified_email=True)
             assert person.username
             assert "\n" not in person.username + person.name
         check_active(claims)

@@ -143,8 +143,9 @@ def test_no_layer_knows_what_is_built_on_it(layer: str, above: tuple[str, ...]) 
 
 
 def test_the_settings_know_neither_redis_nor_the_web() -> None:
-    """Of the service they need the form of a Redis address and the names of the durabilities, and nothing that runs."""
+    """Besides the protocol they need the form of a Redis address and the names of the durabilities only."""
     known = {module for module in imports_in(SERVICE / "settings.py") if is_in(module, ["service"])}
+    known = {module for module in known if not is_in(module, ["service.protocol"])}
 
     assert not offences([SERVICE / "settings.py"], ["redis", "starlette"])
     needed = {"redis_url", "durability"}

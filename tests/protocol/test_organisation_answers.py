@@ -505,7 +505,7 @@ def test_an_organisation_that_is_asked_too_often_has_said_nothing_about_the_pass
         ({"sub": "zoe", "name": ["Zoe"]}, "sub", "zoe", ""),
         ({"sub": "zoe", "name": None}, "sub", "zoe", ""),
         ({"email": "z@x", "email_verified": True}, "email", "z@x", ""),
-        ({"email": "z@x"}, "email", "z@x", ""),
+        ({"email": "z@x", "email_verified": "true"}, "email", "z@x", ""),
         ({"sub": "zoe", "email": "z@x", "email_verified": False}, "sub", "zoe", ""),
     ],
     ids=lambda value: ascii(value)[:30],
@@ -513,7 +513,7 @@ def test_an_organisation_that_is_asked_too_often_has_said_nothing_about_the_pass
 def test_a_user_has_the_name_that_the_claim_gives(
     claims: dict[str, object], claim: str, username: str, name: str
 ) -> None:
-    assert read_person(claims, claim) == (username, name, False)
+    assert read_person(claims, claim, needs_verified_email=claim == "email") == (username, name, False)
 
 
 @pytest.mark.clause("decided-external-username")
@@ -527,14 +527,18 @@ def test_a_user_has_the_name_that_the_claim_gives(
 )  # fmt: skip
 def test_a_claim_that_names_nobody_is_a_misanswer(value: object) -> None:
     with pytest.raises(Misanswer, match="the claim sub is missing, or is not 1 to 255 characters in one line"):
-        read_person({"sub": value, "name": "Zoe"}, "sub")
+        read_person({"sub": value, "name": "Zoe"}, "sub", needs_verified_email=False)
     with pytest.raises(Misanswer):
-        read_person({"name": "Zoe"}, "sub")
+        read_person({"name": "Zoe"}, "sub", needs_verified_email=False)
 
 
 @pytest.mark.clause("decided-external-username")
-def test_an_email_that_the_organisation_itself_doubts_is_marked() -> None:
-    assert read_person({"email": "z@x", "email_verified": False}, "email") == ("z@x", "", True)
+@pytest.mark.parametrize("verified", [{}, *({"email_verified": value} for value in (False, None, "false", "True", 1))])
+def test_an_email_that_is_not_said_to_be_verified_is_marked(verified: dict[str, object]) -> None:
+    claims = {"email": "z@x", **verified}
+
+    assert read_person(claims, "email", needs_verified_email=True) == ("z@x", "", True)
+    assert read_person(claims, "email", needs_verified_email=False) == ("z@x", "", False)
 
 
 # The rest

@@ -997,9 +997,9 @@ async def test_a_claim_that_is_an_unusual_name(
 
 
 @pytest.mark.clause("6749-4.1.2.1-error", "decided-external-username")
-@pytest.mark.parametrize("verified", [False, "false", "", 0], ids=repr)
+@pytest.mark.parametrize("verified", [False, "false", "", 0, None], ids=repr)
 @pytest.mark.parametrize("entry", [{}, BY_USERINFO, BY_INTROSPECTION], ids=["ID token", "userinfo", "introspection"])
-async def test_an_address_that_the_organisation_itself_doubts(
+async def test_an_address_that_the_organisation_does_not_call_verified(
     assert_trouble: AssertTrouble, entry: Mapping[str, object], verified: object
 ) -> None:
     await assert_trouble(

@@ -334,14 +334,50 @@ async def test_the_digits_of_a_number_are_a_name(
 async def test_names_of_the_organisation_differ_by_their_capitals(
     browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: ScriptedOrganisation
 ) -> None:
-    """Only in realm main are names e-mail addresses that a phone may have capitalised."""
+    """Only e-mail addresses may have been capitalised by a phone."""
+    await enlist(username_claim="nickname")
+    organisation.claims["nickname"] = "zoe"
+    small = await log_in(http, browser)
+    organisation.claims["nickname"] = "Zoe"
+    large = await log_in(http, Browser(http))
+
+    assert (small["username"], large["username"]) == ("zoe", "Zoe")
+    assert small["sub"] != large["sub"]
+
+
+@pytest.mark.clause("decided-external-email-folded")
+async def test_an_email_address_is_one_user_whatever_its_capitals(
+    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: ScriptedOrganisation
+) -> None:
     await enlist(username_claim="email")
     small = await log_in(http, browser)
     organisation.claims["email"] = EMAIL.upper()
     large = await log_in(http, Browser(http))
 
-    assert (small["username"], large["username"]) == (EMAIL, EMAIL.upper())
-    assert small["sub"] != large["sub"]
+    assert (small["username"], large["username"]) == (EMAIL, EMAIL)
+    assert small["sub"] == large["sub"]
+
+
+@pytest.mark.clause("decided-external-username")
+async def test_a_realm_may_trust_addresses_that_nobody_verified(
+    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: ScriptedOrganisation
+) -> None:
+    await enlist(username_claim="email", trust_email=True)
+    organisation.claims["email_verified"] = None
+
+    assert (await log_in(http, browser))["username"] == EMAIL
+
+
+@pytest.mark.clause("decided-external-source", "decided-external-username")
+async def test_an_id_token_that_does_not_say_verified_leaves_the_address_to_userinfo(
+    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: ScriptedOrganisation
+) -> None:
+    """Address and verification are of one document: an address of the ID token is not vouched for by userinfo's."""
+    await enlist(username_claim="email")
+    organisation.id_token_claims = {"email": "victim@org.example", "email_verified": None}
+    organisation.userinfo = {"email": "Zoe@home.example", "email_verified": True}
+
+    assert (await log_in(http, browser))["username"] == "zoe@home.example"
 
 
 # Where the organisation is found
@@ -466,7 +502,7 @@ async def test_who_is_listed_has_the_listed_roles_and_not_those_of_the_realm(
         pytest.param([{"username": SUB, "realm": "cep", "roles": []}], ["enduser"], id="listed with none"),
         pytest.param([{"username": SUB, "realm": "cep", "roles": ["admin"]}], ["enduser"], id="listed with another"),
         pytest.param([], [], id="not listed, and the realm gives none"),
-        pytest.param([{"username": SUB, "roles": ["enduser"], "password": "x"}], [], id="listed in another realm"),
+        pytest.param([{"username": SUB, "roles": ["enduser"], "password": "x" * 8}], [], id="listed in another realm"),
     ],
 )
 async def test_who_has_none_of_the_roles_is_denied(

@@ -199,14 +199,27 @@ async def test_a_wrong_password_there_is_answered_in_the_words_of_a_wrong_passwo
 
 
 @pytest.mark.clause("decided-external-username")
-async def test_an_email_that_the_organisation_doubts_is_nobody(
-    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, enlist: Enlist, store: redis.Redis
+@pytest.mark.parametrize("verified", [False, None])
+async def test_an_email_that_is_not_called_verified_is_nobody(
+    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, enlist: Enlist, store: redis.Redis, verified: object
 ) -> None:
     await enlist(username_claim="email")
-    organisation.claims["email_verified"] = False
+    organisation.claims["email_verified"] = verified
 
     assert_error(await log_in(http), 400, "invalid_grant")
     assert count_sessions(store) == 0
+
+
+@pytest.mark.clause("decided-external-email-folded")
+@pytest.mark.parametrize(("listed", "named"), [(EMAIL, EMAIL.upper()), (EMAIL.upper(), EMAIL)])
+async def test_capitals_do_not_lead_round_the_record_of_a_user(
+    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, enlist: Enlist, listed: str, named: str
+) -> None:
+    """The default role would be there for a user whom the file does not list."""
+    await enlist({"username": listed, "realm": "cep", "roles": []}, username_claim="email")
+    organisation.claims["email"] = named
+
+    assert_error(await log_in(http), 400, "invalid_scope")
 
 
 # What is not a yes
@@ -695,7 +708,7 @@ async def test_a_list_of_users_names_them_as_the_organisation_does_and_not_as_th
 ) -> None:
     await enlist(
         {"username": USERNAME, "realm": "cep", "roles": ["organisation"]},
-        {"username": SUB, "realm": "main", "password": "x", "roles": ["organisation"]},
+        {"username": SUB, "realm": "main", "password": "x" * 8, "roles": ["organisation"]},
     )
 
     assert_error(await log_in(http, ORGANISATION_SCOPE), 400, "invalid_scope")

@@ -213,7 +213,7 @@ async def test_past_a_hundred_plain_passwords_a_warning_names_the_command(
 ) -> None:
     """Each takes a slow hash; here a quick one."""
     monkeypatch.setattr("service.registry.records.hash_password", lambda _: OTHER_HASH)
-    text = "users:" + "".join(f"\n- {{username: u{number}, password: x}}" for number in range(plain))
+    text = "users:" + "".join(f"\n- {{username: u{number}, password: twelve chars}}" for number in range(plain))
     outcome = await seeding.apply(parse_seed(text.encode()))
 
     assert len(outcome.warnings) == warnings

@@ -21,7 +21,7 @@ from tests.cast import (
 )
 from tests.conftest import SECRET_KEY, Clock, MakeSettings, serving
 
-NEXT_KEY = "the key of tomorrow of 32 bytes or more"
+NEXT_KEY = "the key of tomorrow of 32 bytes or more: a long one"
 STEPS = (SECRET_KEY, f"{SECRET_KEY},{NEXT_KEY}", f"{NEXT_KEY},{SECRET_KEY}", NEXT_KEY)
 REQUEST = ask(scope="realm:main role:enduser")
 

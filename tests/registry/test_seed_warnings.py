@@ -1,0 +1,74 @@
+"""What a seed file may say and is warned of; and what is remembered of the length of a client's secret."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.app import Parts
+from service.hashing import hash_made_secret, hash_password
+from service.registry.seed import parse_seed
+from service.registry.seeding import Seeding
+
+REALM = "realms: {cep: {client_id: us, issuer: 'https://a.example', %s}}"
+
+
+def clients(**fields: str) -> bytes:
+    """A seed with one client for each name, whose entry has this field as well."""
+    return ("clients:" + "".join(f"\n- {{client_id: {name}, {field}}}" for name, field in fields.items())).encode()
+
+
+@pytest.mark.clause("decided-short-secret-warned")
+async def test_short_client_secrets_are_warned_of_and_taken(seeding: Seeding, parts: Parts) -> None:
+    short, long, hashed = (
+        "client_secret: nineteen-characters",
+        "client_secret: twenty-characters-or",
+        hash_password("x"),
+    )
+    seed = parse_seed(clients(one=short, other=long, third=f"client_secret_hash: {hashed!r}", public="scope: ''"))
+    warning = "client secrets of fewer than 20 characters can be guessed: one"
+
+    assert (await seeding.compare(seed)).warnings == (warning,)
+    assert (await seeding.apply(seed)).warnings == (warning,)
+    remembered = {client.client_id: client.has_short_secret for client in await parts.registry.find_all_clients()}
+    assert remembered == {"one": True, "other": False, "public": False, "third": False}
+
+
+@pytest.mark.clause("decided-short-secret-warned")
+@pytest.mark.parametrize(
+    "field", ["client_secret: twenty-characters-or", f"client_secret_hash: {hash_made_secret('m' * 43)!r}", "scope: ''"]
+)
+async def test_another_secret_is_not_remembered_as_short(seeding: Seeding, parts: Parts, field: str) -> None:
+    await seeding.apply(parse_seed(clients(one="client_secret: short")))
+    await seeding.apply(parse_seed(clients(one=field)))
+
+    client = await parts.registry.find_client("one")
+
+    assert client is not None
+    assert not client.has_short_secret
+
+
+@pytest.mark.clause("decided-short-secret-warned")
+async def test_of_many_short_secrets_a_few_are_named(seeding: Seeding) -> None:
+    seed = parse_seed(clients(**{f"c{number}": "client_secret: short" for number in range(7)}))
+
+    (warning,) = (await seeding.apply(seed)).warnings
+
+    assert warning.endswith(": c0, c1, c2, c3, c4 and 2 more")
+
+
+@pytest.mark.clause("decided-external-username")
+@pytest.mark.parametrize(
+    ("fields", "warned"),
+    [
+        ("username_claim: sub", []),
+        ("username_claim: oid", []),
+        ("username_claim: email", ["realm cep: username_claim email: "]),
+        ("username_claim: email, trust_email: true", ["realm cep: username_claim email: ", "realm cep: trust_email: "]),
+    ],
+)
+async def test_claims_that_another_user_may_come_by_are_warned_of(
+    seeding: Seeding, fields: str, warned: list[str]
+) -> None:
+    warnings = (await seeding.apply(parse_seed((REALM % fields).encode()))).warnings
+
+    assert [warning.startswith(begin) for warning, begin in zip(warnings, warned, strict=True)] == [True] * len(warned)
