@@ -311,8 +311,9 @@ def _make_page_routes(parts: Parts) -> list[Route]:
     web_path = urlsplit(settings.web_url).path
     look = Look(settings.page_name, settings.page_accent, settings.page_logo is not None)
     renderer = Renderer(look, web_path)
-    pages = Pages(renderer, issuer=settings.base_url, web_path=web_path)
-    browsers = Browsers(parts.keyring, is_secure=urlsplit(settings.web_url).scheme == "https")
+    is_secure = urlsplit(settings.web_url).scheme == "https"
+    pages = Pages(renderer, issuer=settings.base_url, web_path=web_path, is_secure=is_secure)
+    browsers = Browsers(parts.keyring, is_secure=is_secure)
     page_limit = PageLimit(parts.attempts, _limit(settings.pages_per_address))
     consent = ConsentEndpoint(
         pages,

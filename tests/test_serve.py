@@ -452,7 +452,7 @@ def test_a_worker_that_is_replaced_while_the_seed_file_is_broken_does_not_end_th
 
     seed.write_text(SEED)
     eventually(lambda: service.log.read_text().count("is in force; entries") == 3)
-    assert [service.get("/readyz") for _ in range(50)] == [200] * 50
+    eventually(lambda: [service.get("/readyz") for _ in range(50)] == [200] * 50)
     assert service.process.poll() is None
     assert len(find_workers(service)) == 3
 

@@ -5,7 +5,9 @@ Clauses: none of the standards; SPEC is silent.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -22,6 +24,8 @@ from service.store.deadline import StoreUnavailable
 from service.store.readiness import find_obstacle
 from service.tokens import make_access_token
 
+REMEMBERED_SECONDS: Final = 0.5
+
 _NOBODYS_TOKEN: Final = make_access_token("000").text
 _NOBODYS_CLIENT_ID: Final = ""
 """To see whether lookups work, and reads of the registry, which have connections of their own."""
@@ -36,11 +40,16 @@ class HealthEndpoint:
         bearer: BearerLookup,
         clients: ClientCache,
         is_seed_in_force: Callable[[], Awaitable[bool]],
+        *,
+        remembered_seconds: float = REMEMBERED_SECONDS,
     ) -> None:
         self._connection = connection
         self._bearer = bearer
         self._clients = clients
         self._is_seed_in_force = is_seed_in_force
+        self._remembered_seconds = remembered_seconds
+        self._remembered_until = 0.0
+        self._look: asyncio.Task[str] | None = None
         self._last_reason = ""
 
     async def live(self, _: Request) -> Response:
@@ -49,9 +58,24 @@ class HealthEndpoint:
     async def ready(self, request: Request) -> Response:
         if request.scope.get("state", {}).get(ENDING):
             return _render(503, "this instance is about to end")
+        obstacle = await self._share_look()
+        return _render(503, obstacle) if obstacle else _render(200, "ready")
+
+    async def _share_look(self) -> str:
+        """Return the outcome of a look at Redis that is under way, or that began less than `remembered_seconds` ago.
+
+        Otherwise begin a new look. A probe that is broken off does not end the look, since others may wait for it.
+        """
+        now = time.monotonic()
+        if self._look is None or (self._look.done() and now >= self._remembered_until):
+            self._remembered_until = now + self._remembered_seconds
+            self._look = asyncio.create_task(self._look_at_redis())
+        return await asyncio.shield(self._look)
+
+    async def _look_at_redis(self) -> str:
         obstacle, reason = await self._find_obstacle()
         self._log_change(reason)
-        return _render(503, obstacle) if obstacle else _render(200, "ready")
+        return obstacle
 
     async def _find_obstacle(self) -> tuple[str, str]:
         """In words for everybody, and in Redis's words for the log; empty where there is none."""

@@ -34,6 +34,7 @@ class StartEndpoint:
         self._pages = pages
         self._base_url = base_url
         self._web_url = web_url
+        self._asset_headers = _ASSET_HEADERS | pages.transport_headers
         self._stylesheet = renderer.stylesheet
         self._logo = renderer.plain_logo if logo is None else logo.read_bytes()
         self._logo_type = _LOGO_TYPES[".svg" if logo is None else logo.suffix.lower()]
@@ -49,9 +50,9 @@ class StartEndpoint:
 
     async def stylesheet(self, _: Request) -> Response:
         """Under an address that changes with it, so it may be kept for good."""
-        headers = _ASSET_HEADERS | {"Cache-Control": "public, max-age=31536000, immutable"}
+        headers = self._asset_headers | {"Cache-Control": "public, max-age=31536000, immutable"}
         return Response(self._stylesheet, 200, headers, "text/css")
 
     async def logo(self, _: Request) -> Response:
-        headers = _ASSET_HEADERS | {"Cache-Control": "public, max-age=3600"}
+        headers = self._asset_headers | {"Cache-Control": "public, max-age=3600"}
         return Response(self._logo, 200, headers, self._logo_type)

@@ -118,10 +118,39 @@ def test_a_unit_runs_what_exists_as_a_user_of_its_own(unit: str) -> None:
     assert service["User"] != "root"
     program = service["ExecStart"].split()[0].removeprefix("/opt/token-service/")
     assert os.access(CHECKOUT / program, os.X_OK)
+    assert service["ProcSubset"] == "pid"
     for line in ("NoNewPrivileges", "ProtectHome", "PrivateTmp", "PrivateDevices", "RestrictNamespaces"):
         assert service[line] == "yes", line
     assert service["ProtectSystem"] == "strict"
     assert service["CapabilityBoundingSet"] == ""
+
+
+def read_bytes(amount: str) -> int:
+    """Return a size as compose files, units and Redis write it: 2g, 2G or 2gb."""
+    number, unit = re.fullmatch(r"(\d+)([gm])b?", amount.lower()).groups()  # type: ignore[union-attr]
+    return int(number) << {"m": 20, "g": 30}[unit]
+
+
+def read_maxmemory(words: list[str]) -> int:
+    return read_bytes(words[words.index("--maxmemory") + 1])
+
+
+def test_each_container_of_redis_and_the_service_has_a_limit_of_memory(compose: Any) -> None:
+    """Redis must reach its own limit first: it then refuses writes, and the kernel ends nothing."""
+    services = compose["services"]
+    for name in ("instance-1", "instance-2"):
+        assert read_bytes(services[name]["mem_limit"]) >= 1 << 30
+    assert read_bytes(services["redis"]["mem_limit"]) >= 2 * read_maxmemory(services["redis"]["command"])
+
+
+def test_each_unit_has_a_limit_of_memory() -> None:
+    lines = {
+        unit: dict(re.findall(r"^(\w+)=(.+)$", (DEPLOYMENT / unit).read_text(), re.MULTILINE))
+        for unit in ("token-service.service", "token-service-redis.service")
+    }
+    redis = lines["token-service-redis.service"]
+    assert read_bytes(lines["token-service.service"]["MemoryMax"]) >= 1 << 30
+    assert read_bytes(redis["MemoryMax"]) >= 2 * read_maxmemory(redis["ExecStart"].split())
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ import httpx2
 import pytest
 
 from service.app import Parts
+from service.endpoints.health import REMEMBERED_SECONDS
+from service.store.scripts import load_script
 from tests.cast import (
     ALICE,
     AUDITOR,
@@ -32,6 +34,7 @@ LONG_ENOUGH_SECONDS = 1.0
 """Past it no worker remembers anything of the registry."""
 PATIENCE_SECONDS = 15
 
+PROBE = load_script("probe_store")
 OUTAGES = ("killed", "frozen", "cut_off")
 
 
@@ -69,11 +72,13 @@ async def test_without_redis_everything_is_503_within_two_seconds_and_works_agai
                     measure(AUDITOR.introspect(http, bob["access_token"])),
                     measure(AUDITOR.introspect(http, bob["refresh_token"])),
                 )
+                may_be_remembered = time.monotonic() < began + REMEMBERED_SECONDS
                 alive, ready = await asyncio.gather(measure(http.get("/healthz")), measure(http.get("/readyz")))
                 for response, _ in answers:
                     assert_error(response, 503, "temporarily_unavailable")
                     assert int(response.headers["retry-after"]) >= 1
-                assert (alive[0].status_code, ready[0].status_code) == (200, 503)
+                assert alive[0].status_code == 200
+                assert ready[0].status_code == 503 or may_be_remembered
                 slowest.append(max(seconds for _, seconds in (*answers, alive, ready)))
                 # Other work on the machine may hold one round up, but not all of them.
                 assert time.monotonic() < began + PATIENCE_SECONDS
@@ -81,7 +86,7 @@ async def test_without_redis_everything_is_503_within_two_seconds_and_works_agai
         await wait_for_answer(lambda: PHONE_APP.refresh(http, alice["refresh_token"]), 200, BACK_SECONDS)
         await wait_for_answer(lambda: verify(http, alice["access_token"]), 200, BACK_SECONDS)
         assert (await AUDITOR.introspect(http, alice["access_token"])).json()["active"]
-        assert (await http.get("/readyz")).status_code == 200
+        await wait_for_answer(lambda: http.get("/readyz"), 200, BACK_SECONDS)
         many = await asyncio.gather(*(PHONE_APP.refresh(http, alice["refresh_token"]) for _ in range(100)))
         assert len({tokens_of(answer)["refresh_token"] for answer in many}) == 1
         assert (await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK)).status_code == 200
@@ -100,7 +105,10 @@ async def test_a_redis_that_forgets_the_scripts_gets_them_again(stage: Stage, di
     head = tokens_of(answers[0])["refresh_token"]
     assert {tokens_of(answer)["refresh_token"] for answer in answers} == {head}
     stage.store.script_flush()
-    assert (await direct.get("/readyz")).status_code == 200
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while stage.store.script_exists(PROBE.sha1) != [True]:
+            # The answer before may be remembered for a moment.
+            assert (await direct.get("/readyz")).status_code == 200
     stage.store.script_flush()
     assert (await revoke_all(direct, tokens["access_token"])).status_code == 200
     assert stage.find_family(head) is None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import httpx2
 import pytest
@@ -12,6 +14,7 @@ from playwright.async_api import Page, expect
 from service.app import Parts
 from tests.browser import SESSIONS, ask, change_user, page_text, register
 from tests.cast import ALICE, BOB, PHONE_APP, assert_error, is_live, revoke_all, tokens_of
+from tests.pages.accessibility import END_OF_ANIMATIONS
 from tests.pages.application import Application
 from tests.pages.browser import DESKTOP, NO_JAVASCRIPT, PHONE, Device
 from tests.pages.conftest import OpenPage
@@ -217,31 +220,96 @@ async def test_a_second_click_after_the_exchange_makes_no_code_and_ends_nothing(
     tokens_of(await SHOP.refresh(http, tokens["refresh_token"]))
 
 
-BEGIN_THE_MOMENT_ANEW = """answer => {
-    answer.style.animation = 'none'
-    void answer.offsetWidth
-    answer.style.animation = ''
-    answer.getAnimations().forEach(moment => { moment.pause(); moment.currentTime = 0 })
-}"""
-"""By now it may be over: this machine is not that quick."""
+@asynccontextmanager
+async def held_animations(page: Page) -> AsyncIterator[None]:
+    """Stop the clock of all animations of a tab, those of documents that are still to come included."""
+    session = await page.context.new_cdp_session(page)
+    await session.send("Animation.enable")
+    await session.send("Animation.setPlaybackRate", {"playbackRate": 0})
+    yield
+    await session.send("Animation.setPlaybackRate", {"playbackRate": 1})
+    await session.detach()
+
+
+async def assert_unanswered(page: Page, application: Application) -> None:
+    await page.evaluate("new Promise(requestAnimationFrame)")
+    await expect_consent(page)
+    assert not application.visits
 
 
 async def test_a_click_meant_for_the_page_before_answers_nothing(
     page: Page, parts: Parts, application: Application, request_address: str
 ) -> None:
-    """As the second of a double click: for a moment the answers hear no pointer, but the keyboard all the same."""
+    """The second click of a double click is ignored while the page is new. The keyboard works at once."""
+    await be_signed_in(page, parts)
+    await page.mouse.move(1, 1)
+    async with held_animations(page):
+        await page.goto(request_address)
+        answer = button(page, "consent.allow")
+        await page.mouse.click(*await find_middle(answer))
+        await assert_unanswered(page, application)
+
+        await answer.press("Enter")
+        await application.arrival_of(page)
+    assert len(codes_at(application)) == 1
+
+
+@pytest.mark.clause("decided-consent-ignores-double-click")
+async def test_a_pointer_that_comes_from_another_window_answers_only_after_a_pause(
+    asked: Page, application: Application
+) -> None:
+    middle = await find_middle(button(asked, "consent.allow"))
+    for _ in range(2):
+        await asked.evaluate(END_OF_ANIMATIONS)
+        async with held_animations(asked):
+            await asked.mouse.click(*middle, click_count=2)
+            await assert_unanswered(asked, application)
+        await asked.evaluate(END_OF_ANIMATIONS)
+        await asked.mouse.move(-10, -10)
+
+    await asked.mouse.move(*middle)
+    await asked.evaluate(END_OF_ANIMATIONS)
+    await asked.mouse.click(*middle)
+    await application.arrival_of(asked)
+
+
+@pytest.mark.clause("decided-consent-ignores-double-click")
+async def test_a_press_without_a_movement_before_it_answers_nothing(asked: Page, application: Application) -> None:
+    """A window that closes under a pointer at rest leaves the next press as the first event of this page."""
+    x, y = await find_middle(button(asked, "consent.allow"))
+    await asked.evaluate(END_OF_ANIMATIONS)
+    async with held_animations(asked):
+        session = await asked.context.new_cdp_session(asked)
+        for kind in ("mousePressed", "mouseReleased"):
+            event = {"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1}
+            await session.send("Input.dispatchMouseEvent", event)
+        await assert_unanswered(asked, application)
+
+
+@pytest.mark.clause("decided-consent-ignores-double-click")
+async def test_the_keyboard_answers_while_a_pointer_that_has_just_come_is_ignored(
+    asked: Page, application: Application
+) -> None:
+    answer = button(asked, "consent.allow")
+    await asked.evaluate(END_OF_ANIMATIONS)
+    async with held_animations(asked):
+        await asked.mouse.click(*await find_middle(answer))
+        await assert_unanswered(asked, application)
+        await answer.press("Enter")
+        await application.arrival_of(asked)
+
+
+@pytest.mark.clause("decided-consent-ignores-double-click")
+async def test_the_first_tap_on_a_phone_answers(
+    open_page: OpenPage, parts: Parts, application: Application, request_address: str
+) -> None:
+    page = await open_page(PHONE)
     await be_signed_in(page, parts)
     await page.goto(request_address)
-    answer = button(page, "consent.allow")
-    await answer.evaluate(BEGIN_THE_MOMENT_ANEW)
-    await page.mouse.click(*await find_middle(answer))
-    await page.evaluate("new Promise(requestAnimationFrame)")
-    assert not application.visits
-
-    await answer.focus()
-    await page.keyboard.press("Enter")
+    middle = await find_middle(button(page, "consent.allow"))
+    await page.evaluate(END_OF_ANIMATIONS)
+    await page.touchscreen.tap(*middle)
     await application.arrival_of(page)
-    assert len(codes_at(application)) == 1
 
 
 async def test_a_double_click_on_sign_in_leads_to_one_session_and_one_question(

@@ -17,7 +17,7 @@ from tests.cast import BOB, PHONE_APP, is_live, tokens_of
 from tests.pages.application import Application
 from tests.pages.browser import DESKTOP, Complaints, new_context
 from tests.pages.stage import SHOP
-from tests.pages.steps import be_signed_in, expect_consent, expect_heading, expect_login, expect_refusal
+from tests.pages.steps import allow, be_signed_in, expect_consent, expect_heading, expect_login, expect_refusal
 from tests.servers import ServiceProcess
 
 SAME_SITE, OTHER_SITE = "same site", "other site"
@@ -150,6 +150,44 @@ async def test_a_link_of_another_site_opens_a_question_and_answers_nothing(
     await page.get_by_role("link").click()
     await expect_consent(page)
     assert not list(store.scan_iter("code:*"))
+
+
+CALLBACK_PAGE = """<!doctype html><link rel="icon" href="data:,">
+<script>new BroadcastChannel("login").postMessage(location.search.slice(1))</script>"""
+OPENER_PAGE = """<!doctype html><link rel="icon" href="data:,">
+<button onclick="opened = window.open('{address}')">Log in</button>
+<script>answer = new Promise(got => new BroadcastChannel("login").onmessage = message => got(message.data))</script>"""
+
+
+@pytest.mark.clause("decided-pages-cut-off-opener")
+async def test_a_page_in_a_popup_has_no_opener_and_the_callback_page_still_reports_back(
+    page: Page, parts: Parts, service: ServiceProcess, application: Application
+) -> None:
+    await be_signed_in(page, parts)
+    address = service.url + ask(SHOP, application.callback, state="s")
+    application.serve("/", OPENER_PAGE.format(address=address))
+    application.serve("/callback", CALLBACK_PAGE)
+    await page.goto(application.url)
+    async with page.context.expect_page() as opened:
+        await page.get_by_role("button").click()
+    popup = await opened.value
+    await expect_consent(popup)
+    assert await popup.evaluate("() => window.opener === null")
+    assert await page.evaluate("() => opened.closed")
+
+    await allow(popup)
+    answer = httpx2.QueryParams(await page.evaluate("() => answer"))
+    assert (answer["state"], answer["iss"], "code" in answer) == ("s", service.url, True)
+
+
+async def test_the_browser_knows_every_feature_that_the_pages_turn_off(page: Page) -> None:
+    """Chromium warns in the console of names that it does not know."""
+    said: list[str] = []
+    page.on("console", lambda message: said.append(message.text))
+    await page.goto("/")
+    await expect_heading(page, "start.heading")
+    assert said == []
+    assert await page.evaluate("() => document.featurePolicy.allowsFeature('camera')") is False
 
 
 @pytest.mark.clause("decided-pages-never-cors")

@@ -168,6 +168,24 @@ async def test_below_a_path_of_the_web_url_the_way_back_leads_below_it(
         assert "__Host-ts_session" in browser.cookie_values
 
 
+@pytest.mark.clause("decided-pages-hsts")
+async def test_the_redirects_to_and_from_an_organisation_demand_https_where_the_web_url_is_https(
+    make_settings: MakeSettings, clock: Clock, registry: None, cep: None
+) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_WEB_URL="https://login.example"), clock) as http:
+        http.base_url = httpx2.URL("https://login.example")
+        browser = Browser(http)
+        leaving = await browser.open(ASK_CEP)
+        cookies = "; ".join(f"{name}={value}" for name, value in browser.cookie_values.items())
+        path = await log_in_there(place_of(leaving))
+        returning = await http.get(path, headers={"Cookie": cookies})
+
+    assert (leaving.status_code, returning.status_code) == (303, 303)
+    for answer in (leaving, returning):
+        assert answer.headers.get_list("strict-transport-security") == ["max-age=31536000"]
+        assert answer.headers["cross-origin-opener-policy"] == "same-origin"
+
+
 # What the organisation's token endpoint is sent
 
 

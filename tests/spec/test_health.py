@@ -3,13 +3,52 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import httpx2
 import pytest
 import redis
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from service.app import Parts, assemble
+from service.endpoints.health import REMEMBERED_SECONDS, HealthEndpoint
+from service.serving.ending import ENDING
+from service.settings import Settings
 from tests.cast import ALICE, PHONE_APP
+from tests.conftest import Clock, MakeSettings, client_of, lifespan_of, serving
+from tests.servers import PATIENCE_SECONDS, RedisServer
+from tests.watching import ONE_SERVER, watching
+
+AT_ONCE = 200
+FOREVER_SECONDS = 3600.0
+LATEST_SECONDS = 2.5
+"""Two seconds are promised. The rest is for a busy machine."""
+
+
+@asynccontextmanager
+async def remembering(settings: Settings, seconds: float) -> AsyncIterator[ASGIApp]:
+    """The service with another time for which it remembers an answer of /readyz."""
+    parts = Parts(settings)
+    parts.health = HealthEndpoint(
+        parts.connection, parts.bearer, parts.clients, parts.is_seed_in_force, remembered_seconds=seconds
+    )
+    app = assemble(parts)
+    async with lifespan_of(app):
+        yield app
+
+
+async def wait_for_status(http: httpx2.AsyncClient, status: int) -> httpx2.Response:
+    """Return the first answer of /readyz that has this status; an earlier one is remembered for a moment."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        response = await http.get("/readyz")
+        if response.status_code == status:
+            return response
+        assert time.monotonic() < deadline, response.text
+        await asyncio.sleep(0.01)
 
 
 @pytest.mark.clause("decided-healthz", "decided-readyz")
@@ -36,7 +75,7 @@ async def test_a_redis_that_may_evict_keys_is_not_ready(
     assert int(unready.headers["retry-after"]) >= 1
     assert policy in unready.text
     assert alive.status_code == 200
-    assert (await http.get("/readyz")).status_code == 200
+    await wait_for_status(http, 200)
 
 
 @pytest.mark.clause("decided-readyz")
@@ -51,7 +90,7 @@ async def test_a_redis_that_answers_a_ping_and_runs_no_script_is_not_ready(
 
     assert pong
     assert unready.status_code == 503
-    assert (await http.get("/readyz")).status_code == 200
+    await wait_for_status(http, 200)
 
 
 @pytest.mark.clause("decided-emptied-redis")
@@ -63,8 +102,83 @@ async def test_a_redis_that_was_emptied_is_not_ready_until_the_seed_is_back(
     unready = await http.get("/readyz")
 
     assert (unready.status_code, unready.content) == (503, b'{"status":"the seed file is not applied"}')
-    deadline = time.monotonic() + 20
-    while (await http.get("/readyz")).status_code != 200:
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.05)
+    await wait_for_status(http, 200)
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
+
+
+# What probes cost
+
+
+@ONE_SERVER
+@pytest.mark.clause("decided-readyz-remembered")
+async def test_many_probes_ask_redis_as_often_as_one(
+    make_settings: MakeSettings, registry: None, store: redis.Redis
+) -> None:
+    async with remembering(make_settings(), FOREVER_SECONDS) as app, client_of(app) as http:
+        with watching(store) as commands:
+            answers = await asyncio.gather(*(http.get("/readyz") for _ in range(AT_ONCE)))
+            answers += [await http.get("/readyz") for _ in range(AT_ONCE)]
+
+    assert {answer.status_code for answer in answers} == {200}
+    for sent_once in ("INFO memory", "GET access:{000}:"):
+        assert sum(command.startswith(sent_once) for command in commands) == 1, commands
+
+
+@pytest.mark.clause("decided-readyz-remembered", "decided-redis-away")
+async def test_probes_that_wait_for_a_frozen_redis_wait_together_and_no_longer_than_one(
+    make_settings: MakeSettings, own_redis: RedisServer
+) -> None:
+    async with remembering(make_settings(REDIS_URL=own_redis.url), 0) as app, client_of(app) as http:
+        await http.get("/readyz")
+        own_redis.process.send_signal(signal.SIGSTOP)
+        started = time.monotonic()
+        answers = await asyncio.gather(*(http.get("/readyz") for _ in range(AT_ONCE)))
+        waited = time.monotonic() - started
+        own_redis.process.send_signal(signal.SIGCONT)
+        await wait_for_status(http, 200)
+
+    assert {answer.status_code for answer in answers} == {503}
+    assert waited < LATEST_SECONDS
+
+
+@pytest.mark.clause("decided-readyz-remembered")
+async def test_a_probe_that_is_broken_off_leaves_the_others_their_answer(
+    make_settings: MakeSettings, registry: None
+) -> None:
+    async with remembering(make_settings(), FOREVER_SECONDS) as app, client_of(app) as http:
+        probes = [asyncio.create_task(http.get("/readyz")) for _ in range(AT_ONCE)]
+        await asyncio.sleep(0)
+        for probe in probes[::2]:
+            probe.cancel()
+        answers = await asyncio.gather(*probes[1::2])
+
+    assert {answer.status_code for answer in answers} == {200}
+
+
+@pytest.mark.clause("decided-readyz-remembered")
+async def test_an_outage_is_told_half_a_second_later_at_most(
+    make_settings: MakeSettings, clock: Clock, own_redis: RedisServer
+) -> None:
+    async with serving(make_settings(REDIS_URL=own_redis.url), clock) as http:
+        await wait_for_status(http, 200)
+        own_redis.process.kill()
+        killed = time.monotonic()
+        await wait_for_status(http, 503)
+        passed = time.monotonic() - killed
+
+    assert REMEMBERED_SECONDS == 0.5
+    assert passed < REMEMBERED_SECONDS + LATEST_SECONDS
+
+
+@pytest.mark.clause("decided-readyz-remembered")
+async def test_the_end_of_an_instance_is_told_although_its_readiness_is_remembered(
+    make_settings: MakeSettings, registry: None
+) -> None:
+    async with remembering(make_settings(), FOREVER_SECONDS) as app:
+
+        async def ending(scope: Scope, receive: Receive, send: Send) -> None:
+            await app({**scope, "state": {ENDING: True}}, receive, send)
+
+        async with client_of(app) as before, client_of(ending) as after:
+            assert (await before.get("/readyz")).status_code == 200
+            assert (await after.get("/readyz")).status_code == 503

@@ -10,6 +10,7 @@ import redis
 
 from service.app import Parts
 from tests.browser import (
+    AUTHORIZATION,
     CONSENT,
     LOGIN,
     SESSIONS,
@@ -22,7 +23,8 @@ from tests.browser import (
     is_login_page,
     register,
 )
-from tests.cast import SHOP_CALLBACK, WEB_SHOP, assert_error
+from tests.cast import ALICE, SHOP_CALLBACK, WEB_SHOP, assert_error
+from tests.conftest import Clock, MakeSettings, serving
 
 PAGES = {
     "start": "/",
@@ -33,6 +35,8 @@ PAGES = {
     "signed out": f"{CONSENT}?request=x",
 }
 KNOWN_ORIGIN = "https://shop.example"
+ASSETS = ("/authorization/assets/page.css", "/authorization/assets/logo")
+TURNED_OFF = ("camera", "microphone", "geolocation", "payment", "usb", "display-capture")
 
 
 def assert_protected(response: httpx2.Response) -> None:
@@ -41,6 +45,8 @@ def assert_protected(response: httpx2.Response) -> None:
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
     assert headers["cache-control"] == "no-store, no-cache"
+    assert headers["cross-origin-opener-policy"] == "same-origin"
+    assert {f"{feature}=()" for feature in TURNED_OFF} <= set(headers["permissions-policy"].split(", "))
     assert not [name for name in headers if name.startswith("access-control-")]
 
 
@@ -78,6 +84,43 @@ async def test_the_pages_behind_the_login_do_too(browser: Browser) -> None:
     assert allowed.content == b""
 
 
+async def visit_everything(http: httpx2.AsyncClient) -> list[httpx2.Response]:
+    """Return each answer, redirects included, that a browser gets on its way through all pages and their assets."""
+    answers: list[httpx2.Response] = []
+
+    async def keep(response: httpx2.Response) -> None:
+        answers.append(response)
+
+    http.event_hooks["response"].append(keep)
+    browser = Browser(http)
+    for address in (*PAGES.values(), *ASSETS, "/sessions", f"{AUTHORIZATION}callback?state=x", ask(scope="no scope")):
+        await browser.open(address)
+    await browser.log_in(await browser.open(ask()), ALICE, password="wrong")
+    await browser.allow(await browser.reach_consent(ask()))
+    await browser.deny(await browser.reach_consent(ask()))
+    await browser.submit(await browser.open(SESSIONS), "sign-out", {})
+    return answers
+
+
+@pytest.mark.clause("decided-pages-hsts")
+@pytest.mark.parametrize(
+    ("web_url", "expected"),
+    [("http://id.example", []), ("https://id.example", ["max-age=31536000"])],
+)
+async def test_pages_redirects_and_assets_demand_https_exactly_where_the_web_url_is_https(
+    make_settings: MakeSettings, clock: Clock, registry: None, web_url: str, expected: list[str]
+) -> None:
+    async with serving(make_settings(TOKEN_SERVICE_WEB_URL=web_url), clock) as http:
+        http.base_url = httpx2.URL(web_url)
+        answers = await visit_everything(http)
+
+    assert {200, 303, 400, 403} <= {answer.status_code for answer in answers}
+    for answer in answers:
+        assert answer.headers.get_list("strict-transport-security") == expected, answer.url
+        if answer.url.path not in ASSETS:
+            assert_protected(answer)
+
+
 async def test_no_page_has_a_script_or_asks_another_site_for_anything(browser: Browser) -> None:
     for address in PAGES.values():
         text = (await browser.open(address)).text
@@ -105,7 +148,7 @@ async def test_a_form_may_lead_to_the_client_and_nowhere_but_the_web(browser: Br
 
 
 @pytest.mark.clause("decided-pages-never-cors")
-@pytest.mark.parametrize("address", [*PAGES.values(), "/authorization/assets/page.css"])
+@pytest.mark.parametrize("address", [*PAGES.values(), ASSETS[0]])
 @pytest.mark.parametrize("origin", [KNOWN_ORIGIN, "http://127.0.0.1:9000", "null"])
 async def test_no_page_may_be_read_by_another_origin_registered_or_not(
     browser: Browser, address: str, origin: str

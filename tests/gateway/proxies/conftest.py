@@ -58,6 +58,7 @@ class Stage:
     def without_redis(self) -> Iterator[None]:
         """It comes back with the data that it had."""
         stop(self.redis.process)
+        wait_until(lambda: self.service.status("/readyz") == 503, "the service to notice")
         yield
         self.redis = start_redis(self.redis.folder, *KEEPS_DATA, port=self.redis.port)
         wait_until(lambda: self.service.status("/readyz") == 200, "the service after Redis came back")
