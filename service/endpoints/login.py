@@ -17,7 +17,7 @@ from service.endpoints.addresses import find_throttle_address
 from service.endpoints.answers import REASON
 from service.endpoints.browser import Browsers
 from service.endpoints.external_login import ExternalLoginEndpoint
-from service.endpoints.forms import read_form
+from service.endpoints.forms import find_in_query, read_form
 from service.endpoints.page_limit import PageLimit
 from service.endpoints.pages import Pages, Refusal, find_form_targets, troubles_answering_to
 from service.endpoints.recording import recording_login
@@ -76,7 +76,7 @@ class LoginEndpoint:
     sign_in: SignIn
 
     async def get(self, request: Request) -> Response:
-        form = await self._find_form(request, request.query_params.get("request", ""))
+        form = await self._find_form(request, find_in_query(request, "request"))
         if form is None:
             raise Refusal("expired", "login_expired")
         if form.only_organisation is not None:
