@@ -6,9 +6,11 @@ import socket
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import quote, urlencode
 
 from tests.cast import INTROSPECT, PHONE_APP, PHONE_CALLBACK, REVOKE, REVOKE_ALL, TOKEN, VERIFY
+from tests.conftest import SEED
 
 SIZE = 60_000
 FORM = 64 * 1024
@@ -23,6 +25,23 @@ COMBINING = "\u0300\u0323"
 """Normalizing sorts many of them in a time that grows with the square of their number."""
 
 PATIENCE_SECONDS = 20
+
+_CEP = """
+realms:
+  cep:
+    name: An organisation that is away
+    authorization_endpoint: http://127.0.0.1:1/authorize
+    token_endpoint: http://127.0.0.1:1/token
+    introspection_endpoint: http://127.0.0.1:1/introspect
+    client_id: token-service
+    client_secret: secret-at-the-organisation
+"""
+_UNLIMITED = {
+    f"TOKEN_SERVICE_{name}": "1000000/minute"
+    for name in (
+        "CLIENT_ATTEMPTS", "LOGIN_ATTEMPTS", "LOGIN_ATTEMPTS_PER_USER", "LOGIN_ATTEMPTS_PER_ADDRESS",
+    )
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -40,6 +59,14 @@ class Hostile:
     @classmethod
     def of(cls, name: str, data: bytes, *statuses: int, answers: int = 1) -> Hostile:
         return cls(name, data, frozenset(statuses), answers)
+
+
+def make_variables(folder: Path) -> dict[str, str]:
+    """Settings under which no limit of attempts hides what a request costs, and each realm is one to log in to."""
+    seed = folder / "hostile-seed.yaml"
+    seed.write_text(_CEP + SEED.read_text())
+    named = {"TOKEN_SERVICE_SEED_FILE": str(seed), "TOKEN_SERVICE_TRUSTED_PROXIES": "127.0.0.1"}
+    return named | _UNLIMITED
 
 
 def get(path: str, *headers: str, method: str = "GET") -> bytes:

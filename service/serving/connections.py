@@ -231,7 +231,7 @@ class Connection(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def _check_hosts(self) -> None:
-        """Clauses: RFC 9112 §3.2 (400 without a Host header, and with two)"""
+        """Refuse what RFC 9112 §3.2 answers by 400: no Host header in HTTP/1.1, or two of them."""
         if self._hosts or self.parser.get_http_version() not in ("1.0", "0.9"):
             self._stop(InvalidRequest("host_not_one"))
 

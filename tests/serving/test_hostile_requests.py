@@ -17,30 +17,14 @@ import pytest
 from service.app import Parts, assemble
 from service.settings import load_settings
 from tests.cast import ALICE, PHONE_APP, TOKEN, login_form
-from tests.conftest import SEED, environment_of
-from tests.hostile import Caller, Hostile, make_hostile_requests
+from tests.conftest import environment_of
+from tests.hostile import Caller, Hostile, make_hostile_requests, make_variables
 from tests.servers import start_redis, stop
 from tests.serving.conftest import running_server
 
 MOST_SECONDS = 0.005
 ROUNDS = 5
 
-CEP = """
-realms:
-  cep:
-    name: An organisation that is away
-    authorization_endpoint: http://127.0.0.1:1/authorize
-    token_endpoint: http://127.0.0.1:1/token
-    introspection_endpoint: http://127.0.0.1:1/introspect
-    client_id: token-service
-    client_secret: secret-at-the-organisation
-"""
-UNLIMITED = {
-    f"TOKEN_SERVICE_{name}": "1000000/minute"
-    for name in (
-        "CLIENT_ATTEMPTS", "LOGIN_ATTEMPTS", "LOGIN_ATTEMPTS_PER_USER", "LOGIN_ATTEMPTS_PER_ADDRESS",
-    )
-}  # fmt: skip
 HOSTILE = [hostile.name for hostile in make_hostile_requests("")]
 
 
@@ -82,12 +66,10 @@ class Attacked:
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
     folder: Path = tmp_path_factory.mktemp("attacked")
-    seed = folder / "seed.yaml"
-    seed.write_text(CEP + SEED.read_text())
     redis = start_redis(folder)
-    variables = environment_of(redis, TOKEN_SERVICE_SEED_FILE=str(seed), TOKEN_SERVICE_TRUSTED_PROXIES="127.0.0.1")
+    variables = environment_of(redis, **make_variables(folder))
     attacked = Attacked()
-    app = assemble(Parts(load_settings(variables | UNLIMITED)))
+    app = assemble(Parts(load_settings(variables)))
     with pytest.MonkeyPatch.context() as patch:
         watch_steps(patch, attacked.steps)
         with running_server(app, loop="asyncio", lifespan="on") as serving:
