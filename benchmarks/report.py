@@ -38,6 +38,7 @@ HEAD = """\
 # What it costs
 
 `./scripts/bench` measured this and wrote it. Ratios count: times are those of one machine, and of a minute of it.
+What another caller notices of hostile requests has [a page of its own](neighbours.md).
 """
 
 METHOD = """\
@@ -99,7 +100,7 @@ def format_report(results: Results, charts: Iterable[str], *, has_profile: bool 
     series = results.series
     parts = [
         HEAD,
-        _format_machine(results.machine),
+        format_machine(results.machine),
         _format_extent(results),
         "## Goals\n",
         _format_goals(results),
@@ -140,7 +141,7 @@ def judge_bound(rounds: Sequence[Round]) -> str:
     return "load" if median_of(rounds, lambda one: one.load_share) >= FULL_SHARE else "neither"
 
 
-def _format_machine(machine: Machine) -> str:
+def format_machine(machine: Machine) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in machine.versions.items())
     return (
         f"On {machine.date}: {machine.cores} cores of {machine.processor} (load before: {machine.busy}), "
@@ -193,7 +194,7 @@ def _format_peers(results: Results) -> str:
     return (
         "## Peers\n\n"
         "How each is set up: [benchmarks/peers](../../benchmarks/peers/README.md). In one run with these of ours.\n\n"
-        + _format_machine(results.peers.machine)
+        + format_machine(results.peers.machine)
         + "\n"
         + format_table((*COSTS, *BOUNDS), rows)
     )

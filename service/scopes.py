@@ -11,6 +11,9 @@ from typing import Any, Final
 IS_WHOLE: Final = "token_service.is_whole"
 """Where our server says that it has the whole body, so that nobody need wait for it."""
 
+HEAD_BYTES: Final = "token_service.head_bytes"
+"""The key under which our server says how long address and headers are at most, so that most need no measuring."""
+
 
 def find_header(scope: Mapping[str, Any], name: bytes) -> list[str]:
     """All values of the header of this name, which is in lower case."""

@@ -1,4 +1,4 @@
-"""The body of a request, read no further than it may go.
+"""The body and the query of a request, read no further than they may go.
 
 Clauses: RFC 6749 §3.2, Appendix B, SPEC §1
 """
@@ -11,6 +11,7 @@ from typing import Final
 
 from starlette.requests import ClientDisconnect, Request
 
+from service.protocol.authorization import parse_query
 from service.protocol.errors import RequestTooLarge, RequestTooSlow
 from service.protocol.parameters import MAX_FORM_BYTES, Form, check_content_type, check_query, parse_form
 from service.scopes import IS_WHOLE, find_header
@@ -22,8 +23,16 @@ BODY_SECONDS: Final = 10.0
 async def read_form(request: Request, known: Collection[str]) -> Form:
     check_content_type(next(iter(find_header(request.scope, b"content-type")), None))
     if request.scope["query_string"]:
-        check_query(request.query_params, known)
+        check_query(request.scope["query_string"], known)
     return parse_form(await _read_body(request), known)
+
+
+def find_in_query(request: Request, name: str) -> str:
+    """Return the value of a parameter of the query, or an empty text if there is none.
+
+    `request.query_params` splits and decodes a query of any length.
+    """
+    return parse_query(request.scope["query_string"], {name}).values.get(name, "")
 
 
 async def _read_body(request: Request) -> bytes:

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.endpoints.answers import answer_oauth_error
 from service.protocol.errors import HeadTooLarge, InvalidToken, OAuthError
+from service.scopes import HEAD_BYTES
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 
@@ -28,13 +29,18 @@ class HeadLimit:
         self._verify_paths = verify_paths
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] == "http" and _measure(scope) > MAX_HEAD_BYTES:
+        if scope["type"] == "http" and _is_too_long(scope):
             response = answer_oauth_error(Request(scope), self._refuse(scope["path"]))
             return response(scope, receive, send)
         return self._app(scope, receive, send)
 
     def _refuse(self, path: str) -> OAuthError:
         return InvalidToken("head_too_large") if path in self._verify_paths else HeadTooLarge("head_too_large")
+
+
+def _is_too_long(scope: Scope) -> bool:
+    most_bytes = scope.get(HEAD_BYTES)
+    return (most_bytes is None or most_bytes > MAX_HEAD_BYTES) and _measure(scope) > MAX_HEAD_BYTES
 
 
 def _measure(scope: Scope) -> int:

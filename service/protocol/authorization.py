@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
-from urllib.parse import unquote_plus, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -29,6 +29,7 @@ from service.protocol.errors import (
     UnsupportedResponseType,
 )
 from service.protocol.grammar import S256_CHALLENGE, is_vschar
+from service.protocol.parameters import read_fields
 from service.protocol.scope import Scope, parse_scope
 
 AUTHORIZATION_PARAMETERS: Final = frozenset(
@@ -39,7 +40,6 @@ MAX_STATE_BYTES: Final = 8 * 1024
 
 MAX_PORT: Final = 65535
 
-_BROKEN_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _LOOPBACK: Final = re.compile(r"(http://(?:127\.0\.0\.1|\[::1\]))(?::([0-9]{1,5}))?((?:[/?].*)?)")
 
 
@@ -90,7 +90,7 @@ class Query(NamedTuple):
 
 
 def parse_query(query: bytes, known: Collection[str] = AUTHORIZATION_PARAMETERS) -> Query:
-    """Unknown parameters are ignored, empty ones count as omitted.
+    """Unknown parameters are ignored, empty ones count as omitted. Raises InvalidRequest for too many of them.
 
     Clauses: RFC 6749 §3.1, Appendix B
     """
@@ -98,9 +98,7 @@ def parse_query(query: bytes, known: Collection[str] = AUTHORIZATION_PARAMETERS)
     named: set[str] = set()
     repeated: set[str] = set()
     malformed: set[str] = set()
-    for pair in query.split(b"&"):
-        encoded_name, _, encoded_value = pair.partition(b"=")
-        name, value = _decode(encoded_name), _decode(encoded_value)
+    for name, value in read_fields(query):
         if name is None or name not in known:
             continue
         if name in named:
@@ -111,14 +109,6 @@ def parse_query(query: bytes, known: Collection[str] = AUTHORIZATION_PARAMETERS)
         elif value:
             values[name] = value
     return Query(values, repeated, malformed)
-
-
-def _decode(encoded: bytes) -> str | None:
-    try:
-        text = encoded.decode("ascii")
-        return None if _BROKEN_PERCENT.search(text) else unquote_plus(text, errors="strict")
-    except UnicodeError:
-        return None
 
 
 def read_client_id(query: Query) -> str:

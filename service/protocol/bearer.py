@@ -83,8 +83,8 @@ def check_scope(grant: AccessGrant, scope: str) -> None:
     """
     if not scope:
         return
-    well_formed = all(SCOPE_TOKEN.fullmatch(item) for item in scope.split(" "))
-    if not well_formed or len(scope) > MAX_NEEDED_SCOPE_CHARACTERS:
+    # The length first: the grammar is checked item by item.
+    if len(scope) > MAX_NEEDED_SCOPE_CHARACTERS or not all(map(SCOPE_TOKEN.fullmatch, scope.split(" "))):
         raise InsufficientScope("needed_scope_malformed")
     if grant.covers(scope):
         return

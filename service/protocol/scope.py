@@ -49,7 +49,7 @@ def parse_scope(text: str) -> Scope:
     Clauses: RFC 6749 §3.3, SPEC §2.2
     """
     items = text.split(" ")
-    for item in items:
+    for item in dict.fromkeys(items):  # each once: thousands of the same are as cheap as one
         if not SCOPE_TOKEN.fullmatch(item):
             raise InvalidScope("scope_malformed")
         if item not in _ITEMS:

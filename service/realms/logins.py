@@ -14,7 +14,7 @@ from typing import Protocol
 from service.protocol.errors import InvalidGrant, InvalidScope, LoginThrottled, TemporarilyUnavailable
 from service.protocol.organisation_answers import CodeRefused, OrganisationRefuses
 from service.protocol.scope import MAIN_REALM
-from service.protocol.user import User, UserIdentity, identify_user
+from service.protocol.user import MAX_USERNAME_CHARACTERS, User, UserIdentity, identify_user
 from service.realms.external import ExternalRealm, ExternalRealms
 from service.realms.main import MainRealm
 from service.store.attempts import Attempts, Counter, Exhausted, Prefix, Prefixes, make_address_counters
@@ -130,4 +130,6 @@ class Logins:
 
 
 def _fold(username: str) -> str:
+    """Longer names than any user has count by their beginning: normalizing takes time that grows with the square."""
+    username = username[: MAX_USERNAME_CHARACTERS + 1]
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", username).casefold()).strip()

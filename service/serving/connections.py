@@ -12,14 +12,15 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, Final, cast
+from typing import Any, Final, NoReturn, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from service.protocol.errors import HeadTooLarge, InvalidRequest, OAuthError, RequestTooSlow
+from service.protocol.errors import HeadTooLarge, InvalidRequest, OAuthError, RequestTooLarge, RequestTooSlow
+from service.protocol.parameters import MAX_FORM_BYTES
 from service.protocol.refusal import render_refusal
-from service.scopes import IS_WHOLE
+from service.scopes import HEAD_BYTES, IS_WHOLE
 
 __all__ = ["HEAD_SECONDS", "Connection", "Connections"]
 
@@ -27,10 +28,31 @@ HEAD_SECONDS: Final = 10.0
 """From the beginning of a connection, or its last answer, until the head of the next request is here as a whole."""
 
 UNREAD_SECONDS: Final = 10.0
-MOST_HEAD_BYTES: Final = 128 * 1024
-"""Of a head that has no end yet. What has one is held to its limit in the application, which knows the address."""
+MOST_HEAD_BYTES: Final = 72 * 1024
+"""Of a head that has no end yet. What has one is held to its limit in the application, which knows the address.
 
-MOST_IN_LINE: Final = 32
+The application counts 64 KiB without the separators, so that no head which it would take is refused here.
+"""
+
+MAX_HEADERS: Final = 256
+"""Headers of a request, and as many trailers behind its body. Each takes memory and a call of Python."""
+
+MAX_PATH_BYTES: Final = 4 * 1024
+"""Bytes of an address before its query. No path of ours is that long, and uvicorn decodes all of it."""
+
+MAX_CHUNKS: Final = 256
+"""Chunks of one body. A form of 64 KiB comes in a few, and each chunk takes three calls of Python."""
+
+MAX_OTHER_BYTES: Final = 320 * 1024
+"""Bytes of a request that are not body: its head, sizes and extensions of chunks, trailers.
+
+One read brings up to 256 KiB, and what of it belongs to an earlier request is not known.
+"""
+
+MAX_BODY_BYTES: Final = 16 * MAX_FORM_BYTES
+"""Bytes of a body that are read and dropped after an answer, so that a caller who still sends can read a 413."""
+
+MOST_IN_LINE: Final = 16
 """Requests that were sent before the one ahead of them was answered. No proxy does that, and each takes memory."""
 
 _CONTINUE: Final = b"HTTP/1.1 100 "
@@ -82,8 +104,8 @@ def _late(waiting: dict[Connection, float], before: float) -> Iterator[Connectio
         yield connection
 
 
-class TooManyInLine(Exception):
-    """Ends the reading of a connection; uvicorn sees to the rest."""
+class ReadingEnds(Exception):
+    """Raised in a callback of the parser. uvicorn catches it and calls `send_400_response`."""
 
 
 class _Answering:
@@ -128,8 +150,17 @@ class _Answering:
 class Connection(HttpToolsProtocol):
     """uvicorn's own, and a place in one of the two lists of Connections while we wait for the peer."""
 
-    _head_bytes = 0
     _head_begun = False
+    _is_within = False
+    _read_bytes = 0
+    _other_bytes = 0
+    """Bytes that came since the read which began the request, that read included, without those of its body."""
+
+    _body_bytes = 0
+    _chunks = 0
+    _hosts = 0
+    _reason: OAuthError | None = None
+    """The refusal for which the reading ended, if it is another than `request_malformed`."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -151,21 +182,46 @@ class Connection(HttpToolsProtocol):
         self._all.unread.pop(self, None)
 
     def data_received(self, data: bytes) -> None:
+        self._read_bytes = len(data)
+        self._other_bytes += self._read_bytes
         super().data_received(data)
+        if self._is_within and self._other_bytes > MOST_HEAD_BYTES and not self.transport.is_closing():
+            self._check_other_bytes()
+
+    def _check_other_bytes(self) -> None:
+        """Called after a read that leaves a long request unfinished."""
         if self._head_begun:
-            self._head_bytes += len(data)
-            if self._head_bytes > MOST_HEAD_BYTES and not self.transport.is_closing():
-                self._refuse(HeadTooLarge("head_too_large"))
+            self._end_reading(HeadTooLarge("head_too_large"))
+        elif self._other_bytes > MAX_OTHER_BYTES:
+            self._end_reading(InvalidRequest("body_in_too_many_chunks"))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._head_begun, self._head_bytes = True, 0
+        self._head_begun = self._is_within = True
+        self._other_bytes = self._read_bytes
+        self._body_bytes = self._chunks = self._hosts = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """As uvicorn's own, without calling it: this is the method that runs most often."""
+        name = name.lower()
+        if name == b"host":
+            self._hosts += 1
+        elif name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
+        if len(self.headers) > MAX_HEADERS:
+            self._stop(HeadTooLarge("headers_too_many"))
 
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= MOST_IN_LINE:
-            raise TooManyInLine
+            raise ReadingEnds
+        if self._hosts != 1:
+            self._check_hosts()
+        if len(self.url) > MAX_PATH_BYTES and len(self.url.partition(b"?")[0]) > MAX_PATH_BYTES:
+            self._stop(HeadTooLarge("path_too_long"))
         super().on_headers_complete()
         self._head_begun = False
+        self.scope[HEAD_BYTES] = self._other_bytes  # type: ignore[typeddict-unknown-key]
         # What comes behind a chunked body is no header: it would be added to those that were judged already.
         self.headers = []
         self.cycle.transport = cast(asyncio.Transport, self._answering)
@@ -174,7 +230,26 @@ class Connection(HttpToolsProtocol):
         if self._all.is_ending:
             self.cycle.keep_alive = False
 
+    def _check_hosts(self) -> None:
+        """Refuse what RFC 9112 §3.2 answers by 400: no Host header in HTTP/1.1, or two of them."""
+        if self._hosts or self.parser.get_http_version() not in ("1.0", "0.9"):
+            self._stop(InvalidRequest("host_not_one"))
+
+    def on_chunk_header(self) -> None:
+        self._chunks += 1
+        if self._chunks > MAX_CHUNKS:
+            self._stop(InvalidRequest("body_in_too_many_chunks"))
+
+    def on_body(self, body: bytes) -> None:
+        size = len(body)
+        self._other_bytes -= size
+        self._body_bytes += size
+        if self._body_bytes > MAX_BODY_BYTES:
+            self._stop(RequestTooLarge("form_too_large"))
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
+        self._is_within = False
         super().on_message_complete()
         # As a rule before the application has begun: a short body comes along with its head.
         self.scope[IS_WHOLE] = True  # type: ignore[typeddict-unknown-key]
@@ -202,10 +277,23 @@ class Connection(HttpToolsProtocol):
         """Where uvicorn can make nothing of what came, in the form of all our errors; where another answer is due or
         on its way, silently, lest this one be taken for it.
         """
-        if self.pipeline or (self not in self._owing and self.cycle.response_started):
+        self._end_reading(self._reason or InvalidRequest("request_malformed"))
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Ignored, as RFC 9110 §7.8 lets a server do. uvicorn writes two warnings for each such request."""
+
+    def _stop(self, error: OAuthError) -> NoReturn:
+        self._reason = error
+        raise ReadingEnds
+
+    def _end_reading(self, error: OAuthError) -> None:
+        """Send the error if it is the next answer that is due, and close in any case."""
+        is_in_body = self._is_within and not self._head_begun
+        is_another_due = len(self._unanswered) > (1 if is_in_body else 0)
+        if is_another_due or (is_in_body and self.cycle.response_started):
             self.abort()
         else:
-            self._refuse(InvalidRequest("request_malformed"))
+            self._refuse(error)
 
     def announce_end(self) -> None:
         """The answer that is being made says that it is this connection's last, unless it is on its way already."""

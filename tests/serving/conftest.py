@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import uvicorn
@@ -81,9 +82,10 @@ async def answer(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 @contextmanager
-def running_server(app: ASGIApp = answer, *, lingers: bool = False) -> Iterator[Serving]:
+def running_server(app: ASGIApp = answer, *, lingers: bool = False, **options: Any) -> Iterator[Serving]:
     listening = socket.create_server(("127.0.0.1", 0))
-    configuration = uvicorn.Config(app, http=Connection, lifespan="off", access_log=False, log_config=None, ws="none")
+    defaults: dict[str, Any] = {"lifespan": "off", "access_log": False, "log_config": None, "ws": "none"}
+    configuration = uvicorn.Config(app, http=Connection, **(defaults | options))
     server = Server(configuration, lingers=lingers)
     thresholds = gc.get_threshold()
     thread = threading.Thread(target=server.run, args=([listening],))

@@ -110,6 +110,24 @@ async def test_using_a_login_does_not_lengthen_it(browser: Browser, clock: Clock
 # The cookies
 
 
+async def test_our_cookies_are_found_among_others_and_the_last_one_counts(browser: Browser) -> None:
+    await browser.sign_in()
+    session, backslashes = browser.cookie_values["ts_session"], "\\" * 1000
+    others = f'a="{backslashes}"; ts_session=old; xts_session=b;; ; ts_sessions=c; =; ts_session\t=d'
+    headers = [
+        (f"{others};ts_session={session} ; b=c", True),
+        (f"{others}; ts_session={session}; ts_session=another", False),
+        (f'ts_session="{session}"', False),
+        (f"xts_session={session}; a=b,ts_session={session}", False),
+    ]
+    secret = f"ts_browser={browser.cookie_values['ts_browser']}"
+
+    for header, is_found in headers:
+        page = await browser.http.get(SESSIONS, headers={"Cookie": f"{secret}; {header}"})
+        browser.http.cookies.clear()
+        assert (is_login_page(page), header) == (not is_found, header)
+
+
 async def test_the_cookies_are_for_no_script_and_for_no_other_site(http: httpx2.AsyncClient) -> None:
     cookies = set_cookies(*await log_in_step_by_step(http))
 

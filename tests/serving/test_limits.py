@@ -1,0 +1,162 @@
+"""Bounds of one request: headers, path, Host, chunks, trailers, and a body that goes on after its answer."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from service.serving.connections import MAX_BODY_BYTES, MAX_CHUNKS, MAX_HEADERS, MAX_OTHER_BYTES, MAX_PATH_BYTES
+from tests.serving.conftest import ANSWER, GET, Peer, Serving, running_server
+from tests.serving.test_slow_peers import assert_refused
+
+CHUNKED = b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
+SLOW = GET.replace(b"/ ", b"/slow ", 1)
+
+
+def send_all(peer: Peer, data: bytes) -> None:
+    """The server may hang up before it has all of it."""
+    with contextlib.suppress(OSError):
+        peer.send(data)
+
+
+def assert_usable(peer: Peer) -> None:
+    peer.send(GET)
+    assert peer.read().startswith(ANSWER)
+
+
+@pytest.mark.clause("decided-head-limit")
+def test_a_request_has_256_headers_at_most(serving: Serving) -> None:
+    def make(count: int) -> bytes:
+        return GET[:-2] + b"a:b\r\n" * (count - 1) + b"\r\n"
+
+    peer = serving.connect()
+    peer.send(make(MAX_HEADERS))
+    assert peer.read().startswith(ANSWER)
+    peer.send(make(MAX_HEADERS + 1))
+    assert_refused(peer.read_all(), 431, "256 headers")
+
+
+@pytest.mark.clause("decided-head-limit")
+def test_a_path_has_4_kib_at_most_and_a_query_may_be_longer(serving: Serving) -> None:
+    path = b"/" + b"a" * (MAX_PATH_BYTES - 1)
+    peer = serving.connect()
+    for address in (path, path + b"?" + b"a" * 10_000):
+        peer.send(GET.replace(b"/ ", address + b" ", 1))
+        assert peer.read().startswith(ANSWER)
+    peer.send(GET.replace(b"/ ", path + b"a ", 1))
+    assert_refused(peer.read_all(), 431, "4 KiB")
+
+
+@pytest.mark.clause("decided-host-header")
+@pytest.mark.parametrize(
+    ("request_", "is_served"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", False),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", False),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nhOST: b\r\n\r\n", False),
+        (b"GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n", False),
+        (b"GET http://a/ HTTP/1.1\r\n\r\n", False),
+        (b"GET / HTTP/1.0\r\n\r\n", True),
+        (b"GET / HTTP/1.0\r\nHost: a\r\n\r\n", True),
+        (b"GET / HTTP/1.1\r\nHost:\r\n\r\n", True),
+    ],
+)
+def test_a_request_names_its_host_once(serving: Serving, request_: bytes, is_served: bool) -> None:
+    peer = serving.connect()
+    peer.send(request_)
+    if is_served:
+        assert peer.read().startswith(ANSWER)
+    else:
+        assert_refused(peer.read_all(), 400, "one Host header")
+
+
+@pytest.mark.clause("decided-malformed-request")
+@pytest.mark.parametrize("next_", [b"GET / HTTP/1.1\r\n\r\n", GET[:-2] + b"a:b\r\n" * 300, b"\0\r\n"])
+def test_a_refusal_is_never_taken_for_the_answer_that_is_due(serving: Serving, next_: bytes) -> None:
+    peer = serving.connect()
+    peer.send(SLOW + next_)
+    assert peer.read_all() == b""
+
+
+def test_small_trailers_are_dropped(serving: Serving) -> None:
+    peer = serving.connect()
+    for _ in range(3):
+        peer.send(CHUNKED + b"1\r\na\r\n0\r\nHost: there\r\nExpect: 100-continue\r\n\r\n")
+        assert peer.read().startswith(ANSWER)
+    assert_usable(peer)
+
+
+@pytest.mark.clause("decided-bytes-beside-the-body")
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"0\r\n" + b"a:b\r\n" * (MAX_HEADERS + 2),
+        b"0\r\na:" + b"b" * 2 * MAX_OTHER_BYTES,
+        b"1\r\na\r\n" * (MAX_CHUNKS + 1),
+        b"1;" + b"a" * 2 * MAX_OTHER_BYTES,
+        b"0" * 2 * MAX_OTHER_BYTES,
+    ],
+    ids=["trailers", "one trailer", "chunks", "a chunk extension", "a chunk size"],
+)
+def test_what_is_neither_head_nor_body_ends_the_connection(serving: Serving, rest: bytes) -> None:
+    peer = serving.connect()
+    peer.send(CHUNKED)
+    assert peer.read().startswith(ANSWER)
+    send_all(peer, rest)
+    assert peer.read_all() == b""
+
+
+@pytest.mark.clause("decided-bytes-beside-the-body")
+def test_many_chunks_are_refused_while_the_answer_is_due(serving: Serving) -> None:
+    peer = serving.connect()
+    peer.send(CHUNKED.replace(b"/ ", b"/slow ", 1) + b"1\r\na\r\n" * (MAX_CHUNKS + 1))
+    assert_refused(peer.read_all(), 400, "too many small chunks")
+
+
+@pytest.mark.clause("decided-body-limit")
+@pytest.mark.parametrize("size", [MAX_BODY_BYTES, MAX_BODY_BYTES + 1])
+def test_the_rest_of_a_body_is_dropped_up_to_a_mebibyte(serving: Serving, size: int) -> None:
+    peer = serving.connect()
+    peer.send(GET[:-2] + b"Content-Length: %d\r\n\r\n" % size)
+    assert peer.read().startswith(ANSWER)
+    send_all(peer, b"a" * size)
+    if size <= MAX_BODY_BYTES:
+        assert_usable(peer)
+    else:
+        assert peer.read_all() == b""
+
+
+async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+    """The answer is the body of the request."""
+    body, is_whole = b"", False
+    while not is_whole:
+        message = await receive()
+        body, is_whole = body + message["body"], not message["more_body"]
+    headers = [(b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def test_a_form_in_some_chunks_arrives_as_it_was_sent() -> None:
+    body = bytes(range(256)) * 256
+    chunks = b"".join(b"%x;a=b\r\n%b\r\n" % (1024, body[at : at + 1024]) for at in range(0, len(body), 1024))
+    with running_server(echo) as serving:
+        peer = serving.connect()
+        for _ in range(3):
+            peer.send(CHUNKED + chunks + b"0\r\n\r\n")
+            answer = b""
+            while not answer.endswith(body):
+                answer += peer.read() or pytest.fail("the connection ended")
+
+
+def test_an_upgrade_is_ignored_without_a_line_in_the_log(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
+    peer = serving.connect()
+    with caplog.at_level(logging.WARNING):
+        for protocol in (b"h2c", b"websocket"):
+            peer.send(GET[:-2] + b"Connection: Upgrade\r\nUpgrade: %b\r\n\r\n" % protocol)
+            assert peer.read().startswith(ANSWER)
+        assert_usable(peer)
+    assert not caplog.records

@@ -1,0 +1,76 @@
+"""What a connection without credentials can make a worker hold: at most four mebibytes."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cast import TOKEN, VERIFY
+from tests.conftest import environment_of
+from tests.hostile import CHUNKED, FORM, FORM_TYPE, READ, fill, get, make_variables, post
+from tests.servers import RedisServer, ServiceProcess, running_service
+
+CONNECTIONS = 20
+MOST_KIB = 4 * 1024
+HALVES = {
+    "half a head of many headers": get("/", *["a:b"] * 250, f"X: {fill('a', 70_000)}")[:-2],
+    "half a head": get("/", *["a:b"] * 250)[:-2],
+    "an address and half a head": get(f"/?{fill('a')}")[:-2],
+    "half a form": post(TOKEN, fill("a", FORM - 1))[:-1],
+    "half a body past its limit": get(VERIFY, "Content-Length: 1000000", method="POST") + b"a" * 900_000,
+    "a chunked form without end": get(TOKEN, FORM_TYPE, CHUNKED, method="POST") + b"f0000\r\n" + b"a" * FORM,
+    "trailers without end": get(VERIFY, CHUNKED, method="POST") + b"0\r\n" + b"a:b\r\n" * 250,
+    "a trailer without end": get(VERIFY, CHUNKED, method="POST") + b"0\r\na:" + b"b" * READ,
+    "forms in line": post(TOKEN, fill("a", FORM - 1)) * 16,
+    "pages in line": get("/sessions/", f"X: {fill('a')}") * 16,
+}
+
+
+@pytest.fixture
+def service(tmp_path: Path, own_redis: RedisServer) -> Iterator[ServiceProcess]:
+    with running_service(tmp_path, environment_of(own_redis, **make_variables(tmp_path))) as service:
+        yield service
+
+
+def read_peak_kib(service: ServiceProcess) -> int:
+    """The most memory since `forget_peak`."""
+    status = Path(f"/proc/{service.process.pid}/status").read_text()
+    (peak,) = re.findall(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+    return int(peak)
+
+
+def forget_peak(service: ServiceProcess) -> int:
+    Path(f"/proc/{service.process.pid}/clear_refs").write_text("5")
+    return read_peak_kib(service)
+
+
+@pytest.mark.clause("decided-one-request-is-bounded")
+def test_half_a_request_takes_four_mebibytes_at_most(service: ServiceProcess) -> None:
+    grown: dict[str, float] = {}
+    for name, half in HALVES.items():
+        before = forget_peak(service)
+        peers = [socket.create_connection(("127.0.0.1", service.port), 20) for _ in range(CONNECTIONS)]
+        for peer in peers:
+            peer.sendall(half)
+        assert service.status("/healthz") == 200
+        grown[name] = (read_peak_kib(service) - before) / CONNECTIONS
+        for peer in peers:
+            peer.close()
+
+    assert {name: kib for name, kib in grown.items() if kib > MOST_KIB} == {}
+
+
+@pytest.mark.clause("decided-one-request-is-bounded", "decided-bytes-beside-the-body")
+@pytest.mark.parametrize("unit", [b"a:b\r\n", b"a"], ids=["trailers", "one trailer"])
+def test_trailers_for_ever_end_the_connection(service: ServiceProcess, unit: bytes) -> None:
+    before = forget_peak(service)
+    with socket.create_connection(("127.0.0.1", service.port), 20) as peer:
+        peer.sendall(get(VERIFY, CHUNKED, method="POST") + b"0\r\n")
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            peer.sendall(unit * (75_000_000 // len(unit)))
+
+    assert read_peak_kib(service) - before <= MOST_KIB
