@@ -180,7 +180,7 @@ async def send_raw(service: ServiceProcess, request: bytes) -> None:
     writer.close()
 
 
-LONG = b"%7f" * 10_000
+LONG = b"%7f" * 1_300
 
 
 @pytest.mark.clause("decided-log-lines-bounded")
@@ -215,7 +215,7 @@ async def test_no_request_makes_a_line_longer_than_a_kibibyte(
 
     assert len(lines) > 15
     assert max(len(line.encode()) for line in lines) <= 1024
-    assert len([line for line in lines if "…" in line]) >= 7
+    assert len([line for line in lines if "…" in line]) >= len(paths)
 
 
 # Behind a unix socket

@@ -25,8 +25,7 @@ SESSION = {"id": "s", "client_name": "Example Web Shop", "roles": ROLES, "since"
 CONTEXTS: dict[str, dict[str, Any]] = {
     "login.html": {
         "action": "/authorization/login",
-        "request_id": "r",
-        "csrf": "c",
+        "sealed": "r",
         "client_name": "Example Web Shop",
         "username": "alice@example.com",
         "stay": True,

@@ -2,7 +2,7 @@
 
 | cookie  | lives                              | says                                                        |
 | ------- | ---------------------------------- | ----------------------------------------------------------- |
-| browser | a year                             | which browser a pending login is bound to                   |
+| browser | a year                             | which browser a login form is bound to                      |
 | session | as the browser session             | the name of the browser session                             |
 | device  | a year                             | in whose name this browser has logged in: for the throttle  |
 

@@ -32,6 +32,7 @@ from service.protocol.client import REFRESH_TOKEN, Client
 from service.protocol.errors import AccessDenied, InvalidRequest
 from service.protocol.scope import MAIN_REALM, parse_scope
 from service.protocol.token_response import Lifetimes
+from service.protocol.uri import is_loopback
 from service.protocol.user import User
 from service.realms.logins import Logins
 from service.registry.cache import ClientCache, UserCache
@@ -40,8 +41,6 @@ from service.store.consents import AllowAnswer, Consents, DenyAnswer
 from service.tokens import RandomToken, make_consent, parse_consent
 
 CONSENT_PARAMETERS: Final = frozenset({"request", "csrf", "decision"})
-
-_LOOPBACK_HOSTS: Final = ("127.0.0.1", "::1", "localhost")
 
 
 class OpenConsent(NamedTuple):
@@ -234,4 +233,4 @@ def _find_destination(redirect_uri: str) -> str:
 def _is_insecure(redirect_uri: str) -> bool:
     """Clauses: RFC 6749 §3.1.2.1 (a warning where the answer leaves unprotected)"""
     parts = urlsplit(redirect_uri)
-    return parts.scheme == "http" and parts.hostname not in _LOOPBACK_HOSTS
+    return parts.scheme == "http" and not is_loopback(parts.hostname or "")

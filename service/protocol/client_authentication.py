@@ -8,14 +8,13 @@ from __future__ import annotations
 import binascii
 from base64 import b64decode
 from collections.abc import Sequence
-from urllib.parse import unquote_plus
 
 import msgspec
 
 from service.protocol.client import MAX_CLIENT_ID_CHARACTERS
 from service.protocol.errors import InvalidClient, InvalidRequest
 from service.protocol.grammar import is_vschar
-from service.protocol.parameters import Form
+from service.protocol.parameters import Form, decode_field
 
 
 class ClientCredentials(msgspec.Struct, frozen=True):
@@ -74,10 +73,8 @@ def parse_basic(header: str) -> tuple[ClientCredentials, ...]:
 
 
 def _decode_credentials(raw: ClientCredentials) -> ClientCredentials | None:
-    try:
-        client_id = unquote_plus(raw.client_id, errors="strict")
-        client_secret = unquote_plus(raw.client_secret or "", errors="strict")
-    except UnicodeError:
+    client_id, client_secret = decode_field(raw.client_id), decode_field(raw.client_secret or "")
+    if client_id is None or client_secret is None:
         return None
     return ClientCredentials(client_id, client_secret or None)
 

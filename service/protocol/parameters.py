@@ -83,10 +83,10 @@ def read_fields(encoded: bytes) -> Fields:
     pairs = [(name, value) for name, _, value in (field.partition("=") for field in text.split("&") if field)]
     if "%" not in text and "+" not in text and text.isascii():
         return pairs
-    return [(_decode(name), _decode(value)) for name, value in pairs]
+    return [(decode_field(name), decode_field(value)) for name, value in pairs]
 
 
-def _decode(encoded: str) -> str | None:
+def decode_field(encoded: str) -> str | None:
     """Return what `urllib.parse.unquote_plus` returns, or None if the text is malformed.
 
     Quoted-printable differs from percent-encoding in the escape character only, and the standard library decodes it

@@ -84,23 +84,27 @@ class Logins:
         try:
             # The user first: who waits for a user must not take up room of an address that others share.
             checking = self._attempts.checking(of_user, of_address, failure=InvalidGrant)
-            async with checking, self.sparing(realm, prefixes):
+            async with checking, self.sparing(realm, prefixes, username):
                 return await checker.log_in(username, password, network)
         except Exhausted as error:
             raise LoginThrottled("login_throttled", retry_after_seconds=error.wait_seconds) from None
 
     @asynccontextmanager
-    async def sparing(self, realm: str, prefixes: Prefixes) -> AsyncIterator[None]:
-        """What an organisation refuses, and not as a wrong password, is no guess and uses up no attempts.
+    async def sparing(self, realm: str, prefixes: Prefixes, username: str = "") -> AsyncIterator[None]:
+        """Limit what an organisation refuses otherwise than as a wrong password, such as a made-up code.
 
-        It gets no more of it from one address than of guesses, all the same: a code that somebody made up, for one.
+        Such a refusal uses up no attempts, but it may hide a wrong password. So it has the limits of guesses, with
+        counters of its own: per address, and per user name where one was typed.
         """
         if realm == MAIN_REALM:
             yield
             return
-        counters = make_address_counters("refused", prefixes, self._allowed.per_address, realm)
+        groups: list[Sequence[Counter]] = [make_address_counters("refused", prefixes, self._allowed.per_address, realm)]
+        if username:
+            identity = identify_user(realm, _fold(username))
+            groups.insert(0, [Counter(login_key(identity, "refused"), *self._allowed.per_user)])
         try:
-            async with self._attempts.checking(counters, failure=(OrganisationRefuses, CodeRefused)):
+            async with self._attempts.checking(*groups, failure=(OrganisationRefuses, CodeRefused)):
                 yield
         except Exhausted as error:
             raise TemporarilyUnavailable("organisation_spared", retry_after_seconds=error.wait_seconds) from None

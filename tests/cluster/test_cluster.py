@@ -149,14 +149,14 @@ async def test_every_transition_of_every_user_stays_in_one_slot(
 async def test_the_pages_work_for_users_on_every_node(
     cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_parts: Parts
 ) -> None:
-    """A pending login lies on any node, and what comes after the login on that of its user."""
+    """What comes after a login lies on the node of its user."""
     people = PEOPLE[:15]
     assert {cluster.node_of(node_key(person)) for person in people} == {0, 1, 2}
     await register(cluster_parts, people)
     for person in people:
         await live_with_a_browser(cluster_http, person)
 
-    kinds = {"browser", "consent", "pending"}
+    kinds = {"browser", "consent"}
     keys = {kind: [str(key) for key in cluster.client.scan_iter(f"{kind}:*")] for kind in kinds}
     for kind, found in keys.items():
         assert {cluster.node_of(key) for key in found} == {0, 1, 2}, kind

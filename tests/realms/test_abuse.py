@@ -74,6 +74,23 @@ async def test_what_is_no_guess_reaches_the_organisation_so_often_from_an_addres
         assert (await log_in_with_password(http, USERNAME, PASSWORD)).status_code == 200
 
 
+@pytest.mark.clause("decided-external-throttle-first", "6749-4.3.2-brute-force")
+async def test_guesses_that_an_organisation_refuses_oddly_are_limited_for_each_user_name(
+    organisation: ScriptedOrganisation, make_settings: MakeSettings, clock: Clock, cep: None
+) -> None:
+    """An organisation that calls a wrong password something else would let anybody guess on from other addresses."""
+    settings = make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER="5/hour")
+    organisation.answer(TOKEN, Reply(400, {"error": "bad_credentials"}))
+    for number in range(8):
+        async with serving(settings, clock, address=f"198.51.100.{number}") as http:
+            assert_error(await log_in_with_password(http, "zoe", "wrong"), 503, "temporarily_unavailable")
+
+    assert len(organisation.calls(TOKEN)) == 5
+    async with serving(settings, clock) as http:
+        assert_error(await log_in_with_password(http, "yan", "wrong"), 503, "temporarily_unavailable")
+    assert len(organisation.calls(TOKEN)) == 6
+
+
 async def test_ways_to_the_organisation_are_pages_of_an_address(
     browser: Browser, store: redis.Redis, cep: None
 ) -> None:
@@ -86,7 +103,8 @@ async def test_ways_to_the_organisation_are_pages_of_an_address(
 
     assert responses[0].status_code == 303
     assert "error=temporarily_unavailable" in responses[-1].headers["location"]
-    assert not list(store.scan_iter("external:*"))
+    # The one that came back at the beginning.
+    assert len(list(store.scan_iter("external:*"))) == 1
 
 
 def browser_headers(browser: Browser) -> dict[str, str]:

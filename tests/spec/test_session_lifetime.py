@@ -135,7 +135,8 @@ async def test_a_family_has_at_most_a_hundred_access_tokens_and_the_oldest_ends(
         issued.append(tokens["access_token"])
     before = [is_live(store, access_token) for access_token in issued]
     for _ in range(2):
-        issued.append(tokens_of(await PHONE_APP.refresh(http, tokens["refresh_token"]))["access_token"])
+        tokens = tokens_of(await PHONE_APP.refresh(http, tokens["refresh_token"]))
+        issued.append(tokens["access_token"])
 
     assert before == [True] * 100
     assert [is_live(store, access_token) for access_token in issued] == [False] * 2 + [True] * 100
