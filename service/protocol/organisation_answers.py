@@ -23,6 +23,10 @@ CALLBACK_PARAMETERS: Final = frozenset({"state", "code", "error", "iss"})
 RETRY_SECONDS: Final = 1
 
 _ERROR_CODE: Final = re.compile(r"[a-z_]{1,40}")
+_NOT_OF_LOGIN: Final = frozenset(
+    {"invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_scope", "invalid_request"}
+    | {"too_many_requests"}
+)
 _OK: Final = 200
 _CLIENT_ERRORS: Final = range(400, 500)
 _TOO_MANY_REQUESTS: Final = 429
@@ -38,6 +42,8 @@ class Misanswer(Exception):
 class OddLogin(Misanswer):
     """Wrong is what it says to one login, which a single person may have brought about; others may be all right."""
 
+    is_of_login = True
+
 
 class Declined(Exception):
     """An orderly refusal by the organisation. `error` is its code where it has the form of one."""
@@ -45,6 +51,11 @@ class Declined(Exception):
     def __init__(self, error: str) -> None:
         super().__init__(f"it answers with the error {error}")
         self.error = error
+
+    @property
+    def is_of_login(self) -> bool:
+        """Whether it may be about the login, and is not about our registration or the number of our requests."""
+        return self.error not in _NOT_OF_LOGIN
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +73,10 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
 
 class OrganisationRefuses(TemporarilyUnavailable):
     """It answered, but not with a login: our registration there may be at fault, or this one request."""
+
+
+class LoginRefused(OrganisationRefuses):
+    """It refused one login for a reason of its own, which may hide a wrong password."""
 
 
 class CodeRefused(AccessDenied):

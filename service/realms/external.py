@@ -20,8 +20,10 @@ from service.protocol.authorization import Query
 from service.protocol.errors import AccessDenied, InvalidGrant, TemporarilyUnavailable
 from service.protocol.organisation import Organisation, Server
 from service.protocol.organisation_answers import (
+    RETRY_SECONDS,
     CodeRefused,
     Declined,
+    LoginRefused,
     Misanswer,
     OddLogin,
     Person,
@@ -76,7 +78,7 @@ class ExternalRealm:
 
         Clauses: RFC 6749 §4.3.2
         """
-        async with self._asking():
+        async with self._asking(with_password=True):
             try:
                 tokens = await self._conversation.check_password(username, password)
             except Declined as refusal:
@@ -167,13 +169,16 @@ class ExternalRealm:
         return server
 
     @asynccontextmanager
-    async def _asking(self) -> AsyncIterator[None]:
+    async def _asking(self, *, with_password: bool = False) -> AsyncIterator[None]:
         try:
             with self._counting():
                 async with self._gate.passing():
                     yield
         except (Misanswer, Declined) as trouble:
-            raise self._report_trouble(trouble) from None
+            refusal = self._report_trouble(trouble)
+            if with_password and isinstance(trouble, Declined | OddLogin) and trouble.is_of_login:
+                refusal = LoginRefused(refusal.reason, retry_after_seconds=RETRY_SECONDS)
+            raise refusal from None
         except (InvalidGrant, AccessDenied):
             self._report.tell_end()
             raise

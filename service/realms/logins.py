@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from service.protocol.errors import InvalidGrant, InvalidScope, LoginThrottled, TemporarilyUnavailable
-from service.protocol.organisation_answers import CodeRefused, OrganisationRefuses
+from service.protocol.organisation_answers import CodeRefused, LoginRefused, OrganisationRefuses
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import MAX_USERNAME_CHARACTERS, User, UserIdentity, identify_user
 from service.realms.external import ExternalRealm, ExternalRealms
@@ -99,12 +99,14 @@ class Logins:
         if realm == MAIN_REALM:
             yield
             return
-        groups: list[Sequence[Counter]] = [make_address_counters("refused", prefixes, self._allowed.per_address, realm)]
-        if username:
-            identity = identify_user(realm, _fold(username))
-            groups.insert(0, [Counter(login_key(identity, "refused"), *self._allowed.per_user)])
+        of_address = make_address_counters("refused", prefixes, self._allowed.per_address, realm)
+        of_user = [Counter(login_key(identify_user(realm, _fold(username)), "refused"), *self._allowed.per_user)]
         try:
-            async with self._attempts.checking(*groups, failure=(OrganisationRefuses, CodeRefused)):
+            async with AsyncExitStack() as checking:
+                if username:
+                    await checking.enter_async_context(self._attempts.checking(of_user, failure=LoginRefused))
+                refusals = (OrganisationRefuses, CodeRefused)
+                await checking.enter_async_context(self._attempts.checking(of_address, failure=refusals))
                 yield
         except Exhausted as error:
             raise TemporarilyUnavailable("organisation_spared", retry_after_seconds=error.wait_seconds) from None

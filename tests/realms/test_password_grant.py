@@ -20,7 +20,7 @@ from service.app import Parts
 from service.protocol.user import User, identify_user
 from service.realms import gate
 from service.registry import cache
-from service.store.keys import registry_key
+from service.store.keys import login_key, registry_key
 from service.store.links import read_clock
 from tests.cast import (
     ALICE,
@@ -321,24 +321,45 @@ async def test_a_redirect_is_not_followed_and_takes_no_password_along(
     assert len(organisation.calls(path)) == 1
 
 
-REFUSALS = {
+REFUSALS_OF_OURS = {
     "our secret is wrong": (401, {"error": "invalid_client"}),
     "our secret is wrong, as 400": (400, {"error": "invalid_client"}),
     "no password grant there": (400, {"error": "unsupported_grant_type"}),
     "none for us": (400, {"error": "unauthorized_client"}),
     "another scope": (400, {"error": "invalid_scope"}),
     "a malformed request": (400, {"error": "invalid_request"}),
+    "too many requests": (429, {"error": "invalid_grant"}),
+}
+REFUSALS_OF_A_LOGIN = {
     "an error of its own": (400, {"error": "consent_required"}),
     "no code at all": (400, {"error": "Wrong password for zoe!"}),
     "an error without a name": (400, {"message": "no"}),
-    "too many requests": (429, {"error": "invalid_grant"}),
     "a 403": (403, {"error": "access_denied"}),
     "a 404": (404, {"error": "not_found"}),
 }
 
 
 @pytest.mark.clause("decided-external-realm-down")
-@pytest.mark.parametrize(("status", "body"), REFUSALS.values(), ids=REFUSALS)
+@pytest.mark.parametrize(("status", "body"), REFUSALS_OF_A_LOGIN.values(), ids=REFUSALS_OF_A_LOGIN)
+async def test_a_refusal_that_may_hide_a_wrong_password_counts_apart_from_guesses(
+    http: httpx2.AsyncClient,
+    organisation: ScriptedOrganisation,
+    cep: None,
+    store: redis.Redis,
+    status: int,
+    body: dict[str, object],
+) -> None:
+    organisation.answer(TOKEN, Reply(status, body))
+
+    assert_away(await log_in(http))
+
+    identity = identify_user("cep", USERNAME)
+    assert list(store.scan_iter("login:*")) == [login_key(identity, "refused")]
+    assert not list(store.scan_iter("address:*:login:*"))
+
+
+@pytest.mark.clause("decided-external-realm-down")
+@pytest.mark.parametrize(("status", "body"), REFUSALS_OF_OURS.values(), ids=REFUSALS_OF_OURS)
 async def test_a_refusal_for_any_other_reason_says_nothing_about_the_password(
     http: httpx2.AsyncClient,
     organisation: ScriptedOrganisation,
