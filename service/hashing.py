@@ -203,7 +203,7 @@ class _FairQueue:
     """Turns for `running` hashes at a time, with room for `waiting` more, shared between networks.
 
     Networks take turns, and each network's callers are served in the order of arrival. Where the room is full, the
-    newest caller of the network that waits with the most gives way to a newcomer whose network waits with fewer.
+    newest caller of the network that waits with the most gives way to a newcomer whose network would wait with fewer.
     """
 
     def __init__(self, *, running: int, waiting: int) -> None:
@@ -213,7 +213,7 @@ class _FairQueue:
 
     def has_room(self, network: str) -> bool:
         longest = max(map(len, self._queues.values()), default=0)
-        return self._length < self._room or longest > len(self._queues.get(network, ()))
+        return self._length < self._room or longest > len(self._queues.get(network, ())) + 1
 
     def enter(self, network: str) -> asyncio.Future[bool] | None:
         """Return a future: True at the newcomer's turn, False where it gave way. None where there is no room."""

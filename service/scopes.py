@@ -14,6 +14,9 @@ IS_WHOLE: Final = "token_service.is_whole"
 HEAD_BYTES: Final = "token_service.head_bytes"
 """The key under which our server says how long address and headers are at most, so that most need no measuring."""
 
+LOCAL_PEER: Final = "127.0.0.1"
+"""The address of a peer without one: a peer that connects to a unix socket is on this machine."""
+
 
 def find_header(scope: Mapping[str, Any], name: bytes) -> list[str]:
     """All values of the header of this name, which is in lower case."""

@@ -143,7 +143,8 @@ class _StreamBuffer:
 
     def _note_name(self, event: Event, fields: Fields) -> bool:
         """Return whether this is the minute's first event of this name about the user or client."""
-        name = event, fields.get("username") or fields.get("client_id", ""), fields.get("realm", "")
+        # Spellings of a user name that differ by case are one user.
+        name = event, fields.get("username", "").lower() or fields.get("client_id", ""), fields.get("realm", "")
         if not name[1] or name in self._named or len(self._named) >= MAX_NAMED:
             return False
         self._named.add(name)

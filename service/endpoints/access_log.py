@@ -11,10 +11,10 @@ from collections.abc import Awaitable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.endpoints.addresses import LOCAL_PEER
 from service.endpoints.answers import GRANT, REASON
 from service.logs import EventLog, shorten
 from service.metrics import count_request
+from service.scopes import LOCAL_PEER
 
 _PROBES = ("/healthz", "/readyz")
 """Asked every few seconds, so logged at level debug; a change of what they answer has a line of its own."""

@@ -16,13 +16,11 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from service.scopes import LOCAL_PEER
 from service.store.attempts import Prefix, Prefixes
 
 Network = IPv4Network | IPv6Network
 Address = IPv4Address | IPv6Address
-
-LOCAL_PEER = "127.0.0.1"
-"""The address of a peer without one: a peer that connects to a unix socket is on this machine."""
 
 UNKNOWN: Final = "unknown"
 """The address of a caller whom a trusted proxy does not name. All of them share one counter."""
@@ -32,7 +30,8 @@ BELIEVED: Final = "token_service.believed"
 
 WARNING_SECONDS: Final = 3600.0
 
-_FORWARDING_HEADERS: Final = frozenset({b"x-forwarded-for", b"forwarded", b"x-real-ip"})
+_UNREAD_HEADERS: Final = frozenset({b"forwarded", b"x-real-ip"})
+_FORWARDING_HEADERS: Final = _UNREAD_HEADERS | {b"x-forwarded-for"}
 _MAX_HOPS: Final = 32
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 _IPV6_FACTORS: Final = ((64, 1), (56, 4), (48, 16))
@@ -61,8 +60,9 @@ class TrustedProxies:
             elif self._clock() - self._unnamed_warning_at >= WARNING_SECONDS and _forwards(scope):
                 self._unnamed_warning_at = self._clock()
                 log.warning(
-                    "a peer that TOKEN_SERVICE_TRUSTED_PROXIES does not name forwards addresses: %s. If it is your "
-                    "proxy, name it there: until then all its callers share one address, and its limits",
+                    "%s sends X-Forwarded-For, Forwarded or X-Real-IP, and TOKEN_SERVICE_TRUSTED_PROXIES does not "
+                    "name it. If it is your proxy, add it: until then all its callers share one address and its "
+                    "limits. If it is not, a caller sent the header; ignore this",
                     _peer(scope),
                 )
         return self._app(scope, receive, send)
@@ -70,20 +70,23 @@ class TrustedProxies:
     def _believe(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
         scope[BELIEVED] = True
-        scope["client"] = (self._find_client(headers.getlist("x-forwarded-for"), _peer(scope)), 0)
+        scope["client"] = (self._find_client(scope, headers.getlist("x-forwarded-for")), 0)
         forwarded_scheme = headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower()
         if forwarded_scheme in ("http", "https"):
             scope["scheme"] = forwarded_scheme
 
-    def _find_client(self, forwarded_for: Sequence[str], peer: str) -> str:
+    def _find_client(self, scope: Scope, forwarded_for: Sequence[str]) -> str:
         """The rightmost hop that is not trusted: any caller may have written what stands left of it.
 
-        Returns UNKNOWN where that hop is no address, and the peer where no hop is forwarded.
+        Returns UNKNOWN where that hop is no address, or where only a header that is not read names a caller; the peer
+        where nothing is forwarded.
         """
-        client = peer
+        client = peer = _peer(scope)
         hops = ",".join(forwarded_for).rsplit(",", _MAX_HOPS)[-_MAX_HOPS:]
         if not any(hop.strip() for hop in hops):
-            return peer
+            if not any(name in _UNREAD_HEADERS for name, _ in scope["headers"]):
+                return peer
+            hops = [""]
         for hop in reversed(hops):
             address = _parse_hop(hop)
             if address is None:
@@ -98,8 +101,8 @@ class TrustedProxies:
         if self._clock() - self._nameless_warning_at >= WARNING_SECONDS:
             self._nameless_warning_at = self._clock()
             log.warning(
-                "the trusted proxy %s forwards something that is no address in X-Forwarded-For: all callers that it "
-                "does not name share one limit",
+                "the trusted proxy %s names its caller by no address in X-Forwarded-For: all callers that it does not "
+                "name there share one limit",
                 peer,
             )
 

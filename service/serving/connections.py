@@ -11,16 +11,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NoReturn, cast
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
+from service.logs import EventLog
 from service.protocol.errors import HeadTooLarge, InvalidRequest, OAuthError, RequestTooLarge, RequestTooSlow
 from service.protocol.parameters import MAX_FORM_BYTES
 from service.protocol.refusal import render_refusal
-from service.scopes import HEAD_BYTES, IS_WHOLE
+from service.scopes import HEAD_BYTES, IS_WHOLE, LOCAL_PEER
 
 __all__ = ["HEAD_SECONDS", "Connection", "Connections"]
 
@@ -28,6 +30,7 @@ HEAD_SECONDS: Final = 10.0
 """From the beginning of a connection, or its last answer, until the head of the next request is here as a whole."""
 
 UNREAD_SECONDS: Final = 10.0
+REFUSED_TOLD_SECONDS: Final = 1.0
 MOST_HEAD_BYTES: Final = 72 * 1024
 """Of a head that has no end yet. What has one is held to its limit in the application, which knows the address.
 
@@ -58,6 +61,7 @@ MOST_IN_LINE: Final = 16
 _CONTINUE: Final = b"HTTP/1.1 100 "
 
 log = logging.getLogger("service.serving.connections")
+_event_log = EventLog("service.serving.connections")
 
 
 class Connections(ServerState):
@@ -70,6 +74,8 @@ class Connections(ServerState):
         self.owing: dict[Connection, float] = {}
         self.unread: dict[Connection, float] = {}
         self._closed_for_room = 0
+        self._refused = 0
+        self._refused_told_at = -REFUSED_TOLD_SECONDS
 
     def make_room(self) -> None:
         """Closes one at most: this is asked at every connection that is new."""
@@ -90,6 +96,14 @@ class Connections(ServerState):
             )
             self._closed_for_room = 0
 
+    def tell_refused(self, error: OAuthError, address: str, now: float) -> None:
+        """Log a request that was refused while it was read: the first one, then one a second with a count."""
+        self._refused += 1
+        if now - self._refused_told_at >= REFUSED_TOLD_SECONDS:
+            fields = {"status": error.status, "reason": error.reason, "address": address, "count": self._refused}
+            _event_log.write(logging.WARNING, "request_refused_while_read", fields)
+            self._refused, self._refused_told_at = 0, now
+
     def announce_end(self) -> None:
         self.is_ending = True
         for connection in self.connections:
@@ -106,6 +120,33 @@ def _late(waiting: dict[Connection, float], before: float) -> Iterator[Connectio
 
 class ReadingEnds(Exception):
     """Raised in a callback of the parser. uvicorn catches it and calls `send_400_response`."""
+
+
+class _Callbacks:
+    """Those of a connection, for a parser that is given bytes which the connection has seen already."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.are_muted = False
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        callback: Callable[..., None] = getattr(self._connection, name)
+
+        def call(*arguments: bytes) -> None:
+            if not self.are_muted:
+                callback(*arguments)
+
+        return call
+
+
+def _find_body_framing(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """Return the header lines that announce a body; empty where there is none."""
+    lines = [
+        b"%b: %b\r\n" % (name, value)
+        for name, value in headers
+        if name == b"transfer-encoding" or (name == b"content-length" and value.strip(b" 0"))
+    ]
+    return b"".join(lines)
 
 
 class _Answering:
@@ -159,6 +200,9 @@ class Connection(HttpToolsProtocol):
     _body_bytes = 0
     _chunks = 0
     _hosts = 0
+    _body_framing = b""
+    """The header lines that announce a body, of a message that offers an upgrade and has one."""
+
     _reason: OAuthError | None = None
     """The refusal for which the reading ended, if it is another than `request_malformed`."""
 
@@ -184,9 +228,37 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         self._read_bytes = len(data)
         self._other_bytes += self._read_bytes
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        self._feed(data)
         if self._is_within and self._other_bytes > MOST_HEAD_BYTES and not self.transport.is_closing():
             self._check_other_bytes()
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._end_reading(self._reason or InvalidRequest("request_malformed"))
+        except httptools.HttpParserUpgrade as upgrade:
+            self._go_on_behind_upgrade(data[upgrade.args[0] :])
+
+    def _go_on_behind_upgrade(self, data: bytes) -> None:
+        """Read on as if no upgrade had been offered, as RFC 9110 §7.8 lets a server do.
+
+        The parser ends such a message at the end of its head, whatever body it announces. What follows would be read as
+        the next request, which would be request smuggling. So another parser is told of the body and reads on.
+        """
+        callbacks = _Callbacks(self)
+        self.parser = httptools.HttpRequestParser(callbacks)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        if self._body_framing:
+            callbacks.are_muted = True
+            self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % self._body_framing)
+            callbacks.are_muted = False
+            self._body_framing = b""
+        self._feed(data)
+
+    def _should_upgrade(self) -> bool:
+        return False
 
     def _check_other_bytes(self) -> None:
         """Called after a read that leaves a long request unfinished."""
@@ -221,6 +293,8 @@ class Connection(HttpToolsProtocol):
             self._stop(HeadTooLarge("path_too_long"))
         super().on_headers_complete()
         self._head_begun = False
+        if self.parser.should_upgrade():
+            self._body_framing = _find_body_framing(self.headers)
         self.scope[HEAD_BYTES] = self._other_bytes  # type: ignore[typeddict-unknown-key]
         # What comes behind a chunked body is no header: it would be added to those that were judged already.
         self.headers = []
@@ -249,6 +323,8 @@ class Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._body_framing:
+            return  # the end of the head of a message that offers an upgrade
         self._is_within = False
         super().on_message_complete()
         # As a rule before the application has begun: a short body comes along with its head.
@@ -273,21 +349,13 @@ class Connection(HttpToolsProtocol):
         if not self.transport.is_closing():
             self._all.unread.pop(self, None)
 
-    def send_400_response(self, msg: str) -> None:
-        """Where uvicorn can make nothing of what came, in the form of all our errors; where another answer is due or
-        on its way, silently, lest this one be taken for it.
-        """
-        self._end_reading(self._reason or InvalidRequest("request_malformed"))
-
-    def _unsupported_upgrade_warning(self) -> None:
-        """Ignored, as RFC 9110 §7.8 lets a server do. uvicorn writes two warnings for each such request."""
-
     def _stop(self, error: OAuthError) -> NoReturn:
         self._reason = error
         raise ReadingEnds
 
     def _end_reading(self, error: OAuthError) -> None:
         """Send the error if it is the next answer that is due, and close in any case."""
+        self._all.tell_refused(error, self.client[0] if self.client else LOCAL_PEER, self.loop.time())
         is_in_body = self._is_within and not self._head_begun
         is_another_due = len(self._unanswered) > (1 if is_in_body else 0)
         if is_another_due or (is_in_body and self.cycle.response_started):

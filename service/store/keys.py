@@ -115,7 +115,7 @@ def address_key(purpose: str, network: str, name: str = "", *, within_it: str = 
 
     `within_it` is a smaller network in it that has a counter of its own under the same hash tag.
     """
-    narrowed = f":{_digest(within_it)}" if within_it not in ("", network) else ""
+    narrowed = f":in-{_digest(within_it)}" if within_it not in ("", network) else ""
     suffix = f":{_digest(name)}" if name else ""
     return f"address:{{{_digest(network)}}}:{purpose}{narrowed}{suffix}"
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
+import time
 
+import msgspec
 import pytest
 from starlette.types import Receive, Scope, Send
 
@@ -152,6 +155,58 @@ def test_a_form_in_some_chunks_arrives_as_it_was_sent() -> None:
                 answer += peer.read() or pytest.fail("the connection ended")
 
 
+UPGRADE = b"Connection: Upgrade\r\nUpgrade: %b\r\n"
+INNER = GET.replace(b"/ ", b"/long ", 1)
+BODIES = {
+    "length": (b"Content-Length: %d\r\n\r\n" % len(INNER), INNER),
+    "chunks": (b"Transfer-Encoding: chunked\r\n\r\n", b"%x\r\n%b\r\n0\r\n\r\n" % (len(INNER), INNER)),
+}
+
+
+@pytest.mark.clause("decided-upgrade-ignored")
+@pytest.mark.parametrize("protocol", [b"h2c", b"websocket", b"x"])
+@pytest.mark.parametrize(("framing", "sent"), BODIES.values(), ids=BODIES)
+@pytest.mark.parametrize("split", [None, 0, 1, 20, -1], ids=["whole", "after the head", "1", "20", "last byte"])
+def test_the_body_behind_an_upgrade_is_a_body_and_no_request(
+    protocol: bytes, framing: bytes, sent: bytes, split: int | None
+) -> None:
+    """It is what the application gets, however it comes, and the next request is the next one."""
+    head = b"POST / HTTP/1.1\r\nHost: here\r\n" + UPGRADE % protocol + framing
+    with running_server(echo) as serving:
+        peer = serving.connect()
+        for _ in range(2):
+            if split is None:
+                peer.send(head + sent)
+            else:
+                peer.send(head + sent[:split])
+                time.sleep(0.02)  # so that they come in two reads
+                peer.send(sent[split:])
+            answer = b""
+            while not answer.endswith(INNER):
+                answer += peer.read() or pytest.fail(f"the connection ended after {answer!r}")
+            assert answer.count(ANSWER) == 1
+        assert_usable(peer)
+
+
+@pytest.mark.clause("decided-upgrade-ignored")
+def test_requests_in_line_behind_an_upgrade_are_answered(serving: Serving) -> None:
+    peer = serving.connect()
+    peer.send((GET[:-2] + UPGRADE % b"h2c" + b"\r\n") * 3 + GET)
+    answers = b""
+    while answers.count(ANSWER) < 4:
+        answers += peer.read() or pytest.fail(f"the connection ended after {answers!r}")
+    assert_usable(peer)
+
+
+@pytest.mark.clause("decided-upgrade-ignored")
+@pytest.mark.parametrize("sent", [b"zz\r\n", b"1\r\na\r\n" * (MAX_CHUNKS + 1)], ids=["garbage", "too many chunks"])
+def test_the_body_behind_an_upgrade_has_the_bounds_of_all_bodies(sent: bytes) -> None:
+    with running_server(echo) as serving:
+        peer = serving.connect()
+        peer.send(CHUNKED[:-2] + UPGRADE % b"h2c" + b"\r\n" + sent)
+        assert_refused(peer.read_all(), 400, "")
+
+
 def test_an_upgrade_is_ignored_without_a_line_in_the_log(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
     peer = serving.connect()
     with caplog.at_level(logging.WARNING):
@@ -160,3 +215,17 @@ def test_an_upgrade_is_ignored_without_a_line_in_the_log(serving: Serving, caplo
             assert peer.read().startswith(ANSWER)
         assert_usable(peer)
     assert not caplog.records
+
+
+@pytest.mark.clause("decided-malformed-request")
+def test_what_is_refused_while_it_is_read_is_logged_once_a_second(serving: Serving, json_logs: io.StringIO) -> None:
+    for _ in range(20):
+        peer = serving.connect()
+        peer.send(GET[:-2] + b"a:b\r\n" * MAX_HEADERS + b"\r\n")
+        assert_refused(peer.read_all(), 431, "256 headers")
+
+    told = [msgspec.json.decode(line) for line in json_logs.getvalue().splitlines() if "refused_while_read" in line]
+    assert 1 <= len(told) < 10
+    expected = {"status": 431, "reason": "headers_too_many", "address": "127.0.0.1", "count": 1, "level": "warning"}
+    assert told[0] | expected == told[0]
+    assert "Invalid HTTP request" not in json_logs.getvalue()

@@ -56,8 +56,9 @@ async def test_a_proxy_that_is_not_named_is_warned_of_once_and_then_hourly(
         clock.seconds += 3_599
         await ask(proxies, headers)
         assert [record.getMessage() for record in caplog.records] == [
-            "a peer that TOKEN_SERVICE_TRUSTED_PROXIES does not name forwards addresses: 127.0.0.1. If it is your "
-            "proxy, name it there: until then all its callers share one address, and its limits"
+            "127.0.0.1 sends X-Forwarded-For, Forwarded or X-Real-IP, and TOKEN_SERVICE_TRUSTED_PROXIES does not name "
+            "it. If it is your proxy, add it: until then all its callers share one address and its limits. If it is "
+            "not, a caller sent the header; ignore this"
         ]
         clock.seconds += 1
         await ask(proxies, headers)
@@ -73,7 +74,7 @@ async def test_a_proxy_that_is_named_is_warned_of_only_where_it_names_no_caller(
     clock = Clockwork()
     proxies = TrustedProxies(answer, [ip_network("127.0.0.1")], clock)
     with caplog.at_level(logging.WARNING, LOGGER):
-        for headers in FORWARDING:
+        for headers in ({"Host": "x"}, FORWARDING[0], FORWARDING[0] | FORWARDING[2]):
             await ask(proxies, headers)
         assert not caplog.records
         for _ in range(10):
@@ -90,6 +91,17 @@ async def test_a_proxy_that_is_not_named_gets_no_metrics(
     make_settings: MakeSettings, clock: Clock, registry: None, headers: dict[str, str]
 ) -> None:
     async with serving(make_settings(), clock, address="127.0.0.1") as http:
+        assert (await http.get("/metrics", headers=headers)).status_code == 404
+        assert (await http.get("/metrics")).status_code == 200
+
+
+@pytest.mark.clause("decided-trusted-proxies", "decided-metrics")
+@pytest.mark.parametrize("headers", FORWARDING[1:])
+async def test_a_trusted_proxy_that_names_its_caller_elsewhere_gets_no_metrics(
+    make_settings: MakeSettings, clock: Clock, registry: None, headers: dict[str, str]
+) -> None:
+    settings = make_settings(TOKEN_SERVICE_TRUSTED_PROXIES="127.0.0.1")
+    async with serving(settings, clock, address="127.0.0.1") as http:
         assert (await http.get("/metrics", headers=headers)).status_code == 404
         assert (await http.get("/metrics")).status_code == 200
 

@@ -103,13 +103,17 @@ async def test_alternating_generations_at_the_hundred_are_still_counted(sessions
 
 
 @pytest.mark.clause("decided-access-tokens-per-family")
-async def test_an_honest_refresh_past_the_hundred_deletes_the_oldest_down_to_it(sessions: Sessions) -> None:
+async def test_an_honest_refresh_past_the_hundred_deletes_what_replays_gave_before_the_oldest(
+    sessions: Sessions,
+) -> None:
     session = await sessions.start()
-    await sessions.refresh(session, 99)
-    await replay(sessions, session, 99)
-    await sessions.refresh(session)
+    await sessions.refresh(session, 95)
+    await replay(sessions, session, 90, 91, 92, 93)
+    await sessions.refresh(session, 4)
 
-    assert sessions.live(session) == [False] * 2 + [True] * 100
+    assert sessions.live(session) == [True] * 96 + [False] * 4 + [True] * 4
+    await sessions.refresh(session)
+    assert sessions.live(session) == [False] + [True] * 95 + [False] * 4 + [True] * 5
 
 
 @pytest.mark.clause("decided-replays-of-one-generation", "decided-spent-times-kept-coarser")

@@ -121,19 +121,24 @@ end
 local function delete_access_token(tokens, i)
   redis.call('DEL', key_of('access', tokens[i].name))
   table.remove(tokens, i)
+  return true
 end
 
--- Deletes the oldest token that a replay gave: a replay of this generation, or of any where it is nil.
+-- Deletes the oldest token that a replay gave: a replay of this generation, or of any where it is nil. Returns true, or
+-- nothing where there is none.
 local function delete_replay_token(tokens, generation)
   for i, token in ipairs(tokens) do
     if token.note ~= '' and (not generation or token.note == generation) then return delete_access_token(tokens, i) end
   end
 end
 
--- Makes room for one more. A replay takes it from replays alone: the bound may be passed by one token of a replay.
+-- Makes room for one more, from what replays gave first. A replay takes it from replays alone: the bound may be passed
+-- by one token of a replay.
 local function make_room(tokens, replay)
   if not replay then
-    while #tokens >= ACCESS_TOKENS_PER_FAMILY do delete_access_token(tokens, 1) end
+    while #tokens >= ACCESS_TOKENS_PER_FAMILY do
+      if not delete_replay_token(tokens) then delete_access_token(tokens, 1) end
+    end
     return
   end
   if replay.count >= REPLAYS_COUNTED then delete_replay_token(tokens, replay.generation) end
