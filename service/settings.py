@@ -33,6 +33,7 @@ __all__ = [
     "Setting",
     "Settings",
     "default_base_url",
+    "find_example_seed_mistakes",
     "load_settings",
     "unknown_variables",
 ]
@@ -146,11 +147,12 @@ def parse_base_url(text: str) -> str:
 
 
 def _show_without_user(text: str) -> str:
-    return repr(re.sub(r"//.*@", "//…@", text))
+    return repr(re.sub(r"(https?://)?.*@", r"\1…@", text, count=1, flags=re.DOTALL))
 
 
 def _show_without_password(text: str) -> str:
-    return repr(without_password(text))
+    """Return the address without its password. A text that is no address may be the password itself."""
+    return repr(without_password(text)) if "://" in text else "'…', without '://'"
 
 
 def parse_duration_ms(text: str) -> int:
@@ -321,13 +323,11 @@ class _Reading:
             return None
 
     def describe_source(self, setting: Setting, text: str) -> tuple[str, str]:
-        """Return the variable of a wrong value and what may be shown of it: of a file its name alone."""
+        """Return the variable of a wrong value and what may be shown of it, with the file that it came from."""
         file = self.environment.get(setting.file_variable) if setting.secret else None
-        return (
-            (setting.file_variable, f"{file!r} holds no such value")
-            if file
-            else (setting.variable, setting.shown(text))
-        )
+        if file:
+            return setting.file_variable, f"{file!r}: {setting.shown(text)}"
+        return setting.variable, setting.shown(text)
 
 
 def _read_secret_file(name: str) -> str:
@@ -473,7 +473,7 @@ class Settings:
         parse_password_length,
         "8",
         "the least number of characters of a password that is set from now on, in the seed file or at the console. "
-        "Hashes are taken as they are",
+        "A start is refused while the seed file has a shorter one in plain text. Hashes are taken as they are",
         table=SECRETS,
     )
     durability: Durability = _setting(
@@ -547,7 +547,8 @@ class Settings:
         "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER",
         parse_limit,
         "100/hour",
-        "failed password checks of one user name from all addresses",
+        "failed password checks of one user name from all addresses; in an external realm also what its organisation "
+        "refuses otherwise for that name",
         table=THROTTLES,
     )
     login_attempts_per_address: Limit = _setting(
@@ -636,8 +637,8 @@ class Settings:
     @property
     def has_public_example_seed(self) -> bool:
         """Whether others than this machine may log in with the passwords of the example seed."""
-        is_example = self.seed_file == EXAMPLE_SEED
-        return is_example and _find_public_address(self.host, self.base_url, self.web_url) is not None
+        public = _find_public_setting(self.host, self.base_url, self.web_url, self.trusted_proxies)
+        return self.seed_file == EXAMPLE_SEED and public is not None
 
 
 SETTINGS: Mapping[str, Setting] = {each.name: each.metadata["setting"] for each in fields(Settings)}
@@ -647,27 +648,39 @@ VARIABLES = frozenset(
 )
 
 
-def load_settings(environment: Mapping[str, str]) -> Settings:
+def load_settings(environment: Mapping[str, str], *, handed_socket: int | None = None) -> Settings:
     """Raises BadSettings with every mistake that the environment holds.
 
     With the embedded store and no key set, `secret_keys` is empty until the supervisor has made the key in
-    the data folder.
+    the data folder. `handed_socket` is the descriptor of a socket that another process opened; its address is unknown.
     """
     read = _Reading(environment)
     for name, setting in SETTINGS.items():
         read.values[name] = _read_secret_keys(read) if name == "secret_keys" else read.value_of(setting)
     if read.embedded and read.values["durability"] == "replica":
         read.mistake("TOKEN_SERVICE_DURABILITY", "'replica'", "REDIS_URL to be set: the embedded store has no replicas")
-    _check_example_seed(read)
+    _check_example_seed(read, handed_socket)
     if read.mistakes:
         raise BadSettings(tuple(read.mistakes))
     return Settings(**read.values)
 
 
-def _check_example_seed(read: _Reading) -> None:
+def find_example_seed_mistakes(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return why the example seed is refused as the default, as lines. A wrong address is a line, too."""
+    read = _Reading(environment)
+    for name in ("host", "port", "base_url", "web_url", "trusted_proxies"):
+        read.values[name] = read.value_of(SETTINGS[name])
+    _check_example_seed(read, None)
+    return tuple(read.mistakes)
+
+
+def _check_example_seed(read: _Reading, handed_socket: int | None) -> None:
     """Refuse the example seed, whose passwords are public, at a public address, unless it was named on purpose."""
     variable = SETTINGS["seed_file"].variable
-    public = _find_public_address(read.values["host"], read.values["base_url"], read.values["web_url"])
+    addresses = (read.values[name] for name in ("host", "base_url", "web_url", "trusted_proxies"))
+    public = _find_public_setting(*addresses)
+    if public is None and handed_socket is not None:
+        public = f"the socket of --fd {handed_socket}"
     if read.embedded and public and not read.environment.get(variable):
         expected = f"a seed file of your own, since {public} is not this machine alone"
         read.mistake(
@@ -675,13 +688,16 @@ def _check_example_seed(read: _Reading) -> None:
         )
 
 
-def _find_public_address(host: str, base_url: str, web_url: str) -> str | None:
-    """Return the first address that others than this machine may use, with its variable, or None."""
+def _find_public_setting(host: str, base_url: str, web_url: str, proxies: tuple[Network, ...]) -> str | None:
+    """Return the first setting by which other machines may reach the service, with its value, or None."""
     if not is_loopback(host):
         return f"HOST {host!r}"
     for variable, url in (("TOKEN_SERVICE_BASE_URL", base_url), ("TOKEN_SERVICE_WEB_URL", web_url)):
         if not is_loopback(urlsplit(url).hostname or ""):
             return f"{variable} {url!r}"
+    for network in proxies:
+        if not network.is_loopback:
+            return f"TOKEN_SERVICE_TRUSTED_PROXIES {str(network)!r}"
     return None
 
 

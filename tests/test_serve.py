@@ -270,6 +270,34 @@ def test_the_example_seed_is_refused_at_a_public_address(start: Start) -> None:
     assert not service.data_dir.exists()
 
 
+@pytest.mark.clause("decided-example-seed-not-public")
+def test_the_example_seed_is_refused_on_a_socket_that_was_handed_over(start: Start) -> None:
+    service = start("--fd", "3")
+    assert_refused(service, "since the socket of --fd 3 is not this machine alone")
+    assert not service.data_dir.exists()
+
+
+KEY = "a key of 32 bytes with 16 distinct"
+
+
+@pytest.mark.parametrize("is_in_file", [False, True])
+def test_a_key_without_redis_url_is_warned_of_by_its_variable(
+    start_ready: Start, tmp_path: Path, is_in_file: bool
+) -> None:
+    file = tmp_path / "key"
+    file.write_text(KEY)
+    variables = {"TOKEN_SERVICE_SECRET_KEY": "" if is_in_file else KEY}
+    variables["TOKEN_SERVICE_SECRET_KEY_FILE"] = str(file) if is_in_file else ""
+    log = start_ready(**variables).log.read_text()
+    named = "TOKEN_SERVICE_SECRET_KEY_FILE" if is_in_file else "TOKEN_SERVICE_SECRET_KEY"
+    assert f"{named} is set, but not REDIS_URL; the store is the embedded one" in log
+
+
+def test_an_empty_key_is_not_warned_of(start_ready: Start) -> None:
+    log = start_ready(TOKEN_SERVICE_SECRET_KEY="", TOKEN_SERVICE_SECRET_KEY_FILE="").log.read_text()
+    assert "the store is the embedded one" not in log
+
+
 def test_the_start_says_which_store_and_seed_it_uses(start_ready: Start) -> None:
     service = start_ready(TOKEN_SERVICE_BASE_URL="https://id.example.com", TOKEN_SERVICE_SEED_FILE=str(EXAMPLE_SEED))
     log = service.log.read_text()

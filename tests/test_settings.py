@@ -83,6 +83,8 @@ PUBLIC = [
     ({"HOST": "id.example.com"}, "HOST 'id.example.com'"),
     ({"TOKEN_SERVICE_BASE_URL": "https://id.example.com"}, "TOKEN_SERVICE_BASE_URL 'https://id.example.com'"),
     ({"TOKEN_SERVICE_WEB_URL": "http://10.0.0.1:8000"}, "TOKEN_SERVICE_WEB_URL 'http://10.0.0.1:8000'"),
+    ({"TOKEN_SERVICE_TRUSTED_PROXIES": "127.0.0.1,10.0.0.0/8"}, "TOKEN_SERVICE_TRUSTED_PROXIES '10.0.0.0/8'"),
+    ({"TOKEN_SERVICE_TRUSTED_PROXIES": "::/0"}, "TOKEN_SERVICE_TRUSTED_PROXIES '::/0'"),
 ]
 
 
@@ -103,6 +105,23 @@ def test_who_names_the_example_seed_may_have_it(tmp_path: Path, seed_file: str, 
     assert load_settings(folder | public | {"TOKEN_SERVICE_SEED_FILE": str(EXAMPLE_SEED)}).has_public_example_seed
     assert not load_settings(folder | public | {"TOKEN_SERVICE_SEED_FILE": seed_file}).has_public_example_seed
     assert load(**public).seed_file is None
+
+
+@pytest.mark.clause("decided-example-seed-not-public")
+def test_the_example_seed_starts_on_no_socket_that_was_handed_over(tmp_path: Path, seed_file: str) -> None:
+    folder = {"TOKEN_SERVICE_DATA_DIR": str(tmp_path)}
+
+    with pytest.raises(BadSettings, match="since the socket of --fd 3 is not this machine alone"):
+        load_settings(folder, handed_socket=3)
+    for named in (str(EXAMPLE_SEED), seed_file):
+        load_settings(folder | {"TOKEN_SERVICE_SEED_FILE": named}, handed_socket=3)
+
+
+@pytest.mark.clause("decided-example-seed-not-public")
+def test_loopback_proxies_leave_the_example_seed(tmp_path: Path) -> None:
+    proxies = {"TOKEN_SERVICE_TRUSTED_PROXIES": "127.0.0.0/8,::1"}
+
+    assert load_settings({"TOKEN_SERVICE_DATA_DIR": str(tmp_path)} | proxies).seed_file == EXAMPLE_SEED
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
@@ -257,7 +276,7 @@ def test_keys_may_be_rotated() -> None:
 
 
 WRONG = {
-    "REDIS_URL": ["localhost", "redis://", "redis+sentinel://one"],
+    "REDIS_URL": ["redis://", "redis+sentinel://one"],
     "HOST": ["two words", "[::1]", "http://here"],
     "PORT": ["-1", "65536", "http", "80.5"],
     "WEB_CONCURRENCY": ["0", "-1", "two", "1.5"],
@@ -418,18 +437,31 @@ def test_a_file_that_holds_no_secret_is_named(
     assert mistakes(secret_files) == (f"{variable}: {str(file)!r}: expected {expected}",)
 
 
-@pytest.mark.parametrize("content", ["hunter2", "redis://:hunter2", "redis://:hunter2@h/x", "hunter2\n\n,"])
-@pytest.mark.parametrize("variable", ["REDIS_URL_FILE", "TOKEN_SERVICE_SECRET_KEY_FILE"])
+WRONG_FILES = [
+    ("REDIS_URL_FILE", "hunter2", "'…', without '://'"),
+    ("REDIS_URL_FILE", "hunter2\n\n,", "'…', without '://'"),
+    ("REDIS_URL_FILE", "redis://:hunter2", "'redis://:…'"),
+    ("REDIS_URL_FILE", "redis://:hunter2@h/x", "'redis://…@h/x'"),
+    ("REDIS_URL_FILE", "redis://h:6379/0\nhunter2", "'redis://h:6379/0…'"),
+    ("TOKEN_SERVICE_SECRET_KEY_FILE", "hunter2", "key 1 of 1 has 7 bytes"),
+    ("TOKEN_SERVICE_SECRET_KEY_FILE", f"{KEY},hunter2", "key 2 of 2 has 7 bytes"),
+    ("TOKEN_SERVICE_SECRET_KEY_FILE", "hunter2" * 6, "key 1 of 1 has 42 bytes, of which too few are distinct"),
+]
+
+
+@pytest.mark.parametrize(("variable", "content", "shown"), WRONG_FILES)
 @pytest.mark.clause("decided-secrets-from-files", "decided-secrets-not-shown")
-def test_of_a_file_only_the_name_is_shown(secret_files: dict[str, str], variable: str, content: str) -> None:
-    """Somebody may have put the bare password there."""
+def test_a_wrong_value_in_a_file_is_shown_without_its_secret(
+    secret_files: dict[str, str], variable: str, content: str, shown: str
+) -> None:
     file = Path(secret_files[variable])
     file.write_text(content)
 
     (line,) = mistakes(secret_files)
 
-    assert line.startswith(f"{variable}: {str(file)!r} holds no such value: expected ")
+    assert line.startswith(f"{variable}: {str(file)!r}: {shown}: expected ")
     assert "hunter2" not in line
+    assert KEY not in line
 
 
 @pytest.mark.parametrize(
@@ -437,8 +469,13 @@ def test_of_a_file_only_the_name_is_shown(secret_files: dict[str, str], variable
     [
         ("REDIS_URL", "redis://ann:hunter2@cache:port"),
         ("REDIS_URL", "redis://:hunter2"),
+        ("REDIS_URL", "hunter2"),
         ("TOKEN_SERVICE_BASE_URL", "https://ann:hunter2@example.org"),
+        ("TOKEN_SERVICE_BASE_URL", "https:ann:hunter2@example.org"),
+        ("TOKEN_SERVICE_BASE_URL", "ann:hunter2@example.org"),
+        ("TOKEN_SERVICE_BASE_URL", "https://ann:hunter2\n@example.org"),
         ("TOKEN_SERVICE_WEB_URL", "https://ann:hunter2@example.org"),
+        ("TOKEN_SERVICE_WEB_URL", "https:/ann:hunter2@hunter2@example.org"),
     ],
 )
 @pytest.mark.clause("decided-secrets-not-shown")

@@ -18,7 +18,7 @@ Entry = TypeVar("Entry", ClientEntry, UserEntry)
 
 def check_client(**fields: Any) -> Client:
     """Raises WrongInput with every mistake."""
-    return make_client(_check("clients", fields, ClientEntry), None)
+    return make_client(_check("clients", fields, ClientEntry, MIN_PASSWORD_CHARACTERS), None)
 
 
 def check_user(
@@ -35,7 +35,7 @@ def _check(
     section: str,
     fields: dict[str, Any],
     kind: type[Entry],
-    min_password_characters: int = MIN_PASSWORD_CHARACTERS,
+    min_password_characters: int,
 ) -> Entry:
     given = {name: value for name, value in fields.items() if value is not None}
     try:

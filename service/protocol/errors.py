@@ -37,9 +37,11 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "parameters_too_many": "The form or the query has more than 128 parameters.",
     "parameter_in_query": "The parameter {name} stands in the URI; send it in the request body only.",
     "host_not_one": "A request of HTTP/1.1 has exactly one Host header, and one of HTTP/1.0 at most one.",
-    "headers_too_many": "The request has more than 256 headers, or trailers behind its body.",
+    "headers_too_many": "The request has more than 256 headers, or more than 256 trailers.",
     "path_too_long": "The path of the address is longer than 4 KiB.",
-    "body_in_too_many_chunks": "The body comes in too many small chunks, or with too much between them.",
+    "body_in_too_many_chunks": (
+        "The body comes in more than 256 chunks, or its chunk headers are too long. Send larger chunks."
+    ),
     "head_too_large": "The address and the headers of the request are larger than 64 KiB together.",
     "head_too_slow": "The address and the headers of the request did not arrive in time.",
     "unknown_path": "Nothing is served at this address. Paths are case-sensitive, a slash at their end included.",

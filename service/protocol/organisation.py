@@ -94,11 +94,17 @@ class Server(NamedTuple):
 
 
 def find_identity_risks(username_claim: str, *, trust_email: bool) -> Iterator[str]:
-    """Return, as sentences, how a user of the organisation might come by another user's name."""
-    if username_claim not in _LASTING_CLAIMS:
-        yield f"username_claim {username_claim}: one user may get the name of another, unless it is never given again"
+    """Return, as sentences, how a person at the organisation might become the user of another person.
+
+    A verified e-mail address is no such risk.
+    """
+    if username_claim not in (*_LASTING_CLAIMS, EMAIL_CLAIM):
+        yield (
+            f"username_claim {username_claim}: if the organisation gives this name to another person, that person "
+            "becomes the same user here; use sub"
+        )
     if trust_email:
-        yield "trust_email: whoever can type another person's address at the organisation is that person here"
+        yield "trust_email: a person who enters another person's address at the organisation becomes that user here"
 
 
 def find_metadata_addresses(issuer: str, *, openid: bool) -> tuple[str, str]:

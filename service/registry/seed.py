@@ -140,7 +140,7 @@ class BadSeed(Exception):
         self.file = file
 
 
-def load_seed(path: Path, min_password_characters: int = MIN_PASSWORD_CHARACTERS) -> Seed:
+def load_seed(path: Path, min_password_characters: int) -> Seed:
     """Raises BadSeed with every mistake in the file."""
     with _reading(path) as file:
         return _read_seed(file, min_password_characters)

@@ -30,7 +30,6 @@ from service.registry.changes import Act, Change, Difference, Kind, Outcome, Pla
 from service.registry.consequences import Consequences
 from service.registry.records import find_origins, loses, make_client, make_organisation, make_user
 from service.registry.seed import (
-    MIN_PASSWORD_CHARACTERS,
     ClientEntry,
     RealmEntry,
     Seed,
@@ -108,7 +107,7 @@ class Seeding:
             judgement = _Judgement(force, prune, lock.renew)
             return await self._apply(seed, judgement, lock, on_progress or _tell_nobody, actor)
 
-    async def apply_file(self, path: Path, min_password_characters: int = MIN_PASSWORD_CHARACTERS) -> Outcome:
+    async def apply_file(self, path: Path, min_password_characters: int) -> Outcome:
         """The same, but a file that is in force as it stands is not read again: it was found without a mistake then.
 
         Of several workers that start at once, one reads it.

@@ -73,7 +73,7 @@ def _serve(command_line: list[str]) -> int:
     if arguments is None:
         return DONE
     apply_arguments(arguments, os.environ)
-    settings = load_settings(os.environ)
+    settings = load_settings(os.environ, handed_socket=arguments["fd"])
     configure_logging(settings.log_level, settings.log_format)
     for warning in unknown_variables(os.environ):
         log.warning(warning)
@@ -93,8 +93,9 @@ def _say_what_is_used(settings: Settings) -> None:
     log.info("starting", store=store, seed=str(settings.seed_file or "none named"))
     if settings.has_public_example_seed:
         log.warning("the example seed is in use, whose passwords everybody can read; set TOKEN_SERVICE_SEED_FILE")
-    if settings.embedded and {"TOKEN_SERVICE_SECRET_KEY", "TOKEN_SERVICE_SECRET_KEY_FILE"} & os.environ.keys():
-        log.warning("TOKEN_SERVICE_SECRET_KEY is set, but not REDIS_URL; the store is the embedded one")
+    for variable in ("TOKEN_SERVICE_SECRET_KEY", "TOKEN_SERVICE_SECRET_KEY_FILE"):
+        if settings.embedded and os.environ.get(variable):
+            log.warning(f"{variable} is set, but not REDIS_URL; the store is the embedded one")
 
 
 class _Listeners:

@@ -34,6 +34,8 @@ ADDRESS = re.compile(
     re.DOTALL,
 )
 
+_WHITE_SPACE_OR_CONTROL = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
+
 _IPV6_OR_NO_PORT = re.compile(r"(?P<address>\[[0-9A-Fa-f:.%]+\])|:(?![0-9]+(?:[,/]|$)).*", re.DOTALL)
 
 
@@ -59,6 +61,8 @@ class RedisUrl:
 
 def parse_redis_url(text: str) -> RedisUrl:
     """Raises ValueError, whose message says what was expected and never contains the password."""
+    if _WHITE_SPACE_OR_CONTROL.search(text):
+        raise ValueError("an address without white space and control characters (in a password write a space as %20)")
     match = ADDRESS.fullmatch(text)
     kind = KINDS.get(match["scheme"]) if match else None
     if match is None or kind is None:
@@ -79,6 +83,8 @@ def without_password(text: str) -> str:
     location, question_mark, _ = location.partition("?")
     # Where "@host" was forgotten the password stands where a port should, and may have commas and slashes in it.
     location = _IPV6_OR_NO_PORT.sub(lambda match: match["address"] or ":…", location)
+    shown, *hidden = _WHITE_SPACE_OR_CONTROL.split(location, maxsplit=1)
+    location = shown + "…" if hidden else shown
     return scheme + at_sign.replace("@", "…@") + location + question_mark.replace("?", "?…")
 
 

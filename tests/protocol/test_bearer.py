@@ -80,6 +80,15 @@ def test_a_query_that_cannot_be_read_is_insufficient_scope(query: bytes) -> None
     assert (caught.value.reason, caught.value.scope) == ("needed_scope_malformed", "")
 
 
+@pytest.mark.clause("decided-verify-scope")
+def test_a_query_of_too_many_parameters_is_refused_in_their_words() -> None:
+    with pytest.raises(InsufficientScope) as caught:
+        parse_needed_scope(b"&".join([b"a=b"] * 129))
+
+    assert caught.value.reason == "parameters_too_many"
+    assert str(caught.value.description) == "The form or the query has more than 128 parameters."
+
+
 @pytest.mark.clause("decided-verify-scope", "6750-3.1-insufficient-scope-403")
 @pytest.mark.parametrize("scope", ["", "realm:main", "role:partner realm:main", "role:enduser role:enduser"])
 def test_a_token_passes_where_it_has_every_item(scope: str) -> None:

@@ -38,7 +38,7 @@ async def main(file, url):
     told = []
     for _ in range(2):
         started = time.process_time()
-        seed = load_seed(Path(file))
+        seed = load_seed(Path(file), 8)
         outcome = await parts.seeding.apply(seed)
         told += [time.process_time() - started, outcome.users.added, outcome.users.unchanged]
     await parts.close()
@@ -115,9 +115,9 @@ async def test_a_file_that_is_in_force_is_not_read_again(
     file = tmp_path / "seed.yaml"
     file.write_text("".join(make_lines(3)))
 
-    assert (await seeding.apply_file(file)).users.added == 3
+    assert (await seeding.apply_file(file, 8)).users.added == 3
     monkeypatch.delattr(seeding_module, "load_seed")
-    assert (await seeding.apply_file(file)).changes == 0
+    assert (await seeding.apply_file(file, 8)).changes == 0
 
 
 @pytest.mark.clause("decided-seed-all-mistakes-at-once")
@@ -126,7 +126,7 @@ async def test_a_file_with_mistakes_is_refused_even_where_the_one_before_was_in_
 ) -> None:
     file = tmp_path / "seed.yaml"
     file.write_text("".join(make_lines(3)))
-    await seeding.apply_file(file)
+    await seeding.apply_file(file, 8)
     file.write_text("".join(make_lines(3)) + "  - username: 5\n")
     with pytest.raises(BadSeed, match=r"users\[3\].username: expected text, got a number"):
-        await seeding.apply_file(file)
+        await seeding.apply_file(file, 8)

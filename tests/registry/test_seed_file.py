@@ -21,7 +21,7 @@ def mistakes(text: str) -> list[str]:
 
 @pytest.mark.clause("spec-5.5-registration-procedure", "spec-2.3-client-record", "spec-2.3-user-record")
 def test_a_good_file_is_read_as_it_stands() -> None:
-    seed = load_seed(CHECKOUT / "tests" / "seed.yaml")
+    seed = load_seed(CHECKOUT / "tests" / "seed.yaml", 8)
 
     assert [client.client_id for client in seed.clients] == [
         "phone-app",
@@ -41,7 +41,7 @@ def test_a_good_file_is_read_as_it_stands() -> None:
 
 
 def test_the_example_seed_has_no_mistake() -> None:
-    assert load_seed(CHECKOUT / "examples" / "seed.yaml").clients
+    assert load_seed(CHECKOUT / "examples" / "seed.yaml", 8).clients
 
 
 @pytest.mark.parametrize("text", ["{}", "clients:\nusers:\nrealms:\n", "clients: []"])
@@ -102,7 +102,7 @@ def test_bytes_that_are_not_utf_8_are_one_mistake(text: bytes) -> None:
 
 def test_a_file_that_cannot_be_read_is_one_mistake(tmp_path: Path) -> None:
     with pytest.raises(BadSeed, match="cannot be read: No such file"):
-        load_seed(tmp_path / "nowhere.yaml")
+        load_seed(tmp_path / "nowhere.yaml", 8)
 
 
 def test_an_anchor_reaches_over_sections_and_lists_of_merges() -> None:

@@ -62,8 +62,9 @@ async def test_of_many_short_secrets_a_few_are_named(seeding: Seeding) -> None:
     [
         ("username_claim: sub", []),
         ("username_claim: oid", []),
-        ("username_claim: email", ["realm cep: username_claim email: "]),
-        ("username_claim: email, trust_email: true", ["realm cep: username_claim email: ", "realm cep: trust_email: "]),
+        ("username_claim: username", ["realm cep: username_claim username: "]),
+        ("username_claim: email", []),
+        ("username_claim: email, trust_email: true", ["realm cep: trust_email: "]),
     ],
 )
 async def test_claims_that_another_user_may_come_by_are_warned_of(

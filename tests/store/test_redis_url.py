@@ -73,6 +73,16 @@ def test_a_malformed_address_is_refused(text: str) -> None:
         parse_redis_url(text)
 
 
+@pytest.mark.parametrize("character", [" ", "\t", "\n", "\r", "\v", "\0", "\x1f", "\x7f", "\x85", "\xa0", "\u2028"])
+@pytest.mark.parametrize(
+    "form",
+    ["redis://ann:sec{}ret@cache", "unix:///run/my{}redis.sock", "redis+sentinel://one/ma{}in", "{}redis://cache"],
+)
+def test_white_space_and_control_characters_are_refused(form: str, character: str) -> None:
+    with pytest.raises(ValueError, match="without white space and control characters"):
+        parse_redis_url(form.format(character))
+
+
 SECRET_INSIDE = {
     "redis://ann:hunter2@cache:6379/0": "redis://…@cache:6379/0",
     "redis://ann:hunter2@cache:none": "redis://…@cache:…",
@@ -85,6 +95,7 @@ SECRET_INSIDE = {
     "ann:hunter2@cache": "…@cache",
     "redis+sentinel://:hunter2@[::1]:1,[::2]/main/zero": "redis+sentinel://…@[::1]:1,[::2]/main/zero",
     "redis+cluster://:hunter2@one:1,two:port": "redis+cluster://…@one:1,two:…",
+    "redis://cache\nhunter2": "redis://cache…",
 }
 
 
