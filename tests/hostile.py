@@ -7,6 +7,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
 from tests.cast import INTROSPECT, PHONE_APP, PHONE_CALLBACK, REVOKE, REVOKE_ALL, TOKEN, VERIFY
@@ -40,8 +41,21 @@ _UNLIMITED = {
     f"TOKEN_SERVICE_{name}": "1000000/minute"
     for name in (
         "CLIENT_ATTEMPTS", "LOGIN_ATTEMPTS", "LOGIN_ATTEMPTS_PER_USER", "LOGIN_ATTEMPTS_PER_ADDRESS",
+        "PAGES_PER_ADDRESS",
     )
 }  # fmt: skip
+
+
+class Answer(NamedTuple):
+    """The status of an answer, or 0 if there is none, and its head."""
+
+    status: int
+    head: bytes = b""
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether a redirect tells the client to try again later. It has the same status as any other redirect."""
+        return b"error=temporarily_unavailable" in self.head
 
 
 @dataclass(frozen=True)
@@ -59,6 +73,10 @@ class Hostile:
     @classmethod
     def of(cls, name: str, data: bytes, *statuses: int, answers: int = 1) -> Hostile:
         return cls(name, data, frozenset(statuses), answers)
+
+    def is_expected(self, answer: Answer) -> bool:
+        """Return whether the service did the work of this request, rather than turn the caller away for its limits."""
+        return answer.status in self.statuses and not answer.is_throttled
 
 
 def make_variables(folder: Path) -> dict[str, str]:
@@ -184,7 +202,7 @@ def _queries(access_token: str) -> Iterator[Hostile]:
         yield Hostile.of(f"a state of {name}", get(f"{AUTHORIZATION}?{ASKED}&state={fill(unit)}"), 303)
     port = urlencode({"redirect_uri": "http://127.0.0.1:1/"})
     query = ASKED.partition("&redirect_uri")[0]
-    yield Hostile.of("a long redirect_uri", get(f"{AUTHORIZATION}?{query}&{port}{fill('%3A1')}"), 400)
+    yield Hostile.of("a redirect_uri of colons", get(f"{AUTHORIZATION}?{query}&{port}{fill('%3A1')}"), 400)
 
 
 def _headers(access_token: str) -> Iterator[Hostile]:
@@ -279,36 +297,37 @@ class Caller:
         self._connection: socket.socket | None = None
         self._received = b""
 
-    def ask(self, hostile: Hostile) -> int:
-        """Return the status of the first answer, or 0 if the connection ended without one."""
+    def ask(self, hostile: Hostile) -> Answer:
+        """Return the first answer; its status is 0 if the connection ended without one."""
         if self._connection is None:
             self._connection = socket.create_connection(("127.0.0.1", self._port), PATIENCE_SECONDS)
         try:
             self._connection.sendall(hostile.data)
-            statuses = [self._read_answer() for _ in range(hostile.answers)]
+            answers = [self._read_answer() for _ in range(hostile.answers)]
         except OSError:
-            statuses = [self._read_rest()]
+            answers = [self._read_rest()]
+        statuses = [answer.status for answer in answers]
         if 0 in statuses or statuses[0] >= 400 or statuses[0] == 100:
             self.close()
-        return statuses[0]
+        return answers[0]
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
         self._connection, self._received = None, b""
 
-    def _read_answer(self) -> int:
+    def _read_answer(self) -> Answer:
         """An empty read is the end; what was cut off counts as no answer."""
         while b"\r\n\r\n" not in self._received:
             if not self._read():
-                return 0
+                return Answer(0)
         head, _, self._received = self._received.partition(b"\r\n\r\n")
         length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0] or 0)
         while len(self._received) < length:
             if not self._read():
-                return 0
+                return Answer(0)
         self._received = self._received[length:]
-        return int(head[9:12])
+        return Answer(int(head[9:12]), head)
 
     def _read(self) -> bytes:
         assert self._connection is not None
@@ -316,9 +335,9 @@ class Caller:
         self._received += data
         return data
 
-    def _read_rest(self) -> int:
+    def _read_rest(self) -> Answer:
         """The answer that the server sent before it closed the connection on which we still sent."""
         try:
             return self._read_answer()
         except OSError:
-            return 0
+            return Answer(0)

@@ -223,9 +223,7 @@ async def test_a_full_redis_takes_the_end_of_all_sessions_from_their_page(
 
 
 def look_at_pages(stage: Stage) -> dict[str, str]:
-    keys = [
-        str(key) for kind in ("pending", "browser", "consent", "code") for key in stage.store.scan_iter(f"{kind}:*")
-    ]
+    keys = [str(key) for kind in ("browser", "consent", "code") for key in stage.store.scan_iter(f"{kind}:*")]
     return {key: str(stage.store.get(key)) for key in sorted(keys)}
 
 

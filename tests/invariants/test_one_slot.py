@@ -16,16 +16,13 @@ USER_KINDS |= {"index", "revoked", "mark", "login", "user", "seed"}
 
 @pytest.mark.clause("decided-i4-one-slot")
 async def test_every_key_of_a_users_life_carries_the_users_tag(life: Life, store: redis.Redis) -> None:
-    """Addresses and the registry have tags of their own; a stranger's user name leads to the tag of its own shard.
-
-    A pending login, which is nobody's yet, has a tag by chance.
-    """
+    """Addresses and the registry have tags of their own; a stranger's user name leads to the tag of its own shard."""
     shards = {identify_user("main", name).shard for name in (ALICE.username, "nobody@example.com")}
     before = set(store.scan_iter())
     seen: set[str] = set()
     async for _ in life.operations():
         seen |= {str(key) for key in store.scan_iter(count=1000) if key not in before}
-    of_user = {key for key in seen if not key.startswith(("address:", "lease:address:", "pending:"))}
+    of_user = {key for key in seen if not key.startswith(("address:", "lease:address:"))}
     of_user = {key for key in of_user if "{registry}" not in key}
     tags = {key: re.findall(r"\{(.*?)\}", key) for key in of_user}
 

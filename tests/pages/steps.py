@@ -44,6 +44,11 @@ async def log_in(page: Page, person: Person = ALICE, *, stay: bool = False) -> N
     await button(page, "login.submit").click()
 
 
+async def spoil_login_form(page: Page) -> None:
+    """Change the hidden field that holds the sealed login, as a form of a key that is gone would have it."""
+    await page.locator("input[name=request]").evaluate("element => element.value = 'x' + element.value")
+
+
 async def sign_in(page: Page, person: Person = ALICE, *, stay: bool = False) -> None:
     """For its own sake; ends on the page of the sessions."""
     await page.goto("/sessions/")

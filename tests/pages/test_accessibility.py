@@ -29,6 +29,7 @@ from tests.pages.steps import (
     expect_refusal,
     log_in,
     register_person,
+    spoil_login_form,
 )
 
 EDGES = """buttons => buttons.map(button => getComputedStyle(button)).map(style => [
@@ -111,7 +112,7 @@ async def consent_of_long_names(scene: Scene) -> None:
 
 async def expired(scene: Scene) -> None:
     await scene.page.goto(scene.request_address)
-    scene.store.delete(*scene.store.scan_iter("pending:*"))
+    await spoil_login_form(scene.page)
     await log_in(scene.page)
     await expect_refusal(scene.page, "expired")
 

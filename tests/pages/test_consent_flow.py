@@ -33,6 +33,7 @@ from tests.pages.steps import (
     log_in,
     reach_consent,
     register_person,
+    spoil_login_form,
 )
 from tests.servers import ServiceProcess
 
@@ -362,9 +363,9 @@ async def test_who_has_nothing_that_is_asked_for_goes_back_to_the_application(
 
 
 @pytest.mark.long
-async def test_a_login_page_that_is_too_old_says_so(page: Page, store: redis.Redis, request_address: str) -> None:
+async def test_a_login_page_that_is_too_old_says_so(page: Page, request_address: str) -> None:
     await page.goto(request_address)
-    store.delete(*store.scan_iter("pending:*"))
+    await spoil_login_form(page)
     await log_in(page)
 
     await expect_refusal(page, "expired")

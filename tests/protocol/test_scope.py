@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from service.protocol.errors import InvalidScope
@@ -63,6 +65,30 @@ def test_what_is_no_scope_is_refused_for_its_reason(text: str, reason: str) -> N
         parse_scope(text)
 
     assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    "ninth",
+    ["realm:main", "openid", '"realm:main"', "", "realm:main " * 5_000, " " * 60_000],
+    ids=["repeated", "unknown", "malformed", "a space behind", "thousands", "60 KB of spaces"],
+)
+def test_more_than_all_items_are_no_scope(ninth: str) -> None:
+    every = [*(f"realm:{realm}" for realm in REALMS), *(f"role:{role}" for role in ROLES)]
+    assert len(parse_scope(" ".join(every)).items) == len(every) == 8
+    with pytest.raises(InvalidScope):
+        parse_scope(" ".join([*every, ninth]))
+
+
+@pytest.mark.parametrize("text", [" " * 60_000, "a " * 30_000, f"realm:main{' ' * 60_000}"])
+def test_a_scope_of_60_kb_is_refused_in_a_millisecond(text: str) -> None:
+    took = []
+    for _ in range(20):
+        began = time.thread_time()
+        with pytest.raises(InvalidScope):
+            parse_scope(text)
+        took.append(time.thread_time() - began)
+
+    assert min(took) < 0.001
 
 
 @pytest.mark.clause("spec-4.2-password-one-realm-one-role", "spec-8-one-realm-one-role", "spec-5.4-scope-selects")

@@ -1,10 +1,11 @@
-"""What a connection without credentials can make a worker hold: at most four mebibytes."""
+"""What a connection without credentials can make a worker hold: four mebibytes, and less for half a request."""
 
 from __future__ import annotations
 
 import re
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,11 @@ from tests.servers import RedisServer, ServiceProcess, running_service
 
 CONNECTIONS = 20
 MOST_KIB = 4 * 1024
+HALF_MOST_KIB = 512
+"""A connection was measured to take about 20 KiB, and 2.8 MiB before the number of headers was bounded."""
+
 HALVES = {
+    "half a head of tiny headers": get("/", *["a:b"] * 26_000)[:-2],
     "half a head of many headers": get("/", *["a:b"] * 250, f"X: {fill('a', 70_000)}")[:-2],
     "half a head": get("/", *["a:b"] * 250)[:-2],
     "an address and half a head": get(f"/?{fill('a')}")[:-2],
@@ -49,19 +54,20 @@ def forget_peak(service: ServiceProcess) -> int:
 
 
 @pytest.mark.clause("decided-one-request-is-bounded")
-def test_half_a_request_takes_four_mebibytes_at_most(service: ServiceProcess) -> None:
+def test_half_a_request_takes_half_a_mebibyte_at_most(service: ServiceProcess) -> None:
     grown: dict[str, float] = {}
     for name, half in HALVES.items():
         before = forget_peak(service)
         peers = [socket.create_connection(("127.0.0.1", service.port), 20) for _ in range(CONNECTIONS)]
         for peer in peers:
-            peer.sendall(half)
+            with suppress(ConnectionError):  # the service may refuse it before all of it is sent
+                peer.sendall(half)
         assert service.status("/healthz") == 200
         grown[name] = (read_peak_kib(service) - before) / CONNECTIONS
         for peer in peers:
             peer.close()
 
-    assert {name: kib for name, kib in grown.items() if kib > MOST_KIB} == {}
+    assert {name: kib for name, kib in grown.items() if kib > HALF_MOST_KIB} == {}
 
 
 @pytest.mark.clause("decided-one-request-is-bounded", "decided-bytes-beside-the-body")
