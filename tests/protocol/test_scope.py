@@ -79,8 +79,9 @@ def test_more_than_all_items_are_no_scope(ninth: str) -> None:
         parse_scope(" ".join([*every, ninth]))
 
 
-@pytest.mark.parametrize("text", [" " * 60_000, "a " * 30_000, f"realm:main{' ' * 60_000}"])
-def test_a_scope_of_60_kb_is_refused_in_a_millisecond(text: str) -> None:
+@pytest.mark.parametrize("text", [" " * 60_000, f"realm:main{' ' * 60_000}", "role:orderer " * 4_600])
+def test_a_scope_of_60_kb_is_refused_without_reading_all_of_it(text: str) -> None:
+    """To refuse one takes about 20 microseconds. To split all of it takes 500 at least."""
     took = []
     for _ in range(20):
         began = time.thread_time()
@@ -88,7 +89,7 @@ def test_a_scope_of_60_kb_is_refused_in_a_millisecond(text: str) -> None:
             parse_scope(text)
         took.append(time.thread_time() - began)
 
-    assert min(took) < 0.001
+    assert min(took) < 0.0002
 
 
 @pytest.mark.clause("spec-4.2-password-one-realm-one-role", "spec-8-one-realm-one-role", "spec-5.4-scope-selects")

@@ -95,6 +95,14 @@ def test_each_hostile_request_has_a_name_of_its_own() -> None:
     assert len(set(HOSTILE)) == len(HOSTILE)
 
 
+def test_a_redirect_that_turns_the_caller_away_is_not_the_expected_one() -> None:
+    hostile = Hostile.of("a redirect", b"", 303)
+
+    assert hostile.is_expected(Answer(303, b"Location: /?error=invalid_scope"))
+    assert not hostile.is_expected(Answer(303, b"Location: /?error=temporarily_unavailable"))
+    assert not hostile.is_expected(Answer(503))
+
+
 @pytest.mark.clause("decided-one-request-is-bounded")
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_request_holds_up_the_others(attacked: Attacked, name: str) -> None:
