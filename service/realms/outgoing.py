@@ -63,11 +63,15 @@ class Outgoing:
         if self._pool is not None:
             await self._pool.aclose()
 
-    def _find_pool(self) -> httpcore2.AsyncConnectionPool:
-        """Made when first needed: most need none of this."""
+    async def _open_pool(self) -> httpcore2.AsyncConnectionPool:
+        """Return the pool, made when first needed: most workers need none.
+
+        The certificates are read in a thread, since that takes longer than the event loop may be held.
+        """
+        certificates = await asyncio.get_running_loop().run_in_executor(self._lookups, load_certificates)
         if self._pool is None:
             self._pool = httpcore2.AsyncConnectionPool(
-                ssl_context=load_certificates(),
+                ssl_context=certificates,
                 max_connections=None,
                 keepalive_expiry=IDLE_SECONDS,
                 network_backend=_Network(self._lookups),
@@ -77,7 +81,8 @@ class Outgoing:
     async def _send(self, method: str, address: str, headers: Mapping[str, str], content: bytes = b"") -> Answer:
         """Raises Misanswer; the caller sets the time limit."""
         try:
-            asking = self._find_pool().stream(method, address, headers=[*_USUAL, *headers.items()], content=content)
+            pool = self._pool or await self._open_pool()
+            asking = pool.stream(method, address, headers=[*_USUAL, *headers.items()], content=content)
             async with asking as response:
                 return Answer(response.status, await _read_body(response))
         except _TROUBLES as error:
