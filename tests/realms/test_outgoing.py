@@ -6,6 +6,7 @@ import asyncio
 import datetime
 import ipaddress
 import ssl
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -28,6 +29,30 @@ async def outgoing() -> AsyncIterator[Outgoing]:
     outgoing = Outgoing()
     yield outgoing
     await outgoing.close()
+
+
+@pytest.mark.clause("decided-one-request-is-bounded")
+async def test_the_first_request_holds_the_event_loop_for_5_ms_at_most(
+    outgoing: Outgoing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stranger may cause it, and reading the certificates of the machine takes some 40 ms."""
+    steps: list[float] = []
+    run = asyncio.Handle._run
+
+    def run_measured(handle: asyncio.Handle) -> None:
+        before = time.thread_time()
+        run(handle)
+        steps.append(time.thread_time() - before)
+
+    async with serving(Connections()) as port:
+        await outgoing.get(f"http://127.0.0.1:{port}/", {})  # imports what it needs
+        another = Outgoing()
+        load_certificates.cache_clear()
+        monkeypatch.setattr(asyncio.Handle, "_run", run_measured)
+        await another.get(f"http://127.0.0.1:{port}/", {})
+        await another.close()
+
+    assert max(steps) < 0.005
 
 
 class Connections:
