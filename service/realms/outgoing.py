@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+import anyio
 import httpcore2
 
 from service.protocol.organisation_answers import Misanswer
@@ -66,9 +67,9 @@ class Outgoing:
     async def _open_pool(self) -> httpcore2.AsyncConnectionPool:
         """Return the pool, made when first needed: most workers need none.
 
-        The certificates are read in a thread, since that takes longer than the event loop may be held.
+        What that takes is done in a thread: it takes longer than the event loop may be held.
         """
-        certificates = await asyncio.get_running_loop().run_in_executor(self._lookups, load_certificates)
+        certificates = await asyncio.get_running_loop().run_in_executor(self._lookups, _prepare)
         if self._pool is None:
             self._pool = httpcore2.AsyncConnectionPool(
                 ssl_context=certificates,
@@ -93,6 +94,12 @@ class Outgoing:
 def load_certificates() -> ssl.SSLContext:
     """Those of the machine, once for the process: they take memory, and some 40 ms to read."""
     return ssl.create_default_context()
+
+
+def _prepare() -> ssl.SSLContext:
+    """Return the certificates, with the modules imported that the first request would import."""
+    anyio.run(anyio.sleep, 0)
+    return load_certificates()
 
 
 class _Network(httpcore2.AsyncNetworkBackend):

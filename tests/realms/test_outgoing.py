@@ -45,12 +45,10 @@ async def test_the_first_request_holds_the_event_loop_for_5_ms_at_most(
         steps.append(time.thread_time() - before)
 
     async with serving(Connections()) as port:
-        await outgoing.get(f"http://127.0.0.1:{port}/", {})  # imports what it needs
-        another = Outgoing()
         load_certificates.cache_clear()
         monkeypatch.setattr(asyncio.Handle, "_run", run_measured)
-        await another.get(f"http://127.0.0.1:{port}/", {})
-        await another.close()
+        await asyncio.sleep(0)  # the step that is under way is not measured
+        await outgoing.get(f"http://127.0.0.1:{port}/", {})
 
     assert max(steps) < 0.005
 
