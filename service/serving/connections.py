@@ -119,7 +119,7 @@ def _late(waiting: dict[Connection, float], before: float) -> Iterator[Connectio
 
 
 class ReadingEnds(Exception):
-    """Raised in a callback of the parser. uvicorn catches it and calls `send_400_response`."""
+    """Raised in a callback of the parser, which turns it into an HttpParserError."""
 
 
 class _Callbacks:
@@ -252,9 +252,13 @@ class Connection(HttpToolsProtocol):
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         if self._body_framing:
             callbacks.are_muted = True
-            self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % self._body_framing)
+            head, self._body_framing = b"POST / HTTP/1.1\r\n%b\r\n" % self._body_framing, b""
+            try:
+                self.parser.feed_data(head)
+            except httptools.HttpParserError:  # a coding that does not say where the body ends
+                self._end_reading(InvalidRequest("request_malformed"))
+                return
             callbacks.are_muted = False
-            self._body_framing = b""
         self._feed(data)
 
     def _should_upgrade(self) -> bool:

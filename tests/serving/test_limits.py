@@ -199,6 +199,18 @@ def test_requests_in_line_behind_an_upgrade_are_answered(serving: Serving) -> No
 
 
 @pytest.mark.clause("decided-upgrade-ignored")
+@pytest.mark.parametrize("coding", [b"gzip", b"chunked, gzip", b"identity", b","])
+def test_a_body_of_unknown_length_behind_an_upgrade_is_refused(
+    serving: Serving, caplog: pytest.LogCaptureFixture, coding: bytes
+) -> None:
+    peer = serving.connect()
+    head = CHUNKED.replace(b"chunked", coding)[:-2] + UPGRADE % b"h2c" + b"\r\n"
+    peer.send(head + GET)
+    assert_refused(peer.read_all(), 400, "no HTTP request")
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.clause("decided-upgrade-ignored")
 @pytest.mark.parametrize("sent", [b"zz\r\n", b"1\r\na\r\n" * (MAX_CHUNKS + 1)], ids=["garbage", "too many chunks"])
 def test_the_body_behind_an_upgrade_has_the_bounds_of_all_bodies(sent: bytes) -> None:
     with running_server(echo) as serving:
