@@ -110,5 +110,12 @@ def _check_readable(context: click.Context) -> None:
     """Workers would find out one by one, and with a traceback."""
     for name in ("ssl_certfile", "ssl_keyfile", "ssl_ca_certs"):
         file = context.params[name]
-        if file is not None and not os.access(file, os.R_OK):
+        if file is not None and not _is_readable(file):
             raise BadArguments(f"--{name.replace('_', '-')}: {file!r}: expected a file that exists and can be read")
+
+
+def _is_readable(file: str) -> bool:
+    try:
+        return os.access(file, os.R_OK)
+    except ValueError:  # a name that no file can have, with a NUL byte for instance
+        return False

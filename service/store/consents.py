@@ -60,8 +60,11 @@ class Consents:
     ) -> AllowAnswer:
         """The code exists where the answer is "issued" or "repeated".
 
-        "changed": the user's record is not the one that the code's scope was judged by.
+        "changed": the user's record is not the one that the code's scope was judged by. A session in another shard is
+        another user's: it is "signed_out", and Redis is not asked, since no script of a cluster reaches both shards.
         """
+        if session.shard != name.shard:
+            return "signed_out"
         keys = [
             consent_key(name.shard, name.digest),
             browser_key(session.shard, session.digest),
@@ -84,6 +87,9 @@ class Consents:
         return cast(AllowAnswer, answer)
 
     async def deny(self, name: RandomToken, session: RandomToken) -> DenyAnswer:
+        """A session in another shard is another user's, and "signed_out" as with `allow`."""
+        if session.shard != name.shard:
+            return "signed_out"
         keys = [consent_key(name.shard, name.digest), browser_key(session.shard, session.digest)]
         answer = (await self._connection.run(_DENY, keys, [self._connection.clock_offset_ms()]))[0]
         assert answer in get_args(DenyAnswer), answer

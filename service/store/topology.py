@@ -103,8 +103,10 @@ class WatchedMaster(_OneLink):
         self._task = asyncio.create_task(self._watch(), context=Context())
 
     async def close(self) -> None:
+        """The Sentinels come last: the link's task may be making a connection to one of them."""
         await end_task(self._task)
         await super().close()
+        self._sentinels.close()
 
     async def _find_node(self) -> Node:
         return await self._sentinels.find_master()

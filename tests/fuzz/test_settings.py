@@ -193,6 +193,8 @@ OPTIONS = (
 
 @pytest.mark.fuzzes("arguments.parse_arguments")
 @given(st.lists(st.one_of(st.sampled_from(OPTIONS), st.sampled_from(GOOD), text), max_size=5))
+@example(["--ssl-keyfile", "\0"])
+@example(["--ssl-keyfile", "\ud800"])
 def test_arguments_are_read_or_told(arguments: list[str]) -> None:
     assume(not {"--help", "--version"} & set(arguments))
     with suppress(BadArguments):

@@ -250,7 +250,10 @@ class Histories(RuleBasedStateMachine):
             self.generations[family] = max(self.generations[family], generation + 1)
 
     def answer(self, consent: int, browser: int, allows: bool) -> None:
-        if allows:
+        if self.users[browser] != self.users[self.browsers[consent]]:
+            answer = self.service.allow if allows else self.service.deny
+            assert answer(consent, browser) == "signed_out"
+        elif allows:
             expected = self.model.allow(consent, browser)
             assert self.service.allow(consent, browser) == expected
         else:

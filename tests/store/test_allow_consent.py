@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from service.protocol.authorization_code import RedeemedCode
-from tests.cast import ALICE, PHONE_CALLBACK
+from tests.cast import ALICE, BOB, PHONE_CALLBACK
 from tests.conftest import Clock
 from tests.store.pages import Pages
 from tests.store.sessions import ENDUSER, Sessions
@@ -182,6 +182,16 @@ async def test_nobody_allows_in_another_browser_or_after_signing_out(
     assert await pages.allow(page) == "signed_out"
     assert pages.look() == before
     assert sessions.code_is_there(page.code_name) == answered
+
+
+@pytest.mark.clause("6749-10.12-csrf")
+async def test_the_browser_session_of_another_user_allows_nothing(pages: Pages) -> None:
+    page, of_bob = await pages.open(), await pages.sign_in(BOB)
+    assert of_bob.shard != page.consent.shard
+    before = pages.look()
+
+    assert await pages.allow(page, browser=of_bob) == "signed_out"
+    assert pages.look() == before
 
 
 async def test_the_record_decides_when_a_browser_session_is_over(pages: Pages, clock: Clock) -> None:

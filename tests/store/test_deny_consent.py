@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from tests.cast import BOB
 from tests.conftest import Clock
 from tests.store.pages import Pages
 from tests.store.sessions import Sessions
@@ -82,6 +83,16 @@ async def test_nobody_denies_in_another_browser_or_after_signing_out(pages: Page
     assert pages.look() == before
     await pages.browser_sessions.end(page.browser)
     assert await pages.deny(page) == "signed_out"
+
+
+@pytest.mark.clause("6749-10.12-csrf")
+async def test_the_browser_session_of_another_user_denies_nothing(pages: Pages) -> None:
+    page, of_bob = await pages.open(), await pages.sign_in(BOB)
+    assert of_bob.shard != page.consent.shard
+    before = pages.look()
+
+    assert await pages.deny(page, browser=of_bob) == "signed_out"
+    assert pages.look() == before
 
 
 async def test_the_record_decides_when_a_browser_session_is_over(pages: Pages, clock: Clock) -> None:
