@@ -61,6 +61,7 @@ class Confirmations:
         self._url = url
         self._idle: dict[Wire, list[Idle]] = {}
         self._room = asyncio.Semaphore(MOST_LENT)
+        self._is_closed = False
 
     async def lend(self, link: Link) -> Lent:
         """To one at a time; those who find none free wait."""
@@ -90,12 +91,15 @@ class Confirmations:
         """`is_clean`: each of its commands was answered. Nobody knows what becomes of one that was given up."""
         self._room.release()
         idle = self._idle.get(lent.checked, [])
-        if is_clean and not lent.checked.lost.done() and len(idle) < MOST_IDLE:
+        is_wanted = not self._is_closed and not lent.checked.lost.done() and len(idle) < MOST_IDLE
+        if is_clean and is_wanted:
             self._idle.setdefault(lent.checked, idle).append(Idle(lent.wire, read_clock()))
         else:
             lent.wire.close("the connection is not kept")
 
     def close(self) -> None:
+        """What is lent at this moment is closed when it is given back."""
+        self._is_closed = True
         for idle in self._idle.values():
             _close_all(idle)
         self._idle.clear()
