@@ -54,7 +54,7 @@ def recorded_steps(stage: Stage) -> Iterator[list[int]]:
     "decided-revoke-all-covers",
     "spec-4.4-status-200",
 )
-@pytest.mark.parametrize(("count", "rounds"), [(2_000, 3), pytest.param(20_000, 5, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("count", "rounds"), [(2_000, 3), pytest.param(10_000, 5, marks=pytest.mark.long)])
 async def test_thousands_of_sessions_are_gone_when_the_answer_is_sent_and_no_step_is_long(
     stage: Stage, direct: httpx2.AsyncClient, parts: Parts, count: int, rounds: int
 ) -> None:
