@@ -25,7 +25,7 @@ MAX_TRACE_LINES: Final = 60
 MAX_TRACE_LINE_BYTES: Final = 300
 
 _FIELD_BYTES: Final = (800, 400, 200, 100, 50)
-"""How much of each of its texts a line keeps that is too long: the first of these with which the line fits."""
+"""The lengths to which the texts of a line that is too long are cut; the first one with which the line fits counts."""
 
 SHARED: tuple[Processor, ...] = (
     structlog.contextvars.merge_contextvars,

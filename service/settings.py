@@ -21,6 +21,7 @@ from typing import Any, TypeVar, cast, get_args
 from urllib.parse import urlsplit
 
 from service.protocol.uri import is_loopback
+from service.protocol.user import MIN_PASSWORD_CHARACTERS
 from service.store.durability import Durability
 from service.store.redis_url import parse_redis_url, without_password
 
@@ -33,7 +34,7 @@ __all__ = [
     "Setting",
     "Settings",
     "default_base_url",
-    "find_example_seed_mistakes",
+    "list_example_seed_mistakes",
     "load_settings",
     "unknown_variables",
 ]
@@ -471,7 +472,7 @@ class Settings:
     min_password_characters: int = _setting(
         "TOKEN_SERVICE_PASSWORD_MIN_LENGTH",
         parse_password_length,
-        "8",
+        str(MIN_PASSWORD_CHARACTERS),
         "the least number of characters of a password that is set from now on, in the seed file or at the console. "
         "A start is refused while the seed file has a shorter one in plain text. Hashes are taken as they are",
         table=SECRETS,
@@ -636,7 +637,7 @@ class Settings:
 
     @property
     def has_public_example_seed(self) -> bool:
-        """Whether others than this machine may log in with the passwords of the example seed."""
+        """Return whether other machines may log in with the passwords of the example seed."""
         public = _find_public_setting(self.host, self.base_url, self.web_url, self.trusted_proxies)
         return self.seed_file == EXAMPLE_SEED and public is not None
 
@@ -665,7 +666,7 @@ def load_settings(environment: Mapping[str, str], *, handed_socket: int | None =
     return Settings(**read.values)
 
 
-def find_example_seed_mistakes(environment: Mapping[str, str]) -> tuple[str, ...]:
+def list_example_seed_mistakes(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return why the example seed is refused as the default, as lines. A wrong address is a line, too."""
     read = _Reading(environment)
     for name in ("host", "port", "base_url", "web_url", "trusted_proxies"):

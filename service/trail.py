@@ -23,9 +23,9 @@ from service.metrics import count_events_lost
 PAUSE_SECONDS: Final = 1.0
 MINUTE_SECONDS: Final = 60.0
 MOST_WAITING: Final = 1_000
-"""For one stream."""
+"""The most events that wait for one stream."""
 MAX_NAMED: Final = 600
-"""How many users or clients, for each stream and minute, have their first event of a name taken in any case."""
+"""The number of users or clients, for each stream and minute, whose first event of a name is taken in any case."""
 LAST_SECONDS: Final = 2.0
 """What the end of a worker may still wait for."""
 

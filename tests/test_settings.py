@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from service.registry.seed import MIN_PASSWORD_CHARACTERS
+from service.protocol.user import MIN_PASSWORD_CHARACTERS
 from service.serving.arguments import apply_arguments, apply_port, parse_arguments
 from service.settings import EXAMPLE_SEED, BadSettings, Limit, Settings, load_settings, unknown_variables
 

@@ -20,7 +20,7 @@ from service.admin.findings import (
 from service.admin.output import Advance, Output, Refused
 from service.admin.words import format_span
 from service.configured import find_durability, find_store
-from service.protocol.organisation import Organisation, find_identity_risks
+from service.protocol.organisation import Organisation, list_identity_risks
 from service.protocol.organisation_answers import Declined, Misanswer
 from service.protocol.scope import REALMS
 from service.realms.conversation import Conversation
@@ -133,7 +133,7 @@ async def _look_at_realm(desk: Desk, name: str, organisation: Organisation) -> A
     subject = f"realm {name}"
     if name not in REALMS:
         yield Finding("warning", subject, f"no scope can name it: those that can be named are {', '.join(REALMS)}")
-    for risk in find_identity_risks(organisation.username_claim, trust_email=organisation.trust_email):
+    for risk in list_identity_risks(organisation.username_claim, trust_email=organisation.trust_email):
         yield Finding("warning", subject, risk)
     sealed = organisation.sealed_secret
     client_secret = desk.keyring.decrypt(sealed, f"realm:{name}") if sealed else ""

@@ -10,8 +10,9 @@ from service.admin.output import WrongInput
 from service.hashing import MAX_PASSWORD_CHARACTERS
 from service.protocol.client import Client
 from service.protocol.scope import MAIN_REALM
+from service.protocol.user import MIN_PASSWORD_CHARACTERS
 from service.registry.records import make_client
-from service.registry.seed import MIN_PASSWORD_CHARACTERS, BadSeed, ClientEntry, UserEntry, parse_seed
+from service.registry.seed import BadSeed, ClientEntry, UserEntry, parse_seed
 
 Entry = TypeVar("Entry", ClientEntry, UserEntry)
 
@@ -31,12 +32,7 @@ def check_user(
     return msgspec.structs.replace(entry, realm=realm, password=password)
 
 
-def _check(
-    section: str,
-    fields: dict[str, Any],
-    kind: type[Entry],
-    min_password_characters: int,
-) -> Entry:
+def _check(section: str, fields: dict[str, Any], kind: type[Entry], min_password_characters: int) -> Entry:
     given = {name: value for name, value in fields.items() if value is not None}
     try:
         seed = parse_seed(msgspec.json.encode({section: [given]}), min_password_characters)

@@ -16,7 +16,7 @@ from service.admin.output import Output
 from service.admin.words import format_time
 from service.audit import KINDS
 from service.store.deadline import StoreUnavailable
-from service.store.events import MOST_EVENTS, EventStream, Position, StoredEvent, find_position
+from service.store.events import MOST_EVENTS, EventStream, Position, StoredEvent, get_position
 
 FOLLOW_SECONDS: Final = 0.5
 SHOWN_FIRST: Final = 20
@@ -42,7 +42,7 @@ async def events(desk: Desk, output: Output, follow: bool, username: str | None,
         output.note("There are no such events.")
     if follow:
         with suppress(asyncio.CancelledError):  # by Ctrl-C, which is how it ends
-            await _follow(stream, output, find_position(latest), wanted)
+            await _follow(stream, output, get_position(latest), wanted)
 
 
 async def _follow(stream: EventStream, output: Output, after: Position, wanted: dict[str, str | None]) -> None:
@@ -61,11 +61,11 @@ async def _follow(stream: EventStream, output: Output, after: Position, wanted: 
             output.note("the store answers again")
         is_away = False
         _print(output, news, wanted)
-        after = find_position(news, after)
+        after = get_position(news, after)
 
 
 def _print(output: Output, entries: Sequence[StoredEvent], wanted: dict[str, str | None]) -> int:
-    """How many of them were asked for."""
+    """Print the events that were asked for, and return their number."""
     found = [{"at": format_time(entry.order[0]), "id": entry.id} | msgspec.json.decode(entry.text) for entry in entries]
     meant = [event for event in found if _is_about(event, wanted)]
     for event in meant:

@@ -28,7 +28,7 @@ _SCRAPE = "/metrics"
 
 MAX_PATH_BYTES = 200
 MAX_UNKNOWN_PATH_BYTES = 80
-"""How much of a path is written: of one that leads to a route, and of any other."""
+"""The bytes that are written of a path which leads to a route, and of any other path."""
 
 _QUIET_WHERE_USUAL = (*_LOOKUPS, _SCRAPE)
 

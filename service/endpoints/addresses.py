@@ -76,7 +76,7 @@ class TrustedProxies:
             scope["scheme"] = forwarded_scheme
 
     def _find_client(self, scope: Scope, forwarded_for: Sequence[str]) -> str:
-        """The rightmost hop that is not trusted: any caller may have written what stands left of it.
+        """Return the rightmost hop that is not trusted: any caller may have written what stands left of it.
 
         Returns UNKNOWN where that hop is no address, or where only a header that is not read names a caller; the peer
         where nothing is forwarded.
@@ -116,7 +116,7 @@ def find_address(request: Request) -> str:
     return _peer(request.scope)
 
 
-def find_prefixes(request: Request) -> Prefixes:
+def get_prefixes(request: Request) -> Prefixes:
     """The networks that the caller's address counts under."""
     return _make_prefixes(_peer(request.scope))
 
@@ -135,7 +135,7 @@ def is_from_this_machine(scope: Scope) -> bool:
 
 @lru_cache(10_000)
 def _make_prefixes(text: str) -> Prefixes:
-    """An IPv4 address counts by itself, also where NAT64, 6to4 or Teredo wrap it in IPv6."""
+    """Return an IPv4 address by itself, also where NAT64, 6to4 or Teredo wrap it in IPv6; else three IPv6 networks."""
     address = _parse_hop(text)
     if isinstance(address, IPv6Address):
         address = _unwrap(address) or address
@@ -147,7 +147,10 @@ def _make_prefixes(text: str) -> Prefixes:
 
 
 def _unwrap(address: IPv6Address) -> IPv4Address | None:
-    """Only for counting: an address that claims to hold 127.0.0.1 is not on this machine."""
+    """Return the IPv4 address that an IPv6 address claims to hold, or None.
+
+    The claim is good for counting only: an address that claims to hold 127.0.0.1 is not on this machine.
+    """
     if address in _NAT64:
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return address.teredo[1] if address.teredo else address.sixtofour

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.credentials import Keyring, make_browser_secret
-from service.endpoints.forms import find_in_query
+from service.endpoints.forms import get_from_query
 from service.protocol.user import User, UserIdentity
 from service.scopes import find_header
 from service.tokens import RandomToken, digest_token, parse_browser_session
@@ -105,7 +105,7 @@ class Browsers:
 
     def find_notice(self, request: Request) -> str | None:
         """What was just done in this browser; a link that only claims it says nothing."""
-        notice, proof = (find_in_query(request, name) for name in ("notice", "proof"))
+        notice, proof = (get_from_query(request, name) for name in ("notice", "proof"))
         secret = self.find_secret(request)
         is_true = secret is not None and self.recognises_form(proof, "notice", secret, notice)
         return notice if is_true else None

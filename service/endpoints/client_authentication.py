@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 from starlette.requests import Request
 
-from service.endpoints.addresses import find_prefixes
+from service.endpoints.addresses import get_prefixes
 from service.endpoints.recording import CLIENT
 from service.hashing import MADE_SECRET_PREFIX, HashingPool, SecretMemory, hash_made_secret, verify_password
 from service.protocol.client import Client
@@ -81,14 +81,14 @@ class ClientAuthenticator:
         Raises InvalidClient, InvalidRequest where two methods are mixed, or ClientThrottled past the limit. A public
         client has no secret that could be guessed, and is not throttled.
         """
-        candidates = await self._find_candidates(request, form)
+        candidates = await self._get_candidates(request, form)
         for client, reading in candidates:
             if client is not None and client.is_public and reading.client_secret is None:
                 return AuthenticatedClient(client, secret_used=False)
-        client = await self._check(candidates, find_prefixes(request))
+        client = await self._check(candidates, get_prefixes(request))
         return AuthenticatedClient(client, secret_used=True)
 
-    async def _find_candidates(self, request: Request, form: Form) -> Candidates:
+    async def _get_candidates(self, request: Request, form: Form) -> Candidates:
         """Return the readings that name a registered client, or the first reading if none does."""
         readings = parse_client_credentials(find_header(request.scope, b"authorization"), form)
         known = []

@@ -17,7 +17,7 @@ from service.audit import Event, record_event
 from service.credentials import Keyring
 from service.endpoints.addresses import find_address
 from service.endpoints.browser import Browsers
-from service.endpoints.forms import find_in_query, read_form
+from service.endpoints.forms import get_from_query, read_form
 from service.endpoints.page_limit import PageLimit
 from service.endpoints.pages import Pages, Refusal, find_form_targets
 from service.protocol.authorization import (
@@ -67,7 +67,7 @@ class ConsentEndpoint:
     lifetimes: Lifetimes
 
     async def get(self, request: Request) -> Response:
-        return await self._render(await self._find(request, find_in_query(request, "request")))
+        return await self._render(await self._find(request, get_from_query(request, "request")))
 
     async def post(self, request: Request) -> Response:
         """What is asked was fixed when the page was made; here it is held against what has changed since."""

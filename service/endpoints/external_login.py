@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.credentials import derive_from_browser
-from service.endpoints.addresses import find_prefixes
+from service.endpoints.addresses import get_prefixes
 from service.endpoints.answers import REASON
 from service.endpoints.browser import Browsers
 from service.endpoints.pages import Pages, Refusal, check_is_page, troubles_answering_to
@@ -132,7 +132,7 @@ class ExternalLoginEndpoint:
             raise make_unavailable()
         client_id = login.request.client_id if login.request else ""
         with recording_login(request, realm=login.realm, client_id=client_id):
-            async with self.logins.sparing(login.realm, find_prefixes(request)):
+            async with self.logins.sparing(login.realm, get_prefixes(request)):
                 user, shown_name = await realm.finish(answer, proofs, self.redirect_uri)
             response = await self.sign_in.enter(request, login.request, user, stays=False, shown_name=shown_name)
             if response is None:

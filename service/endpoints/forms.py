@@ -27,7 +27,7 @@ async def read_form(request: Request, known: Collection[str]) -> Form:
     return parse_form(await _read_body(request), known)
 
 
-def find_in_query(request: Request, name: str) -> str:
+def get_from_query(request: Request, name: str) -> str:
     """Return the value of a parameter of the query, or an empty text if there is none.
 
     `request.query_params` splits and decodes a query of any length.

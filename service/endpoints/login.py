@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.credentials import make_browser_secret
-from service.endpoints.addresses import find_prefixes
+from service.endpoints.addresses import get_prefixes
 from service.endpoints.answers import REASON
 from service.endpoints.browser import Browsers
 from service.endpoints.external_login import ExternalLoginEndpoint
@@ -111,7 +111,7 @@ class LoginEndpoint:
         return response
 
     async def _find_form(self, request: Request, sealed: str) -> LoginForm:
-        """The form that this browser sent; a page that is too old, or another browser's, is refused."""
+        """Return the form that this browser sent; raise Refusal if it is too old or another browser's."""
         login = self.pending_logins.open_form(sealed)
         if login is None:
             raise Refusal("expired", "login_expired")
@@ -172,7 +172,7 @@ class LoginEndpoint:
             if not all(is_unicode_without_line_ends(fields[name]) for name in ("username", "password")):
                 raise InvalidGrant("user_unknown")
             device = await self._find_device(request, username)
-            prefixes = find_prefixes(request)
+            prefixes = get_prefixes(request)
             user = await self.logins.log_in(MAIN_REALM, username, fields["password"], prefixes, device)
             response = await self.sign_in.enter(request, form.request, user, stays="stay" in fields)
             if response is None:

@@ -38,7 +38,7 @@ class MetricsEndpoint:
         await response(scope, receive, send)
 
     def _is_meant(self, scope: Scope) -> bool:
-        """Return whether the Host header names this machine or the service.
+        """Return whether the Host header is an address, `localhost` or the host of the base URL.
 
         A page in a browser on this machine could otherwise read the metrics under a name of its own, which its DNS
         server resolves to 127.0.0.1. No page can reach a unix socket.

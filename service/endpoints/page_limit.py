@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 
 from service.audit import record_event
-from service.endpoints.addresses import find_address, find_prefixes
+from service.endpoints.addresses import find_address, get_prefixes
 from service.protocol.errors import TemporarilyUnavailable
 from service.store.attempts import Attempts, Exhausted, make_address_counters
 
@@ -24,7 +24,7 @@ class PageLimit:
 
     async def count(self, request: Request) -> None:
         """Count one more page for the caller's address; raise TemporarilyUnavailable past the limit."""
-        counters = make_address_counters("page", find_prefixes(request), self.allowed)
+        counters = make_address_counters("page", get_prefixes(request), self.allowed)
         try:
             await self.attempts.count(counters)
         except Exhausted as error:

@@ -53,7 +53,7 @@ SealedLogin = TypeVar("SealedLogin", PendingLogin, ExternalLogin)
 
 
 class PendingLogins:
-    """Seals and opens. `now_ms` is the time by Redis's clock."""
+    """Seals logins under way and opens them again. `now_ms` returns the time by Redis's clock."""
 
     def __init__(self, keyring: Keyring, now_ms: Callable[[], int]) -> None:
         self._keyring = keyring

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from service.audit import Event, record_event
 from service.credentials import Keyring, RefreshToken, make_first_refresh_token
-from service.endpoints.addresses import find_address, find_prefixes
+from service.endpoints.addresses import find_address, get_prefixes
 from service.endpoints.answers import GRANT, render_tokens
 from service.endpoints.client_authentication import AuthenticatedClient, ClientAuthenticator
 from service.endpoints.forms import read_form
@@ -156,7 +156,7 @@ class TokenEndpoint:
         check_scope(caller.client, scope)
         realm, client_id, username = scope.realms[0], caller.client.client_id, form["username"]
         with recording_login(request, realm=realm, client_id=client_id, username=username):
-            user = await self.logins.log_in(realm, username, form["password"], find_prefixes(request))
+            user = await self.logins.log_in(realm, username, form["password"], get_prefixes(request))
         record_event(
             "login_succeeded",
             client_id=client_id,

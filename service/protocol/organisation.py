@@ -48,7 +48,7 @@ class Organisation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     @property
     def needs_verified_email(self) -> bool:
-        """Whether a login counts only where the organisation says that the e-mail address is verified.
+        """Return whether a login counts only where the organisation says that the e-mail address is verified.
 
         Clauses: OpenID Connect Core 1.0 §5.1 (email_verified)
         """
@@ -93,7 +93,7 @@ class Server(NamedTuple):
         return bool(self.userinfo_endpoint or self.introspection_endpoint)
 
 
-def find_identity_risks(username_claim: str, *, trust_email: bool) -> Iterator[str]:
+def list_identity_risks(username_claim: str, *, trust_email: bool) -> Iterator[str]:
     """Return, as sentences, how a person at the organisation might become the user of another person.
 
     A verified e-mail address is no such risk.

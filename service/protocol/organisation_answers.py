@@ -54,7 +54,7 @@ class Declined(Exception):
 
     @property
     def is_of_login(self) -> bool:
-        """Whether it may be about the login, and is not about our registration or the number of our requests."""
+        """Return whether the refusal may be about the login, and not about our registration or too many requests."""
         return self.error not in _NOT_OF_LOGIN
 
 

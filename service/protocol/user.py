@@ -14,6 +14,9 @@ import msgspec
 from service.protocol.scope import MAIN_REALM
 
 MAX_USERNAME_CHARACTERS: Final = 255
+MIN_PASSWORD_CHARACTERS: Final = 8
+"""The bound of passwords that are set, where the operator has chosen no other one."""
+
 EMAIL_CLAIM: Final = "email"
 
 _ASCII_LOWER: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}

@@ -74,7 +74,7 @@ class ExternalRealm:
             self._gate.check()
 
     async def log_in(self, username: str, password: str, network: str) -> User:
-        """Only the organisation's yes counts; what it hands out is used to learn who that was, and thrown away.
+        """Return the user to whom the organisation says yes. Its tokens are used to learn who that is, and thrown away.
 
         Clauses: RFC 6749 §4.3.2
         """

@@ -15,7 +15,7 @@ from service.protocol.client import Client
 from service.protocol.organisation import Organisation
 from service.protocol.user import User
 from service.registry.seed import Seed
-from service.registry.seed_warnings import find_seed_warnings
+from service.registry.seed_warnings import list_seed_warnings
 
 Kind = Literal["realm", "client", "user"]
 Act = Literal["add", "update", "restore", "remove"]
@@ -127,7 +127,7 @@ class Tally:
         self._seed_warnings: tuple[str, ...] = ()
 
     def note_seed(self, seed: Seed) -> None:
-        self._seed_warnings = tuple(find_seed_warnings(seed))
+        self._seed_warnings = tuple(list_seed_warnings(seed))
 
     def note_strange_key(self) -> None:
         """The seed was last applied with a secret key that is none of ours."""

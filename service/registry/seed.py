@@ -25,11 +25,14 @@ from service.protocol.errors import InvalidScope
 from service.protocol.grammar import SCOPE_TOKEN, is_unicode_without_line_ends, is_vschar, make_printable
 from service.protocol.scope import MAIN_REALM, ROLES, Scope, parse_scope
 from service.protocol.uri import find_server_mistake, find_uri_mistake
-from service.protocol.user import EMAIL_CLAIM, MAX_USERNAME_CHARACTERS, identify_user, normalize_username
+from service.protocol.user import (
+    EMAIL_CLAIM,
+    MAX_USERNAME_CHARACTERS,
+    MIN_PASSWORD_CHARACTERS,
+    identify_user,
+    normalize_username,
+)
 from service.registry.seed_yaml import Readable, SeedYaml, describe_yaml_error
-
-MIN_PASSWORD_CHARACTERS: Final = 8
-"""The default of the setting."""
 
 _REALM_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _YAML_WORDS: Final = {

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from typing import Final
 
 from service.protocol.client import MIN_SECRET_CHARACTERS, is_short_secret
-from service.protocol.organisation import find_identity_risks
+from service.protocol.organisation import list_identity_risks
 from service.registry.seed import Seed
 
 _MOST_NAMED: Final = 5
 
 
-def find_seed_warnings(seed: Seed) -> Iterator[str]:
+def list_seed_warnings(seed: Seed) -> Iterator[str]:
     """Return a line for each realm whose names of users can be taken over, and one for all short client secrets."""
     for name, realm in seed.realms.items():
-        for risk in find_identity_risks(realm.username_claim, trust_email=realm.trust_email):
+        for risk in list_identity_risks(realm.username_claim, trust_email=realm.trust_email):
             yield f"realm {name}: {risk}"
     short = [client.client_id for client in seed.clients if is_short_secret(client.client_secret)]
     if short:

@@ -29,15 +29,7 @@ from service.protocol.user import User, UserIdentity, identify_user
 from service.registry.changes import Act, Change, Difference, Kind, Outcome, Planned, Record, Tally, describe, is_same
 from service.registry.consequences import Consequences
 from service.registry.records import find_origins, loses, make_client, make_organisation, make_user
-from service.registry.seed import (
-    ClientEntry,
-    RealmEntry,
-    Seed,
-    UserEntry,
-    find_fingerprint,
-    load_seed,
-    read_user_entry,
-)
+from service.registry.seed import ClientEntry, RealmEntry, Seed, UserEntry, find_fingerprint, load_seed, read_user_entry
 from service.registry.seed_events import SeedEvents
 from service.store.lock import StoreLock
 from service.store.registry import LOCK_SECONDS, RegistryStore

@@ -32,7 +32,7 @@ HEAD_SECONDS: Final = 10.0
 UNREAD_SECONDS: Final = 10.0
 REFUSED_TOLD_SECONDS: Final = 1.0
 MOST_HEAD_BYTES: Final = 72 * 1024
-"""Of a head that has no end yet. What has one is held to its limit in the application, which knows the address.
+"""The most bytes of a head without an end. The application, which knows the address, holds a whole head to its limit.
 
 The application counts 64 KiB without the separators, so that no head which it would take is refused here.
 """
@@ -123,7 +123,7 @@ class ReadingEnds(Exception):
 
 
 class _Callbacks:
-    """Those of a connection, for a parser that is given bytes which the connection has seen already."""
+    """The callbacks of a connection, for a parser that reads bytes which the connection has seen already."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -139,7 +139,7 @@ class _Callbacks:
         return call
 
 
-def _find_body_framing(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+def _get_body_framing(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Return the header lines that announce a body; empty where there is none."""
     lines = [
         b"%b: %b\r\n" % (name, value)
@@ -278,7 +278,7 @@ class Connection(HttpToolsProtocol):
         self._body_bytes = self._chunks = self._hosts = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """As uvicorn's own, without calling it: this is the method that runs most often."""
+        """Do what uvicorn's own method does, without a call of it, since this method runs most often."""
         name = name.lower()
         if name == b"host":
             self._hosts += 1
@@ -298,7 +298,7 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
         self._head_begun = False
         if self.parser.should_upgrade():
-            self._body_framing = _find_body_framing(self.headers)
+            self._body_framing = _get_body_framing(self.headers)
         self.scope[HEAD_BYTES] = self._other_bytes  # type: ignore[typeddict-unknown-key]
         # What comes behind a chunked body is no header: it would be added to those that were judged already.
         self.headers = []

@@ -76,7 +76,7 @@ class EventStream:
         return [_parse(stream, entries) for stream, entries in enumerate(answers)]
 
 
-def find_position(entries: Sequence[StoredEvent], after: Position = BEGINNING) -> Position:
+def get_position(entries: Sequence[StoredEvent], after: Position = BEGINNING) -> Position:
     """Return where to read on after these entries, which were read from this position."""
     last = dict(enumerate(after)) | {entry.stream: entry.id for entry in entries}
     return last[0], last[1]

@@ -18,7 +18,7 @@ from service.protocol.scope import parse_scope
 from service.protocol.user import User, identify_user
 from service.store.census import take_census
 from service.store.connection import StoreConnection
-from service.store.events import EventStream, find_position
+from service.store.events import EventStream, get_position
 from service.store.inspection import EndedFamily, TokenInspection
 from service.store.keys import access_key, family_key
 from service.store.redis_url import parse_redis_url
@@ -219,7 +219,7 @@ async def test_the_stream_of_security_events_lies_on_one_node(cluster: Cluster, 
     entries = await stream.read_latest(2)
 
     assert [entry.text for entry in entries] == [b"1", b"2"]
-    assert await stream.read(after=find_position(entries[:1])) == entries[1:]
+    assert await stream.read(after=get_position(entries[:1])) == entries[1:]
     await connection.close()
 
 

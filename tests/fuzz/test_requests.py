@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from service.credentials import Keyring, make_first_refresh_token, make_refresh_token
-from service.endpoints.addresses import UNKNOWN, TrustedProxies, find_address, find_prefixes
+from service.endpoints.addresses import UNKNOWN, TrustedProxies, find_address, get_prefixes
 from service.endpoints.browser import Browsers
 from service.endpoints.forms import read_form
 from service.gateway.bearer import parse_required_scope
@@ -351,7 +351,7 @@ async def test_whatever_is_forwarded_a_client_is_an_address_or_the_peer(hops: li
         await TrustedProxies(app, [ip_network("10.0.0.0/8")])(scope, nothing, nothing)
         found = find_address(Request(scopes[-1]))
         assert found in (address, UNKNOWN) or str(ip_address(found)) == found
-        assert find_prefixes(Request(scopes[-1]))
+        assert get_prefixes(Request(scopes[-1]))
 
 
 # Cookies
@@ -419,7 +419,7 @@ def refused(parse: Callable[[Any], object]) -> Callable[[Any], None]:
         lambda some: is_registered(Client(client_id="c", redirect_uris=URIS), "http://[::1]:1/" + some),
         lambda some: BROWSERS.find_device(make_request(b"ts_device=" + some.encode()), ALICE.identity, "r1"),
         lambda some: KEYRING.open_for_page("login form", some),
-        lambda some: find_prefixes(Request({"type": "http", "client": (some, 0)})),
+        lambda some: get_prefixes(Request({"type": "http", "client": (some, 0)})),
     ],
     ids=[
         *("form", "query", "basic", "base64", "bearer", "scope", "access token", "refresh token"),

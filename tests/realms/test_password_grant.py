@@ -340,39 +340,23 @@ REFUSALS_OF_A_LOGIN = {
 
 
 @pytest.mark.clause("decided-external-realm-down")
-@pytest.mark.parametrize(("status", "body"), REFUSALS_OF_A_LOGIN.values(), ids=REFUSALS_OF_A_LOGIN)
-async def test_a_refusal_that_may_hide_a_wrong_password_counts_apart_from_guesses(
+@pytest.mark.parametrize(
+    "reply", (REFUSALS_OF_A_LOGIN | REFUSALS_OF_OURS).values(), ids=REFUSALS_OF_A_LOGIN | REFUSALS_OF_OURS
+)
+async def test_only_a_refusal_that_may_hide_a_wrong_password_is_counted_and_apart_from_guesses(
     http: httpx2.AsyncClient,
     organisation: ScriptedOrganisation,
     cep: None,
     store: redis.Redis,
-    status: int,
-    body: dict[str, object],
+    reply: tuple[int, dict[str, object]],
 ) -> None:
-    organisation.answer(TOKEN, Reply(status, body))
+    organisation.answer(TOKEN, Reply(*reply))
 
     assert_away(await log_in(http))
 
-    identity = identify_user("cep", USERNAME)
-    assert list(store.scan_iter("login:*")) == [login_key(identity, "refused")]
+    of_the_login = [login_key(identify_user("cep", USERNAME), "refused")]
+    assert list(store.scan_iter("login:*")) == (of_the_login if reply in REFUSALS_OF_A_LOGIN.values() else [])
     assert not list(store.scan_iter("address:*:login:*"))
-
-
-@pytest.mark.clause("decided-external-realm-down")
-@pytest.mark.parametrize(("status", "body"), REFUSALS_OF_OURS.values(), ids=REFUSALS_OF_OURS)
-async def test_a_refusal_for_any_other_reason_says_nothing_about_the_password(
-    http: httpx2.AsyncClient,
-    organisation: ScriptedOrganisation,
-    cep: None,
-    store: redis.Redis,
-    status: int,
-    body: dict[str, object],
-) -> None:
-    organisation.answer(TOKEN, Reply(status, body))
-
-    assert_away(await log_in(http))
-
-    assert not list(store.scan_iter("login:*")) + list(store.scan_iter("address:*:login:*"))
 
 
 @pytest.mark.clause("decided-external-realm-down")

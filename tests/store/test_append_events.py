@@ -4,7 +4,7 @@ import pytest
 import redis
 
 from service.app import Parts
-from service.store.events import BEGINNING, MOST_EVENTS, find_position
+from service.store.events import BEGINNING, MOST_EVENTS, get_position
 from tests.watching import ONE_SERVER, watching
 
 KEY = "events:{registry}"
@@ -27,9 +27,9 @@ async def test_what_is_appended_is_read_in_order_under_the_time_of_redis(parts: 
 async def test_the_stream_is_followed_by_asking_for_what_comes_after_the_last_id(parts: Parts) -> None:
     await parts.event_stream.append([b"1", b"2", b"3"])
     first = await parts.event_stream.read(most=2)
-    rest = await parts.event_stream.read(after=find_position(first))
+    rest = await parts.event_stream.read(after=get_position(first))
     await parts.event_stream.append([b"4"])
-    position = find_position(rest, find_position(first))
+    position = get_position(rest, get_position(first))
 
     assert [entry.text for entry in (*first, *rest)] == [b"1", b"2", b"3"]
     assert [entry.text for entry in await parts.event_stream.read(after=position)] == [b"4"]
@@ -103,7 +103,7 @@ async def test_read_in_steps_nothing_is_left_out_and_all_is_in_order(
             store.xadd(key, {"event": f"{number}"}, id=f"{number}-0")
     position, found = BEGINNING, []
     while news := await parts.event_stream.read(after=position, most=most):
-        position = find_position(news, position)
+        position = get_position(news, position)
         found += news
 
     assert [entry.order for entry in found] == sorted(entry.order for entry in found)
@@ -112,7 +112,7 @@ async def test_read_in_steps_nothing_is_left_out_and_all_is_in_order(
 
 async def test_what_comes_late_in_the_millisecond_of_the_last_one_is_read(parts: Parts, store: redis.Redis) -> None:
     store.xadd(KEY, {"event": "1"}, id="5-3")
-    position = find_position(await parts.event_stream.read())
+    position = get_position(await parts.event_stream.read())
     store.xadd(STRANGERS_KEY, {"event": "2"}, id="5-0")
 
     assert [entry.text for entry in await parts.event_stream.read(after=position)] == [b"2"]
