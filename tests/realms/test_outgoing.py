@@ -6,6 +6,7 @@ import asyncio
 import datetime
 import ipaddress
 import ssl
+import statistics
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -21,6 +22,8 @@ from cryptography.x509.oid import NameOID
 from service.protocol.organisation_answers import Misanswer
 from service.realms.outgoing import IDLE_SECONDS, MAX_WIRE_BYTES, READ_BYTES, Outgoing, load_certificates
 
+ROUNDS = 5
+
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n{}"
 
 
@@ -32,25 +35,31 @@ async def outgoing() -> AsyncIterator[Outgoing]:
 
 
 @pytest.mark.clause("decided-one-request-is-bounded")
-async def test_the_first_request_holds_the_event_loop_for_5_ms_at_most(
-    outgoing: Outgoing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A stranger may cause it, and reading the certificates of the machine takes some 40 ms."""
-    steps: list[float] = []
+async def test_the_first_request_holds_the_event_loop_for_5_ms_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger may cause it, and reading the certificates of the machine takes some 40 ms.
+
+    The median of several rounds is judged, because a garbage collection of the whole test run may fall into one.
+    """
+    longest: list[float] = []
     run = asyncio.Handle._run
 
     def run_measured(handle: asyncio.Handle) -> None:
         before = time.thread_time()
         run(handle)
-        steps.append(time.thread_time() - before)
+        longest[-1] = max(longest[-1], time.thread_time() - before)
 
     async with serving(Connections()) as port:
-        load_certificates.cache_clear()
-        monkeypatch.setattr(asyncio.Handle, "_run", run_measured)
-        await asyncio.sleep(0)  # the step that is under way is not measured
-        await outgoing.get(f"http://127.0.0.1:{port}/", {})
+        for _ in range(ROUNDS):
+            load_certificates.cache_clear()
+            outgoing = Outgoing()
+            longest.append(0.0)
+            monkeypatch.setattr(asyncio.Handle, "_run", run_measured)
+            await asyncio.sleep(0)  # the step that is under way is not measured
+            await outgoing.get(f"http://127.0.0.1:{port}/", {})
+            monkeypatch.setattr(asyncio.Handle, "_run", run)
+            await outgoing.close()
 
-    assert max(steps) < 0.005
+    assert statistics.median(longest) < 0.005
 
 
 class Connections:
