@@ -81,22 +81,28 @@ class TestEvents:
         self, environment: dict[str, str], parts: Parts
     ) -> None:
         await parts.event_stream.append([b'{"event":"1"}'], [b'{"event":"2"}'] * 30)
-        words = (sys.executable, "-m", "service.admin", "events", "--follow", "--json")
+        words = (sys.executable, "-X", "faulthandler", "-m", "service.admin", "events", "--follow", "--json")
         console = await asyncio.create_subprocess_exec(
-            *words, env=os.environ | environment, stdout=asyncio.subprocess.PIPE
+            *words, env=os.environ | environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )
         assert console.stdout is not None
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            shown = [await console.stdout.readline() for _ in range(20)]
-            for number in (3, 4, 5):
-                batch = [b'{"event":"%d"}' % number]
-                await parts.event_stream.append(*((batch, []) if number == 4 else ([], batch)))
-                shown.append(await console.stdout.readline())
+        shown = []
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                shown += [await console.stdout.readline() for _ in range(20)]
+                for number in (3, 4, 5):
+                    batch = [b'{"event":"%d"}' % number]
+                    await parts.event_stream.append(*((batch, []) if number == 4 else ([], batch)))
+                    shown.append(await console.stdout.readline())
+        finally:
             console.send_signal(signal.SIGINT)
-            rest, _ = await console.communicate()
+            ending = asyncio.create_task(console.communicate())
+            if not (await asyncio.wait({ending}, timeout=PATIENCE_SECONDS))[0]:
+                console.send_signal(signal.SIGABRT)  # it tells on stderr where it hangs
+            rest, told = await ending
 
         assert [json.loads(line)["event"] for line in shown] == ["2"] * 20 + ["3", "4", "5"]
-        assert (rest, console.returncode) == (b"", 0)
+        assert (rest, told, console.returncode) == (b"", b"", 0)
 
     async def test_a_name_with_control_characters_is_shown_and_not_obeyed(
         self, admin: Admin, parts: Parts, store: redis.Redis
