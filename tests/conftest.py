@@ -73,6 +73,8 @@ fuzzing.register_profile("thorough", max_examples=1_000, deadline=None, print_bl
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A script that runs the tests in the background ignores Ctrl-C, and so would every process that a test starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     fuzzing.load_profile("thorough" if config.getoption("--all") else "bounded")
     if config.getoption("--all"):
         config.option.markexpr = ""
