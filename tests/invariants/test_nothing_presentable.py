@@ -13,6 +13,7 @@ import redis
 
 from service.app import Parts
 from service.registry.seed import load_seed, parse_seed
+from tests.at_rest import read_everything
 from tests.conftest import SECRET_KEY, SEED
 from tests.events import events_of
 from tests.invariants.life import Life
@@ -45,26 +46,10 @@ def find_secrets(text: bytes, presentable: Collection[str]) -> set[str]:
     return {secret for secret in presentable if any(spelling in text for spelling in spellings(secret))}
 
 
-def read_everything(store: Any) -> bytes:
+def dump_everything(store: Any) -> bytes:
     """Every key with all that it holds, read by its type and as Redis dumps it."""
-    found = list(store.scan_iter(count=1000))
-    held = [piece for key in found for piece in read_key(store, key)]
-    dumped = [store.dump(key) for key in found]
-    return b"\n".join([*(text.encode() for text in [*found, *held]), *dumped])
-
-
-def read_key(store: Any, key: str) -> list[str]:
-    kind = store.type(key)
-    if kind == "string":
-        return [store.get(key)]
-    if kind == "hash":
-        return [piece for pair in store.hgetall(key).items() for piece in pair]
-    if kind == "set":
-        return list(store.smembers(key))
-    if kind == "stream":
-        return [piece for _, fields in store.xrange(key) for piece in fields.values()]
-    assert kind == "zset"
-    return list(store.zrange(key, 0, -1))
+    dumped = [store.dump(key) or b"" for key in store.scan_iter(count=1000)]
+    return b"\n".join([*(text.encode() for text in read_everything(store)), *dumped])
 
 
 def test_the_search_finds_every_spelling() -> None:
@@ -87,7 +72,7 @@ async def test_after_each_operation_redis_holds_nothing_presentable(life: Life, 
     await life.parts.seeding.apply(parse_seed(REALM.encode()))
     life.presentable |= {SECRET_KEY, ORGANISATION_SECRET}
     async for operation in life.operations():
-        assert find_secrets(read_everything(store), life.presentable) == set(), operation
+        assert find_secrets(dump_everything(store), life.presentable) == set(), operation
 
     assert len(life.presentable) > 60
 

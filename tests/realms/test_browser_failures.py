@@ -25,6 +25,7 @@ from service.realms.gate import PAUSE_SECONDS
 from service.registry.cache import UNKNOWN_SECONDS
 from service.store.keys import registry_key
 from service.store.links import read_clock
+from tests.at_rest import read_everything
 from tests.browser import (
     ISSUER,
     Browser,
@@ -69,7 +70,6 @@ from tests.realms.journey import (
     query_of,
     set_out,
 )
-from tests.spec.test_at_rest import read_everything
 
 STATE = "a state of the client"
 ASK = ask(scope="realm:cep role:enduser", state=STATE)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import chain
-from typing import Any, cast
 
 import httpx2
 import pytest
@@ -13,6 +10,7 @@ import redis
 
 from service.app import Parts
 from service.protocol.pkce import make_code_challenge
+from tests.at_rest import read_everything
 from tests.cast import (
     ALICE,
     BOB,
@@ -30,20 +28,6 @@ from tests.cast import (
 from tests.conftest import SECRET_KEY, make_code
 
 VERIFIER = "v" * 64
-
-
-def read_everything(store: redis.Redis) -> Iterator[str]:
-    """Every key, and every text in every value."""
-    read: dict[str, Callable[[str], Any]] = {
-        "string": lambda key: [store.get(key)],
-        "hash": lambda key: chain(*store.hgetall(key).items()),
-        "zset": lambda key: store.zrange(key, 0, -1),
-        "set": store.smembers,
-        "stream": lambda key: chain(*(fields.values() for _, fields in cast(Any, store).xrange(key))),
-    }
-    for key in store.scan_iter():
-        yield str(key)
-        yield from read[str(store.type(key))](key)
 
 
 async def live_a_day(http: httpx2.AsyncClient, parts: Parts) -> list[str]:
