@@ -193,6 +193,8 @@ def running(
         except subprocess.TimeoutExpired:
             popen.kill()
             popen.wait()
+        with contextlib.suppress(ProcessLookupError):  # as it should be: nobody of the group is left
+            os.killpg(popen.pid, signal.SIGKILL)
 
 
 def _listens(port: int) -> bool:
