@@ -106,11 +106,10 @@ def name_user(url: str, user: str) -> str:
 def free_port() -> int:
     """A port that was free a moment ago, and that nobody else in this run of the tests will ask for.
 
-    It lies below the ports that systems give to connections, and each process of the run has ports of its own. A node
-    of a cluster also listens on the port that is 10,000 higher, so none of those is given.
+    It lies below the ports that systems give to connections, and each process of the run has ports of its own.
     """
     while True:
-        port = 10_000 + WORKERS * secrets.randbelow(10_000 // WORKERS) + WORKER
+        port = 10_000 + WORKERS * secrets.randbelow(20_000 // WORKERS) + WORKER
         if port not in _given_ports and _is_free(port):
             _given_ports.add(port)
             return port
