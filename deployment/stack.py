@@ -193,7 +193,8 @@ def running(
         except subprocess.TimeoutExpired:
             popen.kill()
             popen.wait()
-        with contextlib.suppress(ProcessLookupError):  # as it should be: nobody of the group is left
+        # An nginx that is told to end while it starts may leave a worker. Usually nobody of the group is left.
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(popen.pid, signal.SIGKILL)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def read_key(store: Any, key: str) -> list[str]:
-    """Return every text in the value of the key: none where the key expires meanwhile, as those of the throttle do."""
+    """Return every text in the value of the key. A key that expires meanwhile, as a throttle's does, has no text."""
     kind = store.type(key)
     if kind == "string":
         value = store.get(key)
@@ -25,7 +25,7 @@ def read_key(store: Any, key: str) -> list[str]:
 
 
 def read_everything(store: Any) -> Iterator[str]:
-    """Return every key, and every text in every value."""
+    """Yield every key, and every text in every value."""
     for key in store.scan_iter(count=1000):
         yield str(key)
         yield from read_key(store, key)

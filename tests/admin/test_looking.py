@@ -86,10 +86,9 @@ class TestEvents:
             *words, env=os.environ | environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )
         assert console.stdout is not None
-        shown = []
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                shown += [await console.stdout.readline() for _ in range(20)]
+                shown = [await console.stdout.readline() for _ in range(20)]
                 for number in (3, 4, 5):
                     batch = [b'{"event":"%d"}' % number]
                     await parts.event_stream.append(*((batch, []) if number == 4 else ([], batch)))

@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from deployment.stack import running
 from tests.cast import ALICE, INTROSPECT, REVOKE, TOKEN, VERIFY, login_form
 from tests.deployment.stack_under_test import ELSEWHERE, RunningStack, running_stack
 from tests.servers import CHECKOUT, free_port, wait_until
@@ -232,6 +233,24 @@ def test_a_port_in_use_ends_the_start_and_whatever_was_started(stack: RunningSta
     assert answer.returncode == 1
     assert "scripts/stack: Redis has ended, with status 1" in answer.stderr
     assert not stack.listens(ports["https"])
+
+
+def test_what_a_process_leaves_of_its_group_ends_with_it(tmp_path: Path) -> None:
+    """As an nginx may leave a worker that holds its port."""
+    file = tmp_path / "child"
+    command = ("/bin/sh", "-c", f"sleep 600 & echo $! > {file}; wait")
+    with running("a shell", command, os.environ, signal.SIGTERM, 5):
+        wait_until(lambda: file.exists() and file.read_text().endswith("\n"), "the child")
+    child = Path("/proc") / file.read_text().strip() / "cmdline"
+
+    def is_over() -> bool:
+        """Return whether the child has ended. The text is empty where nobody has asked yet how it ended."""
+        try:
+            return not child.read_bytes()
+        except OSError:
+            return True
+
+    wait_until(is_over, "the child to end")
 
 
 @pytest.mark.long

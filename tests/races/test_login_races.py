@@ -79,7 +79,7 @@ async def test_of_a_hundred_right_logins_at_once_none_counts_as_guessing(
     for answer in busy:
         assert_error(answer, 503, "temporarily_unavailable")
         assert int(answer.headers["retry-after"]) >= 1
-    assert len(busy) < 3 / 4 * CROWD  # on a machine with other work to do
+    assert len(busy) < CROWD / 2
     assert not list(arena.store.scan_iter("login:*"))
     assert not list(arena.store.scan_iter("address:*"))
 
