@@ -55,7 +55,15 @@ from service.gateway.lookup import BearerLookup
 from service.hashing import HashingPool, verify_nobody
 from service.lifeline import die_with_supervisor
 from service.logs import configure_logging
-from service.metrics import TOLD_SECONDS, count_bearer_read, count_redis_call, forget_live, note_live, tell_counts
+from service.metrics import (
+    TOLD_SECONDS,
+    count_bearer_read,
+    count_moving_slot,
+    count_redis_call,
+    forget_live,
+    note_live,
+    tell_counts,
+)
 from service.protocol.errors import BearerMissing, OAuthError
 from service.protocol.metadata import metadata_paths
 from service.realms.external import ExternalRealms
@@ -118,7 +126,11 @@ class Parts:
         self.settings = settings
         store = find_store(settings)
         self.connection = StoreConnection(
-            store, durability=find_durability(settings), clock_offset_ms=clock_offset_ms, watch=count_redis_call
+            store,
+            durability=find_durability(settings),
+            clock_offset_ms=clock_offset_ms,
+            watch=count_redis_call,
+            on_moving_slot=count_moving_slot,
         )
         self.bearer = BearerLookup(
             store, memory=settings.verify_cache, watch=count_bearer_read, clock_offset_ms=clock_offset_ms

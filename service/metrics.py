@@ -113,6 +113,11 @@ _redis_failures: Final = Counter(
     ("call",),
     registry=_registry,
 )
+_moving_slots: Final = Counter(
+    "token_service_redis_moving_slot_refusals",
+    "Attempts that a Redis Cluster refused because the slot of their keys is moving.",
+    registry=_registry,
+)
 _refreshes: Final = Counter(
     "token_service_refresh_tokens_presented",
     "Refresh tokens presented for a refresh, by verdict (repeated: a retry within the grace; replayed: a theft).",
@@ -261,6 +266,10 @@ def count_redis_call(call: str, seconds: float, failed: bool) -> None:
         _redis_failures.labels(call).inc()
     else:
         _redis_spans.note(call, seconds)
+
+
+def count_moving_slot() -> None:
+    _moving_slots.inc()
 
 
 def count_refresh(verdict: str) -> None:

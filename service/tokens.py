@@ -79,9 +79,13 @@ def parse_browser_session(text: str) -> RandomToken | None:
     return _parse_random_token(BROWSER_SESSION_PREFIX, text)
 
 
+DIGEST_BYTES: Final = 16
+"""128 bits of SHA-256. A token has 256 random bits or more, so nobody can find a second one with the same digest."""
+
+
 def digest_token(text: str) -> str:
-    """The name of an access token or code in Redis: base64url of its SHA-256, 43 characters."""
-    return encode(hashlib.sha256(text.encode()).digest())
+    """The name of an access token or code in Redis: base64url of the first half of its SHA-256, 22 characters."""
+    return encode(hashlib.sha256(text.encode()).digest()[:DIGEST_BYTES])
 
 
 def make_random_token(prefix: str, shard: str, data: bytes | None = None) -> RandomToken:

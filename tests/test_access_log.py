@@ -77,7 +77,7 @@ async def test_a_refusal_has_its_reason_in_the_access_log_and_no_secret(
         await WEB_SHOP.revoke(http, tokens["refresh_token"])
         # The last one, since after it the server closes the connection.
         (session,) = store.scan_iter("family:*")
-        store.set(session, str(store.get(session)).replace("\n1\n", "\nno generation\n", 1))
+        store.hset(session, "h", "no generation")
         await PHONE_APP.refresh(http, tokens["refresh_token"])
 
     requests = wait_for_requests(service.log, 12)

@@ -67,6 +67,8 @@ async def _look(desk: Desk, advance: Advance) -> AsyncIterator[Finding]:
     durability = find_durability(desk.settings)
     if durability != "memory":
         yield await _look_at_durability(desk, durability)
+    async for finding in _look_at_slots(desk):
+        yield finding
     yield await _look_at_clock(desk)
     async for finding in _look_at_keys(desk, advance):
         yield finding
@@ -101,6 +103,29 @@ async def _look_at_durability(desk: Desk, durability: Durability) -> Finding:
         says = f"code exchanges, revocations and revokeAll are 503, since nobody confirms them: {trouble}"
         return Finding("trouble", subject, says)
     return Finding("good", subject, "changes are confirmed")
+
+
+async def _look_at_slots(desk: Desk) -> AsyncIterator[Finding]:
+    """Report slots that are moving key by key. Nothing of their users can be changed until they have moved."""
+    nodes = await desk.connection.list_slots()
+    leaving = {slot for node in nodes for slot in node.leaving}
+    forgotten = {slot for node in nodes for slot in node.arriving} - leaving
+    if leaving:
+        says = (
+            f"slots that are moving or half moved: {_join(leaving)}. Changes of their users wait, and are 503 after "
+            "1.8 seconds. If nobody moves slots now, docs/operations.md says how to end it"
+        )
+        yield Finding("trouble", "Redis Cluster", says)
+    if forgotten:
+        says = (
+            f"slots whose owner has forgotten that they are moving: {_join(forgotten)}. Keys of their users "
+            "may lie on another master, where no logout reaches them. docs/operations.md says how to end it"
+        )
+        yield Finding("trouble", "Redis Cluster", says)
+
+
+def _join(slots: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(slots)))
 
 
 async def _look_at_clock(desk: Desk) -> Finding:

@@ -75,18 +75,20 @@ async def _revoke_everybody(desk: Desk, output: Output, before_ms: int | None) -
         raise WrongInput("--issued-before: expected a time that has passed (--everything ends all there is now)")
     what = f"that began before {format_time(before_ms)}" if before_ms is not None else "there are"
     output.ask(f"End all sessions {what}, of everybody?")
-    users = 0
+    users, left = 0, set[tuple[str, str]]()
+    until_ms = 0 if before_ms is None else before_ms - 1
     # Two of these at once could each pass somebody by whom the other is busy with.
     async with desk.registry.make_lock(tell_waiting) as lock:
         with output.progress("Users whose sessions end") as advance:
             async for subjects in desk.sweeps.find_subjects():
-                until_ms = 0 if before_ms is None else before_ms - 1
                 for start in range(0, len(subjects), REVOCATIONS_AT_ONCE):  # a slow Redis must not cost us the lock
-                    some = subjects[start : start + REVOCATIONS_AT_ONCE]
-                    await desk.revocations.revoke_all_of(some, until_ms=until_ms, reason="console")
+                    some = [each for each in subjects[start : start + REVOCATIONS_AT_ONCE] if each not in left]
+                    left.update(await desk.revocations.revoke_all_of(some, until_ms=until_ms, reason="console"))
                     await lock.renew()
                     users += len(some)
                     advance(users)
+                await lock.renew()
+            await desk.revocations.revoke_all_left(left, until_ms=until_ms, reason="console")
     desk.record("revoke_all_by_console")
     output.done(f"Users whose sessions were looked at: {users}. All sessions {what} have ended.", users=users)
 

@@ -26,12 +26,14 @@ EXTERNAL_MS: Final = 600_000
 class _SealedLogin(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """`browser_digest` names the browser that the login is bound to.
 
-    Without a request the user wants to see their own sessions.
+    Without a request the user wants to see their own sessions. `audience` is the API that a token is asked for. It
+    stays empty because no request can name one yet.
     """
 
     expires_ms: int
     browser_digest: str
     request: AuthorizationRequest | None
+    audience: str = ""
 
 
 class PendingLogin(_SealedLogin, frozen=True, kw_only=True, array_like=True):

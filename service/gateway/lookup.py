@@ -26,7 +26,7 @@ from service.store.keys import access_key
 from service.store.links import Link, read_clock
 from service.store.redis_url import RedisUrl, parse_redis_url, without_password
 from service.store.routing import Router
-from service.tokens import RANDOM_TOKEN_CHARACTERS, SHARD, encode, is_access_token
+from service.tokens import DIGEST_BYTES, RANDOM_TOKEN_CHARACTERS, SHARD, encode, is_access_token
 
 Entry = TypeVar("Entry")
 
@@ -86,7 +86,7 @@ class BearerLookup:
         """
         if len(token) != RANDOM_TOKEN_CHARACTERS:
             return None
-        digest = sha256(token.encode(errors="replace")).digest()
+        digest = sha256(token.encode(errors="replace")).digest()[:DIGEST_BYTES]
         live = self._live.get(digest)
         if live is not None:
             deadline, link, grant = live
@@ -117,10 +117,11 @@ class BearerLookup:
             return None
         is_tracked = is_met and self._memory
         key = access_key(token[SHARD], encode(digest))
-        keep = functools.partial(self._keep, digest, is_tracked)
+        router = self._get_router()
+        keep = functools.partial(self._keep, router, key, digest, is_tracked)
         started = time.perf_counter()
         try:
-            grant = await self._get_router().ask(key, ("GET", key), keep, is_read=True, is_tracked=is_tracked)
+            grant = await router.ask(key, ("GET", key), keep, is_read=True, is_tracked=is_tracked)
         except StoreUnavailable:
             self._watch("lookup", time.perf_counter() - started, True)
             raise
@@ -136,9 +137,12 @@ class BearerLookup:
             self._loop = loop
         return self._router
 
-    def _keep(self, digest: bytes, is_tracked: bool, link: Link | None, record: bytes | None) -> AccessGrant | None:
+    def _keep(
+        self, router: Router, key: str, digest: bytes, is_tracked: bool, link: Link | None, record: bytes | None
+    ) -> AccessGrant | None:
+        """Remember the answer, unless its slot has another owner by now, who will not tell of changes."""
         grant = None if record is None else parse_grant(record)
-        if link is None or not self._memory:
+        if link is None or not self._memory or router.topology.find_now(key) is not link:
             return grant
         if grant is None:
             self._live.pop(digest, None)
@@ -155,7 +159,7 @@ class BearerLookup:
             return
         for key in keys:
             with suppress(ValueError):  # a key that is no access token's
-                self._live.pop(urlsafe_b64decode(key.rpartition(b":")[2] + b"="), None)
+                self._live.pop(urlsafe_b64decode(key.rpartition(b":")[2] + b"=="), None)
 
 
 def _parse_url(text: str) -> RedisUrl:

@@ -26,7 +26,7 @@ class UserIdentity(msgspec.Struct, frozen=True):
     """The user that a realm and a name lead to; make it with `identify_user`.
 
     `subject` is stable, opaque and unique over realms: 22 characters of base64url, 128 bits of a digest.
-    `shard` is the hash tag under which all keys of the user lie: 12 bits of the same digest as 3 hex digits.
+    `shard` is the hash tag under which all keys of the user lie: the first 12 bits of the subject as 3 hex digits.
     """
 
     realm: str
@@ -43,7 +43,7 @@ def identify_user(realm: str, username: str) -> UserIdentity:
     name = fold_email(username) if realm == MAIN_REALM else username
     digest = hashlib.sha256(f"user\n{realm}\n{name}".encode()).digest()
     subject = urlsafe_b64encode(digest[:16]).decode().rstrip("=")
-    return UserIdentity(realm, name, subject, digest[16:18].hex()[:3])
+    return UserIdentity(realm, name, subject, digest[:2].hex()[:3])
 
 
 def fold_email(address: str) -> str:

@@ -118,8 +118,8 @@ class RegistryCache(Generic[Name, Record]):
 
     def _keep(self, key: str, asked: float, is_tracked: bool, link: Link | None, answer: Any) -> Record:
         record = self._kind.parse(answer)
-        if link is None:
-            return record
+        if link is None or self._find_router().topology.find_now(key) is not link:
+            return record  # also where the slot has another owner by now, who will not tell of changes
         if record:
             self._remember(key, (ALWAYS if is_tracked else MET, link, record))
         elif self._remembers_unknown:

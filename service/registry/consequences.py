@@ -44,11 +44,15 @@ class Consequences:
     async def settle_revocations(self, lock: StoreLock) -> None:
         """Ends the sessions of everybody who lost something, those of an interrupted earlier run included."""
         owed = await self._registry.find_owed_revocations()
+        left = []
         for start in range(0, len(owed), REVOCATIONS_AT_ONCE):
             some = owed[start : start + REVOCATIONS_AT_ONCE]
-            await self._revocations.revoke_all_of(some, reason="withdrawn")
-            await self._registry.settle_revocations(some)
+            unreached = await self._revocations.revoke_all_of(some, reason="withdrawn")
+            await self._registry.settle_revocations([each for each in some if each not in unreached])
             await lock.renew()
+            left += unreached
+        await self._revocations.revoke_all_left(left, reason="withdrawn")
+        await self._registry.settle_revocations(left)
 
     async def settle_sweeps(self, lock: StoreLock) -> None:
         """Ends what rests on a wider registration: at once, and once more what was under way under it meanwhile."""
@@ -85,7 +89,7 @@ class Consequences:
         Of a realm that is gone, all sessions.
         """
         organisations = {realm: await self._registry.find_realm(realm) for realm in owed}
-        ended: set[str] = set()
+        ended, left = set[tuple[str, str]](), set[tuple[str, str]]()
         async for batch in self._sweeps.find_sessions(after_batch=lock.renew):
             found = [(session.identity, set(parse_scope(session.scope).roles)) for session in batch]
             concerned = [(identity, roles) for identity, roles in found if identity.realm in owed]
@@ -95,10 +99,12 @@ class Consequences:
                 if user is None and organisation is not None:
                     user = organisation.make_unlisted_user(identity.realm, identity.username)
                 is_kept = organisation is not None and user is not None and roles <= set(user.roles)
-                if identity.subject not in ended and not is_kept:
-                    await self._revocations.revoke_all(identity.shard, identity.subject, reason="withdrawn")
-                    ended.add(identity.subject)
+                place = identity.shard, identity.subject
+                if place not in ended and not is_kept:
+                    left.update(await self._revocations.revoke_all_of([place], reason="withdrawn"))
+                    ended.add(place)
                     await lock.renew()
+        await self._revocations.revoke_all_left(left, reason="withdrawn")
         await lock.renew()
         await self._registry.settle_realm_sweeps(owed)
         log.info("realms narrowed: %s; users whose sessions ended: %d", ", ".join(owed), len(ended))

@@ -11,6 +11,7 @@ from service.protocol.bearer import AccessGrant
 from service.store.connection import StoreConnection
 from service.store.deadline import StoreUnavailable
 from service.store.keys import access_key
+from service.store.records import VERSION
 from service.store.scripts import load_script
 from service.tokens import RandomToken
 
@@ -36,18 +37,34 @@ class AccessTokens:
 
 
 def parse_grant(record: bytes) -> AccessGrant:
-    """Lines: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope.
+    """Lines: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope, sid, upstream_subject,
+    audience.
 
-    Raises StoreUnavailable for a record of another version or of another form: what this code cannot read it cannot
-    judge.
+    Raises StoreUnavailable for a record of another version or of another form, and for one with an audience: what this
+    code cannot read it cannot judge.
     """
     if not isinstance(record, bytes):  # whatever answered is no Redis
         raise StoreUnavailable("an access token's record is no text")
     try:
         version, *lines = record.decode().split("\n")
-        if version != "1":
-            raise StoreUnavailable(f"an access token's record has version {version[:20]!r}; this code knows version 1")
-        issued_ms, expires_ms, family_digest, client_id, subject, username, scope = lines
+        if version != VERSION:
+            raise StoreUnavailable(
+                f"an access token's record has version {version[:20]!r}; this code knows version {VERSION}"
+            )
+        (
+            issued_ms,
+            expires_ms,
+            family_digest,
+            client_id,
+            subject,
+            username,
+            scope,
+            _sid,
+            _upstream_subject,
+            audience,
+        ) = lines
+        if audience:
+            raise StoreUnavailable("an access token was made for one API; this code cannot tell for which")
         return AccessGrant(
             issued_at_ms=int(issued_ms),
             expires_at_ms=int(expires_ms),
@@ -58,4 +75,4 @@ def parse_grant(record: bytes) -> AccessGrant:
             scope=scope,
         )
     except ValueError:
-        raise StoreUnavailable("an access token's record does not have the form of version 1") from None
+        raise StoreUnavailable(f"an access token's record does not have the form of version {VERSION}") from None

@@ -10,14 +10,12 @@ from typing import Final, NamedTuple
 from service.protocol.user import User, UserIdentity, identify_user
 from service.store.connection import StoreConnection
 from service.store.keys import browser_key, user_key
-from service.store.records import read_lines
+from service.store.records import parse_browser_session
 from service.store.scripts import load_script
 from service.tokens import RandomToken
 
 _START: Final = load_script("start_browser_session")
 _END: Final = load_script("end_browser_session")
-
-_VERSION: Final = "2"
 
 
 class BrowserSession(NamedTuple):
@@ -83,5 +81,5 @@ class BrowserSessions:
 
 
 def _parse_session(name: RandomToken, record: bytes) -> BrowserSession:
-    """See `lua/records.lua` for the lines of the record."""
-    return BrowserSession(name, *read_lines(record, "a browser session", _VERSION, 7)[3:])
+    found = parse_browser_session(record)
+    return BrowserSession(name, found.realm, found.username, found.login, found.name)

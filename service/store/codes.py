@@ -10,9 +10,9 @@ from typing import Final
 from service.credentials import RefreshToken
 from service.protocol.authorization_code import AuthorizationCode, RedeemedCode
 from service.protocol.token_response import Lifetimes
+from service.store import records
 from service.store.connection import StoreConnection
 from service.store.keys import access_key, code_key, family_key, redeemed_key
-from service.store.records import read_lines
 from service.store.scripts import load_script
 from service.tokens import RandomToken
 
@@ -62,20 +62,19 @@ class Codes:
 
 
 def _parse_code(record: bytes) -> AuthorizationCode:
-    """Lines: version, created_ms, expires_ms, subject, client_id, redirect_uri, code_challenge, username, scope."""
-    lines = read_lines(record, "an authorization code", "1", 8)
-    _, _, subject, client_id, redirect_uri, code_challenge, username, scope = lines
+    found = records.parse_code(record)
     return AuthorizationCode(
-        subject=subject,
-        username=username,
-        client_id=client_id,
-        redirect_uri=redirect_uri,
-        scope=scope,
-        code_challenge=code_challenge or None,
+        subject=found.subject,
+        username=found.username,
+        client_id=found.client_id,
+        redirect_uri=found.redirect_uri,
+        scope=found.scope,
+        code_challenge=found.code_challenge or None,
     )
 
 
 def parse_redeemed(record: bytes) -> RedeemedCode:
-    """Lines: version, client_id, code_challenge, family digest."""
-    client_id, code_challenge, family_digest = read_lines(record, "an exchanged code", "1", 3)
-    return RedeemedCode(client_id=client_id, code_challenge=code_challenge or None, family_digest=family_digest)
+    found = records.parse_redeemed(record)
+    return RedeemedCode(
+        client_id=found.client_id, code_challenge=found.code_challenge or None, family_digest=found.family_digest
+    )

@@ -12,7 +12,7 @@ For the disk nothing is asked but the server's configuration. WAITAOF would be t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from redis.exceptions import ResponseError
@@ -20,6 +20,7 @@ from redis.exceptions import ResponseError
 from service.store.deadline import StoreUnavailable, remaining_seconds
 from service.store.durability import Durability
 from service.store.links import CLOSED, Link, read_clock
+from service.store.moving import SlotWait, is_refused_for_now
 from service.store.redis_url import RedisUrl
 from service.store.routing import MOST_ATTEMPTS
 from service.store.topology import Topology, is_redirection
@@ -113,35 +114,43 @@ def _close_all(idle: Sequence[Idle]) -> None:
 class ConfirmedWork:
     """Scripts of one shard on one connection, and what confirms them all. End it, whatever came of it."""
 
-    def __init__(self, confirmations: Confirmations, key: str) -> None:
+    def __init__(self, confirmations: Confirmations, key: str, on_moving_slot: Callable[[], None]) -> None:
         self._confirmations = confirmations
         self._key = key
         self._lent: Lent | None = None
-        self._is_asking = False
+        self._on_moving_slot = on_moving_slot
         self._is_under_way = False
 
     async def ask(self, command: Command) -> Any:
-        """Carried out once at most. Raises RedisError, OSError or StoreUnavailable."""
+        """Carried out once at most. Raises RedisError, OSError or StoreUnavailable.
+
+        What is refused while the slot moves is sent again. The first command of this work waits without a connection,
+        so that those who wait for one slot do not take the connections of all others.
+        """
+        wait = SlotWait(self._on_moving_slot)
         if self._lent is not None:
-            return await self._send(self._lent.wire, command)
+            return await self._send(self._lent.wire, command, wait)
+        attempts = 0
         trouble: Exception | None = None
         link = await self._confirmations.topology.find(self._key)
-        for _ in range(MOST_ATTEMPTS):
+        while attempts < MOST_ATTEMPTS:
             self._lent = await self._confirmations.lend(link)
             try:
-                return await self._send(self._lent.wire, command)
+                return await self._call(self._lent.wire, command)
             except NotSent as error:
-                trouble = error
+                attempts, trouble = attempts + 1, error
                 self._give_back()
-                link = await self._confirmations.topology.find(self._key)
             except ResponseError as error:
-                if not is_redirection(error):
+                if is_refused_for_now(error, follows_ask=False):
+                    self._give_back()
+                    await wait.pause(error)
+                elif is_redirection(error):
+                    attempts, trouble = attempts + 1, error
+                    self._give_back()
+                    await self._confirmations.topology.follow(str(error), link)
+                else:
                     raise
-                trouble = error
-                self._give_back()
-                asked = await self._confirmations.topology.follow(str(error), link)
-                self._is_asking = asked is not None
-                link = asked or await self._confirmations.topology.find(self._key)
+            link = await self._confirmations.topology.find(self._key)
         raise StoreUnavailable(f"{MOST_ATTEMPTS} attempts, and none found the node of this key: {trouble}")
 
     async def confirm(self) -> None:
@@ -161,10 +170,14 @@ class ConfirmedWork:
         if self._lent is not None:
             self._give_back()
 
-    async def _send(self, wire: Wire, command: Command) -> Any:
-        if self._is_asking:
-            await self._call(wire, ("ASKING",))
-        return await self._call(wire, command)
+    async def _send(self, wire: Wire, command: Command, wait: SlotWait) -> Any:
+        while True:
+            try:
+                return await self._call(wire, command)
+            except ResponseError as error:
+                if not is_refused_for_now(error, follows_ask=False):
+                    raise
+                await wait.pause(error)
 
     async def _call(self, wire: Wire, command: Command) -> Any:
         self._is_under_way = True

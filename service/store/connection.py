@@ -8,22 +8,27 @@ import logging
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+from redis.crc import key_slot
 from redis.exceptions import NoScriptError
 
 from service.store.confirmations import Confirmations, ConfirmedWork
 from service.store.deadline import StoreUnavailable, Watch, watch_nothing, within_deadline
 from service.store.durability import Durability
-from service.store.keys import fence_key
+from service.store.keys import fence_key, guard_key
 from service.store.links import Link
 from service.store.lock import Run, StoreLock
+from service.store.moving import NodeSlots, list_unsettled, parse_own_slots
 from service.store.redis_url import RedisUrl
 from service.store.routing import Router
 from service.store.scripts import Script, load_script
 from service.store.wire import Command, as_it_came
 
 SCANNED_AT_ONCE: Final = 1000
+MOST_LOOKS: Final = 60
+LOOK_PAUSE_SECONDS: Final = 0.5
+"""While slots of a cluster move: half a minute of pauses in all, which most single slots need less than."""
 FENCE_LIFETIME_MS: Final = 86_400_000
 
 _LEAVE_FENCE: Final = load_script("leave_fence")
@@ -31,7 +36,12 @@ _LEAVE_FENCE: Final = load_script("leave_fence")
 log = logging.getLogger("service.store")
 
 Result = TypeVar("Result")
-Ask = Callable[[str, Command], Awaitable[Any]]
+
+
+class Ask(Protocol):
+    """Send a command to the master that serves this key."""
+
+    def __call__(self, key: str, command: Command, *, follows_ask: bool) -> Awaitable[Any]: ...
 
 
 class Durably(NamedTuple):
@@ -45,7 +55,8 @@ class StoreConnection:
     """Connects by itself at the first call, in the event loop that makes it; close it there.
 
     A command goes to the master that serves the key which is its second word. All raise StoreUnavailable for any
-    outage. `clock_offset_ms` moves the clock of every script; only tests pass it.
+    outage. `clock_offset_ms` moves the clock of every script; only tests pass it. `on_moving_slot` hears each time that
+    a command must be sent again because its slot is moving.
     """
 
     def __init__(
@@ -55,10 +66,12 @@ class StoreConnection:
         durability: Durability = "memory",
         clock_offset_ms: Callable[[], int] = lambda: 0,
         watch: Watch = watch_nothing,
+        on_moving_slot: Callable[[], None] = lambda: None,
     ) -> None:
         self._url = url
         self._durability = durability
         self._watch = watch
+        self._on_moving_slot = on_moving_slot
         self._router: Router | None = None
         self._confirmations: Confirmations | None = None
         self.clock_offset_ms = clock_offset_ms
@@ -90,9 +103,9 @@ class StoreConnection:
             return
         if self._confirmations is None:
             self._confirmations = Confirmations(self._url, self._find_router().topology, self._durability)
-        work = ConfirmedWork(self._confirmations, fence_key(shard))
+        work = ConfirmedWork(self._confirmations, fence_key(shard), self._on_moving_slot)
 
-        async def ask(_: str, command: Command) -> Any:
+        async def ask(key: str, command: Command, *, follows_ask: bool) -> Any:
             return await within_deadline(work.ask(command))
 
         async def run(script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
@@ -130,6 +143,34 @@ class StoreConnection:
                 cursor = position.decode()
                 if cursor == "0":
                     break
+
+    async def scan_whole(self, pattern: str) -> AsyncIterator[list[str]]:
+        """Yield batches of the keys that match. Slots that moved meanwhile are looked at again until they stand still.
+
+        A key there throughout is seen, also where it moves to another master; it may come several times. Raises
+        StoreUnavailable where slots go on moving for too long.
+        """
+        wanted: set[int] | None = None
+        for _ in range(MOST_LOOKS):
+            before = await self.list_slots()
+            async for keys in self.scan(pattern):
+                yield [key for key in keys if wanted is None or key_slot(key.encode()) in wanted]
+            unsettled = list_unsettled(before, await self.list_slots())
+            wanted = unsettled if wanted is None else wanted & unsettled
+            if not wanted:
+                return
+            await asyncio.sleep(LOOK_PAUSE_SECONDS)
+        raise StoreUnavailable(
+            f"slots of the cluster did not stop moving during {MOST_LOOKS} looks at all keys; end the resharding, or "
+            "mend the slot that was left half moved (doctor names it), and try again"
+        )
+
+    async def list_slots(self) -> list[NodeSlots]:
+        """Ask each master of a cluster which slots are its own and which are moving. Without a cluster nothing is."""
+        if self._url.kind != "cluster":
+            return []
+        masters = await self.find_masters()
+        return [parse_own_slots(await self._ask_master(master, "CLUSTER", "NODES")) for master in masters]
 
     async def find_masters(self) -> Collection[Link]:
         return await self._find_router().find_masters()
@@ -174,7 +215,7 @@ class StoreConnection:
 
     def _find_router(self) -> Router:
         if self._router is None:
-            self._router = Router(self._url, purpose="requests")
+            self._router = Router(self._url, purpose="requests", on_moving_slot=self._on_moving_slot)
         return self._router
 
     async def _find_any_master(self) -> Link:
@@ -189,15 +230,19 @@ class StoreConnection:
     async def _run(
         self, ask: Ask, script: Script, keys: Sequence[str], arguments: Sequence[str | int]
     ) -> list[str | int]:
-        """Without `_timed`, whose own coroutine would be felt here."""
-        parts = (len(keys), *keys, *arguments)
+        """Without `_timed`, whose own coroutine would be felt here.
+
+        A script that derives keys has the guard key behind its own.
+        """
+        all_keys = (*keys, guard_key(keys[0])) if script.derives_keys else keys
+        parts, follows_ask = (len(all_keys), *all_keys, *arguments), not script.derives_keys
         started = time.perf_counter()
         try:
             try:
-                verdict = await ask(keys[0], ("EVALSHA", script.sha1, *parts))
+                verdict = await ask(keys[0], ("EVALSHA", script.sha1, *parts), follows_ask=follows_ask)
             except NoScriptError:
                 # Nothing ran: the server does not know the text (any more), so this time it comes along.
-                verdict = await ask(keys[0], ("EVAL", script.text, *parts))
+                verdict = await ask(keys[0], ("EVAL", script.text, *parts), follows_ask=follows_ask)
         except StoreUnavailable:
             self._watch(script.name, time.perf_counter() - started, True)
             raise

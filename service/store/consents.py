@@ -15,7 +15,7 @@ from service.protocol.token_response import Lifetimes
 from service.protocol.user import User
 from service.store.connection import StoreConnection
 from service.store.keys import browser_key, code_key, consent_key, user_key
-from service.store.records import read_json, read_lines
+from service.store.records import parse_consent, read_json
 from service.store.scripts import load_script
 from service.tokens import RandomToken
 
@@ -97,6 +97,5 @@ class Consents:
 
 
 def _parse_consent(record: bytes) -> Consent:
-    """Lines: version, created_ms, expires_ms, login, subject, answer, request."""
-    _, _, login, _, answer, request = read_lines(record, "a consent", "1", 6)
-    return Consent(read_json(_read_request, request, "a consent"), login, is_answered=bool(answer))
+    found = parse_consent(record)
+    return Consent(read_json(_read_request, found.request, "a consent"), found.login, is_answered=bool(found.answer))

@@ -16,10 +16,12 @@ CONNECT_SECONDS: Final = 1.5
 ENOUGH_SECONDS: Final = 0.2
 
 # What a Redis that is up says when it cannot serve, as the first word of its error or quoted by a script's error; what
-# our scripts say of a record that another version wrote; what Redis 7.0 and Valkey say of what a script may not do.
+# it (WRONGTYPE) and our scripts say of a record that another version wrote; what Redis 7.0 and Valkey say of what a
+# script may not do, of keys on another node, and of a script that an operator ended; and that there is no WAIT.
 _OUTAGE: Final = re.compile(
-    r"\b(OOM|READONLY|MISCONF|LOADING|BUSY|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|MASTERDOWN|UNBLOCKED|NOPERM)\b"
+    r"\b(OOM|READONLY|MISCONF|LOADING|BUSY|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|MASTERDOWN|UNBLOCKED|NOPERM|WRONGTYPE)\b"
     r"|UNKNOWNVERSION|The user executing the script can't|ACL failure in script"
+    r"|(?i:access a non[ -]local key)|Script killed by user|unknown command .?WAIT\b"
 )
 # What only a mistake in our own scripts or commands leads to.
 _FAULT: Final = re.compile(r"user_script|unknown command|wrong number of arguments|same slot")

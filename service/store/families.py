@@ -13,7 +13,7 @@ from service.protocol.token_response import Lifetimes
 from service.protocol.user import User, UserIdentity
 from service.store.connection import StoreConnection
 from service.store.keys import access_key, family_key, index_key, mark_key, user_key
-from service.store.records import read_lines, reading
+from service.store.records import parse_family
 from service.store.scripts import load_script
 from service.tokens import RandomToken
 
@@ -174,8 +174,8 @@ class Families:
         return str(verdict[1]) if verdict[0] == "ended" else None
 
     async def find(self, shard: str, family_digest: str) -> FamilyView | None:
-        record = await self._connection.read("GET", family_key(shard, family_digest))
-        return None if record is None else self._parse_view(family_digest, record)
+        fields = await self._connection.read("HGETALL", family_key(shard, family_digest))
+        return self._parse_view(family_digest, fields) if fields else None
 
     async def find_live(self, refresh_token: RefreshToken) -> FamilyView | None:
         """The family whose one live refresh token this is.
@@ -208,32 +208,26 @@ class Families:
             if len(families) > most or len(members) < _MEMBERS_AT_ONCE:
                 break
         mark, *records = await self._connection.read_many(
-            [("GET", mark_key(shard, subject)), *(("GET", family_key(shard, digest)) for digest in families[:most])]
+            [("GET", mark_key(shard, subject)), *(("HGETALL", family_key(shard, digest)) for digest in families[:most])]
         )
-        found = [
-            self._parse_view(digest, record)
-            for digest, record in zip(families, records, strict=False)
-            if record is not None
-        ]
+        found = [self._parse_view(digest, fields) for digest, fields in zip(families, records, strict=False) if fields]
         live = [family for family in found if family.created_at_ms > int(mark or 0)]
         return sorted(live, key=lambda family: family.last_used_at_ms, reverse=True), len(families) > most
 
-    @reading("a session")
-    def _parse_view(self, family_digest: str, record: bytes) -> FamilyView:
-        """See `lua/records.lua` for the lines of the record; a greatest age counts for families that exist, too."""
-        line = ["", *read_lines(record, "a session", "1", 13)]
-        last_spent_ms = line[11].rpartition(":")[2]
-        created_at_ms, expires_at_ms = int(line[2]), int(line[3])
+    def _parse_view(self, family_digest: str, fields: dict[bytes, bytes]) -> FamilyView:
+        """A greatest age counts for families that exist, too."""
+        family = parse_family(fields)
+        expires_at_ms = family.expires_ms
         if self._lifetimes.session_max_age_ms:
-            expires_at_ms = min(expires_at_ms, created_at_ms + self._lifetimes.session_max_age_ms)
+            expires_at_ms = min(expires_at_ms, family.created_ms + self._lifetimes.session_max_age_ms)
         return FamilyView(
             digest=family_digest,
-            head=int(line[1]),
-            client_id=line[7],
-            subject=line[6],
-            username=line[8],
-            scope=line[9],
-            created_at_ms=created_at_ms,
+            head=family.head,
+            client_id=family.client_id,
+            subject=family.subject,
+            username=family.username,
+            scope=family.scope,
+            created_at_ms=family.created_ms,
             expires_at_ms=expires_at_ms,
-            last_used_at_ms=int(last_spent_ms or created_at_ms),
+            last_used_at_ms=family.used_ms,
         )

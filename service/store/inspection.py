@@ -11,12 +11,12 @@ from typing import Any, Literal, NamedTuple
 from service.credentials import RefreshToken
 from service.protocol.bearer import AccessGrant
 from service.protocol.token_response import Lifetimes
+from service.store import records
 from service.store.access_tokens import parse_grant
-from service.store.codes import parse_redeemed
 from service.store.connection import StoreConnection
 from service.store.families import Ending
 from service.store.keys import access_key, code_key, ended_key, family_key, mark_key, redeemed_key
-from service.store.records import read_lines, reading
+from service.store.records import CodeRecord, FamilyRecord, reading
 from service.tokens import RandomToken
 
 State = Literal["live", "revoked", "over"]
@@ -132,58 +132,64 @@ class TokenInspection:
         keys = code_key(token.shard, token.digest), redeemed_key(token.shard, token.digest)
         issued, redeemed = await self._connection.read("MGET", *keys)
         if issued is not None:
-            line = ["1", *read_lines(issued, "an authorization code", "1", 8)]
-            return InspectedCode(now_ms, _parse_code(line, await self._find_mark(token.shard, line[3]), now_ms))
+            code = records.parse_code(issued)
+            return InspectedCode(now_ms, _view_code(code, await self._find_mark(token.shard, code.subject), now_ms))
         if redeemed is None:
             return InspectedCode(now_ms, None)
-        exchanged = parse_redeemed(redeemed)
+        exchanged = records.parse_redeemed(redeemed)
         family, _ = await self._find_family(token.shard, exchanged.family_digest, now_ms)
         return InspectedCode(now_ms, ExchangedCode(exchanged.client_id, exchanged.family_digest, family))
 
     async def _find_family(
         self, shard: str, digest: str, now_ms: int
-    ) -> tuple[KnownFamily | EndedFamily | None, list[str] | None]:
-        """The family, and the lines of its record where it has one; see `lua/records.lua`."""
-        keys = family_key(shard, digest), ended_key(shard, digest)
-        record, tombstone = await self._connection.read("MGET", *keys)
-        if record is not None:
-            line = ["1", *read_lines(record, "a session", "1", 13)]
-            return self._parse_family(digest, line, await self._find_mark(shard, line[6]), now_ms), line
-        return _parse_tombstone(digest, tombstone) if tombstone is not None else None, None
+    ) -> tuple[KnownFamily | EndedFamily | None, FamilyRecord | None]:
+        """The family, and its record where it has one."""
+        fields, tombstone = await self._connection.read_many(
+            [("HGETALL", family_key(shard, digest)), ("GET", ended_key(shard, digest))]
+        )
+        if fields:
+            family = records.parse_family(fields)
+            mark = await self._find_mark(shard, family.subject)
+            live = await self._count_live(shard, family)
+            return self._view_family(digest, family, mark, live, now_ms), family
+        return _view_tombstone(digest, tombstone) if tombstone is not None else None, None
 
-    @reading("a session")
-    def _parse_family(self, digest: str, line: list[str], marked_at_ms: int | None, now_ms: int) -> KnownFamily:
-        created_at_ms, expires_at_ms = int(line[2]), int(line[3])
+    async def _count_live(self, shard: str, family: FamilyRecord) -> int:
+        keys = [access_key(shard, digest) for digest in family.access_digests]
+        return int(await self._connection.read("EXISTS", *keys)) if keys else 0
+
+    def _view_family(
+        self, digest: str, family: FamilyRecord, marked_at_ms: int | None, access_tokens: int, now_ms: int
+    ) -> KnownFamily:
+        expires_at_ms = family.expires_ms
         if self._lifetimes.session_max_age_ms:
-            expires_at_ms = min(expires_at_ms, created_at_ms + self._lifetimes.session_max_age_ms)
+            expires_at_ms = min(expires_at_ms, family.created_ms + self._lifetimes.session_max_age_ms)
         return KnownFamily(
             digest=digest,
-            state=_find_state(created_at_ms, expires_at_ms, marked_at_ms, now_ms),
-            head=int(line[1]),
-            grant_type=line[4],
-            secret_used=line[5] == "1",
-            client_id=line[7],
-            subject=line[6],
-            username=line[8],
-            scope=line[9],
-            created_at_ms=created_at_ms,
+            state=_find_state(family.created_ms, expires_at_ms, marked_at_ms, now_ms),
+            head=family.head,
+            grant_type=family.grant_type,
+            secret_used=family.secret_used,
+            client_id=family.client_id,
+            subject=family.subject,
+            username=family.username,
+            scope=family.scope,
+            created_at_ms=family.created_ms,
             expires_at_ms=expires_at_ms,
-            last_used_at_ms=int(line[11].rpartition(":")[2] or created_at_ms),
-            access_tokens=sum(ends_ms > now_ms for _, ends_ms in _read_entries(line[13])),
+            last_used_at_ms=family.used_ms,
+            access_tokens=access_tokens,
             marked_at_ms=marked_at_ms,
         )
 
-    @reading("a session")
-    def _judge(self, line: list[str], number: int, now_ms: int) -> Generation:
-        """As spend_refresh_token.lua would."""
-        head, floor, grace_ms = int(line[1]), int(line[10]), self._lifetimes.refresh_grace_ms
-        if number >= head:
-            return Generation("head" if number == head else "ahead")
-        spent = [ms for last, ms in _read_entries(line[11]) if floor <= number <= int(last)]
-        if not spent:
+    def _judge(self, family: FamilyRecord, generation: int, now_ms: int) -> Generation:
+        """Judge the generation as spend_refresh_token.lua would."""
+        if generation >= family.head:
+            return Generation("head" if generation == family.head else "ahead")
+        spent_ms = family.find_spent_ms(generation)
+        if spent_ms is None:
             return Generation("spent_long_ago")
-        grace_ends_at_ms = spent[0] + grace_ms
-        return Generation("spent" if now_ms < grace_ends_at_ms else "spent_long_ago", spent[0], grace_ends_at_ms)
+        grace_ends_at_ms = spent_ms + self._lifetimes.refresh_grace_ms
+        return Generation("spent" if now_ms < grace_ends_at_ms else "spent_long_ago", spent_ms, grace_ends_at_ms)
 
     async def _find_mark(self, shard: str, subject: str) -> int | None:
         mark: Any = await self._connection.read("GET", mark_key(shard, subject))
@@ -191,12 +197,9 @@ class TokenInspection:
             return None if mark is None else int(mark)
 
 
-@reading("an authorization code")
-def _parse_code(line: list[str], marked_at_ms: int | None, now_ms: int) -> WaitingCode:
-    """See `codes.py` for the lines of the record."""
-    created_at_ms, expires_at_ms = int(line[1]), int(line[2])
-    state = _find_state(created_at_ms, expires_at_ms, marked_at_ms, now_ms)
-    return WaitingCode(state, line[4], line[3], line[7], line[8], created_at_ms, expires_at_ms)
+def _view_code(code: CodeRecord, marked_at_ms: int | None, now_ms: int) -> WaitingCode:
+    state = _find_state(code.created_ms, code.expires_ms, marked_at_ms, now_ms)
+    return WaitingCode(state, code.client_id, code.subject, code.username, code.scope, code.created_ms, code.expires_ms)
 
 
 def _find_state(created_at_ms: int, expires_at_ms: int, marked_at_ms: int | None, now_ms: int) -> State:
@@ -205,26 +208,18 @@ def _find_state(created_at_ms: int, expires_at_ms: int, marked_at_ms: int | None
     return "live" if now_ms < expires_at_ms else "over"
 
 
-@reading("a session that has ended")
-def _parse_tombstone(digest: str, record: bytes) -> EndedFamily:
-    """See `lua/records.lua` for the lines of the record."""
-    line = read_lines(record, "a session that has ended", "1", 10)
-    ended_ms, reason, head, presented, spent_ms, created_ms, client_id, subject, username, scope = line
+def _view_tombstone(digest: str, record: bytes) -> EndedFamily:
+    ended = records.parse_tombstone(record)
     return EndedFamily(
         digest=digest,
-        reason=reason,  # type: ignore[arg-type]
-        ended_at_ms=int(ended_ms),
-        head=int(head),
-        presented=int(presented) if presented else None,
-        presented_spent_at_ms=int(spent_ms) if spent_ms else None,
-        client_id=client_id,
-        subject=subject,
-        username=username,
-        scope=scope,
-        created_at_ms=int(created_ms),
+        reason=ended.reason,  # type: ignore[arg-type]
+        ended_at_ms=ended.ended_ms,
+        head=ended.head,
+        presented=ended.presented,
+        presented_spent_at_ms=ended.spent_ms,
+        client_id=ended.client_id,
+        subject=ended.subject,
+        username=ended.username,
+        scope=ended.scope,
+        created_at_ms=ended.created_ms,
     )
-
-
-def _read_entries(text: str) -> list[tuple[str, int]]:
-    """Return the name and the time of each entry, without the note that may stand behind the name."""
-    return [(name.partition("/")[0], int(ms)) for name, _, ms in (entry.partition(":") for entry in text.split())]

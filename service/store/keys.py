@@ -3,7 +3,7 @@
 | key                            | type   | lives                                  | written by                        |
 | ------------------------------ | ------ | -------------------------------------- | --------------------------------- |
 | access:{shard}:<token digest>  | string | the access token's lifetime            | start, redeem, spend              |
-| family:{shard}:<family digest> | string | until the family ends                  | start, redeem, spend              |
+| family:{shard}:<family digest> | hash   | until the family ends                  | start, redeem, spend              |
 | ended:{shard}:<family digest>  | string | a day from the family's end            | end_family, spend, delete_revoked |
 | code:{shard}:<code digest>     | string | the code's lifetime                    | allow_consent                     |
 | redeemed:{shard}:<code digest> | string | ten minutes, or a code's lifetime      | redeem_authorization_code         |
@@ -31,9 +31,10 @@
 | events:{registry}              | stream | thirty days after the last event       | append_events                     |
 | events:{registry}:strangers    | stream | thirty days after the last event       | append_events                     |
 
-The text in braces is the hash tag: keys that share it lie in one Redis Cluster slot. A shard is 12 bits of a digest
-of the user's identity, so all keys of one user share it, and a token names it. A login that came back from an
-organisation (`external`) lies in a shard by chance.
+The text in braces is the hash tag: keys that share it lie in one Redis Cluster slot. A shard is the first 12 bits of
+the user's subject, so all keys of one user share it, and a token names it. A login that came back from an
+organisation (`external`) lies in a shard by chance. One more name, `guard:{…}`, is declared by scripts and never
+written.
 """
 
 from __future__ import annotations
@@ -54,6 +55,15 @@ LASTING_KINDS: Final = frozenset(
 def find_kind(key: str) -> str:
     """Its first word: access, family, index, …"""
     return key.partition(":")[0]
+
+
+def guard_key(key: str) -> str:
+    """Return the name of a key that never exists, in the slot of this one.
+
+    A script that makes names of keys by itself declares it. In a slot that is moving Redis then refuses to run the
+    script at all, instead of running it where some of those keys are missing.
+    """
+    return f"guard:{key[key.index('{') : key.index('}') + 1]}"
 
 
 def fence_key(shard: str) -> str:

@@ -1,38 +1,220 @@
-"""Records as Python reads them: lines below a version, or JSON; what this code does not know it does not judge.
+"""Records as Python reads them: hashes, lines below a version, or JSON; what this code does not know it does not judge.
 
 While two versions of the service run side by side, the older one meets records of the newer one. They are an outage to
-it: neither dead nor alive, neither kept nor deleted. lua/records.lua has the lines of each.
+it: neither dead nor alive, neither kept nor deleted. lua/records.lua tells what each field means.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from service.protocol.client import AUTHORIZATION_CODE, PASSWORD
 from service.store.deadline import StoreUnavailable
 
-__all__ = ["read_json", "read_lines", "reading"]
+VERSION: Final = "2"
+"""Of every record that is made of lines, and of a family."""
 
 _LONGEST_VERSION: Final = 20
+_ACCESS_FIELD: Final = re.compile(r"a\d+")
+_SPENT_FIELD: Final = re.compile(r"s\d+")
+_DIGEST_WIDTH: Final = 22
+_GENERATION_AT: Final = _DIGEST_WIDTH + 13
+_GRANT_TYPES: Final = {"p": PASSWORD, "a": AUTHORIZATION_CODE}
+_ENTRY_WIDTH: Final = _GENERATION_AT + 8
 
 Record = TypeVar("Record")
 
 
-def read_lines(record: bytes, kind: str, version: str, count: int) -> list[str]:
+class AccessEntry(NamedTuple):
+    """An access token of a family. `ms` is when it was given, or expires, where a replay gave it."""
+
+    digest: str
+    ms: int
+    generation: int
+
+
+class SpentEntry(NamedTuple):
+    """Generations of which only the time is still noted, and when the last of them was spent."""
+
+    first: int
+    last: int
+    ms: int
+
+
+class FamilyRecord(NamedTuple):
+    """The record of one grant. `access` and `spent` are in the order of their generations."""
+
+    head: int
+    created_ms: int
+    expires_ms: int
+    access_until_ms: int
+    subject: str
+    client_id: str
+    username: str
+    scope: str
+    grant_type: str
+    secret_used: bool
+    sid: str
+    upstream_subject: str
+    audience: str
+    floor: int
+    access: tuple[AccessEntry, ...]
+    spent: tuple[SpentEntry, ...]
+    replayed: tuple[AccessEntry, ...]
+    streak: str
+    replays: str
+
+    @property
+    def used_ms(self) -> int:
+        """The time of the last refresh, or of the grant. Replays do not count."""
+        return self.access[-1].ms if self.access else self.created_ms
+
+    @property
+    def access_digests(self) -> list[str]:
+        """The digests of all access tokens that the record names, expired ones too."""
+        return [entry.digest for entry in (*self.access, *self.replayed)]
+
+    def find_spent_ms(self, generation: int) -> int | None:
+        """When a spent generation was spent, as spend_refresh_token.lua finds it; None where that is too long ago."""
+        if generation >= self.floor:
+            return next((entry.ms for entry in self.access if generation <= entry.generation), None)
+        return max((entry.ms for entry in self.spent if entry.first <= generation <= entry.last), default=None)
+
+
+class TombstoneRecord(NamedTuple):
+    """What is left of a family that ended before its time."""
+
+    ended_ms: int
+    reason: str
+    head: int
+    presented: int | None
+    spent_ms: int | None
+    created_ms: int
+    client_id: str
+    subject: str
+    username: str
+    scope: str
+
+
+class CodeRecord(NamedTuple):
+    """An authorization code that was not exchanged yet."""
+
+    created_ms: int
+    expires_ms: int
+    subject: str
+    client_id: str
+    redirect_uri: str
+    code_challenge: str
+    username: str
+    scope: str
+    sid: str
+    upstream_subject: str
+    audience: str
+
+
+class RedeemedRecord(NamedTuple):
+    """What is left of a code after its exchange."""
+
+    client_id: str
+    code_challenge: str
+    family_digest: str
+
+
+class ConsentRecord(NamedTuple):
+    """An authorization request that waits for its user's answer, or has it; `request` is JSON."""
+
+    created_ms: int
+    expires_ms: int
+    login: str
+    subject: str
+    answer: str
+    sid: str
+    upstream_subject: str
+    audience: str
+    request: str
+
+
+class BrowserSessionRecord(NamedTuple):
+    """A login of a browser."""
+
+    created_ms: int
+    expires_ms: int
+    subject: str
+    realm: str
+    username: str
+    login: str
+    name: str
+    sid: str
+    upstream_subject: str
+
+
+def parse_family(fields: dict[bytes, bytes]) -> FamilyRecord:
+    """Parse the fields of a family's hash. Raises StoreUnavailable for a record of another version or form."""
+    kind = "a session"
+    with reading(kind):
+        field = {name.decode(): value.decode() for name, value in fields.items()}
+        _check_version(field.get("v", ""), kind)
+        grant_type, secret_used, sid, upstream_subject, audience = field["g"].split("\n")
+        access = (_parse_access_entry(value) for name, value in field.items() if _ACCESS_FIELD.fullmatch(name))
+        spent = (_parse_spent_entry(value) for name, value in field.items() if _SPENT_FIELD.fullmatch(name))
+        created_ms, ends_in_ms, last_ends_in_ms = map(int, field["t"].split(" "))
+        return FamilyRecord(
+            head=int(field["h"]),
+            created_ms=created_ms,
+            expires_ms=created_ms + ends_in_ms,
+            access_until_ms=created_ms + last_ends_in_ms,
+            subject=field["s"],
+            client_id=field["c"],
+            username=field["u"],
+            scope=field["r"],
+            grant_type=_GRANT_TYPES[grant_type],
+            secret_used=secret_used == "1",
+            sid=sid,
+            upstream_subject=upstream_subject,
+            audience=audience,
+            floor=int(field["f"]),
+            access=tuple(sorted(access, key=lambda entry: entry.generation)),
+            spent=tuple(sorted(spent)),
+            replayed=tuple(_parse_replayed(field["p"])),
+            streak=field.get("k", ""),
+            replays=field.get("n", ""),
+        )
+
+
+def parse_tombstone(record: bytes) -> TombstoneRecord:
+    return _parse(record, "a session that has ended", TombstoneRecord, _TOMBSTONE)
+
+
+def parse_code(record: bytes) -> CodeRecord:
+    return _parse(record, "an authorization code", CodeRecord, _TIMES)
+
+
+def parse_redeemed(record: bytes) -> RedeemedRecord:
+    return _parse(record, "an exchanged code", RedeemedRecord, {})
+
+
+def parse_consent(record: bytes) -> ConsentRecord:
+    return _parse(record, "a consent", ConsentRecord, _TIMES)
+
+
+def parse_browser_session(record: bytes) -> BrowserSessionRecord:
+    return _parse(record, "a browser session", BrowserSessionRecord, _TIMES)
+
+
+def read_lines(record: bytes, kind: str, count: int) -> list[str]:
     """The lines below the version, so many of them; raises StoreUnavailable for any other version or form."""
     try:
         found, *lines = record.decode().split("\n")
     except (UnicodeDecodeError, AttributeError, TypeError):
         found, lines = "", []
-    if found != version:
-        raise StoreUnavailable(
-            f"{kind} has a record of version {found[:_LONGEST_VERSION]!r}; this code knows version {version}"
-        )
+    _check_version(found, kind)
     if len(lines) != count:
-        raise StoreUnavailable(f"the record of {kind} does not have the form of version {version}")
+        raise StoreUnavailable(f"the record of {kind} does not have the form of version {VERSION}")
     return lines
 
 
@@ -49,5 +231,53 @@ def reading(kind: str) -> Iterator[None]:
     """For what is made of the lines, also as a decorator; raises StoreUnavailable where that cannot be done."""
     try:
         yield
-    except (ValueError, TypeError, IndexError, AttributeError, RecursionError):
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         raise StoreUnavailable(f"the record of {kind} does not have the form that this code knows") from None
+
+
+def _parse_optional(text: str) -> int | None:
+    return int(text) if text else None
+
+
+def _check_version(found: str, kind: str) -> None:
+    if found != VERSION:
+        raise StoreUnavailable(
+            f"{kind} has a record of version {found[:_LONGEST_VERSION]!r}; this code knows version {VERSION}"
+        )
+
+
+def _parse_access_entry(text: str) -> AccessEntry:
+    if len(text) != _ENTRY_WIDTH:
+        raise ValueError("an entry of another length")
+    generation = int(text[_GENERATION_AT:], 16)
+    return AccessEntry(text[:_DIGEST_WIDTH], int(text[_DIGEST_WIDTH:_GENERATION_AT]), generation)
+
+
+def _parse_replayed(text: str) -> Iterator[AccessEntry]:
+    return (_parse_access_entry(text[at : at + _ENTRY_WIDTH]) for at in range(0, len(text), _ENTRY_WIDTH))
+
+
+def _parse_spent_entry(text: str) -> SpentEntry:
+    first, last, ms = text.split(":")
+    return SpentEntry(int(first), int(last), int(ms))
+
+
+_Conversions = dict[str, Callable[[str], Any]]
+"""How the text of a field becomes its value; a field that is not named here stays text."""
+
+_TIMES: Final[_Conversions] = {"created_ms": int, "expires_ms": int}
+_TOMBSTONE: Final[_Conversions] = {
+    "ended_ms": int,
+    "head": int,
+    "presented": _parse_optional,
+    "spent_ms": _parse_optional,
+    "created_ms": int,
+}
+
+
+def _parse(record: bytes, kind: str, form: Callable[..., Record], conversions: _Conversions) -> Record:
+    """Raises StoreUnavailable for a record of another version or form."""
+    names: tuple[str, ...] = form._fields  # type: ignore[attr-defined] # a NamedTuple's
+    lines = read_lines(record, kind, len(names))
+    with reading(kind):
+        return form(*(conversions.get(name, str)(line) for name, line in zip(names, lines, strict=True)))

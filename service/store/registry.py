@@ -148,7 +148,8 @@ class RegistryStore:
 
     async def settle_revocations(self, settled: Sequence[tuple[str, str]]) -> None:
         members = [f"{shard}:{subject}" for shard, subject in settled]
-        await self._connection.write("SREM", registry_key("owed_revocations"), *members)
+        if members:
+            await self._connection.write("SREM", registry_key("owed_revocations"), *members)
 
     async def replace_password_hash(self, user: User) -> None:
         """A stronger hash of the same password; given up where the record changed meanwhile."""

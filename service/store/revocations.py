@@ -12,13 +12,14 @@ Clauses: SPEC §3, §4.4, §7.5
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from service.store.connection import StoreConnection
 from service.store.families import Ending
 from service.store.keys import index_key, mark_key, revoked_key
 from service.store.lock import Run
+from service.store.moving import SlotIsMoving
 from service.store.scripts import load_script
 
 MOST_KEYS: Final = 300
@@ -64,13 +65,25 @@ class Revocations:
 
     async def revoke_all_of(
         self, subjects: Iterable[tuple[str, str]], *, until_ms: int = 0, reason: Ending = "revoke_all"
-    ) -> None:
-        """The same for many users, each a shard and a subject, several at once; a failure stops all of it."""
+    ) -> list[tuple[str, str]]:
+        """The same for many users, each a shard and a subject, several at once; a failure stops all of it.
+
+        Return the users who keep their sessions for now because their slot is moving. Once a shard is known to be in
+        such a slot, its other users are not tried.
+        """
         waiting = iter(subjects)
+        moving: set[str] = set()
+        left: list[tuple[str, str]] = []
 
         async def work() -> None:
             for shard, subject in waiting:
-                await self.revoke_all(shard, subject, until_ms=until_ms, reason=reason)
+                try:
+                    if shard not in moving:
+                        await self.revoke_all(shard, subject, until_ms=until_ms, reason=reason)
+                        continue
+                except SlotIsMoving:
+                    moving.add(shard)
+                left.append((shard, subject))
 
         workers = [asyncio.create_task(work()) for _ in range(USERS_AT_ONCE)]
         try:
@@ -79,6 +92,15 @@ class Revocations:
             for worker in workers:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)
+        return left
+
+    async def revoke_all_left(
+        self, subjects: Collection[tuple[str, str]], *, until_ms: int = 0, reason: Ending = "revoke_all"
+    ) -> None:
+        """The same for users whose slots were moving. Raises SlotIsMoving where some still are."""
+        left = await self.revoke_all_of(subjects, until_ms=until_ms, reason=reason)
+        if left:
+            raise SlotIsMoving(f"{len(left)} users keep their sessions, because the slots of their keys are moving")
 
     async def _mark(self, run: Run, shard: str, subject: str, until_ms: int, kept_member: str) -> str:
         keys = [mark_key(shard, subject), index_key(shard, subject), revoked_key(shard, subject)]

@@ -21,6 +21,7 @@ from redis.exceptions import ResponseError
 
 from service.store.deadline import StoreUnavailable, charge, remaining_seconds, translate, within_deadline
 from service.store.links import LONGEST_SILENCE_SECONDS, Forget, Link
+from service.store.moving import SlotWait, is_refused_for_now
 from service.store.redis_url import RedisUrl
 from service.store.topology import TOPOLOGIES, Topology, is_redirection
 from service.store.wire import Command, NotSent, WireLost, as_it_came
@@ -47,8 +48,15 @@ class Router:
     """
 
     def __init__(
-        self, url: RedisUrl, *, purpose: str, forget: Forget = forget_nothing, is_tracked: bool = False
+        self,
+        url: RedisUrl,
+        *,
+        purpose: str,
+        forget: Forget = forget_nothing,
+        is_tracked: bool = False,
+        on_moving_slot: Callable[[], None] = lambda: None,
     ) -> None:
+        self._on_moving_slot = on_moving_slot
         self.topology: Topology = TOPOLOGIES[url.kind](url, purpose, forget, is_tracked)
 
     async def ask(
@@ -59,25 +67,31 @@ class Router:
         *,
         is_read: bool = False,
         is_tracked: bool = False,
+        follows_ask: bool = True,
     ) -> Value:
         """What `take` makes of the answer; raises StoreUnavailable where none comes in time, or Redis cannot serve.
 
-        Only what `is_tracked` may be remembered; it costs Redis memory for as long as the key lives.
+        Only what `is_tracked` may be remembered; it costs Redis memory for as long as the key lives. `follows_ask`:
+        while its slot moves the command may run on the node that the key goes to.
         """
         started = time.monotonic()
+        refusal: BaseException | None = None
         link = self.topology.find_now(key)
         if link is not None and remaining_seconds() > LONGEST_SILENCE_SECONDS:
             # A time limit for each call would cost more than the call: the link's beat ends what takes too long.
             try:
                 answer = await link.send_now(command, functools.partial(take, link), is_tracked=is_tracked)
             except (WireLost, ResponseError) as error:
-                if not _may_be_sent_again(error, is_read):
+                if is_refused_for_now(error, follows_ask=follows_ask):
+                    refusal = error
+                elif not _may_be_sent_again(error, is_read):
                     charge(started)
                     raise translate(error) from error
             else:
                 charge(started)
                 return answer
-        return await within_deadline(self._ask(key, command, take, is_read, is_tracked), started=started)
+        work = self._ask(key, command, take, is_read, is_tracked, follows_ask, started, refusal)
+        return await within_deadline(work, started=started)
 
     async def ask_many(self, commands: Sequence[tuple[str, Command]], *, is_read: bool) -> list[Any]:
         """The answers to commands with their keys, all sent at once."""
@@ -97,30 +111,49 @@ class Router:
     async def close(self) -> None:
         await self.topology.close()
 
-    async def _ask(self, key: str, command: Command, take: Take[Value], is_read: bool, is_tracked: bool) -> Value:
+    async def _ask(
+        self,
+        key: str,
+        command: Command,
+        take: Take[Value],
+        is_read: bool,
+        is_tracked: bool,
+        follows_ask: bool,
+        started: float,
+        refusal: BaseException | None,
+    ) -> Value:
+        """`refusal`: the answer of a node whose slot is moving, if the command was sent before, at `started`."""
         trouble: Exception | None = None
-        for _ in range(MOST_ATTEMPTS):
-            link = await self.topology.find(key)
+        attempts, wait, asked = 0, SlotWait(self._on_moving_slot, started), None
+        if refusal is not None:
+            await wait.pause(refusal)
+        while attempts < MOST_ATTEMPTS:
+            link = asked or await self.topology.find(key)
             try:
-                return await link.send(command, functools.partial(take, link), is_tracked=is_tracked)
-            except (WireLost, ResponseError) as error:
-                if not _may_be_sent_again(error, is_read):
-                    raise
-                trouble = error
-                asked = await self.topology.follow(str(error), link) if is_redirection(error) else None
                 if asked is not None:
                     return take(None, await asked.send_asking(command))
+                return await link.send(command, functools.partial(take, link), is_tracked=is_tracked)
+            except (WireLost, ResponseError) as error:
+                if is_refused_for_now(error, follows_ask=follows_ask):
+                    await wait.pause(error)
+                    continue
+                if not _may_be_sent_again(error, is_read):
+                    raise
+                attempts, trouble = attempts + 1, error
+                asked = await self.topology.follow(str(error), link) if is_redirection(error) else None
         raise StoreUnavailable(f"{MOST_ATTEMPTS} attempts, and none found the node of this key: {trouble}")
 
     async def _ask_many(self, commands: Sequence[tuple[str, Command]], is_read: bool) -> list[Any]:
+        started = time.monotonic()
         under_way = [self._send_now(key, command) for key, command in commands]
         answers = await asyncio.gather(*under_way, return_exceptions=True)
         for number, (key, command) in enumerate(commands):
             trouble = answers[number]
             if isinstance(trouble, BaseException):
-                if not _may_be_sent_again(trouble, is_read):
+                refusal = trouble if is_refused_for_now(trouble, follows_ask=True) else None
+                if refusal is None and not _may_be_sent_again(trouble, is_read):
                     raise trouble
-                answers[number] = await self._ask(key, command, take_as_it_came, is_read, is_tracked=False)
+                answers[number] = await self._ask(key, command, take_as_it_came, is_read, False, True, started, refusal)
         return answers
 
     def _send_now(self, key: str, command: Command) -> asyncio.Future[Any]:

@@ -11,13 +11,17 @@ _RECORDS: Final = "records"
 
 
 class Script(NamedTuple):
+    """`derives_keys`: its header names keys that it makes out of others, so that Redis cannot look where they lie."""
+
     name: str
     text: str
     sha1: str
+    derives_keys: bool
 
 
 def load_script(name: str) -> Script:
     """The script of `lua/<name>.lua`, ready for EVALSHA."""
     records, body = ((_FOLDER / f"{part}.lua").read_text() for part in (_RECORDS, name))
     text = f"{records}\n{body}"
-    return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+    sha1 = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+    return Script(name, text, sha1, "\n-- DERIVED " in body)

@@ -13,9 +13,10 @@ from typing import Final, NamedTuple
 from service.protocol.client import AUTHORIZATION_CODE
 from service.protocol.scope import parse_realm
 from service.protocol.user import UserIdentity, identify_user
+from service.store import records
 from service.store.connection import StoreConnection
 from service.store.families import Ending, Families
-from service.store.records import read_lines
+from service.store.moving import SlotIsMoving
 from service.store.wire import Command
 
 _KEY: Final = re.compile(r"(\w+):\{(\w+)\}:(.+)")
@@ -49,17 +50,29 @@ class Sweeps:
     ) -> int:
         """Ends what these clients may not keep; returns how many families and codes that were.
 
-        Nothing that was issued before slips through: SCAN shows each key that is there all the time, and codes are
-        looked at first. A code that is exchanged before its turn has become a family by the time that the look at the
-        families begins; one whose turn comes first is gone.
+        Nothing that was issued before slips through: each key that is there all the time is seen, also where its slot
+        moves to another node meanwhile, and codes are looked at first. A code that is exchanged before its turn has
+        become a family by the time that the look at the families begins; one whose turn comes first is gone.
         """
         ended = 0
+        left: dict[str, str] = {}
+        moving: set[str] = set()
         async for batch in self._read_batches(after_batch):
             for key, session in batch:
-                if session.client_id in client_ids and not may_keep(session):
-                    await self._end(key, session.client_id, reason)
-                    ended += 1
-        return ended
+                if session.client_id not in client_ids or may_keep(session):
+                    continue
+                _, shard, _ = _split_key(key)
+                try:
+                    if shard not in moving:
+                        await self._end(key, session.client_id, reason)
+                        ended += 1
+                        continue
+                except SlotIsMoving:
+                    moving.add(shard)
+                left[key] = session.client_id
+        for key, client_id in left.items():
+            await self._end(key, client_id, reason)
+        return ended + len(left)
 
     async def find_sessions(self, *, after_batch: Callable[[], Awaitable[None]]) -> AsyncIterator[list[Session]]:
         """Batches of them all."""
@@ -74,17 +87,17 @@ class Sweeps:
         puts back could be passed by, so whoever takes all users one by one does so under the registry's lock.
         """
         for kind in ("index", "revoked"):
-            async for keys in self._connection.scan(f"{kind}:{{*}}:*"):
+            async for keys in self._connection.scan_whole(f"{kind}:{{*}}:*"):
                 yield [(shard, subject) for _, shard, subject in map(_split_key, keys)]
 
     async def _read_batches(
         self, after_batch: Callable[[], Awaitable[None]]
     ) -> AsyncIterator[list[tuple[str, Session]]]:
-        for pattern, parse in (("code:{*}:*", _parse_code), ("family:{*}:*", _parse_family)):
-            async for keys in self._connection.scan(pattern):
-                commands: list[Command] = [("GET", key) for key in keys]
+        for kind, read, parse in (("code", "GET", _parse_code), ("family", "HGETALL", _parse_family)):
+            async for keys in self._connection.scan_whole(f"{kind}:{{*}}:*"):
+                commands: list[Command] = [(read, key) for key in keys]
                 records = zip(keys, await self._connection.read_many(commands), strict=True)
-                yield [(key, parse(record)) for key, record in records if record is not None]
+                yield [(key, parse(record)) for key, record in records if record]
                 await after_batch()
 
     async def _end(self, key: str, client_id: str, reason: Ending) -> None:
@@ -103,12 +116,10 @@ def _split_key(key: str) -> tuple[str, str, str]:
 
 
 def _parse_code(record: bytes) -> Session:
-    """See `codes.py` for the lines of the record."""
-    line = read_lines(record, "an authorization code", "1", 8)
-    return Session(line[3], AUTHORIZATION_CODE, line[6], line[7])
+    code = records.parse_code(record)
+    return Session(code.client_id, AUTHORIZATION_CODE, code.username, code.scope)
 
 
-def _parse_family(record: bytes) -> Session:
-    """See `lua/records.lua` for the lines of the record."""
-    line = read_lines(record, "a session", "1", 13)
-    return Session(line[6], line[3], line[7], line[8])
+def _parse_family(fields: dict[bytes, bytes]) -> Session:
+    family = records.parse_family(fields)
+    return Session(family.client_id, family.grant_type, family.username, family.scope)

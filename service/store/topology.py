@@ -298,7 +298,7 @@ class ClusterMap:
             self._forget(None)
 
 
-_PROBE_KEYS: Final = tuple(access_key(f"{shard:03x}", "probe".ljust(43, "-")) for shard in range(SHARDS))
+_PROBE_KEYS: Final = tuple(access_key(f"{shard:03x}", "probe".ljust(22, "-")) for shard in range(SHARDS))
 """Of the form of all others, and of no token: no digest is spelled like that."""
 
 

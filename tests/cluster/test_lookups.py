@@ -18,6 +18,7 @@ from service.store.access_tokens import AccessTokens
 from service.store.links import TRUSTED_SECONDS
 from service.tokens import make_access_token
 from tests.cast import access_key_of, access_name_of
+from tests.cluster.moving import moving_slot
 from tests.cluster.nodes import MASTER_NAME, Cluster, running_cluster, running_sentinel
 from tests.conftest import SECRET_KEY
 from tests.fair_clock import read_fair_clock
@@ -143,33 +144,17 @@ async def test_a_token_is_found_while_its_slot_moves_and_where_it_went(tmp_path:
         async with parts_at(cluster.url) as parts, lookup_at(cluster.url) as bearer:
             ((token, _), (other, _)) = await start_sessions(parts, "user", 2)
             assert await bearer.lookup(token)
-            slot = int(cluster.client.keyslot(access_key_of(token)))  # type: ignore[no-untyped-call]
-            source, target = cluster.node_of(access_key_of(token)), (cluster.node_of(access_key_of(token)) + 1) % 3
-            nodes = [node.connect() for node in cluster.nodes]
-            ids = [str(node.cluster("MYID")) for node in nodes]
+            with moving_slot(cluster, access_key_of(token)) as moving:
+                moving.move_keys()
+                for _ in range(3):
+                    assert await bearer.lookup(token)
+                    assert await bearer.lookup(other)
 
-            _set_slot(nodes[target], slot, "IMPORTING", ids[source])
-            _set_slot(nodes[source], slot, "MIGRATING", ids[target])
-            for key in nodes[source].execute_command("CLUSTER", "GETKEYSINSLOT", slot, 100):  # type: ignore[no-untyped-call]
-                nodes[source].migrate("127.0.0.1", cluster.nodes[target].port, key, 0, 1000)
-            assert nodes[target].dbsize() > 0
-            for _ in range(3):
-                assert await bearer.lookup(token)
-                assert await bearer.lookup(other)
-
-            for node in nodes:
-                _set_slot(node, slot, "NODE", ids[target])
             assert await bearer.lookup(token)
             assert await bearer.lookup(token)
-            nodes[target].delete(access_key_of(token))
+            moving.target.delete(access_key_of(token))
             await answers(bearer, token, live=False)
             assert await bearer.lookup(other)
-            for node in nodes:
-                node.close()
-
-
-def _set_slot(node: redis.Redis, slot: int, state: str, node_id: str) -> None:
-    node.execute_command("CLUSTER", "SETSLOT", slot, state, node_id)  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")

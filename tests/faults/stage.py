@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import redis
@@ -17,6 +18,7 @@ from service.credentials import Keyring, make_first_refresh_token
 from service.protocol.user import User
 from service.settings import load_settings
 from service.store.keys import ended_key, family_key
+from service.store.records import FamilyRecord, parse_family
 from service.store.scripts import load_script
 from service.tokens import make_access_token
 from tests.cast import access_key_of
@@ -110,12 +112,11 @@ class Stage:
         record = self.store.get(access_key_of(access_token))
         return None if record is None else str(record).split("\n")
 
-    def find_family(self, refresh_token: str) -> list[str] | None:
-        """The lines of the record; see lua/records.lua."""
+    def find_family(self, refresh_token: str) -> FamilyRecord | None:
         name = KEYRING.parse_refresh_token(refresh_token)
         assert name is not None
-        record = self.store.get(family_key(name.shard, name.family_digest))
-        return None if record is None else str(record).split("\n")
+        fields: Any = self.store.hgetall(family_key(name.shard, name.family_digest))
+        return parse_family({field.encode(): value.encode() for field, value in fields.items()}) if fields else None
 
     def find_ending(self, refresh_token: str) -> str | None:
         """Why the family ended, as its tombstone says it."""

@@ -43,11 +43,11 @@ async def test_a_refresh_whose_answer_was_lost_is_no_theft_and_its_retry_gets_th
         family = stage.find_family(tokens["refresh_token"])
         assert family is not None
         # One generation spent, and one access token more: the script ran once.
-        assert (int(family[1]), len(family[13].split())) == (spent + 1, 2 * spent)
+        assert (family.head, len(family.access_digests)) == (spent + 1, 2 * spent)
         again = tokens_of(await PHONE_APP.refresh(beyond, tokens["refresh_token"]))
         head = stage.find_family(again["refresh_token"])
         assert head is not None
-        assert int(head[1]) == spent + 1
+        assert head.head == spent + 1
         assert stage.knows_access_token(again["access_token"])
         tokens = again
 
@@ -266,6 +266,6 @@ async def ask_often(stage: Stage, http: httpx2.AsyncClient, username: str, sessi
         family = stage.find_family(session[1])
         assert record is not None
         assert family is not None
-        assert username == record[6] == family[8]
+        assert username == record[6] == family.username
         assert stage.find_family(tokens["refresh_token"]) == family
     return given_up

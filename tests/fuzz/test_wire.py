@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from redis.exceptions import RedisError
 
 from service.store.connection import _parse_info
+from service.store.deadline import StoreUnavailable
+from service.store.moving import parse_own_slots
 from service.store.redis_url import parse_redis_url
 from service.store.topology import _parse_ranges
 from service.store.wire import Wire, open_wire
@@ -134,3 +136,17 @@ def test_a_map_of_a_cluster_is_read_or_an_error(answer: Any) -> None:
 @given(st.one_of(st.binary(), bent_bytes(b"# Memory\r\nused_memory:5\r\nmaxmemory_policy:noeviction\r\n")))
 def test_whatever_stands_in_an_info_is_read(text: bytes) -> None:
     assert all(":" not in name for name in _parse_info(text))
+
+
+OWN_LINE = (
+    b"07c37df 10.0.0.1:6379@16379 myself,master - 0 1426238 4 connected 0-92 94-5460 [93->-292f8b3] [99-<-292f8b3]"
+)
+OTHER_LINE = b"292f8b3 10.0.0.2:6379@16379,host master - 0 1426238316232 2 connected 5461-10922"
+
+
+@pytest.mark.fuzzes("moving.parse_own_slots")
+@given(st.one_of(st.binary(), bent_bytes(OWN_LINE, OTHER_LINE, OTHER_LINE + b"\n" + OWN_LINE + b"\n")))
+def test_what_a_node_says_of_its_slots_is_read_or_an_outage(answer: bytes) -> None:
+    with suppress(StoreUnavailable):
+        found = parse_own_slots(answer)
+        assert all(0 <= slot < 100_000 for slot in found.slots | found.leaving | found.arriving)

@@ -370,9 +370,9 @@ async def test_a_record_of_a_version_that_is_not_known_is_an_error_and_not_an_an
     lookup: BearerLookup, tokens: list[str], store: redis.Redis
 ) -> None:
     record = store.get(access_key_of(tokens[0]))
-    store.set(access_key_of(tokens[0]), f"2{str(record)[1:]}", px=60_000)
+    store.set(access_key_of(tokens[0]), f"3{str(record)[1:]}", px=60_000)
 
-    with pytest.raises(StoreUnavailable, match="version '2'; this code knows version 1"):
+    with pytest.raises(StoreUnavailable, match="version '3'; this code knows version 2"):
         await lookup.lookup(tokens[0])
 
     assert await is_live(lookup, tokens[1])
@@ -381,7 +381,13 @@ async def test_a_record_of_a_version_that_is_not_known_is_an_error_and_not_an_an
 @pytest.mark.clause("decided-i8-fail-closed", "decided-record-version")
 @pytest.mark.parametrize(
     "record",
-    [b"", b"1", b"1\nnot a record of ours", b"1\n1\n2\nf\nc\ns\n\xff\nrealm:main", b"1\nx\n2\nf\nc\ns\nu\nrealm:main"],
+    [
+        b"",
+        b"2",
+        b"2\nnot a record of ours",
+        b"2\n1\n2\nf\nc\ns\n\xff\nrealm:main\n\n\n",
+        b"2\nx\n2\nf\nc\ns\nu\nrealm:main\n\n\n",
+    ],
     ids=["empty", "the version alone", "too few lines", "no UTF-8", "no number"],
 )
 async def test_a_record_that_nobody_can_read_is_an_error_and_not_an_answer(
@@ -456,7 +462,7 @@ async def test_password_database_and_unix_socket_of_the_address_are_used(tmp_pat
     server = start_redis(tmp_path, "--unixsocket", str(socket))
     try:
         token, now_ms = make_access_token("0a3"), 1_795_000_000_000
-        record = f"1\n{now_ms}\n{now_ms + 10**9}\nfamily\nphone-app\nsubject\ncarol\nrealm:main role:enduser"
+        record = f"2\n{now_ms}\n{now_ms + 10**9}\nfamily\nphone-app\nsubject\ncarol\nrealm:main role:enduser\n\n\n"
         with redis.Redis(port=server.port, db=3) as client:
             client.set(access_key(token.shard, token.digest), record, px=60_000)
             client.config_set("requirepass", "p@ss word")
@@ -475,7 +481,7 @@ def test_a_lookup_outlives_the_event_loop_that_it_was_used_in(redis_server: AnyR
     """As where each test, or each call of a program without an event loop of its own, has another."""
     bearer = BearerLookup(redis_server.url)
     name, now_ms = make_access_token("0a3"), 1_795_000_000_000
-    record = f"1\n{now_ms}\n{now_ms + 10**12}\nfamily\nphone-app\nsubject\ncarol\nrealm:main role:enduser"
+    record = f"2\n{now_ms}\n{now_ms + 10**12}\nfamily\nphone-app\nsubject\ncarol\nrealm:main role:enduser\n\n\n"
     store.set(access_key(name.shard, name.digest), record, px=60_000)
 
     async def look() -> bool:

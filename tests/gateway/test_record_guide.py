@@ -33,7 +33,7 @@ def block_after(heading: str, number: int = 0) -> str:
 def test_the_key_of_the_example_is_that_of_its_token() -> None:
     assert is_access_token(TOKEN)
     assert re.fullmatch(block_after("The token"), TOKEN)
-    assert block_after("The key", 2) == access_key("519", digest_token(TOKEN))
+    assert block_after("The key", 2) == access_key("220", digest_token(TOKEN))
 
 
 def test_the_commands_of_the_example_print_its_key() -> None:

@@ -28,7 +28,7 @@ KIND_OF_WORDS = {
 _FIELD = re.compile(r"-- (KEYS|DERIVED|ARGV|RETURNS|CLAUSES)\s+(.*)")
 _BINDING = re.compile(r"local ([\w, ]+) = (.+)")
 _INDEXED = re.compile(r"(?:tonumber|cjson\.decode)?\(?(KEYS|ARGV)\[(\d+)\]\)?")
-_WHOLE = re.compile(r"(KEYS|ARGV)|\{ unpack\((KEYS|ARGV), (\d+)\) \}")
+_WHOLE = re.compile(r"(KEYS|ARGV)|\{ unpack\((KEYS|ARGV), (\d+)(?:, #KEYS - 1)?\) \}")
 _FUNCTION = re.compile(r"^local function (\w+)\(.*?(?=^local function |\Z)", re.MULTILINE | re.DOTALL)
 _BUILT = re.compile(r"key_of\('(\w+)'")
 
@@ -123,7 +123,7 @@ def _read_bindings(lines: list[str]) -> tuple[list[Binding], list[str]]:
 def returned_words(script: LuaScript) -> set[str]:
     """The words that stand first in what the body returns, also where a variable carries them."""
     words: set[str] = set()
-    for returned in re.findall(r"return \{ ([^,}]+)", script.body):
+    for returned in re.findall(r"return \{\s+([^,}]+)", script.body):
         first = returned.strip()
         if re.fullmatch(r"\w+", first):
             assigned = re.findall(rf"^.*\b{first}\b[^=\n]* = ([^\n]*)", script.body, re.MULTILINE)

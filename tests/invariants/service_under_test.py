@@ -220,7 +220,7 @@ class ServiceUnderTest:
     @property
     def heads(self) -> dict[int, int]:
         keys = {number: family_key(name.shard, name.family_digest) for number, name in self.family_names.items()}
-        return {number: int(record.split("\n")[1]) for number, record in self._read(keys).items() if record}
+        return {number: int(head) for number, head in self._read(keys, "hget", "h").items() if head}
 
     @property
     def ended(self) -> dict[int, tuple[str, int, int | None]]:
@@ -251,10 +251,10 @@ class ServiceUnderTest:
         assert found is not None
         return found
 
-    def _read(self, keys: Mapping[int, str]) -> dict[int, str | None]:
+    def _read(self, keys: Mapping[int, str], command: str = "get", *arguments: str) -> dict[int, str | None]:
         pipeline: Any = self._store.pipeline(transaction=False)
         for key in keys.values():
-            pipeline.get(key)
+            getattr(pipeline, command)(key, *arguments)
         return dict(zip(keys, pipeline.execute(), strict=True))
 
     def _run(self, work: Coroutine[Any, Any, Result]) -> Result:

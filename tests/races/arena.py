@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -16,6 +17,7 @@ import redis
 
 from service.credentials import Keyring
 from service.store.keys import family_key
+from service.store.records import parse_family
 from tests.cast import App, access_key_of
 from tests.conftest import SECRET_KEY, AnyRedis, environment_of
 from tests.servers import running_service
@@ -72,11 +74,11 @@ class Arena:
     def find_family(self, refresh_token: str) -> FamilyRecord | None:
         name = KEYRING.parse_refresh_token(refresh_token)
         assert name is not None
-        record = self.store.get(family_key(name.shard, name.family_digest))
-        if record is None:
+        fields: Any = self.store.hgetall(family_key(name.shard, name.family_digest))
+        if not fields:
             return None
-        line = str(record).split("\n")
-        return FamilyRecord(head=int(line[1]), spent=len(line[11].split()), access_tokens=len(line[13].split()))
+        family = parse_family({field.encode(): value.encode() for field, value in fields.items()})
+        return FamilyRecord(family.head, len(family.access) - 1, len(family.access) + len(family.replayed))
 
 
 @contextmanager

@@ -166,7 +166,7 @@ async def test_anything_unforeseen_is_a_server_error_without_a_trace(
 ) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
     for key in store.scan_iter("family:*"):
-        store.set(key, "1\nnot a record of ours", keepttl=True)
+        store.hset(key, "t", "no times of ours")
     answers = [
         await PHONE_APP.refresh(http, tokens["refresh_token"]),
         await PHONE_APP.revoke(http, tokens["refresh_token"]),
@@ -184,7 +184,7 @@ async def test_an_access_token_whose_record_nobody_can_read_is_503_and_not_dead(
 ) -> None:
     access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
     for key in store.scan_iter("access:*"):
-        store.set(key, "1\nnot a record of ours", keepttl=True)
+        store.set(key, "2\nnot a record of ours", keepttl=True)
 
     assert_error(await revoke_all(http, access_token), 503, "temporarily_unavailable")
 

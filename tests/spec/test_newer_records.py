@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, cast
 
 import httpx2
 import pytest
@@ -28,35 +29,61 @@ from tests.conftest import make_code
 
 pytestmark = pytest.mark.clause("decided-newer-record", "decided-record-version", "decided-i10-outage-is-not-theft")
 
-Records = dict[str, str]
-Newer = Callable[[str], str]
+Record = str | dict[str, str]
+"""Lines, or the fields of a hash."""
+Newer = Callable[[Record], Record]
 
 
-def later_version(record: str) -> str:
+def later_version(record: Record) -> Record:
+    if isinstance(record, dict):
+        return record | {"v": str(int(record["v"]) + 1)}
     version, _, lines = record.partition("\n")
     return f"{int(version) + 1}\n{lines}"
 
 
-def later_version_of_another_form(record: str) -> str:
-    version, _, lines = record.partition("\n")
-    return f"{int(version) + 1}\nwhat-comes-first-now\n{lines}"
+def later_version_of_another_form(record: Record) -> Record:
+    later = later_version(record)
+    if isinstance(later, dict):
+        return {"v": later["v"], "what-comes-first-now": "", "c": later["c"]}
+    version, _, lines = later.partition("\n")
+    return f"{version}\nwhat-comes-first-now\n{lines}"
+
+
+def lines_for_a_hash(record: Record) -> Record:
+    return "3\nlines"
 
 
 newer = pytest.mark.parametrize("newer", [later_version, later_version_of_another_form])
+newer_family = pytest.mark.parametrize("newer", [later_version, later_version_of_another_form, lines_for_a_hash])
 
 
 @contextmanager
 def replaced(store: redis.Redis, pattern: str, newer: Newer) -> Iterator[None]:
     """While it lasts these records are those of a newer version; nothing may happen to them meanwhile."""
-    before: Records = {key: store.get(key) or "" for key in store.scan_iter(pattern)}  # type: ignore[misc]
+    before = {str(key): read_record(store, key) for key in store.scan_iter(pattern)}
     assert before
     after = {key: newer(record) for key, record in before.items()}
-    for key, record in after.items():
-        store.set(key, record, keepttl=True)
+    write_records(store, after)
     yield
-    assert {key: store.get(key) for key in after} == after
-    for key, record in before.items():
-        store.set(key, record, keepttl=True)
+    assert {key: read_record(store, key) for key in after} == after
+    write_records(store, before)
+
+
+def read_record(store: redis.Redis, key: str) -> Record:
+    record: Any = store.hgetall(key) if store.type(key) == "hash" else store.get(key)
+    return cast(Record, record)
+
+
+def write_records(store: redis.Redis, records: dict[str, Record]) -> None:
+    """They live as long as those that they replace."""
+    for key, record in records.items():
+        left_ms = int(store.pttl(key))
+        store.delete(key)
+        if isinstance(record, dict):
+            store.hset(key, mapping=record)  # type: ignore[arg-type]
+        else:
+            store.set(key, record)
+        store.pexpire(key, left_ms)
 
 
 def assert_outage(*answers: httpx2.Response) -> None:
@@ -97,7 +124,7 @@ async def test_the_second_use_of_a_code_ends_no_session(
     assert tokens_of(await PHONE_APP.refresh(http, tokens["refresh_token"]))
 
 
-@newer
+@newer_family
 async def test_a_refresh_token_does_not_introspect_as_dead(
     http: httpx2.AsyncClient, store: redis.Redis, newer: Newer
 ) -> None:
@@ -107,7 +134,7 @@ async def test_a_refresh_token_does_not_introspect_as_dead(
     assert tokens_of(await PHONE_APP.refresh(http, refresh_token))
 
 
-@newer
+@newer_family
 async def test_the_page_of_the_sessions_shows_none_of_them_as_gone(
     http: httpx2.AsyncClient, browser: Browser, store: redis.Redis, newer: Newer
 ) -> None:
@@ -151,7 +178,7 @@ async def test_a_client_whose_record_cannot_be_read_is_not_unknown(
     assert tokens_of(await WEB_SHOP.log_in(http, ALICE))
 
 
-@newer
+@newer_family
 async def test_a_session_is_neither_refreshed_nor_revoked_nor_taken_for_stolen(
     http: httpx2.AsyncClient, store: redis.Redis, newer: Newer
 ) -> None:
@@ -175,7 +202,7 @@ async def test_an_access_token_is_not_said_to_be_revoked(
         assert_outage(await PHONE_APP.revoke(http, access_token))
 
 
-@newer
+@newer_family
 async def test_a_revoke_all_that_meets_a_newer_session_does_not_say_that_it_is_done(
     http: httpx2.AsyncClient, store: redis.Redis, newer: Newer
 ) -> None:

@@ -39,14 +39,14 @@ async def test_a_family_made_with_a_secret_is_not_refreshed_without_one(
     async with serving(make_settings(), clock) as http:
         first = tokens_of(await WEB_SHOP.log_in(http, ALICE))["refresh_token"]
     (family,) = store.scan_iter("family:*")
-    before = store.get(family)
+    before = store.hgetall(family)
     await change_client(parts, WEB_SHOP, client_secret_hash=None)
 
     async with serving(make_settings(), clock) as http:
         response = await replace(WEB_SHOP, client_secret=None).refresh(http, first)
 
     assert_error(response, 400, "invalid_grant")
-    assert before == store.get(family)
+    assert before == store.hgetall(family)
 
 
 @pytest.mark.clause("decided-client-with-secret-always-authenticates", "6749-10.2-authenticated-when-possible")

@@ -152,19 +152,17 @@ async def test_a_late_replay_leaves_the_users_other_sessions_alone(http: httpx2.
 
 @pytest.mark.clause("decided-spent-times-kept-coarser")
 async def test_of_more_spends_than_are_noted_each_still_has_its_whole_grace(
-    http: httpx2.AsyncClient, clock: Clock, store: redis.Redis
+    http: httpx2.AsyncClient, clock: Clock
 ) -> None:
     spent = [tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]]
-    for _ in range(80):
+    for _ in range(180):
         spent.append(tokens_of(await PHONE_APP.refresh(http, spent[-1]))["refresh_token"])
-        clock.advance(2)
+        clock.advance(1)
     newest = spent.pop()
-    noted = str(store.get(family_key(store))).split("\n")[11].split(" ")
 
     answered = {tokens_of(await PHONE_APP.refresh(http, old))["refresh_token"] for old in spent}
 
     assert {newest} == answered
-    assert len(noted) == 64
 
 
 @pytest.mark.clause("decided-foreign-client-harms-nothing", "6749-6-token-of-this-client", "6749-10.4-bound-to-client")
@@ -175,11 +173,11 @@ async def test_another_client_can_neither_use_nor_end_a_family(
     first = tokens_of(await PHONE_APP.log_in(http, ALICE))
     second = tokens_of(await PHONE_APP.refresh(http, first["refresh_token"]))
     clock.advance(300)
-    before = store.get(family_key(store))
+    before = store.hgetall(family_key(store))
 
     assert_error(await WEB_SHOP.refresh(http, first["refresh_token"]), 400, "invalid_grant")
     assert_error(await WEB_SHOP.refresh(http, second["refresh_token"]), 400, "invalid_grant")
-    assert before == store.get(family_key(store))
+    assert before == store.hgetall(family_key(store))
     assert (await PHONE_APP.refresh(http, second["refresh_token"])).status_code == 200
 
 

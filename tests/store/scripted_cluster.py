@@ -112,7 +112,9 @@ def key_of(token: str) -> bytes:
 def record() -> bytes:
     """Of a token that lives for ten minutes."""
     now_ms = int(time.time() * 1000)
-    return bulk(f"1\n{now_ms}\n{now_ms + 600_000}\nfamily\nphone-app\nsubject\ncarol\nrealm:main role:enduser".encode())
+    return bulk(
+        f"2\n{now_ms}\n{now_ms + 600_000}\nfamily\nphone-app\nsubject\ncarol\nrealm:main role:enduser\n\n\n".encode()
+    )
 
 
 def is_probe(key: bytes) -> bool:

@@ -19,6 +19,7 @@ from service.store.codes import Codes
 from service.store.consents import Consents
 from service.store.families import Families, Refused, Spent
 from service.store.keys import access_key, code_key, ended_key, family_key, index_key, mark_key
+from service.store.records import FamilyRecord, parse_family
 from service.tokens import RandomToken, make_access_token
 from tests.cast import ALICE, PHONE_CALLBACK, Person
 from tests.consenting import allow_code
@@ -36,9 +37,6 @@ DEFAULT_LIFETIMES = Lifetimes(
 
 Result = TypeVar("Result")
 
-_FAMILY_LINES = (
-    "version head created_ms expires_ms grant secret_used subject client_id username scope floor spent streak access"
-)
 _TOMBSTONE_LINES = "version ended_ms reason head presented spent_ms created_ms client_id subject username scope"
 
 
@@ -127,7 +125,7 @@ class Sessions:
     async def refresh(self, session: Session, times: int = 1) -> Spent:
         """Spends head after head."""
         assert times > 0
-        outcomes = [await self.spend(session, int(self.record(session)["head"])) for _ in range(times)]
+        outcomes = [await self.spend(session, self.parsed(session).head) for _ in range(times)]
         last = outcomes[-1]
         assert isinstance(last, Spent), last
         return last
@@ -151,9 +149,13 @@ class Sessions:
         return outcome, session
 
     def record(self, session: Session) -> dict[str, str]:
-        """The family's record by the names of its lines; empty where there is none."""
-        text = self.store.get(session.key)
-        return {} if text is None else dict(zip(_FAMILY_LINES.split(), str(text).split("\n"), strict=True))
+        """The fields of the family's record; empty where there is none."""
+        fields: Any = self.store.hgetall(session.key)
+        return dict(fields)
+
+    def parsed(self, session: Session) -> FamilyRecord:
+        """The family's record as the service reads it."""
+        return parse_family({name.encode(): value.encode() for name, value in self.record(session).items()})
 
     def tombstone(self, session: Session) -> dict[str, str]:
         """By the names of its lines; empty where there is none."""

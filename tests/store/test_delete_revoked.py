@@ -162,7 +162,7 @@ async def test_what_was_refreshed_meanwhile_keeps_its_longer_life_in_the_index(
     sessions: Sessions, clock: Clock
 ) -> None:
     (session,) = await set_aside(sessions, 1)
-    until_ms = int(sessions.record(session)["created_ms"]) - 1
+    until_ms = sessions.parsed(session).created_ms - 1
     clock.advance(1_000)
     await sessions.refresh(session)
     index, ttl_ms = sessions.index(session), sessions.pttl(INDEX)
@@ -176,7 +176,7 @@ async def test_what_was_refreshed_meanwhile_keeps_its_longer_life_in_the_index(
 @pytest.mark.clause("decided-revoke-all-issued-before")
 async def test_what_ended_meanwhile_does_not_come_back_into_the_index(sessions: Sessions) -> None:
     ended, other = await set_aside(sessions, 2)
-    until_ms = int(sessions.record(ended)["created_ms"]) - 1
+    until_ms = sessions.parsed(ended).created_ms - 1
     shard, digest = IDENTITY.shard, ended.first.family_digest
     await sessions.families.end(shard, digest, client_id="phone-app", reason="revoked")
 
@@ -189,7 +189,7 @@ async def test_all_that_was_set_aside_goes_even_where_the_clock_was_set_back_bef
     sessions: Sessions, pages: Pages
 ) -> None:
     page, session = await pages.open(), await sessions.start()
-    sessions.set_mark(session, int(sessions.record(session)["created_ms"]) - 1_000_000)
+    sessions.set_mark(session, sessions.parsed(session).created_ms - 1_000_000)
     sessions.store.rename(INDEX, REVOKED)
 
     assert await delete(sessions, 500) == "finished"
@@ -201,7 +201,7 @@ async def test_all_that_was_set_aside_goes_even_where_the_clock_was_set_back_bef
 async def test_what_was_set_aside_for_a_later_mark_goes_too(sessions: Sessions) -> None:
     """An earlier revokeAll was cut short; one for an earlier time does not spare what that one covered."""
     (session,) = await set_aside(sessions, 1)
-    created_ms = int(sessions.record(session)["created_ms"])
+    created_ms = sessions.parsed(session).created_ms
     sessions.set_mark(session, created_ms)
     await delete(sessions, 500, until_ms=created_ms - 1_000)
 

@@ -31,13 +31,13 @@ async def test_for_a_day_its_tombstone_says_when_and_why_it_ended(sessions: Sess
     session = await sessions.start()
     await sessions.refresh(session, 3)
     clock.advance(100)
-    created_ms, before_ms = sessions.record(session)["created_ms"], sessions.now_ms()
+    created_ms, before_ms = str(sessions.parsed(session).created_ms), sessions.now_ms()
     await end(sessions, session)
     tombstone = sessions.tombstone(session)
 
     assert before_ms <= int(tombstone.pop("ended_ms")) <= sessions.now_ms()
     assert tombstone == {
-        "version": "1",
+        "version": "2",
         "reason": "revoked",
         "head": "4",
         "presented": "",

@@ -25,7 +25,7 @@ async def test_a_family_is_shown_with_its_client_its_scope_and_its_times(session
     session = await sessions.start(client_id="web-shop", secret_used=True)
     user = await sessions.find_user()
     found, more = await sessions.families.find_of_user(user.identity, 100)
-    created_ms = int(sessions.record(session)["created_ms"])
+    created_ms = sessions.parsed(session).created_ms
     expected = FamilyView(
         digest=session.first.family_digest,
         head=1,
@@ -56,9 +56,9 @@ async def test_a_refresh_is_a_use_and_a_replay_is_none(sessions: Sessions, clock
         await sessions.refresh(session)
         refreshed = await look()
         assert before_ms <= refreshed.last_used_at_ms <= sessions.now_ms()
-        assert refreshed.created_at_ms == int(sessions.record(session)["created_ms"])
+        assert refreshed.created_at_ms == sessions.parsed(session).created_ms
         clock.advance(100)
-        assert (await sessions.spend(session, int(sessions.record(session)["head"]) - 1)).verdict == "repeated"
+        assert (await sessions.spend(session, sessions.parsed(session).head - 1)).verdict == "repeated"
         assert await look() == refreshed
 
 
@@ -147,12 +147,12 @@ async def test_an_index_of_any_length_is_read_to_its_end(
 @pytest.mark.clause("decided-i7-revocation-is-final")
 async def test_what_a_mark_covers_is_not_shown_and_what_comes_after_it_is(sessions: Sessions, pages: Pages) -> None:
     earlier = await sessions.start()
-    pages.set_mark(int(sessions.record(earlier)["created_ms"]))
+    pages.set_mark(sessions.parsed(earlier).created_ms)
     later = await sessions.start()
 
     assert await find(sessions) == (digests(later), False)
     # A session that begins within a millisecond of a mark is dated a millisecond after it, ahead of the clock.
-    pages.set_mark(int(sessions.record(later)["created_ms"]))
+    pages.set_mark(sessions.parsed(later).created_ms)
     assert await find(sessions) == ([], False)
 
 

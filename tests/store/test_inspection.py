@@ -73,7 +73,7 @@ async def test_a_live_family_is_told_with_all_that_its_record_says(
     session = await sessions.start(secret_used=True)
     clock.advance(100)
     await sessions.refresh(session, 2)
-    record = sessions.record(session)
+    record = sessions.parsed(session)
 
     assert await find_family(inspect, session) == KnownFamily(
         digest=session.first.family_digest,
@@ -85,9 +85,9 @@ async def test_a_live_family_is_told_with_all_that_its_record_says(
         subject=session.identity.subject,
         username=ALICE.username,
         scope=ENDUSER,
-        created_at_ms=int(record["created_ms"]),
-        expires_at_ms=int(record["expires_ms"]),
-        last_used_at_ms=int(record["spent"].rpartition(":")[2]),
+        created_at_ms=record.created_ms,
+        expires_at_ms=record.expires_ms,
+        last_used_at_ms=record.used_ms,
         access_tokens=3,
         marked_at_ms=None,
     )
@@ -105,12 +105,13 @@ async def test_of_each_generation_it_tells_what_a_refresh_would_come_to(
     told = [(await inspect.refresh_token(session, generation)).generation for generation in (1, 2, 3, 4)]
     clock.advance(150)
     later = [(await inspect.refresh_token(session, generation)).generation for generation in (1, 2, 3)]
-    times = [int(entry.partition(":")[2]) for entry in sessions.record(session)["spent"].split()]
+    times = [entry.ms for entry in sessions.parsed(session).access[1:]]
     first, second = [(ms, ms + 300_000) for ms in times]
 
     assert told == [Generation("spent", *first), Generation("spent", *second), Generation("head"), Generation("ahead")]
     assert later == [Generation("spent_long_ago", *first), Generation("spent", *second), Generation("head")]
     assert (await sessions.spend(session, 2)).verdict == "repeated"
+    clock.advance(601)
     await sessions.refresh(session)
     assert (await inspect.refresh_token(session, 1)).generation == Generation("spent_long_ago")
     assert (await sessions.spend(session, 1)).verdict == "replayed"
@@ -120,7 +121,7 @@ async def test_what_a_mark_covers_and_what_is_too_old_is_told_as_such(
     sessions: Sessions, inspect: Inspector, clock: Clock
 ) -> None:
     session = await sessions.start()
-    created_ms = int(sessions.record(session)["created_ms"])
+    created_ms = sessions.parsed(session).created_ms
     sessions.set_mark(session, created_ms - 1)
     assert (await find_family(inspect, session)).state == "live"
     clock.advance(61)
@@ -138,7 +139,7 @@ async def test_a_family_that_ended_by_replay_is_told_for_a_day(
 ) -> None:
     session = await sessions.start()
     await sessions.refresh(session, 3)
-    record = sessions.record(session)
+    record = sessions.parsed(session)
     clock.advance(301)
     await sessions.spend(session, 2)
     found = await inspect.refresh_token(session, 4)
@@ -150,12 +151,12 @@ async def test_a_family_that_ended_by_replay_is_told_for_a_day(
         ended_at_ms=0,
         head=4,
         presented=2,
-        presented_spent_at_ms=int(record["spent"].split()[1].partition(":")[2]),
+        presented_spent_at_ms=record.access[2].ms,
         client_id="phone-app",
         subject=session.identity.subject,
         username=ALICE.username,
         scope=ENDUSER,
-        created_at_ms=int(record["created_ms"]),
+        created_at_ms=record.created_ms,
     )
     assert 0 <= found.now_ms - found.family.ended_at_ms < 1_000
     assert found.generation is None

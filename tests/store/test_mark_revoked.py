@@ -175,7 +175,7 @@ async def test_a_mark_for_an_earlier_time_covers_what_was_made_at_that_time_and_
     sessions: Sessions, clock: Clock
 ) -> None:
     older = await sessions.start()
-    until_ms = int(sessions.record(older)["created_ms"])
+    until_ms = sessions.parsed(older).created_ms
     clock.advance(10)
     younger, code = await sessions.start(), await sessions.issue_code()
 
@@ -222,7 +222,7 @@ async def test_a_mark_for_a_time_to_come_is_one_for_now(sessions: Sessions) -> N
 async def test_a_kept_member_that_was_refreshed_keeps_its_longer_life(sessions: Sessions, clock: Clock) -> None:
     """A revokeAll for an earlier time was cut short, and what it had set aside was refreshed."""
     kept = await sessions.start()
-    await mark(sessions, until_ms=int(sessions.record(kept)["created_ms"]) - 1)
+    await mark(sessions, until_ms=sessions.parsed(kept).created_ms - 1)
     clock.advance(1_000)
     await sessions.refresh(kept)
     ends_ms = sessions.index(kept)[kept.member]

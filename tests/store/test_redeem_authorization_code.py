@@ -11,11 +11,11 @@ from tests.store.sessions import ENDUSER, Sessions
 @pytest.mark.clause("6749-4.1.4-token-response")
 async def test_a_code_becomes_a_family(sessions: Sessions) -> None:
     outcome, session = await sessions.redeem(await sessions.issue_code(), secret_used=True)
-    record = sessions.record(session)
+    family = sessions.parsed(session)
 
     assert outcome == 600_000
-    assert (record["grant"], record["head"], record["secret_used"]) == ("authorization_code", "1", "1")
-    assert ("phone-app", ENDUSER, ALICE.username) == (record["client_id"], record["scope"], record["username"])
+    assert (family.grant_type, family.head, family.secret_used) == ("authorization_code", 1, True)
+    assert ("phone-app", ENDUSER, ALICE.username) == (family.client_id, family.scope, family.username)
     assert sessions.live(session) == [True]
     assert session.member in sessions.index(session)
     assert not [member for member in sessions.index(session) if member.startswith("code:")]
@@ -94,7 +94,7 @@ async def test_a_family_is_no_older_than_its_code_where_the_clock_went_backwards
     clock.offset_ms -= 30_000
     _, session = await sessions.redeem(name)
 
-    assert at_issue_ms <= int(sessions.record(session)["created_ms"])
+    assert at_issue_ms <= sessions.parsed(session).created_ms
 
 
 @pytest.mark.clause("decided-session-max-age", "decided-access-token-within-family")
@@ -103,6 +103,6 @@ async def test_the_greatest_age_counts_from_the_exchange(sessions: Sessions, clo
     name = await sessions.issue_code()
     clock.advance(30)
     outcome, session = await sessions.redeem(name)
-    record = sessions.record(session)
+    record = sessions.parsed(session)
 
-    assert 90_000 == outcome == int(record["expires_ms"]) - int(record["created_ms"])
+    assert 90_000 == outcome == record.expires_ms - record.created_ms

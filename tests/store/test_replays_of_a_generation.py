@@ -7,7 +7,7 @@ from tests.conftest import Clock
 from tests.store.sessions import Session, Sessions
 
 GENERATIONS_MERGED = 80
-"""More spends within one grace than a record has times for."""
+"""Spends of one slice of the grace, which share one time in the record."""
 
 
 async def replay(sessions: Sessions, session: Session, *generations: int) -> list[int]:

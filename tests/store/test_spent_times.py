@@ -1,5 +1,6 @@
 """When a generation was spent: the grace counts from it, replays do not move it, many spends blur it only a little."""
 
+import math
 import random
 from collections.abc import Callable
 
@@ -10,14 +11,19 @@ from tests.conftest import Clock
 from tests.store.sessions import Session, Sessions
 
 GRACE_MS = 300_000
-ENTRIES = 64
-MOST_BLUR_MS = 2 * GRACE_MS // (ENTRIES - 1)
-"""Where times are merged, the two neighbours of the time that goes lie no further apart than this."""
+SLICE_MS = math.ceil(GRACE_MS / 64)
+MOST_SPENT_ENTRIES = 65
+"""A grace that begins within a slice ends within the 65th."""
+
+FIELDS = "v h t s c u r g f m o p"
+"""What a family has however it is used."""
 
 
 def spent(sessions: Sessions, session: Session) -> list[tuple[int, int]]:
-    pairs = (entry.split(":") for entry in sessions.record(session)["spent"].split())
-    return [(int(generation), int(ms)) for generation, ms in pairs]
+    """Return each entry of the record: its last generation, and its time in milliseconds."""
+    family = sessions.parsed(session)
+    noted = [(entry.last, entry.ms) for entry in family.spent]
+    return noted + [(entry.generation, entry.ms) for entry in family.access if entry.generation]
 
 
 @pytest.mark.clause("decided-grace-end-exclusive", "spec-8-grace-five-minutes", "spec-4.2-refresh-grace")
@@ -59,7 +65,7 @@ async def test_each_generation_has_a_grace_of_its_own(sessions: Sessions, clock:
         clock.advance(140)
 
     assert [(await sessions.spend(session, generation)).verdict for generation in (3, 2)] == ["repeated", "repeated"]
-    assert int(sessions.record(session)["head"]) == 4
+    assert sessions.parsed(session).head == 4
     assert (await sessions.spend(session, 1)).verdict == "replayed"
 
 
@@ -72,12 +78,13 @@ async def test_without_a_grace_no_replay_is_accepted(sessions: Sessions) -> None
     assert (await sessions.spend(session, 1)).verdict == "replayed"
 
 
-async def test_without_a_grace_one_time_at_most_is_kept(sessions: Sessions) -> None:
+async def test_without_a_grace_no_times_are_kept_but_those_of_the_access_tokens(sessions: Sessions) -> None:
     sessions.set_lifetimes(refresh_grace_ms=0)
     session = await sessions.start()
-    await sessions.refresh(session, 10)
+    await sessions.refresh(session, 110)
 
-    assert len(spent(sessions, session)) == 1
+    assert sessions.parsed(session).spent == ()
+    assert len(sessions.parsed(session).access) == 100
 
 
 async def test_a_shorter_grace_counts_at_once(sessions: Sessions, clock: Clock) -> None:
@@ -99,15 +106,35 @@ async def test_a_longer_grace_counts_for_what_is_still_remembered(sessions: Sess
     assert (await sessions.spend(session, 1)).verdict == "repeated"
 
 
-async def test_times_older_than_the_grace_are_forgotten(sessions: Sessions, clock: Clock) -> None:
+async def test_what_neither_the_grace_nor_an_access_token_needs_is_forgotten(sessions: Sessions, clock: Clock) -> None:
     session = await sessions.start()
     await sessions.refresh(session, 3)
-    clock.advance(301)
+    clock.advance(601)
     await sessions.refresh(session)
 
     assert [generation for generation, _ in spent(sessions, session)] == [4]
-    assert sessions.record(session)["floor"] == "4"
+    assert sessions.parsed(session).floor == 4
     assert (await sessions.spend(session, 3)).verdict == "replayed"
+
+
+async def test_where_access_tokens_overlap_a_few_of_the_oldest_are_kept_too_long(
+    sessions: Sessions, clock: Clock
+) -> None:
+    """A refresh nine minutes after the one before, where access tokens live for ten."""
+    session = await sessions.start()
+    for generation in range(1, 20):
+        clock.advance(540)
+        await sessions.refresh(session)
+        assert max(0, generation - 3) <= spent(sessions, session)[0][0], generation
+
+
+async def test_the_times_of_a_busy_while_are_forgotten_once_it_is_over(sessions: Sessions, clock: Clock) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session, 150)
+    clock.advance(601)
+    await sessions.refresh(session)
+
+    assert set(sessions.record(session)) == {*FIELDS.split(), "a51"}
 
 
 async def test_a_clock_that_went_backwards_makes_no_thief(sessions: Sessions, clock: Clock) -> None:
@@ -138,25 +165,26 @@ def all_at_once(index: int) -> float:
 
 @pytest.mark.clause("decided-spent-times-kept-coarser")
 @pytest.mark.parametrize("pause", [steady, hurried_then_slow, at_random, all_at_once])
-async def test_past_64_spends_times_are_kept_coarser_and_never_shorter(
+async def test_spends_of_one_slice_share_the_latest_time(
     sessions: Sessions, clock: Clock, pause: Callable[[int], float]
 ) -> None:
-    """Each generation still remembered counts from its own spend at the earliest, and from little later at the most."""
+    """Each generation counts from its own spend at the earliest, and from one slice later at the most."""
     session = await sessions.start()
     truly: dict[int, int] = {}
     for index in range(700):
         clock.offset_ms += round(1000 * pause(index))
         await sessions.refresh(session)
-        truly[index + 1] = spent(sessions, session)[-1][1]
+        family = sessions.parsed(session)
+        truly[index + 1] = now_ms = family.used_ms
 
-        entries = spent(sessions, session)
-        floor, now_ms = int(sessions.record(session)["floor"]), truly[index + 1]
-        assert len(entries) <= ENTRIES
-        assert sorted(entries) == entries
-        for generation in range(floor, index + 2):
-            counted_ms = next(ms for last, ms in entries if generation <= last)
-            assert 0 <= counted_ms - truly[generation] <= MOST_BLUR_MS, (generation, index)
-        assert all(now_ms - truly[generation] >= GRACE_MS for generation in range(1, floor))
+        assert len(family.spent) <= MOST_SPENT_ENTRIES
+        assert len(family.access) <= 100
+        for generation, truly_ms in truly.items():
+            counted_ms = family.find_spent_ms(generation)
+            if counted_ms is None:
+                assert now_ms - truly_ms >= GRACE_MS, (generation, index)
+            else:
+                assert 0 <= counted_ms - truly_ms < SLICE_MS, (generation, index)
 
 
 @pytest.mark.clause("decided-spent-times-kept-coarser", "decided-late-replay-ends-family")

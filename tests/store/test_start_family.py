@@ -6,6 +6,7 @@ import pytest
 from service.app import Parts
 from service.credentials import make_first_refresh_token
 from service.protocol.user import User
+from service.store.records import AccessEntry, FamilyRecord
 from service.tokens import make_access_token
 from tests.cast import ALICE, BOB
 from tests.conftest import Clock
@@ -27,14 +28,30 @@ async def try_to_start(sessions: Sessions, user: User) -> int | None:
 async def test_a_family_begins_with_its_first_generation_as_head(sessions: Sessions) -> None:
     before_ms = sessions.now_ms()
     session = await sessions.start(secret_used=True)
-    record = sessions.record(session)
+    family = sessions.parsed(session)
 
-    assert (record["head"], record["floor"], record["spent"], record["streak"]) == ("1", "1", "", "")
-    assert (record["grant"], record["secret_used"]) == ("password", "1")
-    assert (record["client_id"], record["scope"]) == ("phone-app", "realm:main role:enduser")
-    assert (session.identity.subject, ALICE.username) == (record["subject"], record["username"])
-    assert before_ms <= int(record["created_ms"]) <= sessions.now_ms()
-    assert int(record["created_ms"]) + 2_592_000_000 == int(record["expires_ms"])
+    assert before_ms <= family.created_ms <= sessions.now_ms()
+    assert family == FamilyRecord(
+        head=1,
+        created_ms=family.created_ms,
+        expires_ms=family.created_ms + 2_592_000_000,
+        access_until_ms=family.created_ms + 600_000,
+        subject=session.identity.subject,
+        client_id="phone-app",
+        username=ALICE.username,
+        scope="realm:main role:enduser",
+        grant_type="password",
+        secret_used=True,
+        sid="",
+        upstream_subject="",
+        audience="",
+        floor=0,
+        access=(AccessEntry(session.access_tokens[0].digest, family.created_ms, 0),),
+        spent=(),
+        replayed=(),
+        streak="",
+        replays="",
+    )
 
 
 async def test_the_first_access_token_is_live_and_says_whose_it_is(sessions: Sessions, parts: Parts) -> None:
@@ -56,7 +73,7 @@ async def test_no_access_token_outlives_its_family(sessions: Sessions, lifetimes
     grant = await sessions.parts.access_tokens.find(session.access_tokens[0])
 
     assert grant is not None
-    assert int(sessions.record(session)["expires_ms"]) == grant.expires_at_ms
+    assert sessions.parsed(session).expires_ms == grant.expires_at_ms
     assert await try_to_start(sessions, await sessions.find_user()) == 90_000
 
 
@@ -68,7 +85,7 @@ async def test_family_access_token_and_index_end_by_themselves(
     session = await sessions.start()
     in_index = sessions.index(session)[session.member]
 
-    assert int(sessions.record(session)["expires_ms"]) == in_index
+    assert sessions.parsed(session).expires_ms == in_index
     clock.advance(2_592_000 - 1)
     assert sessions.record(session)
     clock.advance(2)
@@ -100,7 +117,7 @@ async def test_what_starts_after_a_mark_is_younger_than_it(sessions: Sessions, a
     sessions.set_mark(earlier, marked_ms)
     is_exact, later = await sessions.run_at(marked_ms - ahead_ms, sessions.start)
 
-    created_ms = int(sessions.record(later)["created_ms"])
+    created_ms = sessions.parsed(later).created_ms
     assert created_ms > marked_ms
     # A script that ran a millisecond later than asked has the time of that.
     assert created_ms == marked_ms + 1 or not (is_exact or ahead_ms)

@@ -490,6 +490,25 @@ async def test_garbage_for_a_map_changes_nothing_and_the_next_good_one_is_follow
 
 
 @pytest.mark.clause("decided-redis-cluster")
+async def test_an_answer_of_an_owner_that_lost_the_slot_meanwhile_is_not_remembered() -> None:
+    async with scripted_cluster(3) as cluster, lookup_at(cluster.url) as bearer:
+        first, second, third = cluster.nodes
+        late, leads_to_the_map = cluster.make_token(first), cluster.make_token(second)
+        assert await bearer.lookup(cluster.make_token(first))
+        owns = cluster.say_record
+        cluster.say_record = lambda node, key: NONE if (node, key) == (first, key_of(late)) else owns(node, key)
+        first.delay = lambda command: 0.3 if command == [b"GET", key_of(late)] else 0
+        asking = asyncio.create_task(bearer.lookup(late))
+        await until(lambda: first.count("GET", key_of(late).decode()) == 1)
+        cluster.share(second, third, first)
+
+        assert await bearer.lookup(leads_to_the_map)
+        assert not asking.done()
+        assert await asking is None
+        assert await bearer.lookup(late)
+
+
+@pytest.mark.clause("decided-redis-cluster")
 async def test_a_node_that_was_emptied_and_knows_of_no_slots_takes_nothing_from_the_map() -> None:
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         first, other = cluster.nodes

@@ -15,13 +15,10 @@ local covered_ms = math.huge
 -- What an earlier call set aside for a later mark is covered by that.
 if until_ms > 0 then covered_ms = math.max(until_ms, tonumber(redis.call('GET', mark_key) or '0')) end
 
-local VERSIONS = { code = '1', consent = '1', browser = '2' }
-
 -- How many keys went beside the member's own; nil for what may stay.
 local function end_covered_family(digest)
-  local text = redis.call('GET', key_of('family', digest))
-  if not text then return 0 end
-  local family = parse_family(text)
+  local family = read_whole_family(key_of('family', digest))
+  if not family then return 0 end
   if family.created_ms > covered_ms then return nil end
   return end_family(family, digest, reason, now_ms)
 end
@@ -30,7 +27,7 @@ local function end_covered(kind, digest)
   if kind == 'family' then return end_covered_family(digest) end
   local names = { code = key_of('code', digest), consent = key_of('consent', digest), browser = key_of('browser', digest) }
   local text = covered_ms < math.huge and redis.call('GET', names[kind])
-  if text and tonumber(read_lines(text, VERSIONS[kind], 'a ' .. kind)[2]) > covered_ms then return nil end
+  if text and tonumber(read_lines(text, 'a ' .. kind)[2]) > covered_ms then return nil end
   redis.call('DEL', names[kind])
   return 0
 end

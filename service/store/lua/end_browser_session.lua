@@ -9,7 +9,7 @@ local browser_digest = ARGV[1]
 
 local text = redis.call('GET', browser_key)
 if not text then return { 'unknown' } end
-local subject = read_lines(text, '2', 'a browser session')[4]
+local subject = read_lines(text, 'a browser session')[4]
 redis.call('DEL', browser_key)
 forget_member(subject, 'browser:' .. browser_digest)
 return { 'ended' }

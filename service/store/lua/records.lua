@@ -1,31 +1,54 @@
+--!df flags=allow-undeclared-keys
 -- The records of a user's shard, written down once: this text stands in front of every script.
 --
--- A family is the record of one grant. Its fields, one a line:
---   version          "1"
---   head             the generation of the one live refresh token
---   created_ms       when the grant was made
---   expires_ms       when the family ends unless it is refreshed
---   grant            "password" or "authorization_code"
---   secret_used      "1" where the client authenticated with a secret
---   subject client_id username scope
---   floor            the lowest generation whose time of spending is still known
---   spent            "last:ms last/replays:ms …", each the time of all generations after the previous entry up to last,
---                    and, after a replay, how many replays of one of them were answered (at most REPLAYS_COUNTED)
---   streak           "generation:count", the last replayed generation and how many in a row were
---   access           "digest:ms digest/generation:ms …", the access tokens and when each expires; one that a replay gave
---                    names the replayed generation
--- A browser session's record: version "2", created_ms, expires_ms, subject, realm, username, login (the digest of the
--- first session in an unbroken row of this user's in this browser), name (as an organisation calls the user; or empty).
--- A consent's record: version, created_ms, expires_ms, login, subject, answer (empty; "denied"; the digest of
--- the code), request (JSON, so that it has no line ends).
--- An access token's record: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope.
+-- Every record is of version "2", and made of lines but for a family, which is a hash. Three fields stay empty until an
+-- organisation's logout is followed or a token is made for one API: sid (the organisation's session), upstream_subject
+-- (who the user is there) and audience (the API). Python reads the same records with the classes of records.py.
+--
+-- A family is the record of one grant. It is a hash, so a refresh reads and writes a few fields, however many there are.
+-- Every session has one, so the names are short. Its fields:
+--   v           version: "2"
+--   h           head: the generation of the one live refresh token
+--   t           times in ms, "created expires access_until": when the grant was made (since 1970); when the family ends
+--               unless it is refreshed, and when the last of its access tokens ends (both since the grant)
+--   s c u r     subject, client_id, username, scope
+--   g           grant, in lines: "p" for password or "a" for authorization_code; "1" where the client authenticated with a
+--               secret; sid; upstream_subject; audience
+--   a0 to a99   the access tokens, and when generations were spent: digest of the token (22 characters), time when it was
+--               given (ms, 13 digits), generation that bought it (8 hex digits; 0 for the first token). Generation n has
+--               the field of n modulo 100
+--   f           floor: the lowest generation whose time the fields above tell: that of the next one up that has an entry
+--   s0 to s64   "first:last:ms", the time of generations below the floor, as long as it is within the grace; those that
+--               were spent in one slice of time share a field, and the latest time counts
+--   m           merged: "slice:first:width" of the latest such field, with the width of its slice in ms; else empty
+--   o           old: "generation:ms": from this time on (since the grant) the fields of generations below this one may be
+--               deleted
+--   p           the access tokens that replays gave: digest, expiry (ms, 13 digits), replayed generation (8 hex digits)
+--   k           streak: "generation:count", the last replayed generation and how many in a row were
+--   n           replays: "generation:count generation:count …", how often each generation was replayed (at most
+--               REPLAYS_COUNTED), the last replayed one last
+-- All but the numbered fields, k and n are there from the beginning, since for a missing field Redis reads the whole
+-- record. In a usual session no field is longer than 64 characters, and there are fewer than 128: beyond either Redis keeps
+-- the hash in a form that needs three times the memory, until the family ends.
+--
+-- A browser session: version, created_ms, expires_ms, subject, realm, username, login (the digest of the first session
+--   in an unbroken row of this user's in this browser), name (as an organisation calls the user; or empty), sid,
+--   upstream_subject.
+-- A consent: version, created_ms, expires_ms, login, subject, answer (empty; "denied"; the digest of the code), sid,
+--   upstream_subject, audience, request (JSON, so that it has no line ends).
+-- A code: version, created_ms, expires_ms, subject, client_id, redirect_uri, code_challenge, username, scope, sid,
+--   upstream_subject, audience. What stays of it after its exchange: version, client_id, code_challenge, family digest.
+-- An access token: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope, sid,
+--   upstream_subject, audience.
 -- The tombstone of a family: version, ended_ms, reason (see `Ending` in families.py), head, presented (the generation
--- whose replay ended it, or empty), spent_ms (when that one had been spent, if known), created_ms, client_id, subject,
--- username, scope. It is for people to read: no request looks at it, and nothing comes back from it.
+--   whose replay ended it, or empty), spent_ms (when that one had been spent, if known), created_ms, client_id, subject,
+--   username, scope. It is for people to read: no request looks at it, and nothing comes back from it.
 
 local ACCESS_TOKENS_PER_FAMILY = 100
 local REPLAYS_COUNTED = 5
-local SPENT_ENTRIES = 64
+local REPLAYED_GENERATIONS = 64
+local GRACE_SLICES = 64
+local DIGEST_WIDTH, MS_WIDTH, ENTRY_WIDTH = 22, 13, 43
 local TOMBSTONE_MS = 86400000
 
 local shard = string.match(KEYS[1] or '', '{(.-)}')
@@ -47,55 +70,74 @@ end
 -- outage.
 local function refuse_version(what) error('UNKNOWNVERSION ' .. what .. ' has a record of another version', 0) end
 
-local function read_lines(text, version, what)
+local function read_lines(text, what)
   local line = split(text, '\n')
-  if line[1] ~= version then refuse_version(what) end
+  if line[1] ~= '2' then refuse_version(what) end
   return line
 end
 
--- The entries of `spent` and `access`; the note behind a slash is '' where there is none.
-local function parse_entries(text)
-  local entries = {}
-  for name, note, ms in string.gmatch(text, '([^%s/:]+)/?(%d*):(%d+)') do
-    entries[#entries + 1] = { name = name, note = note, ms = tonumber(ms) }
-  end
-  return entries
-end
+local FAMILY_FIELDS = { 'v', 'h', 't', 's', 'c', 'u', 'r', 'g', 'f', 'm', 'o', 'p' }
 
-local function format_entries(entries)
-  local parts = {}
-  for i, entry in ipairs(entries) do
-    local name = entry.note == '' and entry.name or entry.name .. '/' .. entry.note
-    parts[i] = name .. ':' .. string.format('%.0f', entry.ms)
-  end
-  return table.concat(parts, ' ')
-end
-
--- All lines in one match, which takes half as long as to split them.
-local FAMILY_LINES = '^1\n(%d+)\n(%d+)\n(%d+)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)'
-  .. '\n(%d+)\n([^\n]*)\n([^\n]*)\n([^\n]*)'
-
-local function parse_family(text)
-  local head, created_ms, expires_ms, grant, secret_used, subject, client_id, username, scope, floor, spent, streak, access
-    = string.match(text, FAMILY_LINES)
-  if not head then
-    if string.sub(text, 1, 2) ~= '1\n' then refuse_version('a session') end
-    error('a session has a broken record')
-  end
+-- A family from the values of FAMILY_FIELDS, of which the first stands at this place; nil where there is none.
+local function parse_family(values, at)
+  local version, head, times, subject, client_id, username, scope, grant, floor, merged, old, replayed = unpack(values, at)
+  if not version then return nil end
+  if version ~= '2' then refuse_version('a session') end
+  local created_ms, ends_in_ms, last_ends_in_ms = string.match(times or '', '^(%d+) (%-?%d+) (%-?%d+)$')
+  local grant_type, secret_used, sid, upstream_subject, audience =
+    string.match(grant or '', '^([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)\n([^\n]*)$')
+  if not (created_ms and grant_type) then error('a session has a broken record') end
   return {
-    head = tonumber(head), created_ms = tonumber(created_ms), expires_ms = tonumber(expires_ms),
-    grant = grant, secret_used = secret_used,
+    head = tonumber(head),
+    created_ms = tonumber(created_ms), expires_ms = created_ms + ends_in_ms, access_until_ms = created_ms + last_ends_in_ms,
     subject = subject, client_id = client_id, username = username, scope = scope,
-    floor = tonumber(floor), spent = parse_entries(spent), streak = streak, access = parse_entries(access),
+    grant_type = grant_type, secret_used = secret_used,
+    sid = sid, upstream_subject = upstream_subject, audience = audience,
+    floor = tonumber(floor), merged = merged, old = old, replayed = replayed,
   }
 end
 
-local function format_family(family)
-  return string.format('1\n%d\n%.0f\n%.0f\n', family.head, family.created_ms, family.expires_ms)
-    .. table.concat({ family.grant, family.secret_used, family.subject, family.client_id, family.username, family.scope }, '\n')
-    .. string.format('\n%d\n', family.floor)
-    .. format_entries(family.spent) .. '\n' .. family.streak .. '\n' .. format_entries(family.access)
+local function format_times(family)
+  local created_ms = family.created_ms
+  return string.format('%.0f %.0f %.0f', created_ms, family.expires_ms - created_ms, family.access_until_ms - created_ms)
 end
+
+local function format_old(family, generation, ms) return string.format('%d:%.0f', generation, ms - family.created_ms) end
+
+-- The generation, and the time from which on nothing of those below it is needed.
+local function parse_old(family)
+  local generation, ms = string.match(family.old, '^(%d+):(%-?%d+)$')
+  return tonumber(generation), family.created_ms + ms
+end
+
+-- The family without its numbered fields, and the values of two of those.
+local function read_family(family_key, one_field, other_field)
+  local values = redis.call('HMGET', family_key, one_field, other_field, unpack(FAMILY_FIELDS))
+  return parse_family(values, 3), values[1], values[2]
+end
+
+-- The family with all of its fields, which are in `field` by their names.
+local function read_whole_family(family_key)
+  local names_and_values, field, values = redis.call('HGETALL', family_key), {}, {}
+  for i = 1, #names_and_values, 2 do field[names_and_values[i]] = names_and_values[i + 1] end
+  for i, name in ipairs(FAMILY_FIELDS) do values[i] = field[name] end
+  local family = parse_family(values, 1)
+  if family then family.field = field end
+  return family
+end
+
+-- In which field the access token stands that this generation bought.
+local function access_field_of(generation) return 'a' .. generation % ACCESS_TOKENS_PER_FAMILY end
+
+local function format_entry(digest, ms, generation) return string.format('%s%013.0f%08x', digest, ms, generation) end
+
+-- The time and the generation of an entry.
+local function parse_entry(entry)
+  local generation_at = DIGEST_WIDTH + MS_WIDTH + 1
+  return tonumber(string.sub(entry, DIGEST_WIDTH + 1, generation_at - 1)), tonumber(string.sub(entry, generation_at), 16)
+end
+
+local function access_key_of(entry) return key_of('access', string.sub(entry, 1, DIGEST_WIDTH)) end
 
 -- What was created at or before the mark is dead, whatever else is known of it.
 local function read_mark(subject) return tonumber(redis.call('GET', key_of('mark', subject)) or '0') end
@@ -118,77 +160,60 @@ local function forget_member(subject, member)
   redis.call('ZREM', key_of('revoked', subject), member)
 end
 
-local function delete_access_token(tokens, i)
-  redis.call('DEL', key_of('access', tokens[i].name))
-  table.remove(tokens, i)
-  return true
-end
-
--- Deletes the oldest token that a replay gave: a replay of this generation, or of any where it is nil. Returns true, or
--- nothing where there is none.
-local function delete_replay_token(tokens, generation)
-  for i, token in ipairs(tokens) do
-    if token.note ~= '' and (not generation or token.note == generation) then return delete_access_token(tokens, i) end
-  end
-end
-
--- Makes room for one more, from what replays gave first. A replay takes it from replays alone: the bound may be passed
--- by one token of a replay.
-local function make_room(tokens, replay)
-  if not replay then
-    while #tokens >= ACCESS_TOKENS_PER_FAMILY do
-      if not delete_replay_token(tokens) then delete_access_token(tokens, 1) end
-    end
-    return
-  end
-  if replay.count >= REPLAYS_COUNTED then delete_replay_token(tokens, replay.generation) end
-  if #tokens >= ACCESS_TOKENS_PER_FAMILY then delete_replay_token(tokens) end
-end
-
--- Writes an access token of the family and notes it there; returns the milliseconds that it lives. `replay` is nil, or
--- what gives the token: the replayed generation (text), and the count of its replays by now.
-local function add_access_token(family, family_digest, digest, scope, now_ms, ttl_ms, replay)
+-- Writes an access token of the family; returns when it expires.
+local function add_access_token(family, family_digest, digest, scope, now_ms, ttl_ms)
+  if #digest ~= DIGEST_WIDTH then error('the digest of an access token has another length') end
   local expires_ms = math.min(now_ms + ttl_ms, family.expires_ms)
-  local record = string.format('1\n%.0f\n%.0f\n', now_ms, expires_ms)
-    .. table.concat({ family_digest, family.client_id, family.subject, family.username, scope }, '\n')
+  local record = string.format('2\n%.0f\n%.0f\n', now_ms, expires_ms) .. table.concat({
+    family_digest, family.client_id, family.subject, family.username, scope,
+    family.sid, family.upstream_subject, family.audience,
+  }, '\n')
   redis.call('SET', key_of('access', digest), record, 'PX', expires_ms - now_ms)
-  local live = {}
-  for _, token in ipairs(family.access) do
-    if token.ms > now_ms then live[#live + 1] = token end
-  end
-  make_room(live, replay)
-  live[#live + 1] = { name = digest, note = replay and replay.generation or '', ms = expires_ms }
-  family.access = live
-  return expires_ms - now_ms
-end
-
--- Deletions come first: after them a full Redis takes the tombstone, which is smaller than what went. `replay` is what
--- the tombstone says of one: presented and spent_ms. Returns how many access tokens went with the family.
-local function end_family(family, family_digest, reason, now_ms, replay)
-  redis.call('DEL', key_of('family', family_digest))
-  for _, token in ipairs(family.access) do redis.call('DEL', key_of('access', token.name)) end
-  forget_member(family.subject, 'family:' .. family_digest)
-  local tombstone = string.format('1\n%.0f\n%s\n%d\n', now_ms, reason, family.head) .. (replay or '\n')
-    .. string.format('\n%.0f\n', family.created_ms)
-    .. table.concat({ family.client_id, family.subject, family.username, family.scope }, '\n')
-  redis.call('SET', key_of('ended', family_digest), tombstone, 'PX', TOMBSTONE_MS)
-  return #family.access
+  family.access_until_ms = math.max(family.access_until_ms, expires_ms)
+  return expires_ms
 end
 
 -- The key lives as long as anything of the family does, which may be longer than the family can be refreshed.
-local function write_family(family, family_digest, now_ms)
-  local lives_until_ms = family.expires_ms
-  for _, token in ipairs(family.access) do lives_until_ms = math.max(lives_until_ms, token.ms) end
-  redis.call('SET', key_of('family', family_digest), format_family(family), 'PX', lives_until_ms - now_ms)
+local function keep_family(family_key, family, family_digest, now_ms)
+  local lives_until_ms = math.max(family.expires_ms, family.access_until_ms)
+  redis.call('PEXPIRE', family_key, lives_until_ms - now_ms)
   index_member(family.subject, 'family:' .. family_digest, lives_until_ms, now_ms)
 end
 
--- A new family with its first access token; returns the milliseconds that the token lives.
+-- Begins a family with its first access token; returns the milliseconds that the token lives.
 local function start_family(family, family_digest, access_digest, now_ms, access_ttl_ms)
-  family.head, family.floor, family.spent, family.streak, family.access = 1, 1, {}, '', {}
-  local lives_ms = add_access_token(family, family_digest, access_digest, family.scope, now_ms, access_ttl_ms)
-  write_family(family, family_digest, now_ms)
-  return lives_ms
+  family.access_until_ms = 0
+  local expires_ms = add_access_token(family, family_digest, access_digest, family.scope, now_ms, access_ttl_ms)
+  local family_key = key_of('family', family_digest)
+  redis.call('HSET', family_key, 'v', '2', 'h', '1', 't', format_times(family),
+    's', family.subject, 'c', family.client_id, 'u', family.username, 'r', family.scope, 'g', table.concat({
+      family.grant_type, family.secret_used, family.sid, family.upstream_subject, family.audience,
+    }, '\n'), 'f', '0', 'm', '', 'o', format_old(family, 1, expires_ms), 'p', '',
+    access_field_of(0), format_entry(access_digest, now_ms, 0))
+  keep_family(family_key, family, family_digest, now_ms)
+  return expires_ms - now_ms
+end
+
+-- Ends a family that was read whole. A deletion comes first: after the first write of a script a full Redis refuses none
+-- of its writes, so that it takes the tombstone. The family's own record goes last: where this ends half-way, a repeated
+-- call finds in it what is left. `replay` is what the tombstone says of one: presented and spent_ms. Returns how many
+-- access tokens were noted.
+local function end_family(family, family_digest, reason, now_ms, replay)
+  local keys = {}
+  for name, entry in pairs(family.field) do
+    if string.find(name, '^a%d') then keys[#keys + 1] = access_key_of(entry) end
+  end
+  for at = 1, #family.replayed, ENTRY_WIDTH do
+    keys[#keys + 1] = access_key_of(string.sub(family.replayed, at, at + DIGEST_WIDTH - 1))
+  end
+  if #keys > 0 then redis.call('DEL', unpack(keys)) end
+  forget_member(family.subject, 'family:' .. family_digest)
+  local tombstone = string.format('2\n%.0f\n%s\n%d\n', now_ms, reason, family.head) .. (replay or '\n')
+    .. string.format('\n%.0f\n', family.created_ms)
+    .. table.concat({ family.client_id, family.subject, family.username, family.scope }, '\n')
+  redis.call('SET', key_of('ended', family_digest), tombstone, 'PX', TOMBSTONE_MS)
+  redis.call('DEL', key_of('family', family_digest))
+  return #keys
 end
 
 -- An end of life that no refresh moves: 0 means none.
@@ -209,9 +234,10 @@ end
 local function find_browser_session(browser_key, now_ms)
   local text = redis.call('GET', browser_key)
   if not text then return nil end
-  local line = read_lines(text, '2', 'a browser session')
+  local line = read_lines(text, 'a browser session')
   local session = {
     created_ms = tonumber(line[2]), expires_ms = tonumber(line[3]), subject = line[4], login = line[7],
+    sid = line[9], upstream_subject = line[10],
   }
   if now_ms >= session.expires_ms or session.created_ms <= read_mark(session.subject) then return nil end
   return session
@@ -221,16 +247,17 @@ end
 local function find_consent(consent_key, now_ms)
   local text = redis.call('GET', consent_key)
   if not text then return nil end
-  local line = read_lines(text, '1', 'a consent')
+  local line = read_lines(text, 'a consent')
   local consent = {
-    created_ms = tonumber(line[2]), expires_ms = tonumber(line[3]),
-    login = line[4], subject = line[5], answer = line[6], request = line[7],
+    created_ms = tonumber(line[2]), expires_ms = tonumber(line[3]), login = line[4], subject = line[5], answer = line[6],
+    sid = line[7], upstream_subject = line[8], audience = line[9], request = line[10],
   }
   if now_ms >= consent.expires_ms or consent.created_ms <= read_mark(consent.subject) then return nil end
   return consent
 end
 
 local function format_consent(consent)
-  return string.format('1\n%.0f\n%.0f\n', consent.created_ms, consent.expires_ms)
-    .. table.concat({ consent.login, consent.subject, consent.answer, consent.request }, '\n')
+  return string.format('2\n%.0f\n%.0f\n', consent.created_ms, consent.expires_ms) .. table.concat({
+    consent.login, consent.subject, consent.answer, consent.sid, consent.upstream_subject, consent.audience, consent.request,
+  }, '\n')
 end

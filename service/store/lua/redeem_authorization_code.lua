@@ -17,7 +17,7 @@ if not text then
   if redis.call('EXISTS', redeemed_key) == 1 then return { 'repeated' } end
   return { 'unknown' }
 end
-local line = read_lines(text, '1', 'an authorization code')
+local line = read_lines(text, 'an authorization code')
 local code_created_ms, code_expires_ms = tonumber(line[2]), tonumber(line[3])
 local subject, client_id, code_challenge, username, scope = line[4], line[5], line[7], line[8], line[9]
 local now_ms = read_clock(clock_offset_ms)
@@ -25,13 +25,14 @@ if now_ms >= code_expires_ms then return { 'unknown' } end
 if code_created_ms <= read_mark(subject) then return { 'revoked' } end
 
 -- The writes that a full Redis refuses come first, so that the code is not lost to them.
-redis.call('SET', redeemed_key, table.concat({ '1', client_id, code_challenge, family_digest }, '\n'), 'PX', remembered_ms)
+redis.call('SET', redeemed_key, table.concat({ '2', client_id, code_challenge, family_digest }, '\n'), 'PX', remembered_ms)
 redis.call('DEL', code_key)
 forget_member(subject, 'code:' .. code_digest)
 local created_ms = math.max(now_ms, code_created_ms)
 local family = {
   created_ms = created_ms, expires_ms = cap_lifetime(created_ms, now_ms + refresh_ttl_ms, max_age_ms),
-  grant = 'authorization_code', secret_used = secret_used,
+  grant_type = 'a', secret_used = secret_used,
   subject = subject, client_id = client_id, username = username, scope = scope,
+  sid = line[10], upstream_subject = line[11], audience = line[12],
 }
 return { 'redeemed', start_family(family, family_digest, access_digest, now_ms, access_ttl_ms) }

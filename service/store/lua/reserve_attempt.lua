@@ -2,12 +2,12 @@
 -- A counter holds the failed checks, its lease the checks under way. Failed checks alone exhaust a limit; checks under
 -- way make others wait. An outage may break a check off; the lease expires some time after the last reservation, and
 -- the checks that are still under way then are forgotten.
--- KEYS     counters (one or more)
+-- KEYS     counters (one or more; the guard key is behind them)
 -- DERIVED  leases
 -- ARGV     limits (a count and window_ms for each counter)
 -- RETURNS  reserved | busy | exhausted wait_ms
 -- CLAUSES  RFC 6749 §2.3.1, §4.3.2, §10.10
-local counters = KEYS
+local counters = { unpack(KEYS, 1, #KEYS - 1) }
 local limits = ARGV
 
 -- Far longer than a check takes, its waiting in the queue included.

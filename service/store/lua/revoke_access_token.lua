@@ -8,7 +8,7 @@ local client_id = ARGV[1]
 
 local text = redis.call('GET', access_key)
 if not text then return { 'unknown' } end
-local line = read_lines(text, '1', 'an access token')
+local line = read_lines(text, 'an access token')
 if line[5] ~= client_id then return { 'foreign' } end
 redis.call('DEL', access_key)
 return { 'revoked', line[7] }

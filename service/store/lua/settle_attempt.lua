@@ -2,12 +2,12 @@
 -- Each failure lengthens the life of its counter by the window divided by the limit. A counter that reaches its limit
 -- thus ends one window after its first failure, and one that holds a single failure ends soon: the names and addresses
 -- that strangers make up take no room for a whole window.
--- KEYS     counters (one or more)
+-- KEYS     counters (one or more; the guard key is behind them)
 -- DERIVED  leases
 -- ARGV     outcome ("failed" or "passed"), limits (a count and window_ms for each counter)
 -- RETURNS  settled
 -- CLAUSES  RFC 6749 §2.3.1, §4.3.2, §10.10
-local counters = KEYS
+local counters = { unpack(KEYS, 1, #KEYS - 1) }
 local outcome = ARGV[1]
 local limits = { unpack(ARGV, 2) }
 

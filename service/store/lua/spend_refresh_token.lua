@@ -12,30 +12,45 @@ local secret_used, wanted_scope, allowed_scope = ARGV[5], ARGV[6], ARGV[7]
 local access_ttl_ms, refresh_ttl_ms = tonumber(ARGV[8]), tonumber(ARGV[9])
 local max_age_ms, grace_ms, clock_offset_ms = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
 
-local text = redis.call('GET', family_key)
-if not text then return { 'unknown' } end
-local family = parse_family(text)
+local now_ms = read_clock(clock_offset_ms)
+local family, displaced, previous = read_family(family_key, access_field_of(generation), access_field_of(generation - 1))
+if not family then return { 'unknown' } end
 -- The client comes first: another one's replay must not be able to end this session.
 if family.client_id ~= client_id then return { 'foreign' } end
-local now_ms = read_clock(clock_offset_ms)
+local uncapped_ms = family.expires_ms
 family.expires_ms = cap_lifetime(family.created_ms, family.expires_ms, max_age_ms)
 if now_ms >= family.expires_ms or family.created_ms <= read_mark(family.subject) then return { 'unknown' } end
 if family.secret_used == '1' and secret_used ~= '1' then return { 'without_secret' } end
 
--- The entry that says when a spent generation was spent; nil where that is longer ago than is remembered.
-local function find_spent()
-  if generation < family.floor then return nil end
-  for _, entry in ipairs(family.spent) do
-    if generation <= tonumber(entry.name) then return entry end
+-- When a spent generation was spent: from the floor on, the time of the next one up that has an entry; below it, that of
+-- the slice it is noted in. Nil where that is longer ago than is remembered.
+local function find_spent_ms(field)
+  local nearest, spent_ms
+  for name, value in pairs(field) do
+    if generation >= family.floor and string.find(name, '^a%d') then
+      local given_ms, bought_by = parse_entry(value)
+      if generation <= bought_by and (not nearest or bought_by < nearest) then nearest, spent_ms = bought_by, given_ms end
+    elseif generation < family.floor and string.find(name, '^s%d') then
+      local first, last, ms = string.match(value, '^(%d+):(%d+):(%d+)$')
+      if generation >= tonumber(first) and generation <= tonumber(last) then
+        spent_ms = math.max(spent_ms or 0, tonumber(ms))
+      end
+    end
   end
+  return spent_ms
 end
 
+-- A replay looks at all fields, and so does a generation that Redis has lost writes up to.
 local is_replay = generation < family.head
-local spent = is_replay and find_spent()
-if is_replay and (not spent or now_ms - spent.ms >= grace_ms) then
-  local replay = string.format('%d\n%s', generation, spent and string.format('%.0f', spent.ms) or '')
-  end_family(family, family_digest, 'replayed', now_ms, replay)
-  return { 'replayed', family.username }
+local whole = generation ~= family.head and read_whole_family(family_key)
+if is_replay then
+  local spent_ms = find_spent_ms(whole.field)
+  if not spent_ms or now_ms - spent_ms >= grace_ms then
+    local replay = string.format('%d\n%s', generation, spent_ms and string.format('%.0f', spent_ms) or '')
+    end_family(whole, family_digest, 'replayed', now_ms, replay)
+    return { 'replayed', family.username }
+  end
+  family.streak, family.replays = whole.field.k or '', whole.field.n or ''
 end
 if not covers(allowed_scope, family.scope) then return { 'withdrawn' } end
 local scope = family.scope
@@ -43,29 +58,6 @@ if wanted_scope ~= '' then
   if not covers(family.scope, wanted_scope) then return { 'beyond' } end
   local realm = string.match(family.scope, '^realm:%S+')
   scope = string.find(wanted_scope, '^realm:') and wanted_scope or realm .. ' ' .. wanted_scope
-end
-
--- Notes that everything up to this generation is spent now; keeps times that the grace can still ask for, and of more
--- than SPENT_ENTRIES drops the one whose neighbours are closest: its generations then count from the later neighbour,
--- never from an earlier time. Measured between the neighbours, so that what was merged does not drift on and on.
--- Replays of merged generations count as those of the generation with the most: never as too few.
-local function note_spent()
-  local known = {}
-  for _, entry in ipairs(family.spent) do
-    if now_ms - entry.ms < grace_ms then known[#known + 1] = entry
-    else family.floor = tonumber(entry.name) + 1 end
-  end
-  known[#known + 1] = { name = string.format('%d', generation), note = '', ms = now_ms }
-  if #known > SPENT_ENTRIES then
-    local closest = 2
-    for i = 3, #known - 1 do
-      if known[i + 1].ms - known[i - 1].ms < known[closest + 1].ms - known[closest - 1].ms then closest = i end
-    end
-    local merged, into = known[closest], known[closest + 1]
-    if (tonumber(merged.note) or 0) > (tonumber(into.note) or 0) then into.note = merged.note end
-    table.remove(known, closest)
-  end
-  family.spent = known
 end
 
 -- How many generations in a row were replayed; only a generation not yet counted changes it.
@@ -78,27 +70,158 @@ local function count_streak()
   return count
 end
 
--- How often this generation was replayed by now; from REPLAYS_COUNTED on that number stands for all more.
+-- How often this generation was replayed by now; from REPLAYS_COUNTED on that number stands for all more. The
+-- REPLAYED_GENERATIONS that were replayed last are known, but for those whose replays are not answered any more.
 local function count_replay()
-  local count = math.min((tonumber(spent.note) or 0) + 1, REPLAYS_COUNTED)
-  spent.note = string.format('%d', count)
+  local known, kept = 0, {}
+  for name, count in string.gmatch(family.replays, '(%d+):(%d+)') do
+    if tonumber(name) == generation then
+      known = tonumber(count)
+    elseif tonumber(name) >= family.floor or family.merged ~= '' then
+      kept[#kept + 1] = name .. ':' .. count
+    end
+  end
+  local count = math.min(known + 1, REPLAYS_COUNTED)
+  if #kept >= REPLAYED_GENERATIONS then table.remove(kept, 1) end
+  kept[#kept + 1] = string.format('%d:%d', generation, count)
+  family.replays = table.concat(kept, ' ')
   return count
 end
 
-local verdict, streak, replay = 'rotated', 0, nil
-if is_replay then
-  verdict, streak = 'repeated', count_streak()
-  replay = { generation = string.format('%d', generation), count = count_replay() }
-else
-  if generation > family.head then verdict = 'recovered' end
-  note_spent()
-  family.head = generation + 1
-  family.expires_ms = cap_lifetime(family.created_ms, now_ms + refresh_ttl_ms, max_age_ms)
+-- The entries of the access tokens that replays gave and that have not expired.
+local function list_replayed()
+  local live = {}
+  for at = 1, #family.replayed, ENTRY_WIDTH do
+    local entry = string.sub(family.replayed, at, at + ENTRY_WIDTH - 1)
+    if parse_entry(entry) > now_ms then live[#live + 1] = entry end
+  end
+  return live
 end
-local lives_ms = add_access_token(family, family_digest, access_digest, scope, now_ms, access_ttl_ms, replay)
-if is_replay then
-  redis.call('SET', family_key, format_family(family), 'KEEPTTL')
-else
-  write_family(family, family_digest, now_ms)
+
+-- Whether there are too many access tokens: those of replays, and those of spends that the whole record names.
+local function are_too_many(live, field)
+  local keys = {}
+  for name, entry in pairs(field) do
+    if string.find(name, '^a%d') then keys[#keys + 1] = access_key_of(entry) end
+  end
+  return #live + (#keys > 0 and redis.call('EXISTS', unpack(keys)) or 0) > ACCESS_TOKENS_PER_FAMILY
 end
-return { verdict, family.head, lives_ms, scope, family.username, streak, replay and replay.count or 0 }
+
+-- Deletes the oldest access token that a replay gave: a replay of this generation, or of any where it is nil.
+local function delete_replayed(live, of_generation)
+  for i, entry in ipairs(live) do
+    local _, replayed = parse_entry(entry)
+    if not of_generation or replayed == of_generation then
+      redis.call('DEL', access_key_of(entry))
+      table.remove(live, i)
+      return
+    end
+  end
+end
+
+-- A clock that was set back spends at the time of the spend before. Where Redis has lost that one, the latest counts.
+local previous_ms, previous_generation = 0, -1
+if previous then previous_ms, previous_generation = parse_entry(previous) end
+if whole and not is_replay then
+  for name, entry in pairs(whole.field) do
+    if string.find(name, '^a%d') then previous_ms = math.max(previous_ms, (parse_entry(entry))) end
+  end
+end
+local spent_ms = math.max(now_ms, previous_ms)
+local is_idle = previous_generation == generation - 1
+  and now_ms >= math.max(family.access_until_ms, previous_ms + grace_ms)
+if not is_replay then family.expires_ms = cap_lifetime(family.created_ms, now_ms + refresh_ttl_ms, max_age_ms) end
+local access_expires_ms = add_access_token(family, family_digest, access_digest, scope, now_ms, access_ttl_ms)
+local lives_ms = access_expires_ms - now_ms
+
+if is_replay then
+  local streak, count, live = count_streak(), count_replay(), list_replayed()
+  if count >= REPLAYS_COUNTED then delete_replayed(live, generation) end
+  live[#live + 1] = format_entry(access_digest, access_expires_ms, generation)
+  -- A replay takes its room from replays alone: the bound may be passed by one token of a replay.
+  while #live > 1 and are_too_many(live, whole.field) do delete_replayed(live) end
+  family.expires_ms = uncapped_ms
+  redis.call('HSET', family_key, 't', format_times(family), 'p', table.concat(live), 'k', family.streak, 'n', family.replays)
+  return { 'repeated', family.head, lives_ms, scope, family.username, streak, count }
+end
+
+local changed = { 'h', generation + 1, 't', format_times(family),
+  access_field_of(generation), format_entry(access_digest, spent_ms, generation) }
+local function change(name, value) changed[#changed + 1], changed[#changed + 2] = name, value end
+
+-- The fields of generations below `needed` may be deleted, once the time has come that the record tells.
+local needed, needed_until_ms = parse_old(family)
+if is_idle then needed, needed_until_ms = generation, now_ms end
+local is_pruned = now_ms >= needed_until_ms
+if not is_pruned then needed = 0 end
+
+-- Deletes the fields of all slices, since the grace was changed and slices have another width now. The caller writes one
+-- field for all of them, with the latest time. Returns its first generation, which leaves out those that neither grace
+-- covers.
+local function join_slices(earlier_width)
+  local names, first = {}, family.floor
+  for i = 0, GRACE_SLICES do names[i + 1] = 's' .. i end
+  for _, value in ipairs(redis.call('HMGET', family_key, unpack(names))) do
+    local lowest, ms = string.match(value or '', '^(%d+):%d+:(%d+)$')
+    if lowest and spent_ms - ms < math.max(grace_ms, earlier_width * GRACE_SLICES) then
+      first = math.min(first, tonumber(lowest))
+    end
+  end
+  redis.call('HDEL', family_key, unpack(names))
+  return first
+end
+
+-- The new entry takes the field of an older one. The access token of that one ends. Its time is kept where the grace still
+-- covers it: the grace is cut into GRACE_SLICES slices, and the times of one slice share a field. There is one field more
+-- than slices, so a field that a later slice overwrites is older than the grace.
+if displaced then
+  redis.call('DEL', access_key_of(displaced))
+  local displaced_ms, bought_by = parse_entry(displaced)
+  if bought_by >= family.floor then
+    if bought_by >= needed and spent_ms - displaced_ms < grace_ms then
+      local width = math.ceil(grace_ms / GRACE_SLICES)
+      local slice = math.floor(displaced_ms / width)
+      local merged_slice, first, merged_width = string.match(family.merged, '^(%d+):(%d+):(%d+)$')
+      if merged_width and tonumber(merged_width) ~= width then
+        first = join_slices(tonumber(merged_width))
+      elseif tonumber(merged_slice) ~= slice then
+        first = family.floor
+      end
+      family.merged = string.format('%.0f:%d:%.0f', slice, first, width)
+      change('m', family.merged)
+      change('s' .. slice % (GRACE_SLICES + 1), string.format('%d:%d:%.0f', first, bought_by, displaced_ms))
+    end
+    family.floor = bought_by + 1
+    change('f', family.floor)
+  end
+end
+
+-- Only generations from the floor on have fields of their own: fields of older ones are other generations' by now.
+if is_pruned then
+  local gone = {}
+  for each = math.max(family.floor, generation - ACCESS_TOKENS_PER_FAMILY + 1), needed - 1 do
+    gone[#gone + 1] = access_field_of(each)
+  end
+  if family.merged ~= '' and family.floor <= needed then
+    for i = 0, GRACE_SLICES do gone[#gone + 1] = 's' .. i end
+    change('m', '')
+  end
+  if #gone > 0 then redis.call('HDEL', family_key, unpack(gone)) end
+  change('f', math.max(family.floor, needed))
+  change('o', format_old(family, generation + 1, math.max(family.access_until_ms, spent_ms + grace_ms)))
+end
+
+redis.call('HSET', family_key, unpack(changed))
+if family.replayed ~= '' then
+  local live = list_replayed()
+  -- There is at most one entry for each generation from the floor on, so all fields are seldom read.
+  if generation - family.floor + 1 + #live > ACCESS_TOKENS_PER_FAMILY then
+    local field = read_whole_family(family_key).field
+    while #live > 0 and are_too_many(live, field) do delete_replayed(live) end
+  end
+  redis.call('HSET', family_key, 'p', table.concat(live))
+end
+keep_family(family_key, family, family_digest, now_ms)
+return {
+  generation > family.head and 'recovered' or 'rotated', generation + 1, lives_ms, scope, family.username, 0, 0,
+}

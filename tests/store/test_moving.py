@@ -1,0 +1,144 @@
+"""What is sent, and when, while a slot moves: by a cluster that says TRYAGAIN and ASK as long as a test wants."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from service.store.connection import StoreConnection
+from service.store.deadline import DEADLINE_SECONDS, start_budget
+from service.store.moving import PAUSE_SECONDS, SlotIsMoving, list_unsettled, parse_own_slots
+from service.store.redis_url import parse_redis_url
+from service.store.scripts import load_script
+from tests.store.scripted_cluster import ScriptedCluster, array, key_of, moved, scripted_cluster
+from tests.store.scripted_redis import ScriptedRedis, bulk
+
+TRY_AGAIN = b"-TRYAGAIN Multiple keys request during rehashing of slot\r\n"
+ENDED = array(bulk(b"ended"))
+DERIVES, DERIVES_NOTHING = load_script("end_family"), load_script("probe_store")
+ARGUMENTS: list[str | int] = ["digest", "client", "revoked", 0]
+
+pytestmark = pytest.mark.clause("decided-redis-cluster")
+
+
+class MovingCluster:
+    """Two nodes; `say` is what the source answers to scripts, and the target runs whatever it is sent."""
+
+    def __init__(self, cluster: ScriptedCluster) -> None:
+        self.cluster = cluster
+        self.source, self.target = cluster.nodes
+        self.key = key_of(cluster.make_token(self.source)).decode()
+        self.say: list[bytes] = []
+        self.asked_at: list[float] = []
+        self.refusals = 0
+        for node in cluster.nodes:
+            node.answer = self._answering(node, node.answer)
+
+    def refuse(self) -> None:
+        self.refusals += 1
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[StoreConnection]:
+        connection = StoreConnection(parse_redis_url(self.cluster.url), on_moving_slot=self.refuse)
+        await connection.read("GET", self.key)
+        try:
+            yield connection
+        finally:
+            await connection.close()
+
+    def ask(self, *, is_over: bool = False) -> bytes:
+        return moved(self.key.encode(), self.target, b"MOVED" if is_over else b"ASK")
+
+    def _answering(self, node: ScriptedRedis, usual: Callable[[list[bytes]], bytes]) -> Callable[[list[bytes]], bytes]:
+        def answer(command: list[bytes]) -> bytes:
+            if command[0] != b"EVALSHA":
+                return usual(command)
+            if node is self.target:
+                return ENDED
+            self.asked_at.append(time.monotonic())
+            said = self.say.pop(0) if len(self.say) > 1 else self.say[0]
+            if said.startswith(b"-MOVED"):
+                self.cluster.share(self.target)
+            return said
+
+        return answer
+
+
+@pytest.fixture
+async def moving() -> AsyncIterator[MovingCluster]:
+    async with scripted_cluster(2) as cluster:
+        yield MovingCluster(cluster)
+
+
+async def test_what_is_refused_for_now_is_sent_again_until_it_is_served(moving: MovingCluster) -> None:
+    moving.say = [TRY_AGAIN] * 4 + [ENDED]
+
+    async with moving.connect() as connection:
+        assert await connection.run(DERIVES, [moving.key], ARGUMENTS) == ["ended"]
+
+    pauses = [later - earlier for earlier, later in zip(moving.asked_at, moving.asked_at[1:], strict=False)]
+    assert len(pauses) == moving.refusals == 4
+    assert min(pauses) >= PAUSE_SECONDS / 2
+
+
+async def test_a_script_that_derives_keys_waits_until_its_slot_has_moved(moving: MovingCluster) -> None:
+    """On the node that the slot goes to it would find some of its keys only."""
+    moving.say = [moving.ask(), TRY_AGAIN, moving.ask(), moving.ask(is_over=True)]
+
+    async with moving.connect() as connection:
+        assert await connection.run(DERIVES, [moving.key], ARGUMENTS) == ["ended"]
+
+    assert (moving.refusals, moving.target.count("ASKING")) == (3, 0)
+
+
+async def test_a_script_that_names_all_its_keys_goes_where_they_go(moving: MovingCluster) -> None:
+    moving.say = [moving.ask()]
+
+    async with moving.connect() as connection:
+        assert await connection.run(DERIVES_NOTHING, [moving.key], []) == ["ended"]
+
+    assert (moving.refusals, moving.target.count("ASKING")) == (0, 1)
+
+
+@pytest.mark.parametrize("refusal", ["TRYAGAIN", "ASK"])
+async def test_a_slot_that_stays_half_moved_is_an_outage_within_the_time_for_redis(
+    moving: MovingCluster, refusal: str
+) -> None:
+    moving.say = [TRY_AGAIN if refusal == "TRYAGAIN" else moving.ask()]
+    start_budget()
+
+    async with moving.connect() as connection:
+        started = time.monotonic()
+        with pytest.raises(SlotIsMoving, match=refusal):
+            await connection.run(DERIVES, [moving.key], ARGUMENTS)
+
+    assert time.monotonic() - started < DEADLINE_SECONDS
+    assert moving.refusals == len(moving.asked_at) > DEADLINE_SECONDS / PAUSE_SECONDS / 2
+
+
+def test_slots_that_moved_or_are_moving_are_unsettled() -> None:
+    lines = {
+        "before": b"a 10.0.0.1:1@2 myself,master - 0 0 1 connected 0-10 12 [7->-b]\n",
+        "after": b"a 10.0.0.1:1@2 myself,master - 0 0 1 connected 0-6 8-9 12 [3-<-b]\n",
+    }
+    before, after = (parse_own_slots(line) for line in lines.values())
+
+    assert before.slots == {*range(11), 12}
+    assert list_unsettled([before], [before]) == {7}
+    assert list_unsettled([before], [after]) == {3, 7, 10}
+    assert list_unsettled([after], [after._replace(node="b", arriving=frozenset())]) == {*range(7), 8, 9, 12}
+    assert list(map(set, (before.leaving, before.arriving, after.leaving, after.arriving))) == [{7}, set(), set(), {3}]
+
+
+async def test_many_who_wait_for_a_slot_do_not_keep_step(moving: MovingCluster) -> None:
+    moving.say = [TRY_AGAIN] * 400 + [ENDED]
+
+    async with moving.connect() as connection:
+        await asyncio.gather(*(connection.run(DERIVES, [moving.key], ARGUMENTS) for _ in range(100)))
+
+    third = moving.asked_at[200:300]
+    assert third[-1] - third[0] > PAUSE_SECONDS / 4
