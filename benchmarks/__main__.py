@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.arena import Arena
+from benchmarks.busy import measure_busy_session
 from benchmarks.floors import APPLICATIONS, running_floor
 from benchmarks.load import measure_in_turns
 from benchmarks.logins import measure_logins
@@ -88,9 +89,10 @@ def _measure(results: Results, size: Size, folder: Path, peers: Sequence[Peer]) 
             _say_what("two workers")
             results.series |= measure_workers(arena, size.rounds, size.seconds)
     with _arena(folder, "memory", "--appendonly", "no") as arena:
-        _say_what(f"memory: {size.sessions} sessions, rotations, a worker")
+        _say_what(f"memory: {size.sessions} sessions, rotations, a busy session, a worker")
         results.bytes_per_session = measure_session_bytes(arena, size.sessions)
         results.growth_per_rotation = measure_growth(arena)
+        results.busy_ratio = measure_busy_session(arena)
         results.worker_mib = measure_worker(arena, size.seconds)
     if size.many is not None:
         _say_what(f"{size.many} sessions")

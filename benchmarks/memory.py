@@ -83,14 +83,14 @@ async def _measure_growth(stage: Stage) -> float:
     weights: list[int] = []
     for _ in range(1 + ROTATIONS):
         _await_expiry(stage.store, keys)
-        tokens = await _rotate(parts, tokens)
+        tokens = await rotate(parts, tokens)
         _await_expiry(stage.store, keys)
         weights.append(_weigh_keys(stage.store))
     await parts.close()
     return (weights[-1] - weights[0]) / (ROTATIONS * len(tokens))
 
 
-async def _rotate(parts: Parts, tokens: Sequence[RefreshToken]) -> list[RefreshToken]:
+async def rotate(parts: Parts, tokens: Sequence[RefreshToken]) -> list[RefreshToken]:
     """The next refresh token of each session, whose present one is spent."""
     for token in tokens:
         await parts.families.spend(

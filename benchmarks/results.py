@@ -54,6 +54,7 @@ class Results(msgspec.Struct):
     sessions: int = 0
     bytes_per_session: float | None = None
     growth_per_rotation: float | None = None
+    busy_ratio: float | None = None
     worker_mib: float | None = None
     peers: Peers | None = None
 

@@ -1,0 +1,66 @@
+"""What a refresh costs Redis in a session that is refreshed all the time, beside one in a fresh session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+import redis
+
+from benchmarks.arena import Arena, start_users
+from benchmarks.memory import rotate
+from service.app import Parts
+from service.credentials import RefreshToken
+from service.settings import load_settings
+from tests.conftest import SECRET_KEY
+from tests.faults.stage import KEYRING, Stage
+
+REFRESHES = 400
+PAUSE_MS = 500
+"""The busy session is refreshed twice a second by the clock of the scripts. 400 refreshes are within the grace."""
+
+MEASURED = 200
+ROUNDS = 9
+
+
+def measure_busy_session(arena: Arena) -> float:
+    """Measure the script of a refresh in the busy session, as a multiple of that in a fresh one.
+
+    Redis itself tells the processor time, for 200 calls of each kind in turns. The least of nine rounds counts.
+    """
+    return asyncio.run(_measure(arena.stage))
+
+
+async def _measure(stage: Stage) -> float:
+    clock_offset_ms = 0
+    settings = load_settings({"REDIS_URL": stage.redis.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY})
+    parts = Parts(settings, lambda: clock_offset_ms)
+
+    stage.store.flushdb()
+    (busy,) = await _start(parts, 1)
+
+    async def refresh_busily(times: int) -> None:
+        nonlocal busy, clock_offset_ms
+        for _ in range(times):
+            clock_offset_ms += PAUSE_MS
+            (busy,) = await rotate(parts, [busy])
+
+    await refresh_busily(REFRESHES)
+    of_busy, of_fresh = [], []
+    for _ in range(ROUNDS):
+        fresh = await _start(parts, MEASURED)
+        of_fresh.append(await _measure_calls(stage.store, rotate(parts, fresh)))
+        of_busy.append(await _measure_calls(stage.store, refresh_busily(MEASURED)))
+    await parts.close()
+    return min(of_busy) / min(of_fresh)
+
+
+async def _start(parts: Parts, count: int) -> list[RefreshToken]:
+    return [token for _, text in await start_users(parts, count) if (token := KEYRING.parse_refresh_token(text))]
+
+
+async def _measure_calls(store: redis.Redis, work: Awaitable[object]) -> float:
+    """Return microseconds of Redis for each call of a script."""
+    store.config_resetstat()
+    await work
+    return float(store.info("commandstats")["cmdstat_evalsha"]["usec_per_call"])
