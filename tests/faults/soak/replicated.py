@@ -5,11 +5,15 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from redis.crc import key_slot
+
 from service.protocol.user import identify_user
+from service.store.keys import REGISTRY_SHARD
+from tests.cluster.moving import find_own_slots, move_atomically, moves_atomically, moving_slot
 from tests.cluster.nodes import Cluster, Shard, running_cluster, running_sentinel
 from tests.faults.soak.grounds import PEOPLE, Ground, Inject, hang
 from tests.faults.soak.history import Fault
@@ -19,6 +23,9 @@ AWAY_SECONDS = 2.0
 """The longest that a dead master stays away after another took its place."""
 SHORTEST_DEAF_SECONDS, LONGEST_DEAF_SECONDS = 0.5, 1.5
 """How long a replica hears nothing before its master dies."""
+SLOTS_AT_ONCE = 8
+MOVED_SHARE = 0.5
+"""Of the keys of a slot, before the others follow."""
 
 
 class _Nodes(Protocol):
@@ -29,7 +36,7 @@ class _Nodes(Protocol):
 
 
 class Replicated(Ground):
-    """Shards with a replica each. `people_of`: who lies on which; None where there is one shard."""
+    """Shards with a replica each."""
 
     def __init__(
         self,
@@ -37,12 +44,10 @@ class Replicated(Ground):
         nodes: _Nodes,
         shards: Sequence[Shard],
         variables: Mapping[str, str],
-        people_of: Sequence[frozenset[str]] | None = None,
     ) -> None:
         super().__init__(folder, (nodes.url, nodes.url), variables)
         self._nodes = nodes
         self._shards = shards
-        self._people_of = people_of
 
     @property
     def faults(self) -> Mapping[str, Inject]:
@@ -95,8 +100,12 @@ class Replicated(Ground):
 
     def _failed_over(self, name: str, place: int, started: float, took_over: float) -> Fault:
         self._nodes.wait_until_whole()
-        users = None if self._people_of is None else self._people_of[place]
+        users = self._find_people(self._shards[place])
         return Fault(name=name, started=started, ended=time.monotonic(), took_over=took_over, users=users)
+
+    def _find_people(self, shard: Shard) -> frozenset[str] | None:
+        """Whose keys lie there; None: everybody's."""
+        return None
 
     def kill_replica(self, rng: random.Random) -> Fault:
         """kill -9 and a new start: what waits for a replica has to wait, or is refused."""
@@ -118,6 +127,62 @@ class Replicated(Ground):
         return Fault(name="flush_scripts", started=started, ended=time.monotonic())
 
 
+class Divided(Replicated):
+    """A cluster, whose slots may move as well."""
+
+    def __init__(self, folder: Path, cluster: Cluster, variables: Mapping[str, str]) -> None:
+        super().__init__(folder, cluster, cluster.shards, variables)
+        self._cluster = cluster
+
+    @property
+    def faults(self) -> Mapping[str, Inject]:
+        faults = {**super().faults, "move_slot": self.move_slot}
+        if moves_atomically(self._cluster.nodes[0]):
+            faults["move_slot_atomically"] = self.move_slot_atomically
+        return faults
+
+    def move_slot(self, rng: random.Random) -> Fault:
+        """Several key by key, each to the next master: some keys at once, the others some time after."""
+        started, tags = time.monotonic(), self._pick_tags(rng)
+        with ExitStack() as stack:
+            for tag in tags:
+                stack.enter_context(moving_slot(self._cluster, tag)).move_keys(lambda _: rng.random() < MOVED_SHARE)
+            hang(rng)
+        return self._moved("move_slot", tags, started)
+
+    def move_slot_atomically(self, rng: random.Random) -> Fault:
+        """Several, each by the server itself: the next master has all of its keys, or none."""
+        started, tags = time.monotonic(), self._pick_tags(rng)
+        for tag in tags:
+            move_atomically(self._cluster, tag)
+        return self._moved("move_slot_atomically", tags, started)
+
+    def _pick_tags(self, rng: random.Random) -> list[str]:
+        """Of users, and sometimes of the registry, which lies in a slot of its own; each slot once."""
+        tags = [_REGISTRY_TAG, *(_tag_of(person.username) for person in PEOPLE)]
+        by_slot = {key_slot(tag.encode()): tag for tag in tags}
+        return rng.sample(sorted(by_slot.values()), SLOTS_AT_ONCE)
+
+    def _moved(self, name: str, tags: Sequence[str], started: float) -> Fault:
+        self._nodes.wait_until_whole()
+        names = frozenset(person.username for person in PEOPLE if _tag_of(person.username) in tags)
+        return Fault(name=name, started=started, ended=time.monotonic(), users=None if _REGISTRY_TAG in tags else names)
+
+    def _find_people(self, shard: Shard) -> frozenset[str]:
+        with shard.master.connect() as master:
+            slots = find_own_slots(master)
+            return frozenset(
+                person.username for person in PEOPLE if key_slot(_tag_of(person.username).encode()) in slots
+            )
+
+
+_REGISTRY_TAG = "{" + REGISTRY_SHARD + "}"
+
+
+def _tag_of(username: str) -> str:
+    return "{" + identify_user("main", username).shard + "}"
+
+
 @contextmanager
 def running_watched_pair(folder: Path, variables: Mapping[str, str]) -> Iterator[Replicated]:
     """A master and a replica under three Sentinels."""
@@ -128,17 +193,9 @@ def running_watched_pair(folder: Path, variables: Mapping[str, str]) -> Iterator
 
 
 @contextmanager
-def running_three_and_three(folder: Path, variables: Mapping[str, str]) -> Iterator[Replicated]:
+def running_three_and_three(folder: Path, variables: Mapping[str, str]) -> Iterator[Divided]:
     """A Redis Cluster of three masters with a replica each."""
     with running_cluster(folder, replicas=1, options=KEEPS_DATA) as cluster:
-        ground = Replicated(folder, cluster, cluster.shards, variables, _find_people(cluster))
+        ground = Divided(folder, cluster, variables)
         with ground.running_instances():
             yield ground
-
-
-def _find_people(cluster: Cluster) -> list[frozenset[str]]:
-    def place_of(username: str) -> int:
-        return cluster.node_of("{" + identify_user("main", username).shard + "}")
-
-    places = {person.username: place_of(person.username) for person in PEOPLE}
-    return [frozenset(name for name, place in places.items() if place == number) for number in range(3)]
