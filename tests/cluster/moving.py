@@ -124,6 +124,10 @@ def _wait_until_settled(nodes: Sequence[redis.Redis], owner: redis.Redis, slot: 
 
 
 def _view_of(node: redis.Redis) -> set[tuple[str, ...]]:
-    """Each node's name, epoch and slots, as this one sees them."""
+    """The name, epoch and slots of each node that has slots, as this node sees them.
+
+    Of a replica that was a master nodes may know different epochs for ever.
+    """
     lines = [line.split() for line in str(node.execute_command("CLUSTER", "NODES")).splitlines()]  # type: ignore[no-untyped-call]
-    return {(line[0], line[6], *(slots for slots in line[8:] if not slots.startswith("["))) for line in lines}
+    owned = [(line, [slots for slots in line[8:] if not slots.startswith("[")]) for line in lines]
+    return {(line[0], line[6], *slots) for line, slots in owned if slots}

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -43,7 +42,6 @@ from tests.scraping import Scrape
 from tests.servers import REDIS_6, other_binaries, server_binary
 from tests.store.interruptions import BreakingConnection
 
-ROUNDS = 2
 KEYS, SESSIONS = 20_000, 8
 LEAST_SERVED = 0.99
 KEYRING = Keyring((SECRET_KEY.encode(),))
@@ -141,45 +139,91 @@ def make_server_param(name: str) -> ParameterSet:
     return pytest.param(name, marks=(is_there, pytest.mark.long) if name == REDIS_6 else ())
 
 
-@pytest.fixture(params=map(make_server_param, dict.fromkeys((*find_servers(), REDIS_6))))
-async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
-    with running_cluster(tmp_path, binary=find_servers()[request.param]) as cluster:
-        settings = load_settings(
-            {
-                "REDIS_URL": cluster.url,
-                "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY,
-                "TOKEN_SERVICE_SEED_FILE": str(SEED),
-                "LOG_LEVEL": "error",
-            }
-        )
-        parts = Parts(settings, lambda: 0)
-        app = assemble(parts)
-        async with lifespan_of(app), client_of(app) as http:
-            yield Stage(cluster, settings, parts, http)
-        await parts.close()
+@pytest.fixture(scope="module", params=map(make_server_param, dict.fromkeys((*find_servers(), REDIS_6))))
+def built_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("cluster"), binary=find_servers()[request.param]) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def stage(built_cluster: Cluster) -> AsyncIterator[Stage]:
+    async with running_stage(built_cluster) as stage:
+        yield stage
+
+
+@asynccontextmanager
+async def running_stage(cluster: Cluster, **variables: str) -> AsyncIterator[Stage]:
+    """The cluster is emptied first."""
+    for server in cluster.nodes:
+        with server.connect() as node:
+            node.flushall()
+    settings = load_settings(
+        {
+            "REDIS_URL": cluster.url,
+            "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY,
+            "TOKEN_SERVICE_SEED_FILE": str(SEED),
+            "LOG_LEVEL": "error",
+            **variables,
+        }
+    )
+    parts = Parts(settings, lambda: 0)
+    app = assemble(parts)
+    async with lifespan_of(app), client_of(app) as http:
+        yield Stage(cluster, settings, parts, http)
+    await parts.close()
 
 
 @pytest.mark.clause("decided-i4-one-slot", "decided-i7-revocation-is-final", "decided-redis-cluster")
 @pytest.mark.single_server("it brings a cluster along")
 @pytest.mark.parametrize("name", OPERATIONS)
 async def test_what_is_answered_while_a_slot_is_half_moved_is_so_for_good(stage: Stage, name: str) -> None:
+    await check_answers(stage, name)
+
+
+@pytest.mark.clause("decided-i7-revocation-is-final", "decided-redis-cluster", "decided-durability")
+@pytest.mark.single_server("it brings a cluster along")
+@pytest.mark.parametrize("name", ["revoke of a refresh token", "revokeAll", "exchange"])
+async def test_what_is_answered_when_it_is_on_the_disk_is_so_for_good(built_cluster: Cluster, name: str) -> None:
+    with writing_at_once(built_cluster):
+        async with running_stage(built_cluster, TOKEN_SERVICE_DURABILITY="disk") as stage:
+            await check_answers(stage, name)
+
+
+@contextmanager
+def writing_at_once(cluster: Cluster) -> Iterator[None]:
+    """Each change is on the disk before it is answered."""
+    configure(cluster, appendfsync="always", appendonly="yes")
+    try:
+        yield
+    finally:
+        configure(cluster, appendfsync="everysec", appendonly="no")
+
+
+def configure(cluster: Cluster, **settings: str) -> None:
+    for server in cluster.nodes:
+        with server.connect() as node:
+            for name, value in settings.items():
+                node.config_set(name, value)
+
+
+async def check_answers(stage: Stage, name: str) -> None:
+    """The operation is tried for users whose keys are halved in every way."""
     operation, is_left = OPERATIONS[name]
 
-    for _ in range(ROUNDS):
-        people = [await stage.start() for _ in MOVED]
-        if name == "revokeAll that was begun":
-            await asyncio.gather(*map(stage.begin_to_revoke, people))
-        with ExitStack() as stack:
-            for held, is_moved in zip(people, MOVED.values(), strict=True):
-                stack.enter_context(moving_slot(stage.cluster, held.key)).move_keys(is_moved)
-            answers = await asyncio.gather(*(operation(stage, held) for held in people))
-        statuses = [answer.status_code for answer in answers]
-        for held, answer in zip(people, answers, strict=True):
-            if answer.status_code != 200:
-                assert_error(answer, 503, "temporarily_unavailable")
-                assert (await operation(stage, held)).status_code == 200
-            assert stage.list_live(held) == is_left
-        assert (503 in statuses) is (name != "revoke of an access token")  # which touches one key
+    people = [await stage.start() for _ in MOVED]
+    if name == "revokeAll that was begun":
+        await asyncio.gather(*map(stage.begin_to_revoke, people))
+    with ExitStack() as stack:
+        for held, is_moved in zip(people, MOVED.values(), strict=True):
+            stack.enter_context(moving_slot(stage.cluster, held.key)).move_keys(is_moved)
+        answers = await asyncio.gather(*(operation(stage, held) for held in people))
+    statuses = [answer.status_code for answer in answers]
+    for held, answer in zip(people, answers, strict=True):
+        if answer.status_code != 200:
+            assert_error(answer, 503, "temporarily_unavailable")
+            assert (await operation(stage, held)).status_code == 200
+        assert stage.list_live(held) == is_left
+    assert (503 in statuses) is (name != "revoke of an access token")  # which touches one key
 
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-redis-cluster")

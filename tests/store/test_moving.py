@@ -9,17 +9,21 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from service.store.confirmations import MOST_LENT
 from service.store.connection import StoreConnection
 from service.store.deadline import DEADLINE_SECONDS, start_budget
+from service.store.durability import Durability
 from service.store.moving import PAUSE_SECONDS, SlotIsMoving, list_unsettled, parse_own_slots
 from service.store.redis_url import parse_redis_url
 from service.store.scripts import load_script
+from tests.faults.stage import until
 from tests.store.scripted_cluster import ScriptedCluster, array, key_of, moved, scripted_cluster
 from tests.store.scripted_redis import ScriptedRedis, bulk
 
 TRY_AGAIN = b"-TRYAGAIN Multiple keys request during rehashing of slot\r\n"
 ENDED = array(bulk(b"ended"))
 DERIVES, DERIVES_NOTHING = load_script("end_family"), load_script("probe_store")
+ON_DISK = {b"appendonly": b"yes", b"appendfsync": b"always", b"no-appendfsync-on-rewrite": b"no"}
 ARGUMENTS: list[str | int] = ["digest", "client", "revoked", 0]
 
 pytestmark = pytest.mark.clause("decided-redis-cluster")
@@ -42,8 +46,9 @@ class MovingCluster:
         self.refusals += 1
 
     @asynccontextmanager
-    async def connect(self) -> AsyncIterator[StoreConnection]:
-        connection = StoreConnection(parse_redis_url(self.cluster.url), on_moving_slot=self.refuse)
+    async def connect(self, durability: Durability = "memory") -> AsyncIterator[StoreConnection]:
+        url = parse_redis_url(self.cluster.url)
+        connection = StoreConnection(url, durability=durability, on_moving_slot=self.refuse)
         await connection.read("GET", self.key)
         try:
             yield connection
@@ -55,8 +60,12 @@ class MovingCluster:
 
     def _answering(self, node: ScriptedRedis, usual: Callable[[list[bytes]], bytes]) -> Callable[[list[bytes]], bytes]:
         def answer(command: list[bytes]) -> bytes:
+            if command[:2] == [b"CONFIG", b"GET"]:
+                return b"%1\r\n" + bulk(command[2]) + bulk(ON_DISK[command[2]])
             if command[0] != b"EVALSHA":
                 return usual(command)
+            if command[3] != self.key.encode():
+                return ENDED
             if node is self.target:
                 return ENDED
             self.asked_at.append(time.monotonic())
@@ -118,6 +127,27 @@ async def test_a_slot_that_stays_half_moved_is_an_outage_within_the_time_for_red
 
     assert time.monotonic() - started < DEADLINE_SECONDS
     assert moving.refusals == len(moving.asked_at) > DEADLINE_SECONDS / PAUSE_SECONDS / 2
+
+
+async def test_those_who_wait_for_a_slot_hold_no_connections_that_others_need(moving: MovingCluster) -> None:
+    moving.say = [TRY_AGAIN]
+    shards = (f"{number:03x}" for number in range(4096))
+    others = (key for shard in shards if (key := f"family:{{{shard}}}:x") and shard not in moving.key)
+    other = next(key for key in others if moving.cluster.find_owner(key.encode()) is moving.source)
+
+    async def change(connection: StoreConnection, key: str) -> list[str | int]:
+        async with connection.durably(key.partition("{")[2].partition("}")[0]) as scripts:
+            return await scripts.run(DERIVES, [key], ARGUMENTS)
+
+    async with moving.connect("disk") as connection:
+        waiting = [asyncio.create_task(change(connection, moving.key)) for _ in range(2 * MOST_LENT)]
+        await until(lambda: moving.refusals > MOST_LENT)
+        started = time.monotonic()
+        assert await change(connection, other) == ["ended"]
+        assert time.monotonic() - started < DEADLINE_SECONDS / 2
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+
+    assert {type(outcome) for outcome in outcomes} == {SlotIsMoving}
 
 
 def test_slots_that_moved_or_are_moving_are_unsettled() -> None:
