@@ -1,5 +1,7 @@
 """I3: what a family takes in Redis does not grow with the number of its refreshes or replays."""
 
+from collections.abc import Callable
+
 import pytest
 
 from service.store.families import Spent
@@ -33,23 +35,21 @@ class OldKeys:
 
 def memory(sessions: Sessions) -> dict[str, tuple[int, int]]:
     """For each kind of key of the session: how many there are, and the bytes that they take in all."""
-    found: dict[str, tuple[int, int]] = {}
-    for key in map(str, sessions.store.scan_iter(count=1000)):
-        kind = key.partition(":")[0]
-        if kind in KINDS:
-            count, size = found.get(kind, (0, 0))
-            found[kind] = count + 1, size + int(sessions.store.memory_usage(key) or 0)
-    return found
+    return _measure(sessions, lambda key: int(sessions.store.memory_usage(key) or 0))
 
 
 def content(sessions: Sessions) -> dict[str, tuple[int, int]]:
     """The same in characters. Redis gives a hash its room in steps of 64 bytes, so that one digit may cost a step."""
+    return _measure(sessions, lambda key: sum(map(len, read_key(sessions.store, key))))
+
+
+def _measure(sessions: Sessions, measure: Callable[[str], int]) -> dict[str, tuple[int, int]]:
     found: dict[str, tuple[int, int]] = {}
     for key in map(str, sessions.store.scan_iter(count=1000)):
         kind = key.partition(":")[0]
         if kind in KINDS:
             count, size = found.get(kind, (0, 0))
-            found[kind] = count + 1, size + sum(map(len, read_key(sessions.store, key)))
+            found[kind] = count + 1, size + measure(key)
     return found
 
 
