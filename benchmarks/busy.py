@@ -1,4 +1,4 @@
-"""What a refresh costs Redis in a session that is refreshed all the time, beside one in a fresh session."""
+"""Measures what a refresh costs Redis in a session that is refreshed all the time, beside a fresh session."""
 
 from __future__ import annotations
 

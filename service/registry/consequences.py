@@ -100,9 +100,13 @@ class Consequences:
                     user = organisation.make_unlisted_user(identity.realm, identity.username)
                 is_kept = organisation is not None and user is not None and roles <= set(user.roles)
                 place = identity.shard, identity.subject
-                if place not in ended and not is_kept:
+                if place in ended or is_kept:
+                    continue
+                ended.add(place)
+                if any(shard == identity.shard for shard, _ in left):
+                    left.add(place)  # its slot is moving, too, and each attempt would wait for it in vain
+                else:
                     left.update(await self._revocations.revoke_all_of([place], reason="withdrawn"))
-                    ended.add(place)
                     await lock.renew()
         await self._revocations.revoke_all_left(left, reason="withdrawn")
         await lock.renew()

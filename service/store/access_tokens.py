@@ -37,8 +37,10 @@ class AccessTokens:
 
 
 def parse_grant(record: bytes) -> AccessGrant:
-    """Lines: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope, sid, upstream_subject,
-    audience.
+    """Parse the record of an access token.
+
+    Its lines: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope, sid,
+    upstream_subject, audience.
 
     Raises StoreUnavailable for a record of another version or of another form, and for one with an audience: what this
     code cannot read it cannot judge.

@@ -39,7 +39,7 @@ class SlotIsMoving(StoreUnavailable):
 
 
 class SlotWait:
-    """The pauses of one command. `on_refusal` hears of each refusal.
+    """Waits between the attempts to send one command. `on_refusal` hears of each refusal.
 
     `started`, by the monotonic clock, is when the command was sent for the first time, if it was sent before.
     """
@@ -58,7 +58,7 @@ class SlotWait:
 
 
 class NodeSlots(NamedTuple):
-    """What a master says of its own slots: those that it owns, and those that are on their way from it and to it."""
+    """The slots of one master, as it tells them: those that it owns, and those that are leaving it or arriving."""
 
     node: str
     slots: frozenset[int]

@@ -17,7 +17,7 @@ from service.protocol.client import AUTHORIZATION_CODE, PASSWORD
 from service.store.deadline import StoreUnavailable
 
 VERSION: Final = "2"
-"""Of every record that is made of lines, and of a family."""
+"""The version of every family and of every record that is made of lines."""
 
 _LONGEST_VERSION: Final = 20
 _ACCESS_FIELD: Final = re.compile(r"a\d+")
@@ -80,14 +80,14 @@ class FamilyRecord(NamedTuple):
         return [entry.digest for entry in (*self.access, *self.replayed)]
 
     def find_spent_ms(self, generation: int) -> int | None:
-        """When a spent generation was spent, as spend_refresh_token.lua finds it; None where that is too long ago."""
+        """Return when a generation was spent, as spend_refresh_token.lua finds it; None where that is too long ago."""
         if generation >= self.floor:
             return next((entry.ms for entry in self.access if generation <= entry.generation), None)
         return max((entry.ms for entry in self.spent if entry.first <= generation <= entry.last), default=None)
 
 
 class TombstoneRecord(NamedTuple):
-    """What is left of a family that ended before its time."""
+    """The record of a family that ended before its time."""
 
     ended_ms: int
     reason: str
@@ -118,7 +118,7 @@ class CodeRecord(NamedTuple):
 
 
 class RedeemedRecord(NamedTuple):
-    """What is left of a code after its exchange."""
+    """The record of a code that was exchanged."""
 
     client_id: str
     code_challenge: str
