@@ -252,7 +252,9 @@ class Link:
     def _note_clock(self, redis_time: float, sent: float) -> None:
         """Redis read its clock after `sent` and before now; the greatest lead makes deadlines early, not late."""
         least, most = redis_time - read_clock(), redis_time - sent
-        if self._clock_lead is None or least > self._clock_lead + DRIFT_SECONDS:
+        if self._clock_lead is None:
+            self._clock_lead = most
+        elif least > self._clock_lead + DRIFT_SECONDS:
             self._forget(None)
             self._clock_lead = most
         elif most < self._clock_lead - DRIFT_SECONDS:
