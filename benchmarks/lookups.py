@@ -59,7 +59,7 @@ async def _measure_reads(token: str, redis_url: str, rounds: int) -> Times:
     """One at a time, and many under way: a GET over the same kind of connection, a lookup, a GET by the library."""
     key = access_key_of(token)
     url = parse_redis_url(redis_url)
-    wire = await open_wire(url, url.nodes[0], "benchmark", lambda _: None, lambda: None)
+    wire = await open_wire(url, url.nodes[0], "benchmark")
     times: Times = {}
     async with BearerLookup(redis_url, memory=False) as bearer, redis.Redis.from_url(redis_url) as library:
         calls: dict[str, Callable[[], Awaitable[object]]] = {

@@ -14,7 +14,7 @@ import functools
 import time
 from base64 import urlsafe_b64decode
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from typing import Final, TypeVar
@@ -22,8 +22,8 @@ from typing import Final, TypeVar
 from service.protocol.bearer import AccessGrant
 from service.store.access_tokens import parse_grant
 from service.store.deadline import StoreUnavailable, Watch, watch_nothing
-from service.store.keys import access_key
-from service.store.links import Link, read_clock
+from service.store.keys import access_key, list_subject_starts
+from service.store.links import Link, Purpose, Trust, read_clock
 from service.store.redis_url import RedisUrl, parse_redis_url, without_password
 from service.store.routing import Router
 from service.tokens import DIGEST_BYTES, RANDOM_TOKEN_CHARACTERS, SHARD, encode, is_access_token
@@ -38,8 +38,8 @@ UNKNOWN_SECONDS: Final = 1.0
 
 NEVER: Final = 0.0
 
-_Live = tuple[float, Link, AccessGrant]
-"""Until when, by `read_clock`; the link that must vouch for it; the grant. NEVER: it was met, and not tracked yet."""
+_Live = tuple[float, Trust, AccessGrant]
+"""Until when, by `read_clock`; the trust in its connection; the grant. NEVER: it was met, and not tracked yet."""
 
 
 class BearerLookup:
@@ -69,7 +69,7 @@ class BearerLookup:
         self._watch = watch
         self._clock_offset_ms = clock_offset_ms
         self._live: OrderedDict[bytes, _Live] = OrderedDict()
-        self._unknown: OrderedDict[bytes, float] = OrderedDict()
+        self._unknown: OrderedDict[bytes, tuple[float, Trust]] = OrderedDict()
         self._router: Router | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -89,9 +89,9 @@ class BearerLookup:
         digest = sha256(token.encode(errors="replace")).digest()[:DIGEST_BYTES]
         live = self._live.get(digest)
         if live is not None:
-            deadline, link, grant = live
+            deadline, trust, grant = live
             now = read_clock()
-            if now < deadline and now < link.trusted_until:
+            if now < deadline and now < trust.until:
                 self._live.move_to_end(digest)
                 return grant
         return await self._find(token, digest, is_met=live is not None)
@@ -113,7 +113,7 @@ class BearerLookup:
 
     async def _find(self, token: str, digest: bytes, *, is_met: bool) -> AccessGrant | None:
         """A token is remembered from its second use on: those of one use, and garbage, cost Redis no memory."""
-        if not is_access_token(token) or self._unknown.get(digest, NEVER) > read_clock():
+        if not is_access_token(token) or self._is_unknown(digest):
             return None
         is_tracked = is_met and self._memory
         key = access_key(token[SHARD], encode(digest))
@@ -128,12 +128,16 @@ class BearerLookup:
         self._watch("lookup", time.perf_counter() - started, False)
         return grant
 
+    def _is_unknown(self, digest: bytes) -> bool:
+        unknown = self._unknown.get(digest)
+        return unknown is not None and read_clock() < min(unknown[0], unknown[1].until)
+
     def _get_router(self) -> Router:
         """Of this event loop; those of one that has ended ended with it."""
         loop = asyncio.get_running_loop()
         if self._router is None or self._loop is not loop:
-            self._forget(None)
-            self._router = Router(self._url, purpose="lookups", forget=self._forget, is_tracked=self._memory)
+            self.forget(None)
+            self._router = Router(Purpose(self._url, "lookups", self if self._memory else None))
             self._loop = loop
         return self._router
 
@@ -146,13 +150,14 @@ class BearerLookup:
             return grant
         if grant is None:
             self._live.pop(digest, None)
-            _remember(self._unknown, digest, read_clock() + UNKNOWN_SECONDS, self._most_unknown)
+            _remember(self._unknown, digest, (read_clock() + UNKNOWN_SECONDS, link.trust), self._most_unknown)
         else:
             until = link.deadline(grant.expires_at_ms - self._clock_offset_ms()) if is_tracked else NEVER
-            _remember(self._live, digest, (until, link, grant), self._most_live)
+            _remember(self._live, digest, (until, link.trust, grant), self._most_live)
         return grant
 
-    def _forget(self, keys: Sequence[bytes] | None) -> None:
+    def forget(self, keys: Sequence[bytes] | None) -> None:
+        """Forget tokens by their keys; None: all of them."""
         if keys is None:
             self._live.clear()
             self._unknown.clear()
@@ -160,6 +165,13 @@ class BearerLookup:
         for key in keys:
             with suppress(ValueError):  # a key that is no access token's
                 self._live.pop(urlsafe_b64decode(key.rpartition(b":")[2] + b"=="), None)
+
+    def forget_slots(self, slots: Collection[int]) -> None:
+        """Forget the tokens whose keys lie in these hash slots of a cluster."""
+        starts = list_subject_starts(slots)
+        for digest in [digest for digest, (_, _, grant) in self._live.items() if grant.subject[:2] in starts]:
+            del self._live[digest]
+        self._unknown.clear()
 
 
 def _parse_url(text: str) -> RedisUrl:

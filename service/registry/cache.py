@@ -15,7 +15,7 @@ import asyncio
 import functools
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextvars import Context
 from typing import Any, Final, Generic, TypeVar
 
@@ -24,7 +24,8 @@ from service.protocol.client import Client
 from service.protocol.organisation import Organisation
 from service.protocol.user import User, UserIdentity
 from service.store.deadline import StoreUnavailable, within_deadline
-from service.store.links import Link, read_clock
+from service.store.keys import find_slot
+from service.store.links import Link, Purpose, Trust, read_clock
 from service.store.redis_url import RedisUrl
 from service.store.registry import CLIENTS, ORIGINS, REALMS, USERS, KeyCommand, Kind
 from service.store.routing import Router
@@ -42,8 +43,8 @@ ALWAYS: Final = math.inf
 Name = TypeVar("Name")
 Record = TypeVar("Record")
 
-_Entry = tuple[float, Link, Record]
-"""Until when, by `read_clock`; the link that must vouch for it; the record."""
+_Entry = tuple[float, Trust, Record]
+"""Until when, by `read_clock`; the trust in its connection; the record."""
 
 
 class RegistryCache(Generic[Name, Record]):
@@ -70,9 +71,9 @@ class RegistryCache(Generic[Name, Record]):
         key = command[1]
         entry = self._entries.get(key)
         if entry is not None:
-            until, link, record = entry
+            until, trust, record = entry
             now = read_clock()
-            if now < until and now < link.trusted_until:
+            if now < until and now < trust.until:
                 self._entries.move_to_end(key)
                 return record
         self._counts.count_miss()
@@ -91,6 +92,11 @@ class RegistryCache(Generic[Name, Record]):
             return
         for key in keys:
             self._entries.pop(key.decode(errors="replace"), None)
+
+    def forget_slots(self, slots: Collection[int]) -> None:
+        """Forget the records whose keys lie in these hash slots of a cluster."""
+        for key in [key for key in self._entries if find_slot(key) in slots]:
+            del self._entries[key]
 
     def _start_reading(self, name: Name, *, is_met: bool) -> asyncio.Task[Record]:
         command = self._kind.command(name)
@@ -121,10 +127,10 @@ class RegistryCache(Generic[Name, Record]):
         if link is None or self._find_router().topology.find_now(key) is not link:
             return record  # also where the slot has another owner by now, who will not tell of changes
         if record:
-            self._remember(key, (ALWAYS if is_tracked else MET, link, record))
+            self._remember(key, (ALWAYS if is_tracked else MET, link.trust, record))
         elif self._remembers_unknown:
             # Counted from before the read: what is made since then is seen in time.
-            self._remember(key, (asked + UNKNOWN_SECONDS, link, record))
+            self._remember(key, (asked + UNKNOWN_SECONDS, link.trust, record))
         else:
             self._entries.pop(key, None)
         return record
@@ -156,6 +162,7 @@ class RegistryMemory:
         self.origins = OriginCache(ORIGINS, self._find_router, CacheCounts("origins"))
         self.realms = RealmCache(REALMS, self._find_router, CacheCounts("realms"))
         self.users = UserCache(USERS, self._find_router, CacheCounts("users"), remembers_unknown=False)
+        self._caches = (self.clients, self.origins, self.realms, self.users)
 
     def now_ms(self) -> int:
         """The time by Redis's clock, without asking; raises StoreUnavailable before the first record was found."""
@@ -170,9 +177,15 @@ class RegistryMemory:
 
     def _find_router(self) -> Router:
         if self._router is None:
-            self._router = Router(self._url, purpose="registry", forget=self._forget, is_tracked=True)
+            self._router = Router(Purpose(self._url, "registry", self))
         return self._router
 
-    def _forget(self, keys: Sequence[bytes] | None) -> None:
-        for cache in (self.clients, self.origins, self.realms, self.users):
+    def forget(self, keys: Sequence[bytes] | None) -> None:
+        """Forget records by their keys; None: all of them."""
+        for cache in self._caches:
             cache.forget_keys(keys)
+
+    def forget_slots(self, slots: Collection[int]) -> None:
+        """Forget the records whose keys lie in these hash slots of a cluster."""
+        for cache in self._caches:
+            cache.forget_slots(slots)

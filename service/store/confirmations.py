@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from redis.exceptions import ResponseError
 
@@ -36,7 +37,10 @@ LONGEST_IDLE_SECONDS: Final = 30.0
 """Firewalls forget connections that are silent for minutes, and tell nobody."""
 
 MOST_LENT: Final = 64
-"""At once: a replica that is away must not cost all connections that Redis and we may have."""
+"""Connections to each master that are lent at once.
+
+A replica that is away must not cost all connections that Redis and the worker may have, nor hold up other masters.
+"""
 
 
 class Idle(NamedTuple):
@@ -47,10 +51,11 @@ class Idle(NamedTuple):
 
 
 class Lent(NamedTuple):
-    """A connection, and that of the link beside which it was made."""
+    """A connection, that of the link beside which it was made, and the semaphore of its master."""
 
     wire: Wire
     checked: Wire
+    room: asyncio.Semaphore
 
 
 class Confirmations:
@@ -61,19 +66,20 @@ class Confirmations:
         self.durability = durability
         self._url = url
         self._idle: dict[Wire, list[Idle]] = {}
-        self._room = asyncio.Semaphore(MOST_LENT)
+        self._rooms: WeakKeyDictionary[Link, asyncio.Semaphore] = WeakKeyDictionary()
         self._is_closed = False
 
     async def lend(self, link: Link) -> Lent:
-        """To one at a time; those who find none free wait."""
-        await self._room.acquire()
+        """Lend a connection to this master to one caller at a time. Callers wait where as many are lent as may be."""
+        room = self._rooms.get(link) or self._rooms.setdefault(link, asyncio.Semaphore(MOST_LENT))
+        await room.acquire()
         try:
-            return await self._lend(link)
+            return await self._lend(link, room)
         except BaseException:
-            self._room.release()
+            room.release()
             raise
 
-    async def _lend(self, link: Link) -> Lent:
+    async def _lend(self, link: Link, room: asyncio.Semaphore) -> Lent:
         """What is kept was made beside the link's own connection, whose server is looked at, and ends with that."""
         checked = await link.find_wire()
         for ended in [each for each in self._idle if each.lost.done()]:
@@ -84,13 +90,12 @@ class Confirmations:
             if read_clock() > since + LONGEST_IDLE_SECONDS:
                 wire.close("the connection is idle for too long")
             elif not wire.lost.done():
-                return Lent(wire, checked)
-        wire = await open_wire(self._url, link.node, "confirmations", lambda _: None, lambda: None)
-        return Lent(wire, checked)
+                return Lent(wire, checked, room)
+        return Lent(await open_wire(self._url, link.node, "confirmations", beside=checked), checked, room)
 
     def take_back(self, lent: Lent, *, is_clean: bool) -> None:
         """`is_clean`: each of its commands was answered. Nobody knows what becomes of one that was given up."""
-        self._room.release()
+        lent.room.release()
         idle = self._idle.get(lent.checked, [])
         is_wanted = not self._is_closed and not lent.checked.lost.done() and len(idle) < MOST_IDLE
         if is_clean and is_wanted:

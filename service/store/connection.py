@@ -17,13 +17,13 @@ from service.store.confirmations import Confirmations, ConfirmedWork
 from service.store.deadline import StoreUnavailable, Watch, watch_nothing, within_deadline
 from service.store.durability import Durability
 from service.store.keys import fence_key, guard_key
-from service.store.links import Link
+from service.store.links import Link, Purpose
 from service.store.lock import Run, StoreLock
 from service.store.moving import NodeSlots, list_unsettled, parse_own_slots
 from service.store.redis_url import RedisUrl
 from service.store.routing import Router
-from service.store.scripts import Script, load_script
-from service.store.wire import Command, as_it_came
+from service.store.scripts import Script, load_all_scripts, load_script
+from service.store.wire import Command, as_it_came, gather_answers
 
 SCANNED_AT_ONCE: Final = 1000
 MOST_LOOKS: Final = 60
@@ -215,7 +215,8 @@ class StoreConnection:
 
     def _find_router(self) -> Router:
         if self._router is None:
-            self._router = Router(self._url, purpose="requests", on_moving_slot=self._on_moving_slot)
+            purpose = Purpose(self._url, "requests", scripts=load_all_scripts())
+            self._router = Router(purpose, on_moving_slot=self._on_moving_slot)
         return self._router
 
     async def _find_any_master(self) -> Link:
@@ -270,11 +271,7 @@ def _with_keys(commands: Sequence[Command]) -> list[tuple[str, Command]]:
 
 async def _ask_all(master: Link, commands: Sequence[Command]) -> list[Any]:
     wire = await master.find_wire()
-    answers = await asyncio.gather(*(wire.send(command, as_it_came) for command in commands), return_exceptions=True)
-    for answer in answers:
-        if isinstance(answer, BaseException):
-            raise answer
-    return answers
+    return await gather_answers([wire.send(command, as_it_came) for command in commands])
 
 
 def _parse_info(text: bytes) -> dict[str, Any]:

@@ -40,11 +40,16 @@ written.
 from __future__ import annotations
 
 import hashlib
+from base64 import urlsafe_b64encode
+from collections.abc import Collection
 from typing import Final
+
+from redis.crc import key_slot
 
 from service.protocol.user import UserIdentity
 
 REGISTRY_SHARD: Final = "registry"
+SHARDS: Final = 4096
 
 LASTING_KINDS: Final = frozenset(
     {"user", "seed", "client", "realm", "origin", "owed_sweeps", "owed_realm_sweeps", "owed_revocations"}
@@ -55,6 +60,23 @@ LASTING_KINDS: Final = frozenset(
 def find_kind(key: str) -> str:
     """Its first word: access, family, index, …"""
     return key.partition(":")[0]
+
+
+def find_slot(key: str) -> int:
+    """Return the number of the hash slot in which the key lies, were the server a cluster."""
+    return key_slot(key.encode())
+
+
+def list_subject_starts(slots: Collection[int]) -> frozenset[str]:
+    """Return the first two characters of the subjects of all users whose keys lie in these hash slots.
+
+    They are the 12 bits of the shard, in base64url.
+    """
+    return frozenset(
+        urlsafe_b64encode(bytes((shard >> 4, (shard & 15) << 4))).decode()[:2]
+        for shard in range(SHARDS)
+        if find_slot(f"{{{shard:03x}}}") in slots
+    )
 
 
 def guard_key(key: str) -> str:
@@ -128,6 +150,11 @@ def address_key(purpose: str, network: str, name: str = "", *, within_it: str = 
     narrowed = f":in-{_digest(within_it)}" if within_it not in ("", network) else ""
     suffix = f":{_digest(name)}" if name else ""
     return f"address:{{{_digest(network)}}}:{purpose}{narrowed}{suffix}"
+
+
+def lease_key(counter_key: str) -> str:
+    """Return the key of the checks under way that count on this counter. Scripts build the same name."""
+    return f"lease:{counter_key}"
 
 
 def user_key(identity: UserIdentity) -> str:

@@ -20,9 +20,8 @@ from typing import Any, Final, TypeVar
 from redis.exceptions import ResponseError
 
 from service.store.deadline import StoreUnavailable, charge, remaining_seconds, translate, within_deadline
-from service.store.links import LONGEST_SILENCE_SECONDS, Forget, Link
+from service.store.links import LONGEST_SILENCE_SECONDS, Link, Purpose
 from service.store.moving import SlotWait, is_refused_for_now
-from service.store.redis_url import RedisUrl
 from service.store.topology import TOPOLOGIES, Topology, is_redirection
 from service.store.wire import Command, NotSent, WireLost, as_it_came
 
@@ -33,31 +32,16 @@ Take = Callable[[Link | None, Any], Value]
 """What becomes of the answer that this link gave; without a link it must not be remembered."""
 
 
-def forget_nothing(keys: Sequence[bytes] | None) -> None:
-    pass
-
-
 def take_as_it_came(link: Link | None, answer: Any) -> Any:
     return answer
 
 
 class Router:
-    """Make it in the event loop that uses it. `forget` hears of changes where `is_tracked`.
+    """Make it in the event loop that uses it."""
 
-    `purpose` is a word for the log and for CLIENT LIST.
-    """
-
-    def __init__(
-        self,
-        url: RedisUrl,
-        *,
-        purpose: str,
-        forget: Forget = forget_nothing,
-        is_tracked: bool = False,
-        on_moving_slot: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, purpose: Purpose, *, on_moving_slot: Callable[[], None] = lambda: None) -> None:
         self._on_moving_slot = on_moving_slot
-        self.topology: Topology = TOPOLOGIES[url.kind](url, purpose, forget, is_tracked)
+        self.topology: Topology = TOPOLOGIES[purpose.url.kind](purpose)
 
     async def ask(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from importlib.resources import files
 from typing import Final, NamedTuple
@@ -17,6 +18,14 @@ class Script(NamedTuple):
     text: str
     sha1: str
     derives_keys: bool
+
+
+@functools.cache
+def load_all_scripts() -> dict[str, str]:
+    """Return the texts of all scripts by their SHA-1."""
+    names = sorted(file.name.removesuffix(".lua") for file in _FOLDER.iterdir() if file.name.endswith(".lua"))
+    scripts = [load_script(name) for name in names if name != _RECORDS]
+    return {script.sha1: script.text for script in scripts}
 
 
 def load_script(name: str) -> Script:

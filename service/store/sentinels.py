@@ -6,6 +6,7 @@ They are asked as nobody in particular; a Sentinel that demands a user or a pass
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -15,9 +16,14 @@ from redis.exceptions import ResponseError
 from service.store.deadline import StoreUnavailable
 from service.store.links import CLOSED
 from service.store.redis_url import Node, RedisUrl
+from service.store.staggered import NoneSucceeded, find_first
 from service.store.wire import Wire, open_wire
 
-ASK_SECONDS: Final = 0.5
+ASK_SECONDS: Final = 1.5
+"""How long the Sentinels may take to answer."""
+
+ASK_PAUSE_SECONDS: Final = 0.3
+"""After it the next Sentinel is asked beside the one that stays silent."""
 
 _DEMANDS: Final = ("NOAUTH", "NOPERM")
 _DOWN: Final = frozenset({"s_down", "o_down", "disconnected"})
@@ -34,30 +40,30 @@ class Sentinels:
         self._asking = asyncio.Lock()
 
     async def find_master(self) -> Node:
-        """Who was the last to know is asked first. Raises StoreUnavailable where none knows."""
-        async with self._asking:
-            return await self._find_master()
-
-    async def _find_master(self) -> Node:
-        troubles = []
-        for node in tuple(self._nodes):
-            try:
-                async with asyncio.timeout(ASK_SECONDS):
-                    master = await self._ask(node)
-            except Exception as error:  # whatever it said: another one may know better
-                self._forget_wire(node)
-                troubles.append(str(error) or f"no answer within {ASK_SECONDS} s")
-            else:
-                self._nodes.remove(node)
-                self._nodes.insert(0, node)
-                return master
-        told = "; ".join(dict.fromkeys(troubles))
-        raise StoreUnavailable(f"none of the Sentinels answers and knows a master of this name: {told}")
+        """Ask the Sentinel first that was the last to know. Raises StoreUnavailable where none knows."""
+        attempts = [functools.partial(self._ask_or_forget, node) for node in self._nodes]
+        try:
+            async with self._asking, asyncio.timeout(ASK_SECONDS):
+                node, master = await find_first(attempts, pause_seconds=ASK_PAUSE_SECONDS)
+        except (NoneSucceeded, TimeoutError) as error:
+            told = str(error) or f"no answer within {ASK_SECONDS:g} s"
+            raise StoreUnavailable(f"none of the Sentinels answers and knows a master of this name: {told}") from error
+        self._nodes.remove(node)
+        self._nodes.insert(0, node)
+        return master
 
     def close(self) -> None:
         for wire in self._wires.values():
             wire.close(CLOSED)
         self._wires.clear()
+
+    async def _ask_or_forget(self, node: Node) -> tuple[Node, Node]:
+        """Return the Sentinel and the master. A Sentinel that failed, or was too slow, is connected anew next time."""
+        try:
+            return node, await self._ask(node)
+        except BaseException:
+            self._forget_wire(node)
+            raise
 
     async def _ask(self, node: Node) -> Node:
         try:
@@ -74,7 +80,7 @@ class Sentinels:
         wire = self._wires.get(node)
         if wire is None or wire.lost.done():
             url = self._named if node in self._demanding else self._unnamed
-            wire = self._wires[node] = await open_wire(url, node, "sentinels", lambda _: None, lambda: None)
+            wire = self._wires[node] = await open_wire(url, node, "sentinels")
         return wire
 
     def _forget_wire(self, node: Node) -> None:

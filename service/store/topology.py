@@ -6,28 +6,38 @@ A link to a server that is no master any more would go on telling old news, so t
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import re
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from contextvars import Context
 from typing import Any, Final, NamedTuple, Protocol
 
-from redis.crc import key_slot
 from redis.exceptions import ReadOnlyError, ResponseError
 
 from service.store.deadline import StoreUnavailable
-from service.store.keys import access_key
-from service.store.links import CLOSED, Current, Forget, Link, end_task
-from service.store.redis_url import Node, RedisUrl
+from service.store.keys import SHARDS, access_key, find_slot
+from service.store.links import CLOSED, Check, Current, Link, Purpose, end_task, read_clock
+from service.store.redis_url import Node
 from service.store.sentinels import Sentinels
-from service.store.wire import Wire, open_wire
+from service.store.staggered import NoneSucceeded, find_first
+from service.store.wire import Command, Wire, WireLost, as_it_came, gather_answers, open_wire
 
 SLOTS: Final = 16384
-SHARDS: Final = 4096
 WATCH_SECONDS: Final = 1.0
-ASK_SECONDS: Final = 0.5
+ASK_SECONDS: Final = 1.5
+"""How long a node of the cluster may take to say who serves which slots."""
+
+ASK_PAUSE_SECONDS: Final = 0.3
+"""After it the next node is asked beside the one that stays silent."""
+
+OLD_MAP_SECONDS: Final = 10.0
+"""How long an older map is refused. After it the cluster was made anew: in another one news spread within seconds."""
 
 _REDIRECTION: Final = re.compile(r"(?P<word>MOVED|ASK) (?P<slot>[0-9]{1,5}) (?P<host>\S*):(?P<port>[0-9]{1,5})")
+
+_EPOCH: Final = re.compile(rb"cluster_current_epoch:([0-9]{1,18})")
 
 log = logging.getLogger("service.store")
 
@@ -82,11 +92,9 @@ class _OneLink:
 class SingleServer(_OneLink):
     """The one of the URL, as long as it is a master: what a replica says may be old news."""
 
-    def __init__(self, url: RedisUrl, purpose: str, forget: Forget, is_tracked: bool) -> None:
-        self._node = url.nodes[0] if url.path is None else None
-        super().__init__(
-            Link(url, self._find_node, forget, purpose=purpose, is_tracked=is_tracked, check=_check_is_master)
-        )
+    def __init__(self, purpose: Purpose) -> None:
+        self._node = purpose.url.nodes[0] if purpose.url.path is None else None
+        super().__init__(Link(purpose, self._find_node, CHECK_IS_MASTER))
 
     async def _find_node(self) -> Node | None:
         return self._node
@@ -95,11 +103,9 @@ class SingleServer(_OneLink):
 class WatchedMaster(_OneLink):
     """The master that the Sentinels name: asked before each connection, and once a second whether it is still so."""
 
-    def __init__(self, url: RedisUrl, purpose: str, forget: Forget, is_tracked: bool) -> None:
-        self._sentinels = Sentinels(url)
-        super().__init__(
-            Link(url, self._find_node, forget, purpose=purpose, is_tracked=is_tracked, check=_check_is_master)
-        )
+    def __init__(self, purpose: Purpose) -> None:
+        self._sentinels = Sentinels(purpose.url)
+        super().__init__(Link(purpose, self._find_node, CHECK_IS_MASTER))
         self._task = asyncio.create_task(self._watch(), context=Context())
 
     async def close(self) -> None:
@@ -127,10 +133,14 @@ class WatchedMaster(_OneLink):
             self._sentinels.close()
 
 
-async def _check_is_master(wire: Wire) -> None:
-    server = await wire.call("HELLO")
-    if server[b"role"] != b"master":
+def _judge_role(answer: Any) -> None:
+    if isinstance(answer, BaseException):
+        raise answer
+    if answer[b"role"] != b"master":
         raise ReadOnlyError("this server is not the master")
+
+
+CHECK_IS_MASTER: Final = Check(lambda: ("HELLO",), _judge_role)
 
 
 class _Range(NamedTuple):
@@ -139,20 +149,31 @@ class _Range(NamedTuple):
     master: Node
 
 
+class _Map(NamedTuple):
+    """Who serves which slots, as one node says it. `is_whole`: it thinks that the cluster can serve.
+
+    An old master that lost the majority of the others knows of that. `epoch` grows with each change of owners.
+    """
+
+    ranges: tuple[_Range, ...]
+    is_whole: bool
+    epoch: int
+
+
 class ClusterMap:
-    """Which master serves which slots: asked of one node after the other, once a second and when one sends us away.
+    """Which master serves which slots: asked of the nodes once a second, and when one of them sends us away.
 
     Each link is probed with a key of its node, since a node that lost the others, or its slots, still tells the time.
     """
 
-    def __init__(self, url: RedisUrl, purpose: str, forget: Forget, is_tracked: bool) -> None:
-        self._url = url
+    def __init__(self, purpose: Purpose) -> None:
         self._purpose = purpose
-        self._forget = forget
-        self._is_tracked = is_tracked
         self._links: dict[Node, Link] = {}
+        self._retiring: set[asyncio.Task[None]] = set()
         self._probes: dict[Node, str] = {}
         self._ranges: tuple[_Range, ...] | None = None
+        self._epoch = 0
+        self._confirmed_at = 0.0
         self._by_slot: Current[list[Link | None]] = Current()
         self._turn = 0
         self._changing = asyncio.Lock()
@@ -164,7 +185,7 @@ class ClusterMap:
 
     def find_now(self, key: str) -> Link | None:
         by_slot = self._by_slot.value
-        link = by_slot[key_slot(key.encode())] if by_slot else None
+        link = by_slot[find_slot(key)] if by_slot else None
         return link if link and link.is_up else None
 
     async def find_all(self) -> Collection[Link]:
@@ -172,7 +193,7 @@ class ClusterMap:
 
     async def find(self, key: str) -> Link:
         by_slot = self._by_slot.value or await self._by_slot.get()
-        link = by_slot[key_slot(key.encode())]
+        link = by_slot[find_slot(key)]
         if link is None:
             raise StoreUnavailable("CLUSTERDOWN: no node serves the slot of this key")
         return link
@@ -188,10 +209,7 @@ class ClusterMap:
         async with self._changing:
             by_slot = self._by_slot.value
             if by_slot is None or by_slot[int(match["slot"])] is not self._links.get(node):
-                try:
-                    await self._refresh((node,))
-                except (ValueError, TypeError) as error:
-                    raise StoreUnavailable(f"a map of the cluster that nobody can read: {error}") from error
+                await self._refresh((node, *self._links))
         return None
 
     async def close(self) -> None:
@@ -199,76 +217,85 @@ class ClusterMap:
         async with self._changing:
             self._is_closed = True
             self._by_slot.end(CLOSED)
-            await asyncio.gather(*(link.close() for link in self._links.values()))
+            retiring = [end_task(task) for task in self._retiring]
+            await asyncio.gather(*retiring, *(link.close() for link in self._links.values()))
 
     async def _keep_up(self) -> None:
         while True:
             self._turn += 1
-            nodes = [*self._links, *self._url.nodes]
+            nodes = list(dict.fromkeys((*self._links, *self._purpose.url.nodes)))
             turn = self._turn % len(nodes)
             try:
                 async with self._changing:
                     await self._refresh((*nodes[turn:], *nodes[:turn]))
-            except Exception as error:
-                trouble = f"no node of the cluster says who serves which slots: {type(error).__name__}: {error}"
-                if self._by_slot.value is None and self._by_slot.fail(trouble):
-                    log.warning(trouble)
-            await asyncio.sleep(WATCH_SECONDS if self._by_slot.value else ASK_SECONDS)
+            except Exception as error:  # also one of ours: the next map may be better
+                if self._by_slot.value is None and self._by_slot.fail(str(error)):
+                    log.warning(str(error))
+            await asyncio.sleep(WATCH_SECONDS if self._by_slot.value else WATCH_SECONDS / 2)
 
     async def _refresh(self, nodes: Sequence[Node]) -> None:
-        """Takes the first answer; that of a node which is cut off from the others only where nobody knows better.
+        """Take the first good map. That of a node which is cut off from the others is taken only where there is none.
 
-        Raises the last node's error where no answer comes.
+        Raises StoreUnavailable where there is no map at all.
         """
-        trouble: Exception | None = None
-        of_the_lost: tuple[_Range, ...] | None = None
-        for node in nodes:
-            try:
-                async with asyncio.timeout(ASK_SECONDS):
-                    ranges, is_whole = await self._read_map(node)
-            except Exception as error:  # whatever it said: another node may know better
-                trouble = error
-                continue
-            if not ranges and self._ranges:  # a node that belongs to the cluster no more
-                trouble = ValueError(f"{node[0]}:{node[1]} knows of no slots")
-            elif not is_whole:
-                of_the_lost = of_the_lost or ranges
-            else:
-                await self._apply(ranges)
-                return
-        if of_the_lost is None:
-            assert trouble is not None
-            raise trouble
-        # The map of before is no worse than what one of those says, which may be older still.
-        await self._apply(self._ranges or of_the_lost)
+        of_the_lost: list[_Map] = []
 
-    async def _read_map(self, node: Node) -> tuple[tuple[_Range, ...], bool]:
-        """And whether the node thinks that the cluster is whole; an old master that lost the majority knows of that."""
+        async def ask(node: Node) -> _Map:
+            found = await self._read_map(node)
+            if not found.ranges and self._ranges:
+                raise ValueError(f"{node[0]}:{node[1]} knows of no slots")  # it left the cluster
+            if found.epoch < self._epoch and read_clock() < self._confirmed_at + OLD_MAP_SECONDS:
+                raise ValueError(f"{node[0]}:{node[1]} has not heard of the latest changes of the cluster")
+            if not found.is_whole:
+                of_the_lost.append(found)
+                raise ValueError(f"{node[0]}:{node[1]} says that the cluster cannot serve")
+            return found
+
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                attempts = [functools.partial(ask, node) for node in nodes]
+                found = await find_first(attempts, pause_seconds=ASK_PAUSE_SECONDS)
+        except (NoneSucceeded, TimeoutError) as error:
+            if not of_the_lost:
+                trouble = str(error) or f"no answer within {ASK_SECONDS:g} s"
+                raise StoreUnavailable(f"no node of the cluster says who serves which slots: {trouble}") from error
+            # The map of before is no worse than what one of those says, which may be older still.
+            await self._apply(self._ranges or of_the_lost[0].ranges)
+        else:
+            self._epoch, self._confirmed_at = found.epoch, read_clock()
+            await self._apply(found.ranges)
+
+    async def _read_map(self, node: Node) -> _Map:
         link = self._links.get(node)
         if link is not None and link.is_up:
             return await _ask_for_map(await link.find_wire(), node)
-        wire = await open_wire(self._url, node, self._purpose, lambda _: None, lambda: None)
-        try:
-            return await _ask_for_map(wire, node)
-        finally:
-            wire.close("only asked for the map")
+        found: list[_Map] = []
+
+        async def begin(wire: Wire) -> None:
+            found.append(await _ask_for_map(wire, node))
+
+        wire = await open_wire(self._purpose.url, node, self._purpose.word, begin=begin)
+        wire.close("only asked for the map")
+        return found[0]
 
     async def _apply(self, ranges: tuple[_Range, ...]) -> None:
-        """Whatever was remembered may have a new owner by now, who does not know that we remember it."""
+        """Take the map. What is remembered of a slot with a new owner is forgotten: that one does not track it."""
         if ranges == self._ranges:
             return
-        self._forget(None)
         self._ranges = ranges
+        before = self._by_slot.value
         by_slot: list[Link | None] = [None] * SLOTS
         for first, last, node in ranges:
             by_slot[first : last + 1] = [self._links.get(node) or self._make_link(node)] * (last + 1 - first)
-        self._probes = {
-            link.node: key for key in _PROBE_KEYS if (link := by_slot[key_slot(key.encode())]) and link.node
-        }
+        self._probes = {link.node: key for key in _PROBE_KEYS if (link := by_slot[find_slot(key)]) and link.node}
         self._by_slot.set(by_slot)
+        if before is not None and self._purpose.memory is not None:
+            self._purpose.memory.forget_slots({slot for slot in range(SLOTS) if by_slot[slot] is not before[slot]})
         masters = {node for _, _, node in ranges}
-        removed = [self._links.pop(node) for node in self._links.keys() - masters]
-        await asyncio.gather(*(link.close("this node serves no slots any more") for link in removed))
+        for node in self._links.keys() - masters:
+            retiring = asyncio.create_task(_retire(self._links.pop(node)), context=Context())
+            self._retiring.add(retiring)
+            retiring.add_done_callback(self._retiring.discard)
 
     def _make_link(self, node: Node) -> Link:
         if self._is_closed:
@@ -277,34 +304,43 @@ class ClusterMap:
         async def find_node() -> Node:
             return node
 
-        async def check(wire: Wire) -> None:
-            await self._probe(node, wire)
+        def find_probe() -> Command | None:
+            key = self._probes.get(node)
+            return None if key is None else ("GET", key)
 
-        link = Link(self._url, find_node, self._forget, purpose=self._purpose, is_tracked=self._is_tracked, check=check)
+        def judge_probe(answer: Any) -> None:
+            """A node that sends us elsewhere serves on, only not all that we think; one that cannot serve is left."""
+            if isinstance(answer, BaseException):
+                if not is_redirection(answer):
+                    raise answer
+                if str(answer).startswith("MOVED "):
+                    link.distrust()
+
+        link = Link(self._purpose, find_node, Check(find_probe, judge_probe))
         link.node = node
         self._links[node] = link
         return link
 
-    async def _probe(self, node: Node, wire: Wire) -> None:
-        """A node that sends us elsewhere serves on, only not all that we think; one that cannot serve is left."""
-        key = self._probes.get(node)
-        if key is None:
-            return
-        try:
-            await wire.call("GET", key)
-        except ResponseError as error:
-            if not is_redirection(error):
-                raise
-            self._forget(None)
+
+async def _retire(link: Link) -> None:
+    """Close the link of a node that serves no slots any more, when the commands under way are answered."""
+    try:
+        with suppress(WireLost):
+            await link.drain()
+    finally:
+        await link.close("this node serves no slots any more")
 
 
 _PROBE_KEYS: Final = tuple(access_key(f"{shard:03x}", "probe".ljust(22, "-")) for shard in range(SHARDS))
 """Of the form of all others, and of no token: no digest is spelled like that."""
 
 
-async def _ask_for_map(wire: Wire, node: Node) -> tuple[tuple[_Range, ...], bool]:
-    ranges = _parse_ranges(await wire.call("CLUSTER", "SLOTS"), node)
-    return ranges, b"cluster_state:ok" in await wire.call("CLUSTER", "INFO")
+async def _ask_for_map(wire: Wire, node: Node) -> _Map:
+    """Raises ValueError, or another error, for what is no map."""
+    questions = (("CLUSTER", "SLOTS"), ("CLUSTER", "INFO"))
+    slots, info = await gather_answers([wire.send(question, as_it_came) for question in questions])
+    epoch = _EPOCH.search(info)
+    return _Map(_parse_ranges(slots, node), b"cluster_state:ok" in info, int(epoch[1]) if epoch else 0)
 
 
 def _parse_ranges(answer: Sequence[Any], asked: Node) -> tuple[_Range, ...]:
@@ -312,7 +348,7 @@ def _parse_ranges(answer: Sequence[Any], asked: Node) -> tuple[_Range, ...]:
 
     Raises ValueError, or another error, for what is no map.
     """
-    return tuple(_parse_range(first, last, host, port, asked) for first, last, (host, port, *_), *_ in answer)
+    return tuple(sorted(_parse_range(first, last, host, port, asked) for first, last, (host, port, *_), *_ in answer))
 
 
 def _parse_range(first: object, last: object, host: object, port: object, asked: Node) -> _Range:

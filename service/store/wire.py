@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import socket
 import ssl
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar, cast
 
 import hiredis
@@ -19,6 +20,10 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse, NoScriptError, ResponseError
 
 from service.store.redis_url import Node, RedisUrl
+from service.store.staggered import NoneSucceeded, find_first
+
+ADDRESS_PAUSE_SECONDS: Final = 0.25
+"""After it the next address of a name is tried beside the one that stays silent (RFC 8305 §5)."""
 
 _INCOMPLETE: Final = object()
 
@@ -51,7 +56,7 @@ class Wire(asyncio.Protocol):
         self._on_push = on_push
         self._on_lost = on_lost
         self._reader = hiredis.Reader(notEnoughData=_INCOMPLETE, replyError=_make_error)
-        self._pending: deque[tuple[asyncio.Future[Any], Callable[[Any], Any]]] = deque()
+        self.pending: deque[tuple[asyncio.Future[Any], Callable[[Any], Any]]] = deque()
         self._transport: asyncio.Transport | None = None
         self._unsent: list[bytes] | None = None
 
@@ -65,7 +70,7 @@ class Wire(asyncio.Protocol):
             future.set_exception(NotSent("the connection is lost already"))
             return future
         data = hiredis.pack_command(command)  # type: ignore[arg-type] # declared for one part only
-        self._pending.append((future, take))
+        self.pending.append((future, take))
         if self._unsent is None:
             # The first of this turn of the event loop leaves at once, the others with one system call.
             self._unsent = []
@@ -75,6 +80,12 @@ class Wire(asyncio.Protocol):
             self._unsent.append(data)
         return future
 
+    def find_address(self) -> Node:
+        """Return the IP address and port of the server."""
+        assert self._transport is not None
+        host, port = self._transport.get_extra_info("peername")[:2]
+        return host, port
+
     def close(self, why: str) -> None:
         """At once: who waits for an answer is told, and nothing that still arrives is looked at."""
         if self.lost.done():
@@ -83,8 +94,8 @@ class Wire(asyncio.Protocol):
         self._on_lost()
         if self._transport is not None:
             self._transport.abort()
-        while self._pending:
-            future, _ = self._pending.popleft()
+        while self.pending:
+            future, _ = self.pending.popleft()
             if not future.done():
                 future.set_exception(WireLost(why))
 
@@ -113,9 +124,9 @@ class Wire(asyncio.Protocol):
         self.close(str(error or "the server closed the connection"))
 
     def _settle(self, reply: Any) -> None:
-        if not self._pending:
+        if not self.pending:
             raise InvalidResponse("an answer that nobody asked for")
-        future, take = self._pending.popleft()
+        future, take = self.pending.popleft()
         if isinstance(reply, ResponseError):
             if not future.done():
                 future.set_exception(reply)
@@ -139,35 +150,103 @@ def _make_error(text: str) -> ResponseError:
     return NoScriptError(text) if text.startswith("NOSCRIPT ") else ResponseError(text)
 
 
+async def gather_answers(answers: Sequence[asyncio.Future[Any]]) -> list[Any]:
+    """Wait for all answers to commands that were sent together. Raises the first error in their order."""
+    results = await asyncio.gather(*answers, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results
+
+
 async def open_wire(
-    url: RedisUrl, node: Node | None, purpose: str, on_push: OnPush, on_lost: Callable[[], None]
+    url: RedisUrl,
+    node: Node | None,
+    purpose: str,
+    on_push: OnPush = lambda _: None,
+    on_lost: Callable[[], None] = lambda: None,
+    *,
+    begin: Callable[[Wire], Coroutine[Any, Any, None]] | None = None,
+    first_address: int = 0,
+    beside: Wire | None = None,
 ) -> Wire:
-    """Connected to this node (None: the unix socket of the URL), speaking RESP3, in the URL's database.
+    """Connect to this node (None: the unix socket of the URL), and speak RESP3 in the URL's database.
 
-    `purpose` is a word that CLIENT LIST shows.
+    `purpose` is a word that CLIENT LIST shows. `begin` sends further commands of the handshake, in the same round trip,
+    and waits for their answers. All addresses of the node's name are tried, beginning with number `first_address`, or
+    only the one to which `beside` is connected.
 
-    Raises OSError or RedisError; the caller sets the time limit.
+    Raises OSError or RedisError. The caller sets the time limit.
     """
-    loop = asyncio.get_running_loop()
-    if node is None:
-        _, wire = await loop.create_unix_connection(lambda: Wire(on_push, on_lost), url.path)
-    else:
-        context = _make_ssl_context() if url.tls else None
-        _, wire = await loop.create_connection(lambda: Wire(on_push, on_lost), *node, ssl=context)
+    wire = await _connect(url, node, lambda: Wire(on_push, on_lost), first_address, beside)
     try:
-        await _say_hello(wire, url, purpose)
-        if url.db:
-            await wire.call("SELECT", url.db)
+        if begin is None:
+            await _greet(wire, url, purpose)
+        else:
+            # Each is a task that sends its commands when it begins, and they begin in this order.
+            await asyncio.gather(_greet(wire, url, purpose), begin(wire))
     except BaseException:
         wire.close("the connection was given up")
         raise
     return wire
 
 
-async def _say_hello(wire: Wire, url: RedisUrl, purpose: str) -> None:
-    """What does not know the command repeats its words, and the password is one of them."""
+async def _connect(
+    url: RedisUrl, node: Node | None, make_wire: Callable[[], Wire], first_address: int, beside: Wire | None
+) -> Wire:
+    loop = asyncio.get_running_loop()
+    if node is None:
+        _, wire = await loop.create_unix_connection(make_wire, url.path)
+        return wire
+    connected = await _connect_socket(node, first_address, beside)
     try:
-        await wire.call("HELLO", 3, *_credentials(url), "SETNAME", f"token-{purpose}")
+        if url.tls:
+            _, wire = await loop.create_connection(
+                make_wire, sock=connected, ssl=_make_ssl_context(), server_hostname=node[0]
+            )
+        else:
+            _, wire = await loop.create_connection(make_wire, sock=connected)
+    except BaseException:
+        connected.close()
+        raise
+    return wire
+
+
+async def _connect_socket(node: Node, first_address: int, beside: Wire | None) -> socket.socket:
+    """Connect to the first address of the node's name that answers. Raises OSError where none does."""
+    loop = asyncio.get_running_loop()
+    host, port = node if beside is None else beside.find_address()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    start = first_address % len(found)
+    attempts = [
+        functools.partial(_connect_to, family, address) for family, _, _, _, address in (*found[start:], *found[:start])
+    ]
+    try:
+        return await find_first(attempts, pause_seconds=ADDRESS_PAUSE_SECONDS, discard=socket.socket.close)
+    except NoneSucceeded as error:
+        raise error.errors[0] if len(error.errors) == 1 else ConnectionError(str(error)) from error
+
+
+async def _connect_to(family: int, address: tuple[Any, ...]) -> socket.socket:
+    """Connect as `create_connection` of the event loop does, which tries one address after the other."""
+    connecting = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        connecting.setblocking(False)
+        connecting.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        await asyncio.get_running_loop().sock_connect(connecting, address)
+    except BaseException:
+        connecting.close()
+        raise
+    return connecting
+
+
+async def _greet(wire: Wire, url: RedisUrl, purpose: str) -> None:
+    """Send the greeting. A server that does not know the command repeats its words, with the password among them."""
+    commands: list[Command] = [("HELLO", 3, *_credentials(url), "SETNAME", f"token-{purpose}")]
+    if url.db:
+        commands.append(("SELECT", url.db))
+    try:
+        await gather_answers([wire.send(command, as_it_came) for command in commands])
     except ResponseError as error:
         raise ResponseError(str(error).partition(", with args")[0]) from None
 

@@ -19,7 +19,7 @@ from tests.servers import wait_until
 
 LATEST_SECONDS = 2.0
 FAILOVER_SECONDS = 15
-BACK_SECONDS = 1.0
+BACK_SECONDS = 2.5
 
 
 @pytest.mark.clause("decided-redis-sentinel", "decided-redis-away", "decided-i8-fail-closed")

@@ -186,6 +186,11 @@ async def wait_for_answer(ask: Callable[[], Awaitable[httpx2.Response]], status:
         await asyncio.sleep(0.02)
 
 
+def call_of(script: str) -> bytes:
+    """Return the words of a command that calls the script by its SHA-1."""
+    return b"EVALSHA\r\n$40\r\n" + load_script(script).sha1.encode()
+
+
 async def until(is_so: Callable[[], bool], seconds: float = 10) -> None:
     """Polls a condition without keeping the test's own requests from going on."""
     deadline = time.monotonic() + seconds

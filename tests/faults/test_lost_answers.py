@@ -15,7 +15,7 @@ from service.store.scripts import load_script
 from tests.browser import Browser, answer_of, ask, assert_refused, is_login_page
 from tests.cast import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, assert_error, revoke_all, tokens_of
 from tests.conftest import make_code
-from tests.faults.stage import Session, Stage, start_sessions, wait_for_answer
+from tests.faults.stage import Session, Stage, call_of, start_sessions, wait_for_answer
 from tests.watching import watching
 
 SPEND = load_script("spend_refresh_token")
@@ -33,7 +33,7 @@ async def test_a_refresh_whose_answer_was_lost_is_no_theft_and_its_retry_gets_th
 ) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(beyond, ALICE))
     for spent in (1, 2, 3):
-        stage.proxy.cut_after = SPEND.sha1.encode()
+        stage.proxy.cut_after = call_of(SPEND.name)
 
         with watching(stage.store) as commands:
             assert_error(await PHONE_APP.refresh(beyond, tokens["refresh_token"]), 503, "temporarily_unavailable")
@@ -85,7 +85,7 @@ async def test_no_script_is_run_twice_by_the_redis_client_itself(
 ) -> None:
     tokens, code = tokens_of(await PHONE_APP.log_in(beyond, ALICE)), await make_code(parts)
     families = count_families(stage)
-    stage.proxy.cut_after = load_script(transition.script).sha1.encode()
+    stage.proxy.cut_after = call_of(transition.script)
 
     with watching(stage.store) as commands:
         answer = await transition.ask(beyond, tokens, code)
@@ -113,7 +113,7 @@ async def test_a_click_on_allow_whose_answer_was_lost_leads_to_its_code_at_the_n
 ) -> None:
     browser = Browser(beyond)
     page = await browser.reach_consent(ask())
-    stage.proxy.cut_after = load_script("allow_consent").sha1.encode()
+    stage.proxy.cut_after = call_of("allow_consent")
 
     with watching(stage.store) as commands:
         lost = await browser.allow(page)
@@ -136,7 +136,7 @@ async def test_a_click_on_allow_that_redis_answers_too_late_leads_to_its_code_at
 ) -> None:
     browser = Browser(beyond)
     page = await browser.reach_consent(ask())
-    script = load_script("allow_consent").sha1.encode()
+    script = call_of("allow_consent")
     stage.proxy.delay = lambda request: SLOW_SECONDS if script in request else 0
 
     assert_refused(await browser.allow(page), 503, "busy")
@@ -152,7 +152,7 @@ async def test_a_click_on_deny_whose_answer_was_lost_is_denied_at_the_next(
 ) -> None:
     browser = Browser(beyond)
     page = await browser.reach_consent(ask())
-    stage.proxy.cut_after = load_script("deny_consent").sha1.encode()
+    stage.proxy.cut_after = call_of("deny_consent")
 
     assert_refused(await browser.deny(page), 503, "busy")
     assert_refused(await browser.allow(page), 400, "answered")
@@ -167,7 +167,7 @@ async def test_a_login_whose_answer_was_lost_can_be_sent_again(
     """The page is still there; a session that no browser has heard of is nobody's."""
     browser = Browser(beyond)
     form = await browser.open(ask())
-    stage.proxy.cut_after = load_script(script).sha1.encode()
+    stage.proxy.cut_after = call_of(script)
 
     lost = await browser.log_in(form)
 
@@ -185,7 +185,7 @@ async def test_an_end_of_all_sessions_whose_answer_was_lost_can_be_asked_for_aga
     browser, other = Browser(beyond), Browser(beyond)
     tokens = tokens_of(await PHONE_APP.log_in(beyond, ALICE))
     page, listed = await other.reach_consent(ask()), await browser.sign_in()
-    stage.proxy.cut_after = load_script(script).sha1.encode()
+    stage.proxy.cut_after = call_of(script)
 
     assert_refused(await browser.submit(listed, "/sessions/end-all", {}), 503, "busy")
 
@@ -205,7 +205,7 @@ async def test_in_a_browser_that_a_broken_revoke_all_covers_one_can_log_in_again
     browser = Browser(beyond)
     page = await browser.reach_consent(ask())
     tokens = tokens_of(await PHONE_APP.log_in(beyond, ALICE))
-    stage.proxy.cut_after = load_script("mark_revoked").sha1.encode()
+    stage.proxy.cut_after = call_of("mark_revoked")
     assert_error(await revoke_all(beyond, tokens["access_token"]), 503, "temporarily_unavailable")
 
     assert_refused(await browser.allow(page), 400, "expired")
@@ -220,12 +220,12 @@ async def test_a_revocation_whose_answer_was_lost_holds_and_can_be_asked_for_aga
 ) -> None:
     tokens, other = [tokens_of(await PHONE_APP.log_in(beyond, ALICE)) for _ in range(2)]
 
-    stage.proxy.cut_after = load_script("end_family").sha1.encode()
+    stage.proxy.cut_after = call_of("end_family")
     assert_error(await PHONE_APP.revoke(beyond, tokens["refresh_token"]), 503, "temporarily_unavailable")
     assert not stage.knows_access_token(tokens["access_token"])
     assert (await PHONE_APP.revoke(beyond, tokens["refresh_token"])).status_code == 200
 
-    stage.proxy.cut_after = load_script("mark_revoked").sha1.encode()
+    stage.proxy.cut_after = call_of("mark_revoked")
     assert_error(await revoke_all(beyond, other["access_token"]), 503, "temporarily_unavailable")
     assert_error(await PHONE_APP.refresh(beyond, other["refresh_token"]), 400, "invalid_grant")
     assert (await revoke_all(beyond, other["access_token"])).status_code == 200
@@ -241,7 +241,7 @@ async def test_an_answer_that_came_too_late_is_heard_by_nobody_else(
     sessions = [(username, (await start_sessions(parts, username, 1))[0]) for username in usernames]
     answers = itertools.count(1)
     # All share one connection, so one answer that is late holds up many: the first to a refresh is, and some others.
-    refresh = load_script("spend_refresh_token").sha1.encode()
+    refresh = call_of("spend_refresh_token")
     stage.proxy.delay = lambda sent: SLOW_SECONDS if refresh in sent and next(answers) % SLOW_ONE == 1 else 0
 
     given_up = await asyncio.gather(*(ask_often(stage, beyond, *session) for session in sessions))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from service.settings import load_settings
+from service.store.keys import registry_key
+from tests.cast import ALICE, PHONE_APP, access_key_of, assert_error, tokens_of, verify
 from tests.conftest import SECRET_KEY, Clock, serving
 from tests.faults.stage import Stage
 
@@ -31,13 +33,32 @@ async def test_a_user_who_may_run_no_scripts_is_not_ready(stage: Stage) -> None:
         assert (await http.get("/readyz")).status_code == 503
 
 
-@pytest.mark.clause("decided-readyz", "decided-i8-fail-closed")
+@pytest.mark.clause("decided-readyz", "decided-registry-change-seen")
 @pytest.mark.parametrize("cache", ["on", "off"])
-async def test_a_user_who_may_not_track_is_not_ready(stage: Stage, cache: str) -> None:
-    """Else every token request would be 503, and nobody would know."""
+async def test_a_user_who_may_not_track_is_served_without_memory(
+    stage: Stage, cache: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a managed Redis that has no CLIENT TRACKING. The registry and tokens are read each time."""
     stage.store.execute_command("ACL", "SETUSER", "restricted", *RESTRICTED, "-client|tracking")  # type: ignore[no-untyped-call]
     url = stage.redis.url.replace("redis://", "redis://restricted:password@")
     environment = {"REDIS_URL": url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY, "TOKEN_SERVICE_VERIFY_CACHE": cache}
 
     async with serving(load_settings(environment), Clock(stage.store)) as http:
-        assert (await http.get("/readyz")).status_code == 503
+        assert (await http.get("/readyz")).status_code == 200
+        tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+        for _ in range(3):
+            assert (await verify(http, tokens["access_token"])).status_code == 200
+        stage.store.delete(access_key_of(tokens["access_token"]))
+        assert (await verify(http, tokens["access_token"])).status_code == 401
+
+        phone_app = registry_key("client", PHONE_APP.client_id)
+        reads = stage.count_calls("get")
+        for _ in range(3):
+            tokens = tokens_of(await PHONE_APP.refresh(http, tokens["refresh_token"]))
+        assert stage.count_calls("get") >= reads + 3
+        record = stage.store.getdel(phone_app)
+        try:
+            assert_error(await PHONE_APP.refresh(http, tokens["refresh_token"]), 401, "invalid_client")
+        finally:
+            stage.store.set(phone_app, str(record))
+    assert "nothing is remembered for registry" in caplog.text

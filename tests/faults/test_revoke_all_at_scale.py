@@ -16,7 +16,7 @@ from service.app import Parts
 from service.store.revocations import MOST_KEYS
 from service.store.scripts import load_script
 from tests.cast import PHONE_APP, assert_error, revoke_all
-from tests.faults.stage import Session, Stage, client_of, start_sessions, until
+from tests.faults.stage import Session, Stage, call_of, client_of, start_sessions, until
 from tests.servers import running_service
 
 DELETE = load_script("delete_revoked")
@@ -105,7 +105,7 @@ async def test_a_revoke_all_that_an_outage_breaks_off_is_finished_by_who_asks_ag
 ) -> None:
     sessions = await start_sessions(parts, USERNAME, 1_000)
 
-    stage.proxy.hold_at = (DELETE.sha1.encode(), steps)
+    stage.proxy.hold_at = (call_of(DELETE.name), steps)
     assert_error(await revoke_all(beyond, sessions[0][0]), 503, "temporarily_unavailable")
     stage.proxy.held = False
 
@@ -131,7 +131,7 @@ async def test_a_revoke_all_whose_service_is_killed_is_finished_by_another_insta
 
     with running_service(tmp_path, stage.environment(REDIS_URL=stage.proxy.url)) as victim:
         async with client_of(victim) as http:
-            stage.proxy.hold_at = (DELETE.sha1.encode(), 3)
+            stage.proxy.hold_at = (call_of(DELETE.name), 3)
             request = asyncio.create_task(revoke_all(http, sessions[0][0]))
             await until(lambda: stage.proxy.held)
             victim.process.kill()

@@ -12,7 +12,7 @@ from service.store.scripts import load_script
 from tests.cast import ALICE, PHONE_APP, assert_error, tokens_of
 from tests.conftest import environment_of
 from tests.faults.proxy import running_proxy
-from tests.faults.stage import Stage, client_of, until
+from tests.faults.stage import Stage, call_of, client_of, until
 from tests.servers import RedisServer, free_port, running_service, start_redis, stop, wait_until
 
 SPEND = load_script("spend_refresh_token")
@@ -63,7 +63,7 @@ async def test_requests_that_were_under_way_at_sigterm_are_answered(stage: Stage
             refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
             await asyncio.gather(*(PHONE_APP.refresh(http, refresh_token) for _ in range(REQUESTS)))
             calls = stage.count_calls("evalsha")
-            stage.proxy.delay = lambda request: SLOW_SECONDS if SPEND.sha1.encode() in request else 0
+            stage.proxy.delay = lambda request: SLOW_SECONDS if call_of(SPEND.name) in request else 0
             requests = [asyncio.create_task(PHONE_APP.refresh(http, refresh_token)) for _ in range(REQUESTS)]
             await until(lambda: stage.count_calls("evalsha") >= calls + REQUESTS)
 

@@ -10,14 +10,13 @@ import pytest
 
 from service.endpoints import client_authentication
 from service.settings import load_settings
-from service.store.scripts import load_script
 from tests.cast import ALICE, MADE_SECRET, PHONE_APP, Person, assert_error, tokens_of
 from tests.conftest import Clock, serving
 from tests.fair_clock import read_fair_clock
-from tests.faults.stage import Stage
+from tests.faults.stage import Stage, call_of
 
-SETTLE = load_script("settle_attempt").sha1.encode()
-RESERVE = load_script("reserve_attempt").sha1.encode()
+SETTLE = call_of("settle_attempt")
+RESERVE = call_of("reserve_attempt")
 WRONG = Person(ALICE.username, "wrong")
 ALLOWED = 3
 LEASE_SECONDS = 10

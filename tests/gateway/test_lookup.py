@@ -294,7 +294,7 @@ async def test_news_of_keys_that_are_no_access_tokens_end_nothing() -> None:
     ]
     keys += [secrets.token_bytes(1 + secrets.randbelow(60)) for _ in range(200)]
     async with scripted_redis() as scripted, lookup_with(f"redis://127.0.0.1:{scripted.port}") as bearer:
-        scripted.answer = lambda _: record()
+        scripted.answer = lambda _: record("0a3")
         await remember(bearer, [token])
         for key in keys:
             scripted.say(INVALIDATE % (len(key), key))

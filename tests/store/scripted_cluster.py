@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import time
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 from redis.crc import key_slot
 
-from service.tokens import make_access_token
+from service.tokens import SHARD, make_access_token
 from tests.cast import access_key_of
 from tests.store.scripted_redis import ScriptedRedis, bulk, scripted_redis
 
@@ -25,7 +26,7 @@ class ScriptedCluster:
     """Nodes that know one map and one set of records; each sends who asks for a key of another node there.
 
     `say_map` and `say_record` are what a node answers to CLUSTER SLOTS and GET; the `lost` say of themselves that they
-    are cut off from the others.
+    are cut off from the others. `epochs`: the current epoch of the cluster that a node knows of, 0 unless given.
     """
 
     def __init__(self, nodes: list[ScriptedRedis]) -> None:
@@ -33,6 +34,7 @@ class ScriptedCluster:
         self.ranges: list[Range] = []
         self.records: dict[bytes, bytes] = {}
         self.lost: set[ScriptedRedis] = set()
+        self.epochs: dict[ScriptedRedis, int] = {}
         self.say_map: Callable[[ScriptedRedis], bytes] = lambda _: render_map(self.ranges)
         self.say_record: Callable[[ScriptedRedis, bytes], bytes] = self.find_record
         self.share(*nodes)
@@ -55,7 +57,7 @@ class ScriptedCluster:
         shards = (f"{number:03x}" for number in range(4096))
         token = next(text for shard in shards if self.find_owner(key_of(text := make_access_token(shard).text)) is node)
         if live:
-            self.records[key_of(token)] = record()
+            self.records[key_of(token)] = record(token[SHARD])
         return token
 
     def find_record(self, node: ScriptedRedis, key: bytes) -> bytes:
@@ -70,7 +72,8 @@ class ScriptedCluster:
             case [b"CLUSTER", b"SLOTS"]:
                 return self.say_map(node)
             case [b"CLUSTER", b"INFO"]:
-                return bulk(b"cluster_state:%b\r\n" % (b"fail" if node in self.lost else b"ok"))
+                state = b"fail" if node in self.lost else b"ok"
+                return bulk(b"cluster_state:%b\r\ncluster_current_epoch:%d\r\n" % (state, self.epochs.get(node, 0)))
             case [b"GET", key]:
                 return self.say_record(node, key)
             case _:
@@ -109,11 +112,12 @@ def key_of(token: str) -> bytes:
     return access_key_of(token).encode()
 
 
-def record() -> bytes:
-    """Of a token that lives for ten minutes."""
+def record(shard: str) -> bytes:
+    """Return the record of a token of this shard that lives for ten minutes."""
     now_ms = int(time.time() * 1000)
+    subject = urlsafe_b64encode(bytes.fromhex(f"{shard}0")).decode()[:2].ljust(22, "x")
     return bulk(
-        f"2\n{now_ms}\n{now_ms + 600_000}\nfamily\nphone-app\nsubject\ncarol\nrealm:main role:enduser\n\n\n".encode()
+        f"2\n{now_ms}\n{now_ms + 600_000}\nfamily\nphone-app\n{subject}\ncarol\nrealm:main role:enduser\n\n\n".encode()
     )
 
 

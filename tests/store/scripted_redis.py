@@ -16,10 +16,10 @@ INVALIDATE = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$%d\r\n%b\r\n"
 
 
 class ScriptedRedis:
-    """Answers CLIENT TRACKING and TIME as Redis would, HELLO by `hello`, all else by `answer`; `clock` is its clock.
+    """Answers CLIENT TRACKING, SCRIPT EXISTS and TIME as Redis would, HELLO by `hello`, all else by `answer`.
 
-    `slice_bytes`: how much of an answer goes out in one piece. `delay`: how many seconds it takes for this command.
-    `last_words`: what it sends in one piece with the time, to hang up after it.
+    `clock` is its clock. `slice_bytes`: how much of an answer goes out in one piece. `delay`: how many seconds it takes
+    for this command. `last_words`: what it sends in one piece with the time, to hang up after it.
     """
 
     def __init__(self) -> None:
@@ -92,6 +92,8 @@ class ScriptedRedis:
                 return self.hello
             case b"CLIENT":
                 return b"+OK\r\n"
+            case b"SCRIPT":  # it knows all of them
+                return b"*%d\r\n%b" % (len(command) - 2, b":1\r\n" * (len(command) - 2))
             case b"TIME":
                 seconds, microseconds = divmod(int(self.clock() * 1e6), 10**6)
                 return b"*2\r\n:%d\r\n:%d\r\n" % (seconds, microseconds)

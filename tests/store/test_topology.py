@@ -11,8 +11,9 @@ import pytest
 
 from service.gateway import BearerLookup, StoreUnavailable
 from service.store import topology
+from service.store.backoff import FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS
 from service.store.deadline import DEADLINE_SECONDS
-from service.store.links import BEAT_SECONDS, LONG_PAUSE_SECONDS, TRUSTED_SECONDS
+from service.store.links import BEAT_SECONDS, TRUSTED_SECONDS
 from service.store.topology import WATCH_SECONDS
 from service.tokens import make_access_token
 from tests.faults.stage import until
@@ -34,6 +35,7 @@ SLACK_SECONDS = 0.3
 """What a busy machine may take on top of a time limit until the test looks at the clock."""
 
 AT_ONCE_SECONDS = 0.5
+LATE_SECONDS = 0.6
 
 
 @asynccontextmanager
@@ -84,7 +86,7 @@ def servers(built_servers: list[RedisServer]) -> list[RedisServer]:
 
 def put_token(server: RedisServer) -> str:
     token = make_access_token("0a3").text
-    _, _, value = record().partition(b"\r\n")
+    _, _, value = record("0a3").partition(b"\r\n")
     with server.connect() as client:
         client.set(key_of(token), value.removesuffix(b"\r\n"), px=600_000)
     return token
@@ -184,7 +186,7 @@ async def test_a_sentinel_whose_first_answer_lacks_something_is_asked_again(serv
             await bearer.lookup(token)
 
         name(sentinel, say_master(servers[0]))
-        await comes_to(bearer, token, True, LONG_PAUSE_SECONDS)
+        await comes_to(bearer, token, True, FIRST_PAUSE_SECONDS)
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
@@ -202,9 +204,11 @@ async def test_a_map_that_changes_empties_memory_though_nobody_is_sent_away() ->
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
-@pytest.mark.parametrize("word", [b"MOVED", b"ASK"])
-async def test_memory_is_emptied_when_a_node_sends_our_probe_away(word: bytes) -> None:
-    """The map of the others is as it was, but this node knows better what is its own."""
+@pytest.mark.parametrize(("word", "is_remembered"), [(b"MOVED", False), (b"ASK", True)])
+async def test_what_a_node_told_is_forgotten_when_it_lost_the_slot_of_our_probe(
+    word: bytes, is_remembered: bool
+) -> None:
+    """A replica that was a master says MOVED. A node whose slot is only on its way (ASK) still tells of changes."""
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         first, second = cluster.nodes
         token = cluster.make_token(first)
@@ -215,8 +219,10 @@ async def test_memory_is_emptied_when_a_node_sends_our_probe_away(word: bytes) -
 
         cluster.say_record = send_probe_away
         del cluster.records[key_of(token)]
+        asked = first.count("TIME")
+        await until(lambda: first.count("TIME") > asked + 2)
 
-        await comes_to(bearer, token, False, BEAT_SECONDS)
+        assert (await bearer.lookup(token) is not None) == is_remembered
         assert first.connected == 1
 
 
@@ -238,7 +244,7 @@ async def test_a_node_that_cannot_serve_its_probe_is_not_believed_though_it_tell
         assert await bearer.lookup(other)
 
         cluster.say_record = cluster.find_record
-        await comes_to(bearer, token, True, LONG_PAUSE_SECONDS)
+        await comes_to(bearer, token, True, MAX_PAUSE_SECONDS)
 
 
 @pytest.mark.clause("decided-redis-cluster")
@@ -556,8 +562,8 @@ async def test_a_close_while_redirections_are_followed_leaves_nothing_running() 
         assert await bearer.lookup(tokens[0])
 
         late = ["GET", key_of(tokens[2]).decode()]
-        first.delay = lambda command: 0.1 if [word.decode() for word in command] == late else 0
-        second.delay = lambda command: 0.3 if command[0] == b"CLUSTER" else 0
+        first.delay = lambda command: 0.05 if [word.decode() for word in command] == late else 0
+        second.delay = lambda command: 0.1 if command[0] == b"CLUSTER" else 0
         cluster.say_record = lambda _, key: moved(key, second)
         told: list[ScriptedRedis] = []
 
@@ -577,3 +583,51 @@ async def test_a_close_while_redirections_are_followed_leaves_nothing_running() 
         assert len(told) == 2
         await until(lambda: asyncio.all_tasks() <= servers_only, seconds=1)
         assert [node.connected for node in cluster.nodes] == [0, 0, 0]
+
+
+@pytest.mark.clause("decided-redis-sentinel", "decided-redis-away")
+async def test_a_silent_sentinel_holds_up_nobody(servers: list[RedisServer]) -> None:
+    token = put_token(servers[0])
+    async with sentinel_of(servers[0]) as silent, sentinel_of(servers[0]) as good:
+        silent.delay = lambda _: 10
+        asked = time.monotonic()
+        async with lookup_at(f"redis+sentinel://127.0.0.1:{silent.port},127.0.0.1:{good.port}/tokens") as bearer:
+            assert await bearer.lookup(token)
+
+            assert time.monotonic() - asked < AT_ONCE_SECONDS + SLACK_SECONDS
+
+
+@pytest.mark.clause("decided-redis-sentinel", "decided-redis-away")
+async def test_sentinels_that_answer_late_are_waited_for(servers: list[RedisServer]) -> None:
+    token = put_token(servers[0])
+    async with sentinel_of(servers[0]) as sentinel:
+        sentinel.delay = lambda _: LATE_SECONDS
+        async with lookup_at(url_of(sentinel)) as bearer:
+            assert await bearer.lookup(token)
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-redis-away")
+@pytest.mark.parametrize("seconds", [LATE_SECONDS, 10.0])
+async def test_a_node_that_answers_late_or_never_holds_up_the_map_of_the_others_for_a_moment(seconds: float) -> None:
+    async with scripted_cluster(3) as cluster:
+        for late in cluster.nodes:
+            late.delay = lambda _: seconds
+            good = next(node for node in cluster.nodes if node is not late)
+            token = cluster.make_token(good)
+            asked = time.monotonic()
+            async with lookup_at(cluster.url) as bearer:
+                assert await bearer.lookup(token)
+
+            assert time.monotonic() - asked < AT_ONCE_SECONDS + SLACK_SECONDS
+            late.delay = lambda _: 0
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-redis-away")
+async def test_a_cluster_whose_nodes_all_answer_late_is_followed() -> None:
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+        for node in cluster.nodes:
+            node.delay = lambda command: LATE_SECONDS if command[0] == b"HELLO" else 0
+        tokens = [cluster.make_token(node) for node in cluster.nodes]
+
+        await comes_to(bearer, tokens[0], True, 4 * LATE_SECONDS)
+        await comes_to(bearer, tokens[1], True, LATE_SECONDS)

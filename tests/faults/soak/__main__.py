@@ -23,7 +23,7 @@ from tests.faults.soak.run import Soak
 DONE, VIOLATED, WRONG_USAGE = 0, 1, 2
 GRACE_SECONDS: Final = 20
 LATEST_SECONDS: Final = 2.5
-BACK_SECONDS: Final = 2.0
+BACK_SECONDS: Final = 3.0
 FAULTS_OF_A_ROUND: Final = 6
 DURABILITIES: Final[tuple[Durability, ...]] = ("memory", "replica", "disk")
 TOPOLOGIES: Final[Mapping[str, Callable[[Path, Mapping[str, str]], AbstractContextManager[Ground]]]] = {

@@ -1,0 +1,64 @@
+"""Tries several addresses or servers, so that a silent one does not hold up the others.
+
+`asyncio.staggered` of the standard library does the same, but is not documented.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+class NoneSucceeded(Exception):
+    """All attempts failed. `errors` holds the error of each, in the order in which they failed."""
+
+    def __init__(self, errors: Sequence[BaseException]) -> None:
+        super().__init__("; ".join(dict.fromkeys(str(error) or type(error).__name__ for error in errors)))
+        self.errors = errors
+
+
+async def find_first(
+    attempts: Sequence[Callable[[], Coroutine[Any, Any, Result]]],
+    *,
+    pause_seconds: float,
+    discard: Callable[[Result], None] = lambda _: None,
+) -> Result:
+    """Return the result of the first attempt that succeeds, and cancel the others.
+
+    An attempt begins when the one before it fails, or `pause_seconds` after that began. `discard` is called with a
+    result that came too late to be the first. Raises NoneSucceeded. The caller sets the time limit for all of them.
+    """
+    errors: list[BaseException] = []
+    running: set[asyncio.Task[Result]] = set()
+    waiting = list(reversed(attempts))
+    try:
+        while waiting or running:
+            if waiting:
+                latest = asyncio.create_task(waiting.pop()())
+                running.add(latest)
+                next_at = time.monotonic() + pause_seconds
+            while running and not (waiting and latest.done()):
+                timeout = max(0, next_at - time.monotonic()) if waiting else None
+                done, running = await asyncio.wait(running, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+                if not done:
+                    break
+                succeeded = [task for task in done if not task.cancelled() and task.exception() is None]
+                if succeeded:
+                    running.update(succeeded[1:])
+                    return succeeded[0].result()
+                errors += [task.exception() or asyncio.CancelledError() for task in done if not task.cancelled()]
+        raise NoneSucceeded(errors)
+    finally:
+        for task in running:
+            task.add_done_callback(lambda late: _settle_late(late, discard))
+            task.cancel()
+
+
+def _settle_late(late: asyncio.Task[Result], discard: Callable[[Result], None]) -> None:
+    """Look at the error of a task that is not needed any more, so that nobody warns of it, or discard its result."""
+    if not late.cancelled() and late.exception() is None:
+        discard(late.result())

@@ -1,0 +1,38 @@
+"""Connections that wait for a replica hold up nobody at another master."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from service.store.confirmations import MOST_LENT, Confirmations
+from service.store.links import Purpose
+from service.store.redis_url import parse_redis_url
+from service.store.topology import ClusterMap
+from tests.faults.stage import until
+from tests.store.scripted_cluster import key_of, scripted_cluster
+
+SOON_SECONDS = 5.0
+
+
+@pytest.mark.clause("decided-durability", "decided-redis-cluster")
+async def test_a_master_whose_connections_are_all_lent_holds_up_no_other() -> None:
+    async with scripted_cluster(2) as cluster:
+        url = parse_redis_url(cluster.url)
+        topology = ClusterMap(Purpose(url, "requests"))
+        confirmations = Confirmations(url, topology, "replica")
+        stuck, fine = [await topology.find(key_of(cluster.make_token(node)).decode()) for node in cluster.nodes]
+        lent = await asyncio.gather(*(confirmations.lend(stuck) for _ in range(MOST_LENT)))
+        waiting = [asyncio.ensure_future(confirmations.lend(stuck)) for _ in range(MOST_LENT)]
+        async with asyncio.timeout(SOON_SECONDS):
+            others = await asyncio.gather(*(confirmations.lend(fine) for _ in range(MOST_LENT)))
+
+        assert not any(each.done() for each in waiting)
+        for each in lent:
+            confirmations.take_back(each, is_clean=True)
+        for each in (*others, *await asyncio.gather(*waiting)):
+            confirmations.take_back(each, is_clean=False)
+        confirmations.close()
+        await topology.close()
+        await until(lambda: not any(node.connected for node in cluster.nodes))
