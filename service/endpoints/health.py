@@ -78,16 +78,21 @@ class HealthEndpoint:
         return obstacle
 
     async def _find_obstacle(self) -> tuple[str, str]:
-        """In words for everybody, and in Redis's words for the log; empty where there is none."""
+        """Return the obstacle in words for everybody and in Redis's words for the log; empty texts if there is none.
+
+        All questions are asked at once, so that a slow Redis has time to answer them.
+        """
+        bearers.count_lookup()
         try:
-            obstacle = await find_obstacle(self._connection) or ""
-            bearers.count_lookup()
-            await self._bearer.lookup(_NOBODYS_TOKEN)
-            await self._clients.find(_NOBODYS_CLIENT_ID)
+            found, is_seed_in_force, *_ = await asyncio.gather(
+                find_obstacle(self._connection),
+                self._is_seed_in_force(),
+                self._bearer.lookup(_NOBODYS_TOKEN),
+                self._clients.find(_NOBODYS_CLIENT_ID),
+            )
         except StoreUnavailable as error:
             return "the store does not answer or cannot serve", str(error)
-        if not obstacle and not await self._is_seed_in_force():
-            obstacle = "the seed file is not applied"
+        obstacle = found or ("" if is_seed_in_force else "the seed file is not applied")
         return obstacle, obstacle
 
     def _log_change(self, reason: str) -> None:

@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 from service.protocol.errors import TemporarilyUnavailable
 from service.store.connection import StoreConnection
 from service.store.deadline import StoreUnavailable, charge_wait
-from service.store.keys import address_key
+from service.store.keys import address_key, lease_key
 from service.store.scripts import load_script
 
 PATIENCE_SECONDS: Final = 1.5
@@ -119,6 +119,14 @@ class Attempts:
     async def _give_back(self, counters: Sequence[Counter]) -> None:
         with suppress(StoreUnavailable):
             await self.settle(counters, passed=True)
+
+    async def has_room(self, counters: Sequence[Counter]) -> bool:
+        """Tell whether one check more would be within all limits now, without reserving room for it."""
+        keys = [counter.key for counter in counters]
+        found = await self._connection.read("MGET", *keys, *(lease_key(key) for key in keys))
+        counts = [int(count or 0) for count in found]
+        failed, under_way = counts[: len(keys)], counts[len(keys) :]
+        return all(sum(used) < each.most for each, *used in zip(counters, failed, under_way, strict=True))
 
     async def reserve(self, counters: Sequence[Counter]) -> None:
         """Room for one check on all of them, which lie under one hash tag; raises Exhausted past a limit.

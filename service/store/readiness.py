@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from service.store.connection import StoreConnection
@@ -14,12 +15,14 @@ _PROBE: Final = load_script("probe_store")
 
 
 async def find_obstacle(connection: StoreConnection) -> str | None:
-    """What keeps this Redis from serving, in plain words; raises StoreUnavailable where it does not answer.
+    """Return what keeps this Redis from serving, in plain words, or None. Raises StoreUnavailable without an answer.
 
     A policy that evicts would silently drop sessions and, worse, marks of revocation.
     """
-    await connection.run(_PROBE, [registry_key("probe")], [PROBE_TTL_MS])
-    for policy in await connection.eviction_policies():
+    _, policies = await asyncio.gather(
+        connection.run(_PROBE, [registry_key("probe")], [PROBE_TTL_MS]), connection.eviction_policies()
+    )
+    for policy in policies:
         if policy != "noeviction":
             return f"maxmemory-policy is {policy}; it must be noeviction"
     return None

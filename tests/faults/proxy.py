@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -105,13 +106,28 @@ class _Link:
         self.close()
 
     async def forward_answers(self, redis: asyncio.StreamReader) -> None:
-        while data := await redis.read(SLICE):
-            await self._proxy.while_held()
-            if self._is_doomed:
-                break
-            await asyncio.sleep(self._proxy.delay(self._request))
+        answers: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        delivering = asyncio.ensure_future(self._deliver(answers))
+        try:
+            while data := await redis.read(SLICE):
+                await self._proxy.while_held()
+                if self._is_doomed:
+                    break
+                answers.put_nowait((time.monotonic() + self._proxy.delay(self._request), data))
+            else:
+                await answers.join()
+        finally:
+            delivering.cancel()
+            self.close()
+
+    async def _deliver(self, answers: asyncio.Queue[tuple[float, bytes]]) -> None:
+        """What comes meanwhile is kept back for as long, and not for longer."""
+        while True:
+            due, data = await answers.get()
+            if due > time.monotonic():
+                await asyncio.sleep(due - time.monotonic())
             self._to_client.write(data)
-        self.close()
+            answers.task_done()
 
     def close(self) -> None:
         self._to_client.close()

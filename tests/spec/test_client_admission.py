@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 
 import httpx2
 import pytest
 
 from service.endpoints import client_authentication
-from service.store.attempts import Attempts
+from service.store.attempts import Attempts, Counter
 from tests.cast import GATEWAY
 
 CONTENDERS = 50
@@ -22,17 +21,15 @@ async def test_one_asks_for_room_again_while_the_others_pass(
     assert (await GATEWAY.introspect(http, "nothing")).status_code == 200
     assert (await GATEWAY.introspect(http, "nothing")).status_code == 200
     gate, asked = asyncio.Event(), 0
-    checking = Attempts.checking
+    has_room = Attempts.has_room
 
-    @asynccontextmanager
-    async def check_behind_gate(attempts: Attempts, *arguments: object, **named: object) -> AsyncIterator[None]:
+    async def look_behind_gate(attempts: Attempts, counters: Sequence[Counter]) -> bool:
         nonlocal asked
         asked += 1
         await gate.wait()
-        async with checking(attempts, *arguments, **named):  # type: ignore[arg-type]
-            yield
+        return await has_room(attempts, counters)
 
-    monkeypatch.setattr(Attempts, "checking", check_behind_gate)
+    monkeypatch.setattr(Attempts, "has_room", look_behind_gate)
     # So the time to ask again has come, and the time until which others may pass has not.
     monkeypatch.setattr(client_authentication, "RENEWED_SECONDS", 3600)
     answers = [asyncio.create_task(GATEWAY.introspect(http, "nothing")) for _ in range(CONTENDERS)]
