@@ -239,7 +239,7 @@ class Link:
         return wire.send(command, take)
 
     def _look_at_tracking(self, done: asyncio.Future[Any]) -> None:
-        """Where the server refuses to track the next key, nobody would tell of its changes."""
+        """Remember nothing more if the server refuses to track the next key, since it would not tell of its changes."""
         if not done.cancelled() and isinstance(done.exception(), ResponseError):
             self._is_tracked = False
             self.distrust()

@@ -16,7 +16,7 @@ from redis.exceptions import ResponseError
 from service.store.deadline import StoreUnavailable
 from service.store.links import CLOSED
 from service.store.redis_url import Node, RedisUrl
-from service.store.staggered import NoneSucceeded, find_first
+from service.store.staggered import NoneSucceeded, get_first
 from service.store.wire import Wire, open_wire
 
 ASK_SECONDS: Final = 1.5
@@ -44,7 +44,7 @@ class Sentinels:
         attempts = [functools.partial(self._ask_or_forget, node) for node in self._nodes]
         try:
             async with self._asking, asyncio.timeout(ASK_SECONDS):
-                node, master = await find_first(attempts, pause_seconds=ASK_PAUSE_SECONDS)
+                node, master = await get_first(attempts, pause_seconds=ASK_PAUSE_SECONDS)
         except (NoneSucceeded, TimeoutError) as error:
             told = str(error) or f"no answer within {ASK_SECONDS:g} s"
             raise StoreUnavailable(f"none of the Sentinels answers and knows a master of this name: {told}") from error

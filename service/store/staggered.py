@@ -21,7 +21,7 @@ class NoneSucceeded(Exception):
         self.errors = errors
 
 
-async def find_first(
+async def get_first(
     attempts: Sequence[Callable[[], Coroutine[Any, Any, Result]]],
     *,
     pause_seconds: float,

@@ -21,7 +21,7 @@ from service.store.keys import SHARDS, access_key, find_slot
 from service.store.links import CLOSED, Check, Current, Link, Purpose, end_task, read_clock
 from service.store.redis_url import Node
 from service.store.sentinels import Sentinels
-from service.store.staggered import NoneSucceeded, find_first
+from service.store.staggered import NoneSucceeded, get_first
 from service.store.wire import Command, Wire, WireLost, as_it_came, gather_answers, open_wire
 
 SLOTS: Final = 16384
@@ -254,7 +254,7 @@ class ClusterMap:
         try:
             async with asyncio.timeout(ASK_SECONDS):
                 attempts = [functools.partial(ask, node) for node in nodes]
-                found = await find_first(attempts, pause_seconds=ASK_PAUSE_SECONDS)
+                found = await get_first(attempts, pause_seconds=ASK_PAUSE_SECONDS)
         except (NoneSucceeded, TimeoutError) as error:
             if not of_the_lost:
                 trouble = str(error) or f"no answer within {ASK_SECONDS:g} s"

@@ -20,7 +20,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import InvalidResponse, NoScriptError, ResponseError
 
 from service.store.redis_url import Node, RedisUrl
-from service.store.staggered import NoneSucceeded, find_first
+from service.store.staggered import NoneSucceeded, get_first
 
 ADDRESS_PAUSE_SECONDS: Final = 0.25
 """After it the next address of a name is tried beside the one that stays silent (RFC 8305 §5)."""
@@ -80,7 +80,7 @@ class Wire(asyncio.Protocol):
             self._unsent.append(data)
         return future
 
-    def find_address(self) -> Node:
+    def get_address(self) -> Node:
         """Return the IP address and port of the server."""
         assert self._transport is not None
         host, port = self._transport.get_extra_info("peername")[:2]
@@ -215,14 +215,14 @@ async def _connect(
 async def _connect_socket(node: Node, first_address: int, beside: Wire | None) -> socket.socket:
     """Connect to the first address of the node's name that answers. Raises OSError where none does."""
     loop = asyncio.get_running_loop()
-    host, port = node if beside is None else beside.find_address()
+    host, port = node if beside is None else beside.get_address()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     start = first_address % len(found)
     attempts = [
         functools.partial(_connect_to, family, address) for family, _, _, _, address in (*found[start:], *found[:start])
     ]
     try:
-        return await find_first(attempts, pause_seconds=ADDRESS_PAUSE_SECONDS, discard=socket.socket.close)
+        return await get_first(attempts, pause_seconds=ADDRESS_PAUSE_SECONDS, discard=socket.socket.close)
     except NoneSucceeded as error:
         raise error.errors[0] if len(error.errors) == 1 else ConnectionError(str(error)) from error
 

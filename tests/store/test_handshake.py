@@ -161,7 +161,7 @@ async def test_an_address_that_stays_silent_does_not_keep_us_from_the_next(monke
             wire = await open_at(scripted, "redis.example")
 
         assert read_fair_clock() - asked < SOON_SECONDS
-        assert wire.find_address() == ("127.0.0.1", scripted.port)
+        assert wire.get_address() == ("127.0.0.1", scripted.port)
         wire.close("the test is over")
 
 
@@ -177,7 +177,7 @@ async def test_each_attempt_begins_with_another_address(monkeypatch: pytest.Monk
         async with asyncio.timeout(PATIENCE_SECONDS):
             wire = await open_at(scripted, "redis.example", first_address=3)
 
-        assert wire.find_address()[0] == "127.0.0.1"
+        assert wire.get_address()[0] == "127.0.0.1"
         wire.close("the test is over")
 
 
@@ -203,7 +203,7 @@ async def test_a_second_connection_goes_to_the_address_of_the_first(monkeypatch:
         url = replace(scripted.url, nodes=(("redis.example", scripted.port),))
         second = await open_wire(url, url.nodes[0], "test", beside=first)
 
-        assert second.find_address() == first.find_address()
+        assert second.get_address() == first.get_address()
         await until(lambda: scripted.connected == 2)
         for wire in (first, second):
             wire.close("the test is over")

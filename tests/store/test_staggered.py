@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from service.store.staggered import NoneSucceeded, find_first
+from service.store.staggered import NoneSucceeded, get_first
 from tests.faults.stage import until
 
 SILENT_SECONDS = 60.0
@@ -37,7 +37,7 @@ class Attempts:
 
     async def find(self, pause_seconds: float) -> int:
         attempts = [functools.partial(self.attempt, number) for number in range(len(self._ends))]
-        return await find_first(attempts, pause_seconds=pause_seconds)
+        return await get_first(attempts, pause_seconds=pause_seconds)
 
 
 async def test_an_attempt_that_succeeds_in_time_is_the_only_one() -> None:
@@ -92,7 +92,7 @@ async def test_a_result_that_comes_too_late_is_discarded() -> None:
         return number
 
     attempts = [functools.partial(attempt, number) for number in range(3)]
-    finding = asyncio.ensure_future(find_first(attempts, pause_seconds=0, discard=discarded.append))
+    finding = asyncio.ensure_future(get_first(attempts, pause_seconds=0, discard=discarded.append))
     await asyncio.sleep(0.01)
     is_time.set()
     first = await finding
