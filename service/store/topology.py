@@ -203,7 +203,8 @@ class ClusterMap:
         match = _REDIRECTION.fullmatch(redirection)
         if match is None or int(match["slot"]) >= SLOTS:
             raise StoreUnavailable(f"a redirection that nobody can read: {redirection}")
-        node = (match["host"] or _host_of(link), int(match["port"]))
+        assert link.node is not None
+        node = (_read_host(match["host"], link.node), int(match["port"]))
         if match["word"] == "ASK":
             return self._links.get(node) or self._make_link(node)
         async with self._changing:
@@ -354,14 +355,16 @@ def _parse_ranges(answer: Sequence[Any], asked: Node) -> tuple[_Range, ...]:
 def _parse_range(first: object, last: object, host: object, port: object, asked: Node) -> _Range:
     match first, last, host, port:
         case int(), int(), bytes() | None, int() if 0 <= first <= last < SLOTS:
-            return _Range(first, last, ((host or b"").decode() or asked[0], port))
+            return _Range(first, last, (_read_host((host or b"").decode(), asked), port))
         case _:
             raise ValueError(f"no range of slots and its master: {first!r}, {last!r}, {host!r}, {port!r}")
 
 
-def _host_of(link: Link) -> str:
-    assert link.node is not None
-    return link.node[0]
+def _read_host(host: str, asked: Node) -> str:
+    """Return the host that a node tells, or that of the node which was asked. Raises StoreUnavailable for `?`."""
+    if host == "?":
+        raise StoreUnavailable("a node of the cluster has no cluster-announce-hostname, but prefers to be called by it")
+    return host or asked[0]
 
 
 TOPOLOGIES: Final[dict[str, type[SingleServer] | type[WatchedMaster] | type[ClusterMap]]] = {

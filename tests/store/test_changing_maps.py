@@ -8,10 +8,11 @@ import itertools
 import pytest
 
 from service.gateway import BearerLookup
+from service.protocol.user import identify_user
 from service.store import topology
-from service.store.keys import SHARDS, find_slot
+from service.store.keys import SHARDS, find_slot, list_subject_starts
 from service.store.links import BEAT_SECONDS, read_clock
-from service.store.topology import OLD_MAP_SECONDS
+from service.store.topology import OLD_MAP_SECONDS, SLOTS
 from service.tokens import SHARD, make_access_token
 from tests.faults.stage import until
 from tests.store.scripted_cluster import ScriptedCluster, key_of, record, render_map, scripted_cluster
@@ -159,3 +160,12 @@ async def test_a_cluster_that_was_made_anew_is_believed_after_a_while(monkeypatc
         monkeypatch.setattr(topology, "read_clock", lambda: read_clock() + OLD_MAP_SECONDS)
         await until(lambda: second.count("GET") > 0)
         assert await bearer.lookup(cluster.make_token(second))
+
+
+def test_the_subjects_of_a_slot_begin_with_its_shards() -> None:
+    starts = {slot: list_subject_starts({slot}) for slot in {find_slot(f"{{{shard:03x}}}") for shard in range(64)}}
+    for number in range(3_000):
+        user = identify_user("main", f"user {number}")
+        for slot, known in starts.items():
+            assert (user.subject[:2] in known) == (find_slot(f"{{{user.shard}}}") == slot)
+    assert len(list_subject_starts(range(SLOTS))) == SHARDS

@@ -631,3 +631,20 @@ async def test_a_cluster_whose_nodes_all_answer_late_is_followed() -> None:
 
         await comes_to(bearer, tokens[0], True, 4 * LATE_SECONDS)
         await comes_to(bearer, tokens[1], True, LATE_SECONDS)
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-i8-fail-closed")
+async def test_a_node_that_prefers_a_name_and_has_none_is_told_to_be_that() -> None:
+    """Such a node calls itself `?`, in maps and in redirections."""
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+        first, second = cluster.nodes
+        token = cluster.make_token(first)
+        assert await bearer.lookup(token)
+        cluster.say_record = lambda node, key: moved(key, second, host=b"?")
+        with pytest.raises(StoreUnavailable, match="cluster-announce-hostname"):
+            await bearer.lookup(token)
+
+        cluster.say_map = lambda _: render_map(cluster.ranges, b"?")
+        async with lookup_at(cluster.url) as other:
+            with pytest.raises(StoreUnavailable, match="cluster-announce-hostname"):
+                await other.lookup(token)
