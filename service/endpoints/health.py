@@ -20,7 +20,7 @@ from service.metrics import bearers
 from service.registry.cache import ClientCache
 from service.serving.ending import ENDING
 from service.store.connection import StoreConnection
-from service.store.deadline import StoreUnavailable
+from service.store.deadline import StoreUnavailable, with_own_budget
 from service.store.readiness import find_obstacle
 from service.tokens import make_access_token
 
@@ -85,10 +85,10 @@ class HealthEndpoint:
         bearers.count_lookup()
         try:
             found, is_seed_in_force, *_ = await asyncio.gather(
-                find_obstacle(self._connection),
-                self._is_seed_in_force(),
-                self._bearer.lookup(_NOBODYS_TOKEN),
-                self._clients.find(_NOBODYS_CLIENT_ID),
+                with_own_budget(find_obstacle(self._connection)),
+                with_own_budget(self._is_seed_in_force()),
+                with_own_budget(self._bearer.lookup(_NOBODYS_TOKEN)),
+                with_own_budget(self._clients.find(_NOBODYS_CLIENT_ID)),
             )
         except StoreUnavailable as error:
             return "the store does not answer or cannot serve", str(error)

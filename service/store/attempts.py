@@ -121,7 +121,13 @@ class Attempts:
             await self.settle(counters, passed=True)
 
     async def has_room(self, counters: Sequence[Counter]) -> bool:
-        """Tell whether one check more would be within all limits now, without reserving room for it."""
+        """Tell whether one check more would be within all limits now, without reserving room for it.
+
+        Where others wait for room on this worker there is none, since their checks are counted nowhere yet.
+        """
+        queue = self._queues.get(counters[0].key)
+        if queue is not None and queue.length > 0:
+            return False
         keys = [counter.key for counter in counters]
         found = await self._connection.read("MGET", *keys, *(lease_key(key) for key in keys))
         counts = [int(count or 0) for count in found]

@@ -28,6 +28,7 @@ class Backoff:
     def end(self, lasted_seconds: float) -> float:
         """Return the seconds to wait after a connection that lasted for these seconds."""
         if lasted_seconds < STABLE_SECONDS:
+            self.failures += 1
             return max(0.0, random.uniform(0, STABLE_SECONDS) - lasted_seconds)
         self.failures = 0
         return 0.0

@@ -196,7 +196,10 @@ class StoreConnection:
         """What each master tells of itself; empty where this user may not ask."""
         try:
             masters = await self.find_masters()
-            return [_parse_info(await self._ask_master(master, "INFO", section)) for master in masters]
+            return [
+                _parse_info(answer)
+                for answer in await asyncio.gather(*(self._ask_master(master, "INFO", section) for master in masters))
+            ]
         except StoreUnavailable as error:
             if "NOPERM" not in str(error):
                 raise

@@ -166,7 +166,7 @@ class Link:
         self._refusal: str | None = None
         self._backoff = Backoff()
         self._lost_at: float | None = None
-        self._is_sent_away = asyncio.Event()
+        self._is_hurried = asyncio.Event()
         self._wire: Current[Wire] = Current()
         # In a context of its own: the request that happens to come first is not meant.
         self._task = asyncio.create_task(self._keep_up(), context=Context())
@@ -185,7 +185,7 @@ class Link:
         return await self._send(await self.find_wire(), command, take, is_tracked)
 
     async def call(self, *command: str) -> Any:
-        """The same for a command without a key."""
+        """Send a command without a key. Raises what `send` raises."""
         return await (await self.find_wire()).call(*command)
 
     async def find_wire(self) -> Wire:
@@ -193,7 +193,7 @@ class Link:
         return self._wire.value or await self._wire.get()
 
     async def send_asking(self, command: Command) -> Any:
-        """Of a key that is on its way to this node."""
+        """Send a command for a key that is on its way to this node."""
         wire = await self.find_wire()
         _, answer = await gather_answers([wire.send(("ASKING",), as_it_came), wire.send(command, as_it_came)])
         return answer
@@ -214,9 +214,13 @@ class Link:
 
     def leave(self, why: str) -> None:
         """End the connection, or the pause before the next one, which asks again where the server is."""
-        self._is_sent_away.set()
+        self.hurry()
         if self._wire.value is not None:
             self._wire.value.close(why)
+
+    def hurry(self) -> None:
+        """End the pause before the next attempt to connect, if there is one."""
+        self._is_hurried.set()
 
     async def drain(self) -> None:
         """Wait until the commands that were sent before are answered. Raises WireLost where the connection ends."""
@@ -239,10 +243,9 @@ class Link:
         return wire.send(command, take)
 
     def _look_at_tracking(self, done: asyncio.Future[Any]) -> None:
-        """Remember nothing more if the server refuses to track the next key, since it would not tell of its changes."""
+        """End the connection if the server refuses to track the next key. The handshake finds out what it allows."""
         if not done.cancelled() and isinstance(done.exception(), ResponseError):
-            self._is_tracked = False
-            self.distrust()
+            self.leave(f"the server refuses to track a key: {done.exception()}")
 
     @property
     def _address(self) -> str:
@@ -256,11 +259,12 @@ class Link:
             try:
                 pause = await self._live()
             except Exception as error:  # a mistake of ours must not end the link for good
+                log.exception("the connection for %s to %s ended by a mistake", self._purpose.word, self._address)
                 pause = self._backoff.fail(0)
                 self._wire.fail(_describe(error, CONNECT_SECONDS))
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
-                    await self._is_sent_away.wait()
+                    await self._is_hurried.wait()
 
     async def _live(self) -> float:
         """Connect, and wait for the end of the connection. Returns the seconds to wait before the next attempt.
@@ -268,7 +272,7 @@ class Link:
         The log is told of each change once, and of the end of an outage as of its beginning.
         """
         began = read_clock()
-        self._is_sent_away.clear()
+        self._is_hurried.clear()
         try:
             wire = await self._connect()
         except Exception as error:
@@ -348,7 +352,7 @@ class Link:
                 wire.send(("SCRIPT", "LOAD", text), as_it_came).add_done_callback(_look_at)
 
     async def _use(self, wire: Wire) -> str:
-        """Until it is lost; returns why."""
+        """Publish the connection and beat on it until it is lost. Returns why it was lost."""
         if not wire.lost.done():
             self._wire.set(wire)
         beats: set[asyncio.Task[None]] = set()
@@ -402,7 +406,7 @@ class Link:
 
     def _take_loss(self) -> None:
         self.distrust()
-        if self._wire.value is not None:  # else it was lost before it was of any use
+        if self._wire.value is not None and self._wire.value.lost.done():  # else it was lost before it was of any use
             self._wire.lose()
 
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import Final
 
 from service.store.connection import StoreConnection
+from service.store.deadline import with_own_budget
 from service.store.keys import registry_key
 from service.store.scripts import load_script
 
@@ -20,7 +21,8 @@ async def find_obstacle(connection: StoreConnection) -> str | None:
     A policy that evicts would silently drop sessions and, worse, marks of revocation.
     """
     _, policies = await asyncio.gather(
-        connection.run(_PROBE, [registry_key("probe")], [PROBE_TTL_MS]), connection.eviction_policies()
+        with_own_budget(connection.run(_PROBE, [registry_key("probe")], [PROBE_TTL_MS])),
+        with_own_budget(connection.eviction_policies()),
     )
     for policy in policies:
         if policy != "noeviction":

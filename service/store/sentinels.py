@@ -1,4 +1,4 @@
-"""The Sentinels, who know where the master is. Each is asked over a connection that is kept.
+"""Asks the Sentinels where the master is. The connection to each of them is kept.
 
 They are asked as nobody in particular; a Sentinel that demands a user or a password gets those of REDIS_URL.
 """
@@ -16,14 +16,8 @@ from redis.exceptions import ResponseError
 from service.store.deadline import StoreUnavailable
 from service.store.links import CLOSED
 from service.store.redis_url import Node, RedisUrl
-from service.store.staggered import NoneSucceeded, get_first
+from service.store.staggered import ASK_PAUSE_SECONDS, ASK_SECONDS, NoneSucceeded, get_first
 from service.store.wire import Wire, open_wire
-
-ASK_SECONDS: Final = 1.5
-"""How long the Sentinels may take to answer."""
-
-ASK_PAUSE_SECONDS: Final = 0.3
-"""After it the next Sentinel is asked beside the one that stays silent."""
 
 _DEMANDS: Final = ("NOAUTH", "NOPERM")
 _DOWN: Final = frozenset({"s_down", "o_down", "disconnected"})
@@ -58,10 +52,18 @@ class Sentinels:
         self._wires.clear()
 
     async def _ask_or_forget(self, node: Node) -> tuple[Node, Node]:
-        """Return the Sentinel and the master. A Sentinel that failed, or was too slow, is connected anew next time."""
+        """Return the Sentinel and the master. A Sentinel that failed is connected anew the next time.
+
+        So is one that has not answered since the last time. One that is a little slower than others is kept.
+        """
         try:
             return node, await self._ask(node)
-        except BaseException:
+        except asyncio.CancelledError:
+            wire = self._wires.get(node)
+            if wire is not None and len(wire.pending) > 1:
+                self._forget_wire(node)
+            raise
+        except Exception:
             self._forget_wire(node)
             raise
 

@@ -8,7 +8,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
+
+ASK_SECONDS: Final = 1.5
+"""How long Sentinels, or nodes of a cluster, may take to say where the masters are."""
+
+ASK_PAUSE_SECONDS: Final = 0.3
+"""After it the next of them is asked beside the one that stays silent."""
 
 Result = TypeVar("Result")
 
@@ -50,7 +56,7 @@ async def get_first(
                 if succeeded:
                     running.update(succeeded[1:])
                     return succeeded[0].result()
-                errors += [task.exception() or asyncio.CancelledError() for task in done if not task.cancelled()]
+                errors += [error for task in done if not task.cancelled() and (error := task.exception())]
         raise NoneSucceeded(errors)
     finally:
         for task in running:

@@ -14,24 +14,18 @@ from contextlib import suppress
 from contextvars import Context
 from typing import Any, Final, NamedTuple, Protocol
 
-from redis.exceptions import ReadOnlyError, ResponseError
+from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 
 from service.store.deadline import StoreUnavailable
 from service.store.keys import SHARDS, access_key, find_slot
 from service.store.links import CLOSED, Check, Current, Link, Purpose, end_task, read_clock
 from service.store.redis_url import Node
 from service.store.sentinels import Sentinels
-from service.store.staggered import NoneSucceeded, get_first
-from service.store.wire import Command, Wire, WireLost, as_it_came, gather_answers, open_wire
+from service.store.staggered import ASK_PAUSE_SECONDS, ASK_SECONDS, NoneSucceeded, get_first
+from service.store.wire import Command, Wire, as_it_came, gather_answers, open_wire
 
 SLOTS: Final = 16384
 WATCH_SECONDS: Final = 1.0
-ASK_SECONDS: Final = 1.5
-"""How long a node of the cluster may take to say who serves which slots."""
-
-ASK_PAUSE_SECONDS: Final = 0.3
-"""After it the next node is asked beside the one that stays silent."""
-
 OLD_MAP_SECONDS: Final = 10.0
 """How long an older map is refused. After it the cluster was made anew: in another one news spread within seconds."""
 
@@ -150,9 +144,10 @@ class _Range(NamedTuple):
 
 
 class _Map(NamedTuple):
-    """Who serves which slots, as one node says it. `is_whole`: it thinks that the cluster can serve.
+    """Which master serves which slots, as one node says it. `is_whole`: the node thinks that the cluster can serve.
 
-    An old master that lost the majority of the others knows of that. `epoch` grows with each change of owners.
+    An old master that lost the majority of the others knows of that. `epoch` grows with failovers and with most moves
+    of slots.
     """
 
     ranges: tuple[_Range, ...]
@@ -161,7 +156,7 @@ class _Map(NamedTuple):
 
 
 class ClusterMap:
-    """Which master serves which slots: asked of the nodes once a second, and when one of them sends us away.
+    """Knows which master serves which slots. The nodes are asked once a second, and when one of them says MOVED.
 
     Each link is probed with a key of its node, since a node that lost the others, or its slots, still tells the time.
     """
@@ -210,7 +205,7 @@ class ClusterMap:
         async with self._changing:
             by_slot = self._by_slot.value
             if by_slot is None or by_slot[int(match["slot"])] is not self._links.get(node):
-                await self._refresh((node, *self._links))
+                await self._refresh(tuple(dict.fromkeys((node, *self._links))))
         return None
 
     async def close(self) -> None:
@@ -261,10 +256,12 @@ class ClusterMap:
                 trouble = str(error) or f"no answer within {ASK_SECONDS:g} s"
                 raise StoreUnavailable(f"no node of the cluster says who serves which slots: {trouble}") from error
             # The map of before is no worse than what one of those says, which may be older still.
-            await self._apply(self._ranges or of_the_lost[0].ranges)
+            self._apply(self._ranges or of_the_lost[0].ranges)
         else:
             self._epoch, self._confirmed_at = found.epoch, read_clock()
-            await self._apply(found.ranges)
+            self._apply(found.ranges)
+            for link in self._links.values():
+                link.hurry()
 
     async def _read_map(self, node: Node) -> _Map:
         link = self._links.get(node)
@@ -279,7 +276,7 @@ class ClusterMap:
         wire.close("only asked for the map")
         return found[0]
 
-    async def _apply(self, ranges: tuple[_Range, ...]) -> None:
+    def _apply(self, ranges: tuple[_Range, ...]) -> None:
         """Take the map. What is remembered of a slot with a new owner is forgotten: that one does not track it."""
         if ranges == self._ranges:
             return
@@ -310,7 +307,7 @@ class ClusterMap:
             return None if key is None else ("GET", key)
 
         def judge_probe(answer: Any) -> None:
-            """A node that sends us elsewhere serves on, only not all that we think; one that cannot serve is left."""
+            """Raise where the node cannot serve. After MOVED it has lost slots, and nothing from before is believed."""
             if isinstance(answer, BaseException):
                 if not is_redirection(answer):
                     raise answer
@@ -326,7 +323,7 @@ class ClusterMap:
 async def _retire(link: Link) -> None:
     """Close the link of a node that serves no slots any more, when the commands under way are answered."""
     try:
-        with suppress(WireLost):
+        with suppress(RedisError):
             await link.drain()
     finally:
         await link.close("this node serves no slots any more")

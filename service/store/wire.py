@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import ipaddress
 import socket
 import ssl
 from collections import deque
@@ -50,11 +51,11 @@ class Wire(asyncio.Protocol):
     When the connection ends `on_lost` is called before anybody else can notice, and nothing arrives here any more.
     """
 
-    def __init__(self, on_push: OnPush, on_lost: Callable[[], None]) -> None:
+    def __init__(self, on_push: OnPush = lambda _: None, on_lost: Callable[[], None] = lambda: None) -> None:
         self._loop = asyncio.get_running_loop()
         self.lost: asyncio.Future[str] = self._loop.create_future()
-        self._on_push = on_push
-        self._on_lost = on_lost
+        self.on_push = on_push
+        self.on_lost = on_lost
         self._reader = hiredis.Reader(notEnoughData=_INCOMPLETE, replyError=_make_error)
         self.pending: deque[tuple[asyncio.Future[Any], Callable[[Any], Any]]] = deque()
         self._transport: asyncio.Transport | None = None
@@ -80,18 +81,17 @@ class Wire(asyncio.Protocol):
             self._unsent.append(data)
         return future
 
-    def get_address(self) -> Node:
-        """Return the IP address and port of the server."""
+    def get_address(self) -> str:
+        """Return the IP address of the server."""
         assert self._transport is not None
-        host, port = self._transport.get_extra_info("peername")[:2]
-        return host, port
+        return str(self._transport.get_extra_info("peername")[0])
 
     def close(self, why: str) -> None:
-        """At once: who waits for an answer is told, and nothing that still arrives is looked at."""
+        """End the connection at once. Whatever waits for an answer gets WireLost, and later answers are not read."""
         if self.lost.done():
             return
         self.lost.set_result(why)
-        self._on_lost()
+        self.on_lost()
         if self._transport is not None:
             self._transport.abort()
         while self.pending:
@@ -110,7 +110,7 @@ class Wire(asyncio.Protocol):
                 if reply is _INCOMPLETE:
                     return
                 if isinstance(reply, hiredis.PushNotification):
-                    self._on_push(reply)
+                    self.on_push(reply)
                 else:
                     self._settle(reply)
         except Exception as error:  # what follows can no longer be told apart
@@ -173,12 +173,13 @@ async def open_wire(
     """Connect to this node (None: the unix socket of the URL), and speak RESP3 in the URL's database.
 
     `purpose` is a word that CLIENT LIST shows. `begin` sends further commands of the handshake, in the same round trip,
-    and waits for their answers. All addresses of the node's name are tried, beginning with number `first_address`, or
-    only the one to which `beside` is connected.
+    and waits for their answers. All addresses of the node's name are tried, beginning with number `first_address`. With
+    `beside` only the address of that connection is tried.
 
     Raises OSError or RedisError. The caller sets the time limit.
     """
-    wire = await _connect(url, node, lambda: Wire(on_push, on_lost), first_address, beside)
+    wire = await _connect(url, node, first_address, beside)
+    wire.on_push, wire.on_lost = on_push, on_lost
     try:
         if begin is None:
             await _greet(wire, url, purpose)
@@ -191,53 +192,47 @@ async def open_wire(
     return wire
 
 
-async def _connect(
-    url: RedisUrl, node: Node | None, make_wire: Callable[[], Wire], first_address: int, beside: Wire | None
-) -> Wire:
-    loop = asyncio.get_running_loop()
+async def _connect(url: RedisUrl, node: Node | None, first_address: int, beside: Wire | None) -> Wire:
     if node is None:
-        _, wire = await loop.create_unix_connection(make_wire, url.path)
+        _, wire = await asyncio.get_running_loop().create_unix_connection(Wire, url.path)
         return wire
-    connected = await _connect_socket(node, first_address, beside)
+    addresses = [node[0]] if _is_address(node[0]) else await _resolve(node, first_address, beside)
+    attempts = [functools.partial(_connect_to, url, address, node) for address in addresses]
     try:
-        if url.tls:
-            _, wire = await loop.create_connection(
-                make_wire, sock=connected, ssl=_make_ssl_context(), server_hostname=node[0]
-            )
-        else:
-            _, wire = await loop.create_connection(make_wire, sock=connected)
-    except BaseException:
-        connected.close()
-        raise
-    return wire
-
-
-async def _connect_socket(node: Node, first_address: int, beside: Wire | None) -> socket.socket:
-    """Connect to the first address of the node's name that answers. Raises OSError where none does."""
-    loop = asyncio.get_running_loop()
-    host, port = node if beside is None else beside.get_address()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    start = first_address % len(found)
-    attempts = [
-        functools.partial(_connect_to, family, address) for family, _, _, _, address in (*found[start:], *found[:start])
-    ]
-    try:
-        return await get_first(attempts, pause_seconds=ADDRESS_PAUSE_SECONDS, discard=socket.socket.close)
+        return await get_first(attempts, pause_seconds=ADDRESS_PAUSE_SECONDS, discard=_discard)
     except NoneSucceeded as error:
         raise error.errors[0] if len(error.errors) == 1 else ConnectionError(str(error)) from error
 
 
-async def _connect_to(family: int, address: tuple[Any, ...]) -> socket.socket:
-    """Connect as `create_connection` of the event loop does, which tries one address after the other."""
-    connecting = socket.socket(family, socket.SOCK_STREAM)
+async def _resolve(node: Node, first_address: int, beside: Wire | None) -> list[str]:
+    """Return the IP addresses of the node's name, beginning with number `first_address`, or the one of `beside`."""
+    if beside is not None:
+        return [beside.get_address()]
+    found = await asyncio.get_running_loop().getaddrinfo(*node, type=socket.SOCK_STREAM)
+    addresses = [str(address[0]) for *_, address in found]
+    start = first_address % len(addresses)
+    return [*addresses[start:], *addresses[:start]]
+
+
+async def _connect_to(url: RedisUrl, address: str, node: Node) -> Wire:
+    """Connect to one address. The certificate has to be that of the node's name."""
+    context, name = (_make_ssl_context(), node[0]) if url.tls else (None, None)
+    loop = asyncio.get_running_loop()
+    _, wire = await loop.create_connection(Wire, address, node[1], ssl=context, server_hostname=name)
+    return wire
+
+
+def _discard(wire: Wire) -> None:
+    wire.close("another address was faster")
+
+
+def _is_address(host: str) -> bool:
+    """Tell whether this is an IP address. To look one up would take a thread of the event loop's."""
     try:
-        connecting.setblocking(False)
-        connecting.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        await asyncio.get_running_loop().sock_connect(connecting, address)
-    except BaseException:
-        connecting.close()
-        raise
-    return connecting
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 async def _greet(wire: Wire, url: RedisUrl, purpose: str) -> None:
@@ -253,7 +248,7 @@ async def _greet(wire: Wire, url: RedisUrl, purpose: str) -> None:
 
 @functools.cache
 def _make_ssl_context() -> ssl.SSLContext:
-    """Once: to read the certificate authorities takes 20 ms, in which the event loop would stand still."""
+    """Make it once, since the event loop stands still for 20 ms while the certificate authorities are read."""
     return ssl.create_default_context()
 
 

@@ -14,6 +14,7 @@ from service.app import Parts
 from service.protocol.client import Client
 from service.registry.cache import RegistryMemory
 from service.settings import load_settings
+from service.store import topology
 from service.store.deadline import DEADLINE_SECONDS, StoreUnavailable
 from service.store.keys import registry_key
 from service.store.links import TRUSTED_SECONDS
@@ -208,4 +209,38 @@ async def test_a_record_whose_slot_moved_is_read_where_it_went_and_followed_ther
             assert await memory.clients.find("app") == CHANGED
 
         assert 1 <= after.count("GET", key) <= 2
+        await memory.close()
+
+
+@pytest.mark.clause("decided-registry-change-seen", "decided-redis-cluster")
+async def test_only_a_move_of_the_registrys_slot_empties_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topology, "WATCH_SECONDS", 0.02)
+    key = registry_key("client", "app").encode()
+    async with scripted_cluster(3) as cluster:
+        cluster.records[key] = bulk(msgspec.json.encode(APP))
+        memory = RegistryMemory(parse_redis_url(cluster.url))
+
+        def count_reads() -> int:
+            return sum(node.count("GET", key.decode()) for node in cluster.nodes)
+
+        async def move(*, with_registry: bool) -> None:
+            """Give the slots of one node to another one, and wait until that is known."""
+            owner = cluster.find_owner(key)
+            old = next(node for _, _, node in cluster.ranges if (node is owner) is with_registry)
+            new = next(node for _, _, node in cluster.ranges if node not in (old, owner))
+            cluster.ranges = [(first, last, new if node is old else node) for first, last, node in cluster.ranges]
+            asked = [node.count("CLUSTER", "SLOTS") for node in cluster.nodes]
+            await until(
+                lambda: all(
+                    node.count("CLUSTER", "SLOTS") > count + 1 for node, count in zip(cluster.nodes, asked, strict=True)
+                )
+            )
+
+        await remember(memory)
+        await move(with_registry=False)
+        assert await memory.clients.find("app") == APP
+        assert count_reads() == 2
+        await move(with_registry=True)
+        assert await memory.clients.find("app") == APP
+        assert count_reads() == 3
         await memory.close()

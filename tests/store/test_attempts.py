@@ -204,3 +204,15 @@ async def test_the_end_of_patience_forgets_no_reservation(
     outcomes = await asyncio.gather(*(parts.attempts.reserve([TEN]) for _ in range(5)), return_exceptions=True)
 
     assert store.get(f"lease:{TEN.key}") == str(1 + outcomes.count(None))
+
+
+@pytest.mark.clause("decided-limit-stops-checking", "decided-client-limit")
+async def test_a_look_for_room_finds_none_while_others_wait(parts: Parts, crowd: Crowd) -> None:
+    """A thousand guesses that wait are counted nowhere yet; the right one among them must not pass by."""
+    wide = Counter(TEN.key, 1_000, 60_000)
+    assert await parts.attempts.has_room([wide])
+    await crowd.gather(5)
+
+    assert not await parts.attempts.has_room([wide])
+    await crowd.leave()
+    assert await parts.attempts.has_room([wide])

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from service.store.confirmations import MOST_LENT, Confirmations
 from service.store.links import Purpose
 from service.store.redis_url import parse_redis_url
-from service.store.topology import ClusterMap
+from service.store.topology import ClusterMap, SingleServer
 from tests.faults.stage import until
 from tests.store.scripted_cluster import key_of, scripted_cluster
+from tests.store.scripted_redis import scripted_redis
+from tests.store.test_handshake import resolve
 
 SOON_SECONDS = 5.0
 
@@ -36,3 +39,22 @@ async def test_a_master_whose_connections_are_all_lent_holds_up_no_other() -> No
         confirmations.close()
         await topology.close()
         await until(lambda: not any(node.connected for node in cluster.nodes))
+
+
+@pytest.mark.clause("decided-durability")
+async def test_a_confirmation_is_asked_of_the_address_that_the_link_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with scripted_redis() as scripted:
+        url = replace(scripted.url, nodes=(("redis.example", scripted.port),))
+        resolve(monkeypatch, "redis.example", "127.0.0.1")
+        topology = SingleServer(Purpose(url, "requests"))
+        link = await topology.find("key")
+        await link.find_wire()
+        resolve(monkeypatch, "redis.example", "127.0.0.2")
+        confirmations = Confirmations(url, topology, "replica")
+
+        lent = await confirmations.lend(link)
+
+        assert lent.wire.get_address() == "127.0.0.1"
+        confirmations.take_back(lent, is_clean=True)
+        confirmations.close()
+        await topology.close()

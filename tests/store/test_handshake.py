@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import redis
 
+from service.store import wire as wire_module
 from service.store.connection import StoreConnection
 from service.store.keys import fence_key
 from service.store.links import Link, Purpose
 from service.store.redis_url import Node, parse_redis_url
 from service.store.scripts import load_all_scripts, load_script
 from service.store.wire import Wire, open_wire
+from tests.certificates import Authority
 from tests.fair_clock import read_fair_clock
 from tests.faults.stage import until
 from tests.servers import RedisServer, free_port
@@ -161,7 +165,7 @@ async def test_an_address_that_stays_silent_does_not_keep_us_from_the_next(monke
             wire = await open_at(scripted, "redis.example")
 
         assert read_fair_clock() - asked < SOON_SECONDS
-        assert wire.get_address() == ("127.0.0.1", scripted.port)
+        assert wire.get_address() == "127.0.0.1"
         wire.close("the test is over")
 
 
@@ -177,7 +181,7 @@ async def test_each_attempt_begins_with_another_address(monkeypatch: pytest.Monk
         async with asyncio.timeout(PATIENCE_SECONDS):
             wire = await open_at(scripted, "redis.example", first_address=3)
 
-        assert wire.get_address()[0] == "127.0.0.1"
+        assert wire.get_address() == "127.0.0.1"
         wire.close("the test is over")
 
 
@@ -207,3 +211,41 @@ async def test_a_second_connection_goes_to_the_address_of_the_first(monkeypatch:
         await until(lambda: scripted.connected == 2)
         for wire in (first, second):
             wire.close("the test is over")
+
+
+@pytest.mark.clause("decided-redis-away")
+async def test_an_ip_address_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That would take a thread of the event loop's, and all of them may wait for name servers."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("a look-up")
+
+    async with scripted_redis() as scripted:
+        monkeypatch.setattr(socket, "getaddrinfo", fail)
+        wire = await open_wire(scripted.url, scripted.url.nodes[0], "test")
+
+        wire.close("the test is over")
+
+
+@pytest.mark.clause("decided-redis-tls")
+async def test_a_connection_that_is_given_up_while_tls_begins_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The number of its socket would go to the next connection, which could not use it."""
+    options = Authority(tmp_path).options()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(options["tls-cert-file"], options["tls-key-file"])
+    trusting = ssl.create_default_context(cafile=options["tls-ca-cert-file"])
+    scripted = ScriptedRedis()
+    async with await asyncio.start_server(scripted.serve, "127.0.0.1", scripted.port, ssl=context):
+        url = replace(scripted.url, tls=True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(wire_module, "_make_ssl_context", lambda: trusting)
+            for turn in range(150):
+                opening = asyncio.ensure_future(open_wire(url, url.nodes[0], "test"))
+                await asyncio.sleep(turn * 0.00005)
+                opening.cancel()
+                await asyncio.wait({opening})
+                if not opening.cancelled():
+                    opening.result().close("the test is over")
+            for _ in range(10):
+                (await open_wire(url, url.nodes[0], "test")).close("the test is over")
+        await until(lambda: scripted.connected == 0)

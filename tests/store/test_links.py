@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
@@ -25,7 +24,7 @@ from service.store.links import (
     read_clock,
 )
 from service.store.redis_url import Node
-from service.store.wire import WireLost, as_it_came
+from service.store.wire import Wire, WireLost, as_it_came
 from tests.fair_clock import read_fair_clock
 from tests.faults.stage import until
 from tests.store.scripted_redis import ScriptedRedis, scripted_redis
@@ -272,11 +271,11 @@ async def test_after_a_connection_that_lasted_there_is_no_pause() -> None:
         await until(lambda: time.monotonic() > connected_at + STABLE_SECONDS + 0.1)
         assert scripted.accepted == 1
 
-        left_at = time.monotonic()
+        left_at = read_fair_clock()
         scripted.hang_up()
         await until(lambda: scripted.accepted == 2 and link.is_up)
 
-        assert time.monotonic() - left_at < BEAT_SECONDS
+        assert read_fair_clock() - left_at < BEAT_SECONDS
 
 
 async def test_a_closed_link_says_so_to_who_asks_and_to_who_waited() -> None:
@@ -315,20 +314,30 @@ async def test_too_many_requests_at_once_are_refused_and_the_connection_lives_on
 
 
 @pytest.mark.clause("decided-redis-away")
-async def test_a_mistake_of_ours_does_not_end_a_link_for_good() -> None:
-    """Here a handler of the log that raises."""
+async def test_a_mistake_of_ours_does_not_end_a_link_for_good(caplog: pytest.LogCaptureFixture) -> None:
+    class MistakenLink(Link):
+        mistakes = 2
 
-    def fail(_: logging.LogRecord) -> bool:
-        raise ZeroDivisionError
+        async def _use(self, wire: Wire) -> str:
+            if self.mistakes:
+                self.mistakes -= 1
+                raise ZeroDivisionError
+            return await super()._use(wire)
 
-    log = logging.getLogger("service.store")
-    async with scripted_redis() as scripted, link_to(scripted) as link:
-        log.addFilter(fail)
-        try:
-            scripted.hang_up()
-            await until(lambda: scripted.accepted > 1)
-        finally:
-            log.removeFilter(fail)
+    async with scripted_redis() as scripted:
+        link = MistakenLink(Purpose(scripted.url, "lookups", Memory()), lambda: find_node(scripted))
         await until(lambda: link.is_up)
 
         assert await link.send(("GET", "key"), as_it_came, is_tracked=True) is None
+        await link.close()
+    told = [record for record in caplog.records if "ended by a mistake" in record.getMessage()]
+    assert [record.exc_info is not None for record in told] == [True, True]
+
+
+@pytest.mark.clause("decided-redis-away")
+async def test_the_late_end_of_another_connection_takes_nothing_from_the_one_in_use() -> None:
+    async with scripted_redis() as scripted, link_to(scripted) as link:
+        wire = await link.find_wire()
+        link._take_loss()
+
+        assert await link.find_wire() is wire

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Sequence
 
 import pytest
 
@@ -20,7 +19,6 @@ class Attempts:
     def __init__(self, *ends: tuple[float, str | None]) -> None:
         self.begun: list[int] = []
         self.cancelled: list[int] = []
-        self.made: Sequence[functools.partial[asyncio.Future[int]]] = ()
         self._ends = ends
 
     async def attempt(self, number: int) -> int:

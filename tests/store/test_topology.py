@@ -11,9 +11,13 @@ import pytest
 
 from service.gateway import BearerLookup, StoreUnavailable
 from service.store import topology
-from service.store.backoff import FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS
-from service.store.deadline import DEADLINE_SECONDS
+from service.store.backoff import FIRST_PAUSE_SECONDS
+from service.store.connection import StoreConnection
+from service.store.deadline import DEADLINE_SECONDS, start_budget
 from service.store.links import BEAT_SECONDS, TRUSTED_SECONDS
+from service.store.readiness import find_obstacle
+from service.store.redis_url import parse_redis_url
+from service.store.sentinels import Sentinels
 from service.store.topology import WATCH_SECONDS
 from service.tokens import make_access_token
 from tests.faults.stage import until
@@ -244,7 +248,7 @@ async def test_a_node_that_cannot_serve_its_probe_is_not_believed_though_it_tell
         assert await bearer.lookup(other)
 
         cluster.say_record = cluster.find_record
-        await comes_to(bearer, token, True, MAX_PAUSE_SECONDS)
+        await comes_to(bearer, token, True, WATCH_SECONDS)
 
 
 @pytest.mark.clause("decided-redis-cluster")
@@ -648,3 +652,40 @@ async def test_a_node_that_prefers_a_name_and_has_none_is_told_to_be_that() -> N
         async with lookup_at(cluster.url) as other:
             with pytest.raises(StoreUnavailable, match="cluster-announce-hostname"):
                 await other.lookup(token)
+
+
+@pytest.mark.clause("decided-redis-sentinel", "decided-redis-away")
+async def test_sentinels_that_are_a_little_slow_keep_their_connections() -> None:
+    words = (b"name", b"tokens", b"flags", b"master", b"ip", b"::1", b"port", b"1")
+    async with scripted_redis() as one, scripted_redis() as two:
+        for sentinel in (one, two):
+            name(sentinel, array(array(*map(bulk, words))))
+            sentinel.delay = lambda command: 0.4 if command[0] == b"SENTINEL" else 0
+        sentinels = Sentinels(parse_redis_url(f"redis+sentinel://127.0.0.1:{one.port},127.0.0.1:{two.port}/tokens"))
+        for _ in range(4):
+            assert await sentinels.find_master() == ("::1", 1)
+
+        assert (one.accepted, two.accepted) == (1, 1)
+        sentinels.close()
+        await until(lambda: one.connected == two.connected == 0)
+
+
+@pytest.mark.clause("decided-readyz", "decided-redis-cluster", "decided-i8-one-deadline")
+async def test_the_questions_of_a_health_check_share_the_time_and_not_the_budget() -> None:
+    async with scripted_cluster(3) as cluster:
+        say = {node: node.answer for node in cluster.nodes}
+        for node in cluster.nodes:
+            node.answer = lambda command, node=node: (
+                {  # type: ignore[misc]
+                    b"EVALSHA": array(bulk(b"serves")),
+                    b"INFO": bulk(b"maxmemory_policy:noeviction\r\n"),
+                }.get(command[0])
+                or say[node](command)
+            )
+            node.delay = lambda command: LATE_SECONDS if command[0] in (b"EVALSHA", b"INFO") else 0
+        connection = StoreConnection(parse_redis_url(cluster.url))
+        await connection.find_masters()
+        start_budget()
+
+        assert await find_obstacle(connection) is None
+        await connection.close()
