@@ -146,20 +146,16 @@ class ClientAuthenticator:
     async def _admit(self, counters: Counters) -> None:
         """A right secret needs room under the limit too, or a flood of guesses would still find it.
 
-        Asked of Redis once a second for each client and address, and again after each failure on this worker: by one
-        read where there is room, since a slow Redis has no time for more.
+        Asked of Redis once a second for each client and address, and again after each failure on this worker.
         """
         async with _turn(self._admissions, counters):
             self._check_block(counters)
-            if self._admitted.seconds_left(counters) >= RENEWED_SECONDS:
-                return
-            if not await self._attempts.has_room(counters):
+            if self._admitted.seconds_left(counters) < RENEWED_SECONDS:
                 try:
-                    async with self._attempts.checking(counters, failure=InvalidClient):
-                        pass
+                    await self._attempts.admit(counters)
                 except Exhausted as error:
                     self._block(counters, error)
-            self._admitted.set(counters, ADMITTED_SECONDS)
+                self._admitted.set(counters, ADMITTED_SECONDS)
 
     async def _check_slowly(self, candidates: Candidates, counters: Counters, network: str) -> Client:
         """Reserve one attempt, check each reading, and count one failure if all are wrong.

@@ -16,13 +16,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextvars import Context
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from service.protocol.errors import TemporarilyUnavailable
 from service.store.connection import StoreConnection
 from service.store.deadline import StoreUnavailable, charge_wait
-from service.store.keys import address_key, lease_key
+from service.store.keys import address_key
 from service.store.scripts import load_script
 
 PATIENCE_SECONDS: Final = 1.5
@@ -84,6 +85,7 @@ class Attempts:
     def __init__(self, connection: StoreConnection) -> None:
         self._connection = connection
         self._queues: WeakValueDictionary[str, _Queue] = WeakValueDictionary()
+        self._giving_back: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def checking(
@@ -120,19 +122,16 @@ class Attempts:
         with suppress(StoreUnavailable):
             await self.settle(counters, passed=True)
 
-    async def has_room(self, counters: Sequence[Counter]) -> bool:
-        """Tell whether one check more would be within all limits now, without reserving room for it.
+    async def admit(self, counters: Sequence[Counter]) -> None:
+        """Reserve room for a check that is known to pass, and give it back without waiting for that.
 
-        Where others wait for room on this worker there is none, since their checks are counted nowhere yet.
+        Raises what `reserve` raises. In a slow Redis a request has no time for both answers.
         """
-        queue = self._queues.get(counters[0].key)
-        if queue is not None and queue.length > 0:
-            return False
-        keys = [counter.key for counter in counters]
-        found = await self._connection.read("MGET", *keys, *(lease_key(key) for key in keys))
-        counts = [int(count or 0) for count in found]
-        failed, under_way = counts[: len(keys)], counts[len(keys) :]
-        return all(sum(used) < each.most for each, *used in zip(counters, failed, under_way, strict=True))
+        await self.reserve(counters)
+        # In a context of its own: the time that it takes is not the request's.
+        giving_back = asyncio.create_task(self._give_back(counters), context=Context())
+        self._giving_back.add(giving_back)
+        giving_back.add_done_callback(self._giving_back.discard)
 
     async def reserve(self, counters: Sequence[Counter]) -> None:
         """Room for one check on all of them, which lie under one hash tag; raises Exhausted past a limit.

@@ -152,11 +152,6 @@ def address_key(purpose: str, network: str, name: str = "", *, within_it: str = 
     return f"address:{{{_digest(network)}}}:{purpose}{narrowed}{suffix}"
 
 
-def lease_key(counter_key: str) -> str:
-    """Return the key of the checks under way that count on this counter. Scripts build the same name."""
-    return f"lease:{counter_key}"
-
-
 def user_key(identity: UserIdentity) -> str:
     return f"user:{{{identity.shard}}}:{identity.subject}"
 

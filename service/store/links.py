@@ -13,7 +13,7 @@ import functools
 import logging
 import sys
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context
 from types import MappingProxyType
@@ -306,8 +306,8 @@ class Link:
 
     async def _connect(self) -> Wire:
         self.node = await self._find_node()
-        async with asyncio.timeout(CONNECT_SECONDS):
-            return await open_wire(
+        opening = asyncio.create_task(
+            open_wire(
                 self._purpose.url,
                 self.node,
                 self._purpose.word,
@@ -316,6 +316,13 @@ class Link:
                 begin=self._begin,
                 first_address=self._backoff.failures,
             )
+        )
+        try:
+            return await _answered(opening, CONNECT_SECONDS)
+        except (asyncio.CancelledError, TimeoutError):
+            if not opening.cancelled() and opening.exception() is None:
+                opening.result().close(CLOSED)
+            raise
 
     async def _begin(self, wire: Wire) -> None:
         """Send what belongs to the handshake together, with the first heartbeat, and judge the answers."""
@@ -365,7 +372,7 @@ class Link:
 
     async def _beat_or_lose(self, wire: Wire) -> None:
         try:
-            await _answered(self._beat(wire))
+            await _answered(asyncio.create_task(self._beat(wire)), TRUSTED_SECONDS)
         except Exception as error:
             wire.close(_describe(error, TRUSTED_SECONDS))
 
@@ -421,20 +428,23 @@ def _look_at(done: asyncio.Future[Any]) -> None:
         done.exception()
 
 
-async def _answered(beat: Coroutine[Any, Any, None]) -> None:
-    task = asyncio.ensure_future(beat)
+async def _answered(task: asyncio.Task[Value], limit_seconds: float) -> Value:
+    """Return the result of the task. Raises TimeoutError if there is none in time, and none that lies there unread.
+
+    The task has ended then, and after a cancellation as well.
+    """
     try:
-        for seconds in (TRUSTED_SECONDS, PATIENCE_SECONDS):
+        for seconds in (limit_seconds, PATIENCE_SECONDS):
             done, _ = await asyncio.wait({task}, timeout=seconds)
             if done:
                 return task.result()
     finally:
-        task.cancel()
+        await end_task(task)
     raise TimeoutError
 
 
-async def end_task(task: asyncio.Task[None]) -> None:
-    """Whatever it died of, and without taking a cancellation of our own for its."""
+async def end_task(task: asyncio.Task[Any]) -> None:
+    """Cancel the task and wait for its end. Its own exception is ignored; a cancellation of the caller propagates."""
     task.cancel()
     await asyncio.wait({task})
 

@@ -60,11 +60,9 @@ async def get_first(
         raise NoneSucceeded(errors)
     finally:
         for task in running:
-            task.add_done_callback(lambda late: _settle_late(late, discard))
             task.cancel()
-
-
-def _settle_late(late: asyncio.Task[Result], discard: Callable[[Result], None]) -> None:
-    """Look at the error of a task that is not needed any more, so that nobody warns of it, or discard its result."""
-    if not late.cancelled() and late.exception() is None:
-        discard(late.result())
+        if running:
+            await asyncio.wait(running)
+        for task in running:
+            if not task.cancelled() and task.exception() is None:
+                discard(task.result())

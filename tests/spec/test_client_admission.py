@@ -21,15 +21,15 @@ async def test_one_asks_for_room_again_while_the_others_pass(
     assert (await GATEWAY.introspect(http, "nothing")).status_code == 200
     assert (await GATEWAY.introspect(http, "nothing")).status_code == 200
     gate, asked = asyncio.Event(), 0
-    has_room = Attempts.has_room
+    admit = Attempts.admit
 
-    async def look_behind_gate(attempts: Attempts, counters: Sequence[Counter]) -> bool:
+    async def admit_behind_gate(attempts: Attempts, counters: Sequence[Counter]) -> None:
         nonlocal asked
         asked += 1
         await gate.wait()
-        return await has_room(attempts, counters)
+        await admit(attempts, counters)
 
-    monkeypatch.setattr(Attempts, "has_room", look_behind_gate)
+    monkeypatch.setattr(Attempts, "admit", admit_behind_gate)
     # So the time to ask again has come, and the time until which others may pass has not.
     monkeypatch.setattr(client_authentication, "RENEWED_SECONDS", 3600)
     answers = [asyncio.create_task(GATEWAY.introspect(http, "nothing")) for _ in range(CONTENDERS)]

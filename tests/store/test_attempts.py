@@ -11,6 +11,7 @@ from service.protocol.errors import TemporarilyUnavailable
 from service.store import attempts as attempts_module
 from service.store.attempts import MOST_WAITING, Attempts, Counter, Exhausted
 from tests.conftest import Clock
+from tests.faults.stage import until
 
 TEN = Counter("login:{abc}:ten", 10, 60_000)
 MANY = Counter("login:{abc}:many", 1_000, 3_600_000)
@@ -206,13 +207,23 @@ async def test_the_end_of_patience_forgets_no_reservation(
     assert store.get(f"lease:{TEN.key}") == str(1 + outcomes.count(None))
 
 
-@pytest.mark.clause("decided-limit-stops-checking", "decided-client-limit")
-async def test_a_look_for_room_finds_none_while_others_wait(parts: Parts, crowd: Crowd) -> None:
-    """A thousand guesses that wait are counted nowhere yet; the right one among them must not pass by."""
-    wide = Counter(TEN.key, 1_000, 60_000)
-    assert await parts.attempts.has_room([wide])
-    await crowd.gather(5)
+@pytest.mark.clause("decided-client-limit", "decided-only-failures-count")
+async def test_a_check_that_is_admitted_takes_room_and_gives_it_back(parts: Parts, store: redis.Redis) -> None:
+    for _ in range(30):
+        await parts.attempts.admit([TEN])
+    await until(lambda: not store.exists(f"lease:{TEN.key}"))
 
-    assert not await parts.attempts.has_room([wide])
-    await crowd.leave()
-    assert await parts.attempts.has_room([wide])
+    assert not store.exists(TEN.key)
+
+
+@pytest.mark.clause("decided-client-limit", "decided-limit-stops-checking")
+async def test_a_check_that_is_admitted_waits_behind_the_others(parts: Parts, crowd: Crowd) -> None:
+    """A right secret among a thousand guesses must not pass by."""
+    await crowd.gather(5)
+    admitted = asyncio.create_task(parts.attempts.admit([TEN]))
+    await asyncio.sleep(0.05)
+    assert not admitted.done()
+    await parts.attempts.settle([TEN], passed=True)
+
+    await admitted
+    assert len(crowd.reserved) == 5

@@ -88,22 +88,3 @@ async def test_one_exhausted_counter_is_enough(parts: Parts, store: redis.Redis)
 
     assert (await reserve(parts, ONE, TWO))[0] == "exhausted"
     assert not store.exists(ONE.key)
-
-
-@pytest.mark.clause("decided-limit-stops-checking", "decided-parallel-logins-wait")
-async def test_a_look_for_room_counts_failures_and_checks_under_way_and_takes_none(
-    parts: Parts, store: redis.Redis
-) -> None:
-    await fail(parts, ONE, 1)
-    await reserve(parts, ONE, TWO)
-    before = sorted(store.scan_iter())
-
-    assert [await parts.attempts.has_room([ONE, TWO]) for _ in range(5)] == [True] * 5
-    assert sorted(store.scan_iter()) == before
-    await reserve(parts, ONE)
-    assert not await parts.attempts.has_room([TWO, ONE])
-    assert await parts.attempts.has_room([TWO])
-    await parts.attempts.settle([ONE], passed=True)
-    assert await parts.attempts.has_room([TWO, ONE])
-    await fail(parts, ONE, 1)
-    assert not await parts.attempts.has_room([TWO, ONE])
