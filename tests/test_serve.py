@@ -454,7 +454,7 @@ def test_a_worker_that_does_not_end_holds_a_restart_up_for_no_longer_than_a_requ
 
     eventually(lambda: "a worker does not end, killing it" in service.log.read_text())
     eventually(lambda: len(find_workers(service)) == 4)
-    assert not Path(f"/proc/{stuck}").exists()
+    eventually(lambda: not Path(f"/proc/{stuck}").exists())
     assert service.get("/readyz") == 200
 
 

@@ -120,7 +120,7 @@ def test_ctrl_c_at_a_question_ends_the_command_at_once(
 ) -> None:
     status, screen = type_on_terminal(*words, answers=[(question, CTRL_C)], environment=environment)
 
-    assert status == 1
+    assert status == 1, screen
     assert "Traceback" not in screen
 
 

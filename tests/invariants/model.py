@@ -27,6 +27,8 @@ class AccessToken:
     expires: float
     replayed: int | None = None
     """The generation whose replay gave it."""
+    is_revoked: bool = False
+    """It is not live. The family still lists it among the tokens of replays, so it is the one that the next deletes."""
 
 
 @dataclass
@@ -199,8 +201,9 @@ class Model:
 
     def revoke_access(self, access: int, client_id: str) -> bool:
         for family in self.families.values():
-            if access in family.access and family.client_id == client_id:
-                del family.access[access]
+            token = family.access.get(access)
+            if token is not None and not token.is_revoked and family.client_id == client_id:
+                token.is_revoked = True
                 return True
         return False
 
@@ -221,7 +224,9 @@ class Model:
 
     @property
     def live_access(self) -> set[int]:
-        return {name for family in self.families.values() for name in family.access}
+        return {
+            name for family in self.families.values() for name, token in family.access.items() if not token.is_revoked
+        }
 
     @property
     def heads(self) -> dict[int, int]:

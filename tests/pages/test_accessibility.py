@@ -13,7 +13,7 @@ from playwright.async_api import Page, expect
 
 from service.app import Parts
 from service.protocol.user import identify_user
-from service.store.keys import index_key
+from service.store.keys import mark_key
 from tests.browser import SESSIONS, ask, page_text, register
 from tests.cast import ALICE, PHONE_APP, WEB_SHOP, App, Person
 from tests.pages.accessibility import assert_usable
@@ -167,7 +167,7 @@ async def unforeseen(scene: Scene) -> None:
     """What no script of ours writes, and a script stumbles over."""
     alice = identify_user(ALICE.realm, ALICE.username)
     await scene.page.goto(SESSIONS)
-    scene.store.set(index_key(alice.shard, alice.subject), "no index", ex=60)
+    scene.store.set(mark_key(alice.shard, alice.subject), "no time", ex=60)
     await log_in(scene.page)
     await expect_refusal(scene.page, "unforeseen")
 
