@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
@@ -40,6 +41,7 @@ async def get_first(
     """
     errors: list[BaseException] = []
     running: set[asyncio.Task[Result]] = set()
+    winner: asyncio.Task[Result] | None = None
     waiting = list(reversed(attempts))
     try:
         while waiting or running:
@@ -54,15 +56,20 @@ async def get_first(
                     break
                 succeeded = [task for task in done if not task.cancelled() and task.exception() is None]
                 if succeeded:
-                    running.update(succeeded[1:])
-                    return succeeded[0].result()
+                    winner = succeeded.pop()
+                    running.update(succeeded)
+                    return winner.result()
                 errors += [error for task in done if not task.cancelled() and (error := task.exception())]
         raise NoneSucceeded(errors)
     finally:
         for task in running:
+            task.add_done_callback(functools.partial(_settle_late, discard))
             task.cancel()
-        if running:
+        if winner is None and running:
             await asyncio.wait(running)
-        for task in running:
-            if not task.cancelled() and task.exception() is None:
-                discard(task.result())
+
+
+def _settle_late(discard: Callable[[Result], None], late: asyncio.Task[Result]) -> None:
+    """Discard the result of a task that is not needed any more. Its error is looked at, so that nothing warns of it."""
+    if not late.cancelled() and late.exception() is None:
+        discard(late.result())
