@@ -35,23 +35,22 @@ FORMERLY_WORST = (
 def test_no_hostile_request_makes_another_caller_wait(tmp_path: Path, names: Collection[str] | None) -> None:
     with neighbours.running_neighbour(tmp_path, ROUND_SECONDS) as neighbour:
         hostile = [one for one in make_hostile_requests(neighbour.access_token) if names is None or one.name in names]
-        undisturbed = neighbours.make_notice("undisturbed", neighbour.ask())
-        allowed_ms = max(MOST_MS, MOST_TIMES * undisturbed.p99_ms)
-        late = {
-            one.name: best_ms
-            for one in hostile
-            if (best_ms := find_best_p99_ms(neighbour, one, allowed_ms)) > allowed_ms
-        }
+        late = {one.name: late_by for one in hostile if (late_by := find_delay(neighbour, one)) is not None}
 
     assert len(hostile) >= len(FORMERLY_WORST)
     assert late == {}
 
 
-def find_best_p99_ms(neighbour: neighbours.Neighbour, hostile: Hostile, allowed_ms: float) -> float:
-    """Return the first 99th percentile that is allowed, or the best of all rounds."""
-    best_ms = float("inf")
+def find_delay(neighbour: neighbours.Neighbour, hostile: Hostile) -> tuple[float, float] | None:
+    """Return None if one round is fast enough, else the 99th percentiles of the last round and of one without attack.
+
+    On a busy machine a round may take as long as the undisturbed one right after it allows.
+    """
     for _ in range(MOST_ROUNDS):
-        best_ms = min(best_ms, neighbour.measure_round(hostile).p99_ms)
-        if best_ms <= allowed_ms:
-            break
-    return best_ms
+        p99_ms = neighbour.measure_round(hostile).p99_ms
+        if p99_ms <= MOST_MS:
+            return None
+        undisturbed_ms = neighbours.make_notice("undisturbed", neighbour.ask()).p99_ms
+        if p99_ms <= MOST_TIMES * undisturbed_ms:
+            return None
+    return p99_ms, undisturbed_ms
