@@ -24,7 +24,7 @@ from service.protocol.client import Client
 from service.protocol.organisation import Organisation
 from service.protocol.user import User, UserIdentity
 from service.store.deadline import StoreUnavailable, within_deadline
-from service.store.keys import find_slot
+from service.store.keys import get_slot
 from service.store.links import Link, Purpose, Trust, read_clock
 from service.store.redis_url import RedisUrl
 from service.store.registry import CLIENTS, ORIGINS, REALMS, USERS, KeyCommand, Kind
@@ -95,7 +95,7 @@ class RegistryCache(Generic[Name, Record]):
 
     def forget_slots(self, slots: Collection[int]) -> None:
         """Forget the records whose keys lie in these hash slots of a cluster."""
-        for key in [key for key in self._entries if find_slot(key) in slots]:
+        for key in [key for key in self._entries if get_slot(key) in slots]:
             del self._entries[key]
 
     def _start_reading(self, name: Name, *, is_met: bool) -> asyncio.Task[Record]:

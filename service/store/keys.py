@@ -62,7 +62,7 @@ def find_kind(key: str) -> str:
     return key.partition(":")[0]
 
 
-def find_slot(key: str) -> int:
+def get_slot(key: str) -> int:
     """Return the number of the hash slot in which the key lies, were the server a cluster."""
     return key_slot(key.encode())
 
@@ -75,7 +75,7 @@ def list_subject_starts(slots: Collection[int]) -> frozenset[str]:
     return frozenset(
         urlsafe_b64encode(bytes((shard >> 4, (shard & 15) << 4))).decode()[:2]
         for shard in range(SHARDS)
-        if find_slot(f"{{{shard:03x}}}") in slots
+        if get_slot(f"{{{shard:03x}}}") in slots
     )
 
 

@@ -90,7 +90,7 @@ class Check(NamedTuple):
 
 
 class Trust:
-    """Until when answers that came by one connection may be believed, by `read_clock`. 0: not any more, or not yet."""
+    """Says until when, by `read_clock`, answers of one connection may be believed. 0: not any more, or not yet."""
 
     __slots__ = ("until",)
 
@@ -176,7 +176,7 @@ class Link:
         return self._wire.value is not None
 
     def send_now(self, command: Command, take: Callable[[Any], Value], *, is_tracked: bool) -> asyncio.Future[Value]:
-        """Only where it is up. With `is_tracked` Redis tells when the key of the command changes."""
+        """Send a command on a link that is up. With `is_tracked` Redis tells when the key of the command changes."""
         assert self._wire.value is not None
         return self._send(self._wire.value, command, take, is_tracked)
 
@@ -189,7 +189,7 @@ class Link:
         return await (await self.find_wire()).call(*command)
 
     async def find_wire(self) -> Wire:
-        """The connection of this moment, for commands that belong together; raises what `send` raises."""
+        """Return the connection of this moment, for commands that belong together. Raises what `send` raises."""
         return self._wire.value or await self._wire.get()
 
     async def send_asking(self, command: Command) -> Any:

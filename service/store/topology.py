@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 
 from service.store.deadline import StoreUnavailable
-from service.store.keys import SHARDS, access_key, find_slot
+from service.store.keys import SHARDS, access_key, get_slot
 from service.store.links import CLOSED, Check, Current, Link, Purpose, end_task, read_clock
 from service.store.redis_url import Node
 from service.store.sentinels import Sentinels
@@ -180,7 +180,7 @@ class ClusterMap:
 
     def find_now(self, key: str) -> Link | None:
         by_slot = self._by_slot.value
-        link = by_slot[find_slot(key)] if by_slot else None
+        link = by_slot[get_slot(key)] if by_slot else None
         return link if link and link.is_up else None
 
     async def find_all(self) -> Collection[Link]:
@@ -188,7 +188,7 @@ class ClusterMap:
 
     async def find(self, key: str) -> Link:
         by_slot = self._by_slot.value or await self._by_slot.get()
-        link = by_slot[find_slot(key)]
+        link = by_slot[get_slot(key)]
         if link is None:
             raise StoreUnavailable("CLUSTERDOWN: no node serves the slot of this key")
         return link
@@ -285,7 +285,7 @@ class ClusterMap:
         by_slot: list[Link | None] = [None] * SLOTS
         for first, last, node in ranges:
             by_slot[first : last + 1] = [self._links.get(node) or self._make_link(node)] * (last + 1 - first)
-        self._probes = {link.node: key for key in _PROBE_KEYS if (link := by_slot[find_slot(key)]) and link.node}
+        self._probes = {link.node: key for key in _PROBE_KEYS if (link := by_slot[get_slot(key)]) and link.node}
         self._by_slot.set(by_slot)
         if before is not None and self._purpose.memory is not None:
             self._purpose.memory.forget_slots({slot for slot in range(SLOTS) if by_slot[slot] is not before[slot]})

@@ -10,7 +10,7 @@ import pytest
 from service.gateway import BearerLookup
 from service.protocol.user import identify_user
 from service.store import topology
-from service.store.keys import SHARDS, find_slot, list_subject_starts
+from service.store.keys import SHARDS, get_slot, list_subject_starts
 from service.store.links import BEAT_SECONDS, read_clock
 from service.store.topology import OLD_MAP_SECONDS, SLOTS
 from service.tokens import SHARD, make_access_token
@@ -38,7 +38,7 @@ async def map_is_heard(cluster: ScriptedCluster) -> None:
 
 def move_slot_of(cluster: ScriptedCluster, token: str, number: int) -> None:
     """Give the slot of the token to this node, as a migration without its keys would."""
-    slot = find_slot(key_of(token).decode())
+    slot = get_slot(key_of(token).decode())
     cluster.ranges = [
         part
         for first, last, node in cluster.ranges
@@ -163,9 +163,9 @@ async def test_a_cluster_that_was_made_anew_is_believed_after_a_while(monkeypatc
 
 
 def test_the_subjects_of_a_slot_begin_with_its_shards() -> None:
-    starts = {slot: list_subject_starts({slot}) for slot in {find_slot(f"{{{shard:03x}}}") for shard in range(64)}}
+    starts = {slot: list_subject_starts({slot}) for slot in {get_slot(f"{{{shard:03x}}}") for shard in range(64)}}
     for number in range(3_000):
         user = identify_user("main", f"user {number}")
         for slot, known in starts.items():
-            assert (user.subject[:2] in known) == (find_slot(f"{{{user.shard}}}") == slot)
+            assert (user.subject[:2] in known) == (get_slot(f"{{{user.shard}}}") == slot)
     assert len(list_subject_starts(range(SLOTS))) == SHARDS
