@@ -39,8 +39,6 @@ class Family:
     expires: float
     head: int = 1
     spent: dict[int, float] = field(default_factory=dict)
-    spent_until: dict[int, int] = field(default_factory=dict)
-    """Those that were spent together are counted together, under the last of them."""
     replays: dict[int, int] = field(default_factory=dict)
     access: dict[int, AccessToken] = field(default_factory=dict)
 
@@ -186,7 +184,6 @@ class Model:
         verdict = "rotated" if generation == family.head else "recovered"
         together = range(family.head, generation + 1)
         family.spent |= dict.fromkeys(together, self.now)
-        family.spent_until |= dict.fromkeys(together, generation)
         family.head = generation + 1
         family.expires = min(self.now + REFRESH_SECONDS, family.created + MOST_AGE_SECONDS)
         self._add_access(family, access)
@@ -237,10 +234,9 @@ class Model:
         self.ended[number] = Ended(reason, family.head, self.now + REMEMBERED_END_SECONDS, presented)
 
     def _count_replay(self, family: Family, generation: int) -> None:
-        last = family.spent_until[generation]
-        family.replays[last] = family.replays.get(last, 0) + 1
+        family.replays[generation] = family.replays.get(generation, 0) + 1
         given = [name for name, token in family.access.items() if token.replayed == generation]
-        if family.replays[last] > REPLAYS_KEPT and given:
+        if family.replays[generation] > REPLAYS_KEPT and given:
             del family.access[given[0]]
 
     def _add_access(self, family: Family, access: int, replayed: int | None = None) -> None:
