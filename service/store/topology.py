@@ -95,7 +95,10 @@ class SingleServer(_OneLink):
 
 
 class WatchedMaster(_OneLink):
-    """The master that the Sentinels name: asked before each connection, and once a second whether it is still so."""
+    """The master that the Sentinels name.
+
+    They are asked before each connection, and once a second whether it is still so; twice while there is no connection.
+    """
 
     def __init__(self, purpose: Purpose) -> None:
         self._sentinels = Sentinels(purpose.url)
@@ -115,7 +118,7 @@ class WatchedMaster(_OneLink):
         """To the end of the event loop, if nobody closes it before."""
         try:
             while True:
-                await asyncio.sleep(WATCH_SECONDS)
+                await asyncio.sleep(WATCH_SECONDS if self._link.is_up else WATCH_SECONDS / 2)
                 try:
                     node = await self._find_node()
                 except Exception as error:

@@ -337,6 +337,15 @@ class Watched(Shard):
         follow = () if server is self.master else ("--replicaof", "127.0.0.1", str(self.master.port))
         return super().start_again(server, *follow, *options)
 
+    def wait_until_named(self) -> None:
+        """Wait until all Sentinels name this master to their clients. A Sentinel asks for the roles once a second."""
+        for sentinel in self.sentinels:
+            with sentinel.connect() as client:
+                wait_until(lambda client=client: self._is_named_by(client), "the Sentinels to name the master")
+
+    def _is_named_by(self, client: redis.Redis) -> bool:
+        return client.sentinel_get_master_addr_by_name(MASTER_NAME) == ("127.0.0.1", self.master.port)
+
     def wait_until_whole(self, seconds: float = PROMOTION_SECONDS) -> None:
         """Until all Sentinels name this master, and see all that there is."""
         self.wait_until_copied(seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
@@ -23,11 +24,16 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class Instance:
-    """Counts what it is sent, and then answers or hangs up."""
+    """Counts what it is sent, and then answers or hangs up.
 
-    def __init__(self, answer: bytes) -> None:
+    It says that it is ready after so many seconds, and serves nothing else meanwhile.
+    """
+
+    def __init__(self, answer: bytes, ready_after_seconds: float = 0) -> None:
         self.answer = answer
+        self.ready_after_seconds = ready_after_seconds
         self.requests: list[bytes] = []
+        self.checks = 0
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]
         self._thread = threading.Thread(target=self._serve)
@@ -42,7 +48,10 @@ class Instance:
                     return
                 if request.startswith(b"GET /readyz "):
                     # HAProxy asks before it sends anything; this is none of the requests.
-                    connection.sendall(ANSWER)
+                    time.sleep(self.ready_after_seconds)
+                    with suppress(ConnectionError):
+                        connection.sendall(ANSWER)
+                    self.checks += 1
                     continue
                 self.requests.append(request)
                 connection.sendall(self.answer)
@@ -88,6 +97,21 @@ def test_a_post_that_was_sent_is_not_sent_again(
     with running_proxy(tmp_path, hanging_up.port, answering.port) as client, suppress(httpx2.RemoteProtocolError):
         assert client.post(REVOKE, data={"token": "x"}).status_code == 503
     assert (len(hanging_up.requests), len(answering.requests)) == (1, 0)
+
+
+@pytest.fixture
+def slow() -> Iterator[Instance]:
+    instance = Instance(ANSWER, ready_after_seconds=1.5)
+    yield instance
+    instance.stop()
+
+
+@pytest.mark.clause("decided-restart-costs-no-request")
+def test_a_slow_answer_of_readyz_takes_no_instance_out(tmp_path: Path, slow: Instance) -> None:
+    with running_haproxy(tmp_path, slow.port) as client:
+        while slow.checks < 2:
+            assert client.post(REVOKE, data={"token": "x"}, timeout=10).status_code == 200
+            time.sleep(0.02)
 
 
 @before_instances
