@@ -44,7 +44,7 @@ def type_on_terminal(
             if waiting and screen.endswith(waiting[0][0]):
                 answer = waiting.pop(0)[1]
                 if answer == CTRL_C:
-                    process.send_signal(signal.SIGINT)
+                    _press_ctrl_c(process, ours)
                 else:
                     os.write(ours, answer.encode() + b"\n")
         os.close(ours)
@@ -61,6 +61,18 @@ def run_in_shell(behind: str, *words: str, environment: Mapping[str, str]) -> su
     line = f"{shlex.join((ADMIN, *words))} {behind}"
     everything = plain_environment() | dict(environment)
     return subprocess.run(["bash", "-c", line], env=everything, capture_output=True, text=True, check=False)
+
+
+def _press_ctrl_c(process: subprocess.Popen[bytes], terminal: int) -> None:
+    """Press Ctrl-C, and again when nothing happens.
+
+    Python prints a question, and then waits for the answer in a call of the system. A signal that comes between the two
+    does not end the waiting.
+    """
+    for _ in range(4):
+        process.send_signal(signal.SIGINT)
+        if select.select([terminal], [], [], PATIENCE_SECONDS / 4)[0]:
+            return
 
 
 def _read(terminal: int) -> str:
