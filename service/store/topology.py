@@ -97,7 +97,7 @@ class SingleServer(_OneLink):
 class WatchedMaster(_OneLink):
     """The master that the Sentinels name.
 
-    They are asked before each connection, and once a second whether it is still so; twice while there is no connection.
+    The Sentinels are asked before each connection, then once a second, and twice a second without a connection.
     """
 
     def __init__(self, purpose: Purpose) -> None:

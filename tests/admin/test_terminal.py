@@ -9,13 +9,14 @@ import select
 import shlex
 import signal
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from service.hashing import verify_password
-from tests.servers import CHECKOUT
+from tests.servers import CHECKOUT, wait_until
 
 ADMIN = str(CHECKOUT / "scripts" / "admin")
 PATIENCE_SECONDS = 20
@@ -44,7 +45,7 @@ def type_on_terminal(
             if waiting and screen.endswith(waiting[0][0]):
                 answer = waiting.pop(0)[1]
                 if answer == CTRL_C:
-                    _press_ctrl_c(process, ours)
+                    _press_ctrl_c(process)
                 else:
                     os.write(ours, answer.encode() + b"\n")
         os.close(ours)
@@ -63,16 +64,20 @@ def run_in_shell(behind: str, *words: str, environment: Mapping[str, str]) -> su
     return subprocess.run(["bash", "-c", line], env=everything, capture_output=True, text=True, check=False)
 
 
-def _press_ctrl_c(process: subprocess.Popen[bytes], terminal: int) -> None:
-    """Press Ctrl-C, and again when nothing happens.
+def _press_ctrl_c(process: subprocess.Popen[bytes]) -> None:
+    """Press Ctrl-C when the process waits for its answer.
 
-    Python prints a question, and then waits for the answer in a call of the system. A signal that comes between the two
-    does not end the waiting.
+    Python prints a question, and then waits in a system call. A signal that comes between the two does not end the
+    waiting.
     """
-    for _ in range(4):
-        process.send_signal(signal.SIGINT)
-        if select.select([terminal], [], [], PATIENCE_SECONDS / 4)[0]:
-            return
+    for _ in range(2):  # a process also sleeps for a moment while it writes to a busy terminal
+        wait_until(lambda: _is_asleep(process.pid), "the process to wait for its answer", PATIENCE_SECONDS)
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+
+
+def _is_asleep(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
 def _read(terminal: int) -> str:

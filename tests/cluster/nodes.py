@@ -338,7 +338,7 @@ class Watched(Shard):
         return super().start_again(server, *follow, *options)
 
     def wait_until_named(self) -> None:
-        """Wait until all Sentinels name this master to their clients. A Sentinel asks for the roles once a second."""
+        """Wait until all Sentinels name this master. A Sentinel hears of a promotion when it next asks for the role."""
         for sentinel in self.sentinels:
             with sentinel.connect() as client:
                 wait_until(lambda client=client: self._is_named_by(client), "the Sentinels to name the master")

@@ -54,7 +54,7 @@ def shard_of_alice(cluster: Cluster) -> Shard:
 async def outlast(shard: Shard, ask: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
     """Ask until the answer is 200. Until then it is 503 in time.
 
-    It is 200 a second after a replica was promoted. Sentinels must name it first.
+    It must be 200 within BACK_SECONDS after a replica was promoted and all Sentinels, if there are any, name it.
     """
     promotion = asyncio.create_task(asyncio.to_thread(wait_for_promotion, shard))
     promoted_at: float | None = None

@@ -182,8 +182,7 @@ class Model:
             self._add_access(family, access, generation)
             return "repeated"
         verdict = "rotated" if generation == family.head else "recovered"
-        together = range(family.head, generation + 1)
-        family.spent |= dict.fromkeys(together, self.now)
+        family.spent |= dict.fromkeys(range(family.head, generation + 1), self.now)
         family.head = generation + 1
         family.expires = min(self.now + REFRESH_SECONDS, family.created + MOST_AGE_SECONDS)
         self._add_access(family, access)
