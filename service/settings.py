@@ -88,10 +88,12 @@ def parse_host(text: str) -> str:
 
 
 def _is_ipv6(text: str) -> bool:
+    """Return True for an IPv6 address, also with a zone (`fe80::1%eth0`), for which IPv6Address takes any text."""
     try:
-        return bool(IPv6Address(text))
+        IPv6Address(text)
     except ValueError:
         return False
+    return re.fullmatch(r"[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?", text) is not None
 
 
 def parse_port(text: str) -> int:

@@ -190,6 +190,7 @@ def test_another_address_of_the_metrics_is_a_mistake(text: str) -> None:
 
 def test_the_base_url_follows_host_and_port() -> None:
     assert load(HOST="::1", PORT="9000").base_url == "http://[::1]:9000"
+    assert load(HOST="fe80::1%eth0", PORT="9000").base_url == "http://[fe80::1%eth0]:9000"
 
 
 def test_a_trailing_slash_of_the_base_url_is_dropped() -> None:
@@ -277,7 +278,7 @@ def test_keys_may_be_rotated() -> None:
 
 WRONG = {
     "REDIS_URL": ["redis://", "redis+sentinel://one"],
-    "HOST": ["two words", "[::1]", "http://here"],
+    "HOST": ["two words", "[::1]", "http://here", "::%\n", "::%@", "::%e?", "::%"],
     "PORT": ["-1", "65536", "http", "80.5"],
     "WEB_CONCURRENCY": ["0", "-1", "two", "1.5"],
     "TOKEN_SERVICE_BASE_URL": [

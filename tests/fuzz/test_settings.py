@@ -100,6 +100,7 @@ def test_whatever_the_environment_says_it_is_settings_or_a_list_of_mistakes(envi
 @pytest.mark.parametrize("variable", VARIABLES)
 @example("~nobody-here/x")
 @example("a" * 5000)
+@example("::%@")
 @given(st.one_of(bent_text(*GOOD), wild))
 def test_each_setting_is_read_or_told(variable: str, value: str) -> None:
     with suppress(BadSettings):
