@@ -88,7 +88,7 @@ def parse_host(text: str) -> str:
 
 
 def _is_ipv6(text: str) -> bool:
-    """Return True for an IPv6 address, also with a zone (`fe80::1%eth0`), for which IPv6Address takes any text."""
+    """Return True for an IPv6 address, which may have a zone (`fe80::1%eth0`). IPv6Address takes any text as a zone."""
     try:
         IPv6Address(text)
     except ValueError:

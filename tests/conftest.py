@@ -348,7 +348,7 @@ def client_of(app: ASGIApp, address: str = "203.0.113.7") -> httpx2.AsyncClient:
 
 
 def _in_tasks(app: ASGIApp) -> ASGIApp:
-    """Run each request in a task, as a server does. Without that its time budget would stay with the test."""
+    """Run each request in a task, as a server does. Otherwise its time budget would apply to the calls of the test."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         await asyncio.gather(app(scope, receive, send))
