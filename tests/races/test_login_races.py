@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from service.protocol.user import identify_user
-from service.store import attempts, links
+from service.store import attempts, deadline, links
 from service.store.keys import login_key
 from tests.cast import ALICE, BOB, PHONE_APP, WEB_SHOP, App, Person, assert_error, tokens_of
 from tests.conftest import Clock, MakeSettings, serving
@@ -73,15 +73,28 @@ async def test_many_right_logins_at_once_all_succeed_and_leave_no_trace_in_the_c
 async def test_of_a_hundred_right_logins_at_once_none_counts_as_guessing(
     arena: Arena, http: httpx2.AsyncClient
 ) -> None:
+    """How many get their turn in time depends on the speed of the machine; the next test is about that."""
     answers = await all_at_once([PHONE_APP.log_in(http, ALICE) for _ in range(CROWD)])
 
     busy = [answer for answer in answers if answer.status_code != 200]
     for answer in busy:
         assert_error(answer, 503, "temporarily_unavailable")
         assert int(answer.headers["retry-after"]) >= 1
-    assert len(busy) < CROWD / 2
+    assert len(answers) - len(busy) > ALLOWED
     assert not list(arena.store.scan_iter("login:*"))
     assert not list(arena.store.scan_iter("address:*"))
+
+
+@pytest.mark.clause("decided-parallel-logins-wait")
+async def test_of_a_hundred_right_logins_at_once_all_succeed_where_there_is_time_for_all(
+    make_settings: MakeSettings, clock: Clock, registry: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr(deadline, "DEADLINE_SECONDS", 60.0)
+    async with serving(make_settings(), clock) as http:
+        answers = await all_at_once([PHONE_APP.log_in(http, ALICE) for _ in range(CROWD)])
+
+    assert len({tokens_of(answer)["access_token"] for answer in answers}) == CROWD
 
 
 @pytest.mark.clause("decided-parallel-logins-wait", "decided-login-limit-per-address")

@@ -140,9 +140,11 @@ async def test_the_log_hears_once_that_the_connection_ended_that_none_is_to_be_h
         told = len(caplog.records)
         await until(lambda: not link.is_up)
         server = await asyncio.start_server(scripted.serve, "127.0.0.1", scripted.port)
-        await until(lambda: link.is_up)
+        try:
+            await until(lambda: link.is_up)
+        finally:
+            server.close()
         lasted = time.monotonic() - lost_at
-        server.close()
 
         to = f"for lookups to 127.0.0.1:{scripted.port}"
         assert told == 3
