@@ -13,6 +13,7 @@ import httpx2
 import pytest
 
 from service.app import Parts
+from service.store import deadline
 from service.store.revocations import MOST_KEYS
 from service.store.scripts import load_script
 from tests.cast import PHONE_APP, assert_error, revoke_all
@@ -20,7 +21,7 @@ from tests.faults.stage import Session, Stage, call_of, client_of, start_session
 from tests.servers import running_service
 
 DELETE = load_script("delete_revoked")
-MAX_PROCESSOR_US = 5_000
+MAX_STARTS = 150
 USERNAME = "many-sessions@example.com"
 
 
@@ -72,12 +73,16 @@ def read_processor_us(stage: Stage) -> float:
 )
 @pytest.mark.parametrize(("count", "rounds"), [(2_000, 3), pytest.param(10_000, 5, marks=pytest.mark.long)])
 async def test_thousands_of_sessions_are_gone_when_the_answer_is_sent_and_no_step_is_long(
-    stage: Stage, direct: httpx2.AsyncClient, parts: Parts, count: int, rounds: int
+    stage: Stage, direct: httpx2.AsyncClient, parts: Parts, count: int, rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A full step takes Redis less time than starting 150 sessions, however many sessions there are to delete."""
+    monkeypatch.setattr(deadline, "DEADLINE_SECONDS", 60.0)  # a slow machine does not delete 10,000 within 1.8 s
     of_another = await start_sessions(parts, "another@example.com", 1)
-    full_steps_us = []
+    steps_in_starts = []
     for _ in range(rounds):
+        before_us = read_processor_us(stage)
         sessions = await start_sessions(parts, USERNAME, count)
+        start_us = (read_processor_us(stage) - before_us) / count
         with recorded_steps(stage) as steps:
             answer = await revoke_all(direct, sessions[0][0])
 
@@ -89,11 +94,11 @@ async def test_thousands_of_sessions_are_gone_when_the_answer_is_sent_and_no_ste
         # Each session is a family and an access token; one more step finds that nothing is left.
         least = math.ceil(2 * count / MOST_KEYS)
         assert least <= steps.count <= least + 3
-        full_steps_us.append(steps.processor_us * MOST_KEYS / (2 * count))
+        full_step_us = steps.processor_us * MOST_KEYS / (2 * count)
+        steps_in_starts.append(full_step_us / start_us)
 
-    # What deleting the keys of a full step took. Unlike the time on a clock, the processor time hardly depends on other
-    # work of the machine.
-    assert min(full_steps_us) < MAX_PROCESSOR_US, full_steps_us
+    # Measured on the same server in the same minute: the speed of the machine is in both.
+    assert min(steps_in_starts) < MAX_STARTS, steps_in_starts
 
 
 @pytest.mark.clause("decided-revoke-all-many-sessions")
