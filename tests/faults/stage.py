@@ -17,6 +17,7 @@ from service.app import Parts
 from service.credentials import Keyring, make_first_refresh_token
 from service.protocol.user import User
 from service.settings import load_settings
+from service.store.deadline import StoreUnavailable
 from service.store.keys import ended_key, family_key
 from service.store.records import FamilyRecord, parse_family
 from service.store.scripts import load_script
@@ -184,6 +185,18 @@ async def wait_for_answer(ask: Callable[[], Awaitable[httpx2.Response]], status:
             return passed
         assert passed < seconds, f"still {response.status_code} after {passed} s: {response.text}"
         await asyncio.sleep(0.02)
+
+
+async def until_reachable(parts: Parts, seconds: float) -> None:
+    """Wait until the test's own connection is up again; the service under test has another one."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            await parts.families.read_clock_ms()
+            return
+        except StoreUnavailable:
+            assert time.monotonic() < deadline, f"waited {seconds} s in vain"
+            await asyncio.sleep(0.02)
 
 
 def call_of(script: str) -> bytes:

@@ -26,7 +26,7 @@ from tests.cast import (
     verify,
 )
 from tests.conftest import make_code
-from tests.faults.stage import Stage, client_of, measure, wait_for_answer
+from tests.faults.stage import Stage, client_of, measure, until_reachable, wait_for_answer
 
 LATEST_SECONDS = 2.0
 BACK_SECONDS = 3.0
@@ -87,6 +87,7 @@ async def test_without_redis_everything_is_503_within_two_seconds_and_works_agai
         await wait_for_answer(lambda: verify(http, alice["access_token"]), 200, BACK_SECONDS)
         assert (await AUDITOR.introspect(http, alice["access_token"])).json()["active"]
         await wait_for_answer(lambda: http.get("/readyz"), 200, BACK_SECONDS)
+        await until_reachable(parts, BACK_SECONDS)
         many = await asyncio.gather(*(PHONE_APP.refresh(http, alice["refresh_token"]) for _ in range(100)))
         assert len({tokens_of(answer)["refresh_token"] for answer in many}) == 1
         assert (await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK)).status_code == 200

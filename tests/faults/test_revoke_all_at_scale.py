@@ -13,7 +13,6 @@ import httpx2
 import pytest
 
 from service.app import Parts
-from service.store import deadline
 from service.store.revocations import MOST_KEYS
 from service.store.scripts import load_script
 from tests.cast import PHONE_APP, assert_error, revoke_all
@@ -22,6 +21,7 @@ from tests.servers import running_service
 
 DELETE = load_script("delete_revoked")
 MAX_STARTS = 150
+MAX_REQUESTS = 5
 USERNAME = "many-sessions@example.com"
 
 
@@ -73,10 +73,12 @@ def read_processor_us(stage: Stage) -> float:
 )
 @pytest.mark.parametrize(("count", "rounds"), [(2_000, 3), pytest.param(10_000, 5, marks=pytest.mark.long)])
 async def test_thousands_of_sessions_are_gone_when_the_answer_is_sent_and_no_step_is_long(
-    stage: Stage, direct: httpx2.AsyncClient, parts: Parts, count: int, rounds: int, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, direct: httpx2.AsyncClient, parts: Parts, count: int, rounds: int
 ) -> None:
-    """A full step takes Redis less time than starting 150 sessions, however many sessions there are to delete."""
-    monkeypatch.setattr(deadline, "DEADLINE_SECONDS", 60.0)  # a slow machine does not delete 10,000 within 1.8 s
+    """A full step takes Redis less time than starting 150 sessions, however many sessions there are to delete.
+
+    A slow machine does not delete 10,000 sessions within the 1.8 s of a request. Who is told so asks again.
+    """
     of_another = await start_sessions(parts, "another@example.com", 1)
     steps_in_starts = []
     for _ in range(rounds):
@@ -85,6 +87,10 @@ async def test_thousands_of_sessions_are_gone_when_the_answer_is_sent_and_no_ste
         start_us = (read_processor_us(stage) - before_us) / count
         with recorded_steps(stage) as steps:
             answer = await revoke_all(direct, sessions[0][0])
+            requests = 1
+            while answer.status_code == 503 and requests < MAX_REQUESTS:
+                answer = await revoke_all(direct, sessions[0][0])
+                requests += 1
 
         assert (answer.status_code, answer.content) == (200, b"")
         assert (count_live(stage, "family"), count_live(stage, "access")) == (1, 1)
@@ -93,7 +99,7 @@ async def test_thousands_of_sessions_are_gone_when_the_answer_is_sent_and_no_ste
         assert stage.knows_access_token(of_another[0][0])
         # Each session is a family and an access token; one more step finds that nothing is left.
         least = math.ceil(2 * count / MOST_KEYS)
-        assert least <= steps.count <= least + 3
+        assert least <= steps.count <= least + 3 * requests
         full_step_us = steps.processor_us * MOST_KEYS / (2 * count)
         steps_in_starts.append(full_step_us / start_us)
 
