@@ -449,10 +449,11 @@ def _launch_sentinels(
 def _hurry(sentinel: RedisServer) -> None:
     """A master that comes back after another took its place is told so within seconds, not half a minute.
 
-    And it asks a new master earlier than it takes silence for death; by default it does both after a second.
+    And it asks a new master earlier than it takes silence for death; by default it does both after a second. It must
+    not ask too often either: it promotes no replica that was silent for five periods of PING.
     """
     with sentinel.connect() as client:
-        periods = ("INFO-PERIOD", 500, "PUBLISH-PERIOD", 250, "PING-PERIOD", 200)
+        periods = ("INFO-PERIOD", 500, "PUBLISH-PERIOD", 250, "PING-PERIOD", 500)
         client.execute_command("SENTINEL", "DEBUG", *periods)
 
 

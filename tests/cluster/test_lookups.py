@@ -19,7 +19,7 @@ from service.store.links import TRUSTED_SECONDS
 from service.tokens import make_access_token
 from tests.cast import access_key_of, access_name_of
 from tests.cluster.moving import moving_slot
-from tests.cluster.nodes import MASTER_NAME, Cluster, running_cluster, running_sentinel
+from tests.cluster.nodes import MASTER_NAME, PROMOTION_SECONDS, Cluster, running_cluster, running_sentinel
 from tests.conftest import SECRET_KEY
 from tests.fair_clock import read_fair_clock
 from tests.faults.stage import start_sessions, until
@@ -197,7 +197,7 @@ async def test_memory_follows_the_master_that_the_sentinels_name(tmp_path: Path,
                     watched.kill_master()
                 else:
                     sentinel.sentinel_failover(MASTER_NAME)
-                await until(lambda: replica.info("replication")["role"] == "master", FAILOVER_SECONDS)
+                await until(lambda: replica.info("replication")["role"] == "master", PROMOTION_SECONDS)
                 replica.delete(access_key_of(tokens[0]))
 
                 await answers(bearer, tokens[0], live=False, seconds=FAILOVER_SECONDS)

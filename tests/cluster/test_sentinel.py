@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import math
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,8 @@ from tests.fair_clock import read_fair_clock
 from tests.servers import wait_until
 
 LATEST_SECONDS = 2.0
-FAILOVER_SECONDS = 15
+FOLLOWS_SECONDS = 5
+"""From the promotion of the replica on; how long Sentinel takes for that is its own matter."""
 BACK_SECONDS = 2.5
 
 
@@ -46,7 +47,8 @@ async def test_a_service_behind_sentinel_outlives_its_master(tmp_path: Path) -> 
                 wait_until(lambda: replica.dbsize() == master.dbsize(), "the replica to have everything")
 
             watched.kill_master()
-            killed = time.monotonic()
+            promotion = asyncio.create_task(asyncio.to_thread(watched.wait_for_promotion))
+            promoted_at = math.inf
             refused = 0
             while True:
                 asked = read_fair_clock()
@@ -55,10 +57,14 @@ async def test_a_service_behind_sentinel_outlives_its_master(tmp_path: Path) -> 
                     break
                 assert_error(answer, 503, "temporarily_unavailable")
                 assert read_fair_clock() - asked < LATEST_SECONDS
-                assert time.monotonic() - killed < FAILOVER_SECONDS
+                if promotion.done():
+                    await promotion
+                    promoted_at = min(promoted_at, asked)
+                assert asked - promoted_at < FOLLOWS_SECONDS
                 refused += 1
                 await asyncio.sleep(0.05)
 
+            await promotion
             assert refused > 0
             assert tokens_of(answer)["refresh_token"] == tokens_of(many[0])["refresh_token"]
             async with asyncio.timeout(BACK_SECONDS):

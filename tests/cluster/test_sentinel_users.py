@@ -17,13 +17,12 @@ from service.store.deadline import StoreUnavailable
 from service.store.readiness import find_obstacle
 from service.store.redis_url import parse_redis_url
 from service.tokens import make_access_token
-from tests.cluster.nodes import MASTER_NAME, OPERATOR, running_sentinel
+from tests.cluster.nodes import MASTER_NAME, OPERATOR, PROMOTION_SECONDS, running_sentinel
 from tests.cluster.test_lookups import parts_at
 from tests.faults.stage import until
 from tests.redis_users import find_refusals
 from tests.servers import CHECKOUT, PASSWORD, free_port, knows_users, server_binary
 
-FAILOVER_SECONDS = 15
 USERS = (CHECKOUT / "examples" / "redis-sentinel.acl").read_text().splitlines()
 AS_REPLICA = ("--masteruser", "replica", "--masterauth", PASSWORD)
 AS_SENTINEL = (f"sentinel auth-user {MASTER_NAME} sentinel", f"sentinel auth-pass {MASTER_NAME} {PASSWORD}")
@@ -48,7 +47,7 @@ async def test_the_users_of_replication_and_sentinel_may_do_what_a_failover_take
             await confirm_something(watched.url_of("service"))
 
             sentinel.sentinel_failover(MASTER_NAME)
-            await until(lambda: replica.info("replication")["role"] == "master", FAILOVER_SECONDS)
+            await until(lambda: replica.info("replication")["role"] == "master", PROMOTION_SECONDS)
 
             await until_served(parts)
         for server in (master, replica):
@@ -64,7 +63,7 @@ async def confirm_something(url: str) -> None:
 
 
 async def until_served(parts: Parts) -> None:
-    async with asyncio.timeout(FAILOVER_SECONDS):
+    async with asyncio.timeout(PROMOTION_SECONDS):
         while True:
             try:
                 assert await find_obstacle(parts.connection) is None
