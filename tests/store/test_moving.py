@@ -11,7 +11,7 @@ import pytest
 
 from service.store.confirmations import MOST_LENT
 from service.store.connection import StoreConnection
-from service.store.deadline import DEADLINE_SECONDS, start_budget
+from service.store.deadline import DEADLINE_SECONDS, StoreUnavailable, start_budget
 from service.store.durability import Durability
 from service.store.moving import PAUSE_SECONDS, SlotIsMoving, list_unsettled, parse_own_slots
 from service.store.redis_url import parse_redis_url
@@ -147,7 +147,9 @@ async def test_those_who_wait_for_a_slot_hold_no_connections_that_others_need(mo
         assert time.monotonic() - started < DEADLINE_SECONDS / 2
         outcomes = await asyncio.gather(*waiting, return_exceptions=True)
 
-    assert {type(outcome) for outcome in outcomes} == {SlotIsMoving}
+    # Of so many attempts one may be on its way when the time is over; what became of it is unknown.
+    assert all(isinstance(outcome, StoreUnavailable) for outcome in outcomes)
+    assert SlotIsMoving in map(type, outcomes)
 
 
 def test_slots_that_moved_or_are_moving_are_unsettled() -> None:
