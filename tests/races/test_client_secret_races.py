@@ -118,12 +118,13 @@ async def test_a_burst_of_the_right_secret_that_is_known_is_answered_whole(guard
     """Far more than may wait for one counter: one of them asks for room, and all pass with it."""
     guarded.clear()
     address = next(ADDRESSES)
-    async with guarded.http() as http:
-        await open_connections(http)
-        for _ in range(bursts):
+    for _ in range(bursts):
+        # Connections of an earlier burst may be so old that the instances close them while a request is on its way.
+        async with guarded.http() as http:
+            await open_connections(http)
             answers = await all_at_once([present(http, MADE_SECRET, address, by_header=True) for _ in range(600)])
 
-            assert {answer.status_code for answer in answers} == {200}
+        assert {answer.status_code for answer in answers} == {200}
 
 
 @pytest.mark.clause("decided-only-failures-count", "decided-basic-encoded-and-raw", "decided-client-limit")
