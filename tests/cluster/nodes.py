@@ -447,10 +447,11 @@ def _launch_sentinels(
 
 
 def _hurry(sentinel: RedisServer) -> None:
-    """A master that comes back after another took its place is told so within seconds, not half a minute.
+    """Shorten the periods in which a Sentinel asks its servers.
 
-    And it asks a new master earlier than it takes silence for death; by default it does both after a second. It must
-    not ask too often either: it promotes no replica that was silent for five periods of PING.
+    A returning master then learns within seconds, not half a minute, that another took its place. By default Sentinel
+    pings a new master only after the second of silence that counts as death here. A period of PING must not be too
+    short either: Sentinel promotes no replica that was silent for five of them.
     """
     with sentinel.connect() as client:
         periods = ("INFO-PERIOD", 500, "PUBLISH-PERIOD", 250, "PING-PERIOD", 500)

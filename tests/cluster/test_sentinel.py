@@ -19,7 +19,7 @@ from tests.servers import wait_until
 
 LATEST_SECONDS = 2.0
 FOLLOWS_SECONDS = 5
-"""From the promotion of the replica on; how long Sentinel takes for that is its own matter."""
+"""The limit begins at the promotion of the replica, whose time depends on Sentinel alone."""
 BACK_SECONDS = 2.5
 
 

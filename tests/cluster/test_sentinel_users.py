@@ -10,19 +10,18 @@ from pathlib import Path
 import pytest
 import redis
 
-from service.app import Parts
 from service.gateway import BearerLookup
 from service.store.connection import StoreConnection
-from service.store.deadline import StoreUnavailable
 from service.store.readiness import find_obstacle
 from service.store.redis_url import parse_redis_url
 from service.tokens import make_access_token
 from tests.cluster.nodes import MASTER_NAME, OPERATOR, PROMOTION_SECONDS, running_sentinel
 from tests.cluster.test_lookups import parts_at
-from tests.faults.stage import until
+from tests.faults.stage import until, until_reachable
 from tests.redis_users import find_refusals
 from tests.servers import CHECKOUT, PASSWORD, free_port, knows_users, server_binary
 
+FOLLOWS_SECONDS = 15
 USERS = (CHECKOUT / "examples" / "redis-sentinel.acl").read_text().splitlines()
 AS_REPLICA = ("--masteruser", "replica", "--masterauth", PASSWORD)
 AS_SENTINEL = (f"sentinel auth-user {MASTER_NAME} sentinel", f"sentinel auth-pass {MASTER_NAME} {PASSWORD}")
@@ -49,7 +48,8 @@ async def test_the_users_of_replication_and_sentinel_may_do_what_a_failover_take
             sentinel.sentinel_failover(MASTER_NAME)
             await until(lambda: replica.info("replication")["role"] == "master", PROMOTION_SECONDS)
 
-            await until_served(parts)
+            await until_reachable(parts, FOLLOWS_SECONDS)
+            assert await find_obstacle(parts.connection) is None
         for server in (master, replica):
             assert find_refusals(server, {"service", "replica", "sentinel"}) == []
 
@@ -60,16 +60,6 @@ async def confirm_something(url: str) -> None:
     async with connection.durably("0a3") as scripts:
         await scripts.leave_fence()
     await connection.close()
-
-
-async def until_served(parts: Parts) -> None:
-    async with asyncio.timeout(PROMOTION_SECONDS):
-        while True:
-            try:
-                assert await find_obstacle(parts.connection) is None
-                return
-            except StoreUnavailable:
-                await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize(

@@ -188,7 +188,7 @@ async def wait_for_answer(ask: Callable[[], Awaitable[httpx2.Response]], status:
 
 
 async def until_reachable(parts: Parts, seconds: float) -> None:
-    """Wait until the test's own connection is up again; the service under test has another one."""
+    """Wait until the test's own connection to Redis is up again; the service under test has another one."""
     deadline = time.monotonic() + seconds
     while True:
         try:

@@ -21,7 +21,6 @@ from tests.servers import running_service
 
 DELETE = load_script("delete_revoked")
 MAX_STARTS = 150
-MAX_REQUESTS = 5
 USERNAME = "many-sessions@example.com"
 
 
@@ -71,16 +70,19 @@ def read_processor_us(stage: Stage) -> float:
     "decided-revoke-all-covers",
     "spec-4.4-status-200",
 )
-@pytest.mark.parametrize(("count", "rounds"), [(2_000, 3), pytest.param(10_000, 5, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    ("count", "rounds", "max_requests"), [(2_000, 3, 1), pytest.param(10_000, 5, 5, marks=pytest.mark.long)]
+)
 async def test_thousands_of_sessions_are_gone_when_the_answer_is_sent_and_no_step_is_long(
-    stage: Stage, direct: httpx2.AsyncClient, parts: Parts, count: int, rounds: int
+    stage: Stage, direct: httpx2.AsyncClient, parts: Parts, count: int, rounds: int, max_requests: int
 ) -> None:
     """A full step takes Redis less time than starting 150 sessions, however many sessions there are to delete.
 
-    A slow machine does not delete 10,000 sessions within the 1.8 s of a request. Who is told so asks again.
+    A busy machine may need more than the 1.8 s of a request for 10,000 sessions. The caller gets 503 and asks again.
     """
     of_another = await start_sessions(parts, "another@example.com", 1)
     steps_in_starts = []
+    requests_of_rounds = []
     for _ in range(rounds):
         before_us = read_processor_us(stage)
         sessions = await start_sessions(parts, USERNAME, count)
@@ -88,7 +90,7 @@ async def test_thousands_of_sessions_are_gone_when_the_answer_is_sent_and_no_ste
         with recorded_steps(stage) as steps:
             answer = await revoke_all(direct, sessions[0][0])
             requests = 1
-            while answer.status_code == 503 and requests < MAX_REQUESTS:
+            while answer.status_code == 503 and requests < max_requests:
                 answer = await revoke_all(direct, sessions[0][0])
                 requests += 1
 
@@ -101,10 +103,13 @@ async def test_thousands_of_sessions_are_gone_when_the_answer_is_sent_and_no_ste
         least = math.ceil(2 * count / MOST_KEYS)
         assert least <= steps.count <= least + 3 * requests
         full_step_us = steps.processor_us * MOST_KEYS / (2 * count)
+        requests_of_rounds.append(requests)
         steps_in_starts.append(full_step_us / start_us)
 
     # Measured on the same server in the same minute: the speed of the machine is in both.
     assert min(steps_in_starts) < MAX_STARTS, steps_in_starts
+    # Other work of the machine may hold up one round, but not all of them.
+    assert min(requests_of_rounds) == 1, requests_of_rounds
 
 
 @pytest.mark.clause("decided-revoke-all-many-sessions")

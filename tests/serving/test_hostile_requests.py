@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import math
+import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,8 +24,9 @@ from tests.servers import start_redis, stop
 from tests.serving.conftest import running_server
 
 MOST_SECONDS = 0.005
-MOST_ROUNDS = 20
-"""The best of so many counts: other work on the machine makes even processor time longer, and never shorter."""
+ROUNDS = 5
+MEASUREMENTS = 3
+"""Other work on the machine lengthens even processor time. It may spoil one measurement, but not all of them."""
 
 HOSTILE = [hostile.name for hostile in make_hostile_requests("")]
 
@@ -108,11 +110,11 @@ def test_a_redirect_that_turns_the_caller_away_is_not_the_expected_one() -> None
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_request_holds_up_the_others(attacked: Attacked, name: str) -> None:
     hostile = attacked.hostile[name]
-    longest_steps: list[float] = []
-    while min(longest_steps, default=math.inf) > MOST_SECONDS and len(longest_steps) < MOST_ROUNDS:
-        answer, seconds = attacked.take_longest_step(hostile)
-        assert hostile.is_expected(answer)
-        longest_steps.append(seconds)
+    medians: list[float] = []
+    while min(medians, default=math.inf) > MOST_SECONDS and len(medians) < MEASUREMENTS:
+        rounds = [attacked.take_longest_step(hostile) for _ in range(ROUNDS)]
+        assert [answer for answer, _ in rounds if not hostile.is_expected(answer)] == []
+        medians.append(statistics.median(seconds for _, seconds in rounds))
 
-    assert min(longest_steps) <= MOST_SECONDS
+    assert min(medians) <= MOST_SECONDS
     assert attacked.is_well()

@@ -46,7 +46,7 @@ def test_no_hostile_request_makes_another_caller_wait(tmp_path: Path, names: Col
 def find_delay(neighbour: neighbours.Neighbour, hostile: Hostile) -> tuple[float, float] | None:
     """Return None if one round is fast enough, else the 99th percentiles of the last round and of a harmless one.
 
-    On a busy machine a round may take three times as long as the one right after it, with harmless requests.
+    On a busy machine a round may take three times as long as a round of harmless requests right after it.
     """
     for _ in range(MOST_ROUNDS):
         p99_ms = neighbour.measure_round(hostile).p99_ms

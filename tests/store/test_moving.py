@@ -147,9 +147,8 @@ async def test_those_who_wait_for_a_slot_hold_no_connections_that_others_need(mo
         assert time.monotonic() - started < DEADLINE_SECONDS / 2
         outcomes = await asyncio.gather(*waiting, return_exceptions=True)
 
-    # Of so many attempts one may be on its way when the time is over; what became of it is unknown.
-    assert all(isinstance(outcome, StoreUnavailable) for outcome in outcomes)
-    assert SlotIsMoving in map(type, outcomes)
+    # An attempt may be on its way when the time is over. Its result is unknown, so it is not reported as SlotIsMoving.
+    assert {SlotIsMoving} <= {type(outcome) for outcome in outcomes} <= {SlotIsMoving, StoreUnavailable}
 
 
 def test_slots_that_moved_or_are_moving_are_unsettled() -> None:
