@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import hashlib
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 import msgspec
 import redis
@@ -16,10 +18,12 @@ from service.protocol.scope import MAIN_REALM
 from service.protocol.token_response import Lifetimes
 from service.protocol.user import User, UserIdentity, identify_user
 from service.store.codes import Codes
+from service.store.connection import Ask
 from service.store.consents import Consents
 from service.store.families import Families, Refused, Spent
 from service.store.keys import access_key, code_key, ended_key, family_key, index_key, mark_key
 from service.store.records import FamilyRecord, parse_family
+from service.store.scripts import Script
 from service.tokens import RandomToken, make_access_token
 from tests.cast import ALICE, PHONE_CALLBACK, Person
 from tests.consenting import allow_code
@@ -186,21 +190,21 @@ class Sessions:
         """As a revokeAll that has marked and not deleted yet."""
         self.store.set(mark_key(session.identity.shard, session.identity.subject), marked_ms, px=10_000_000)
 
-    async def run_at(self, at_ms: int, call: Callable[[], Awaitable[Result]]) -> tuple[bool, Result]:
-        """The call with the clock of its script set to that millisecond; and whether it was exactly that one."""
-        asked_at_ms = 0
+    async def run_at(self, at_ms: int, call: Callable[[], Awaitable[Result]]) -> Result:
+        """Run the call with a clock that stands still at that millisecond for each of its scripts."""
+        connection = self.parts.connection
+        run, stands_ms = connection._run, read_server_ms(self.store)
 
-        def offset_ms() -> int:
-            nonlocal asked_at_ms
-            asked_at_ms = read_server_ms(self.store)
-            return at_ms - asked_at_ms
+        async def run_then(
+            ask: Ask, script: Script, keys: Sequence[str], arguments: Sequence[str | int]
+        ) -> list[str | int]:
+            return await run(ask, stop_clock(script, stands_ms), keys, arguments)
 
-        usual, self.parts.connection.clock_offset_ms = self.parts.connection.clock_offset_ms, offset_ms
-        try:
-            result = await call()
-        finally:
-            self.parts.connection.clock_offset_ms = usual
-        return read_server_ms(self.store) == asked_at_ms, result
+        with (
+            patch.object(connection, "_run", run_then),
+            patch.object(connection, "clock_offset_ms", lambda: at_ms - stands_ms),
+        ):
+            return await call()
 
     @staticmethod
     def _mint(user: User) -> RandomToken:
@@ -217,6 +221,13 @@ def make_code_of(person: Person) -> AuthorizationCode:
         scope=ENDUSER,
         code_challenge=None,
     )
+
+
+def stop_clock(script: Script, stands_ms: int) -> Script:
+    """Return the script with this time, in milliseconds, instead of the server's."""
+    seconds, ms = divmod(stands_ms, 1000)
+    text = script.text.replace("redis.call('TIME')", f"{{{seconds}, {ms * 1000}}}")
+    return script._replace(text=text, sha1=hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
 def read_server_ms(store: redis.Redis) -> int:
