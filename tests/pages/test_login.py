@@ -153,6 +153,8 @@ async def test_keys_are_enough_from_the_login_to_the_application(
     page: Page, application: Application, http: httpx2.AsyncClient
 ) -> None:
     await page.goto(ask(SHOP, application.callback))
+    # A page is loaded before it is first drawn, and the first field gets the focus only then.
+    await expect(username_field(page)).to_be_focused()
     assert await follow_focus(page, 4) == ["username", "password", "stay", page_text("login.submit")]
     await username_field(page).focus()
     await page.keyboard.type(ALICE.username)
