@@ -52,7 +52,9 @@ MOST_BYTES_PER_SESSION = 728
 
 AT_ONCE = 64
 CACHED = {"TOKEN_SERVICE_VERIFY_CACHE": "on"}
-ROUNDS = 5
+LEAST_ROUNDS = 5
+MOST_ROUNDS = 100
+"""Other work on the machine lengthens even processor time. It may spoil many rounds, but not all of them."""
 
 _END = "the end of the watch"
 _OF_LINKS = ("TIME", "HELLO")
@@ -205,6 +207,10 @@ async def answer(_: Request) -> Response:
 MOST_TIMES_A_ROUTE = {"refresh": 12.0, "verify": 5.0, "verify from memory": 2.5, "introspect": 6.5}
 
 
+def find_too_dear(costs: Mapping[str, float]) -> list[str]:
+    return [name for name, most in MOST_TIMES_A_ROUTE.items() if costs[name] >= most * costs["route"]]
+
+
 async def test_no_request_costs_many_times_as_much_as_an_empty_route(
     make_settings: MakeSettings, http: httpx2.AsyncClient
 ) -> None:
@@ -224,10 +230,11 @@ async def test_no_request_costs_many_times_as_much_as_an_empty_route(
         "introspect": Load(app, [introspect] * AT_ONCE),
     }
     costs = dict.fromkeys(loads, inf)
-    for _ in range(ROUNDS):
+    for measured in range(MOST_ROUNDS):
+        if measured >= LEAST_ROUNDS and not find_too_dear(costs):
+            break
         for name, load in loads.items():
             costs[name] = min(costs[name], await load.measure())
     await asking_each_time.close()
     await remembering.close()
-    for name, most in MOST_TIMES_A_ROUTE.items():
-        assert costs[name] < most * costs["route"], costs
+    assert not find_too_dear(costs), costs
