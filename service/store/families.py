@@ -178,14 +178,15 @@ class Families:
         return self._parse_view(family_digest, fields) if fields else None
 
     async def find_live(self, refresh_token: RefreshToken) -> FamilyView | None:
-        """The family whose one live refresh token this is.
+        """Return the family whose newest refresh token this is, or None.
 
-        None for spent generations too: that they may come again within the grace is for retries.
+        None for spent generations too: that they may come again within the grace is for retries. A generation newer
+        than the head was given out before Redis lost its last writes, and a refresh goes on from it.
 
         Clauses: RFC 7662 §2.2, §4 (expiry and revocation are looked at)
         """
         family = await self.find(refresh_token.shard, refresh_token.family_digest)
-        if family is None or family.head != refresh_token.generation:
+        if family is None or refresh_token.generation < family.head:
             return None
         mark = await self._connection.read("GET", mark_key(refresh_token.shard, family.subject))
         is_revoked = family.created_at_ms <= int(mark or 0)

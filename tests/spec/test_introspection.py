@@ -286,6 +286,24 @@ async def test_of_a_family_only_the_head_is_active(http: httpx2.AsyncClient, clo
     assert (await describe(http, tokens[-1]))["active"]
 
 
+@pytest.mark.clause("decided-generation-ahead-of-redis", "decided-i10-outage-is-not-theft")
+async def test_a_newest_refresh_token_that_redis_has_forgotten_is_active(
+    http: httpx2.AsyncClient, store: redis.Redis
+) -> None:
+    """A gateway that took it for dead would end a session that a refresh goes on with."""
+    first = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
+    second = tokens_of(await PHONE_APP.refresh(http, first))["refresh_token"]
+    (key,) = store.scan_iter("family:*", count=1000)
+    store.copy(key, f"kept:{key}")
+    third = tokens_of(await PHONE_APP.refresh(http, second))["refresh_token"]
+    store.copy(f"kept:{key}", key, replace=True)
+
+    assert (await describe(http, third))["active"]
+    assert_inactive(await AUDITOR.introspect(http, first))
+    await PHONE_APP.refresh(http, third)
+    assert_inactive(await AUDITOR.introspect(http, third))
+
+
 @pytest.mark.clause("decided-introspection-right", "7662-2.2-inactive")
 @ONE_SERVER
 async def test_refresh_tokens_are_not_active_for_who_may_only_see_access_tokens(
