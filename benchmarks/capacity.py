@@ -28,7 +28,8 @@ from service.tokens import make_access_token
 from tests.cast import ALICE, INTROSPECT, PHONE_APP, REVOKE, TOKEN, VERIFY, access_name_of, bearer, login_form
 from tests.conftest import SECRET_KEY, make_code
 from tests.faults.stage import KEYRING, Session, Stage, client_of, parts_on, start_sessions
-from tests.servers import running_service, start_redis, stop, wait_until
+from tests.servers import running_service, start_redis, stop
+from tests.waiting import wait_until
 
 USERS = 10_000
 CALLS = 10_000

@@ -17,7 +17,7 @@ from service.settings import load_settings
 from service.tokens import make_access_token
 from tests.conftest import SECRET_KEY
 from tests.faults.stage import KEYRING, Stage
-from tests.servers import wait_until
+from tests.waiting import wait_until
 
 ROTATED_SESSIONS = 1_000
 ROTATIONS = 3

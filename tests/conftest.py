@@ -37,6 +37,7 @@ from service.settings import Settings, load_settings
 from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, App, Person
 from tests.cluster.nodes import running_calm_cluster, running_calm_sentinel
 from tests.consenting import allow_code
+from tests.loop_time import LoopTime, moving_loop_time
 from tests.openapi import check_answer
 from tests.servers import CHECKOUT, RedisServer, start_redis, stop
 
@@ -121,6 +122,20 @@ def _find_topology(item: pytest.Item) -> str:
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def loop_time() -> Iterator[LoopTime]:
+    """Time passes slowly in this process, so that no time limit is reached because the machine is slow."""
+    with moving_loop_time() as loop_time:
+        yield loop_time
+
+
+@pytest.fixture
+def held_time(loop_time: LoopTime) -> Iterator[LoopTime]:
+    """Time stands still in this process, for tests that move it."""
+    with loop_time.held():
+        yield loop_time
 
 
 REAL_COST = hashing._argon2id, hashing.MEMORY_KIB, hashing.PASSES

@@ -15,7 +15,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,6 +25,7 @@ import redis
 
 from service.lifeline import __file__ as lifeline
 from service.store.server_binary import find_server_binary
+from tests.waiting import wait_until
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 USER_FILES = tuple(
@@ -194,15 +194,6 @@ def stop(process: subprocess.Popen[Any], number: int = signal.SIGTERM) -> int:
     except subprocess.TimeoutExpired:
         process.kill()
         return process.wait()
-
-
-def wait_until(is_so: object, what: str, seconds: float = PATIENCE_SECONDS) -> None:
-    """Polls a condition; fails with a word on what was waited for."""
-    assert callable(is_so)
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, f"waited {seconds} s for: {what}"
-        time.sleep(0.02)
 
 
 def _answers(server: RedisServer) -> bool:

@@ -34,7 +34,8 @@ from tests.cast import (
     tokens_of,
 )
 from tests.conftest import environment_of
-from tests.servers import RedisServer, ServiceProcess, running_service, wait_until
+from tests.servers import RedisServer, ServiceProcess, running_service
+from tests.waiting import wait_until
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 WRONG_ALICE = Person(ALICE.username, "tell-nobody")

@@ -22,7 +22,8 @@ from service import metrics
 from tests.cast import PHONE_APP, TOKEN
 from tests.conftest import environment_of
 from tests.scraping import Scrape
-from tests.servers import CHECKOUT, RedisServer, ServiceProcess, free_port, running_service, stop, wait_until
+from tests.servers import CHECKOUT, RedisServer, ServiceProcess, free_port, running_service, stop
+from tests.waiting import wait_until
 
 REQUESTS = 40
 NAME = "token_service_redis_call_duration_seconds"

@@ -6,7 +6,7 @@ import socket
 import urllib.request
 
 from service.serving.metrics_listener import MOST_READERS, PATIENCE_SECONDS, answering_metrics
-from tests.servers import wait_until
+from tests.waiting import wait_until
 
 
 def is_answered(port: int) -> bool:

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from service.hashing import verify_password
-from tests.servers import CHECKOUT, wait_until
+from tests.servers import CHECKOUT
+from tests.waiting import wait_until
 
 ADMIN = str(CHECKOUT / "scripts" / "admin")
 PATIENCE_SECONDS = 20
@@ -71,7 +72,7 @@ def _press_ctrl_c(process: subprocess.Popen[bytes]) -> None:
     waiting.
     """
     for _ in range(2):  # a process also sleeps for a moment while it writes to a busy terminal
-        wait_until(lambda: _is_asleep(process.pid), "the process to wait for its answer", PATIENCE_SECONDS)
+        wait_until(lambda: _is_asleep(process.pid), "the process to wait for its answer")
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
 
@@ -82,7 +83,7 @@ def _is_asleep(pid: int) -> bool:
 
 def _read(terminal: int) -> str:
     """What comes next; nothing when the process has ended, or says nothing any more."""
-    ready, _, _ = select.select([terminal], [], [], PATIENCE_SECONDS)
+    ready, _, _ = select.select([terminal], [], [])
     try:
         return os.read(terminal, 4096).decode() if ready else ""
     except OSError:  # nobody is at the other end

@@ -19,7 +19,8 @@ from tests.conftest import environment_of
 from tests.pages.accessibility import assert_accessible, assert_fits
 from tests.pages.browser import DESKTOP, NO_JAVASCRIPT, PHONE, Complaints, Device, new_context, running_browser
 from tests.pages.steps import allow, button, deny, expect_consent, log_in, sign_in
-from tests.servers import CHECKOUT, ServiceProcess, free_port, running_service, start_redis, stop, wait_until
+from tests.servers import CHECKOUT, ServiceProcess, free_port, running_service, start_redis, stop
+from tests.waiting import wait_until
 
 WEB_SHOP_PORT = free_port()
 CLIENTS = {

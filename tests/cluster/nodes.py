@@ -19,16 +19,8 @@ import redis
 
 from service.lifeline import __file__ as lifeline
 from tests.certificates import Authority
-from tests.servers import (
-    PASSWORD,
-    RedisServer,
-    free_port,
-    knows_users,
-    launch_redis,
-    name_user,
-    server_binary,
-    wait_until,
-)
+from tests.servers import PASSWORD, RedisServer, free_port, knows_users, launch_redis, name_user, server_binary
+from tests.waiting import wait_until
 
 SLOTS = 16384
 MASTER_NAME = "tokens"
@@ -65,7 +57,7 @@ class Shard:
 
     def wait_for_promotion(self, seconds: float = PROMOTION_SECONDS) -> RedisServer:
         """Until a replica is the master; the old master is among the replicas then, dead or alive. The new one."""
-        wait_until(lambda: any(map(_is_master, self.replicas)), "a replica to be promoted", seconds)
+        wait_until(lambda: any(map(_is_master, self.replicas)), "a replica to be promoted")
         promoted = next(filter(_is_master, self.replicas))
         self.replicas = [self.master, *(replica for replica in self.replicas if replica is not promoted)]
         self.master = promoted
@@ -84,7 +76,7 @@ class Shard:
         """Until every replica follows the master, and has all that it has."""
         with self.master.connect() as master:
             for replica in self.replicas:
-                wait_until(lambda replica=replica: _has_all(replica, master), "the replica to have everything", seconds)
+                wait_until(lambda replica=replica: _has_all(replica, master), "the replica to have everything")
 
 
 def _is_master(server: RedisServer) -> bool:
@@ -293,7 +285,7 @@ def _wait_until_whole(shards: Sequence[Shard], seconds: float) -> None:
     parts |= {replica.port: "slave" for shard in shards for replica in shard.replicas}
     for server in servers:
         with server.connect() as client:
-            wait_until(lambda client=client: _is_whole(client, parts), "the cluster", seconds)
+            wait_until(lambda client=client: _is_whole(client, parts), "the cluster")
     for shard in shards:
         shard.wait_until_copied(seconds)
 
@@ -351,7 +343,7 @@ class Watched(Shard):
         self.wait_until_copied(seconds)
         for sentinel in self.sentinels:
             with sentinel.connect() as client:
-                wait_until(lambda client=client: self._is_seen_by(client), "the Sentinels", seconds)
+                wait_until(lambda client=client: self._is_seen_by(client), "the Sentinels")
 
     def _is_seen_by(self, client: redis.Redis) -> bool:
         try:

@@ -19,11 +19,11 @@ from service.store.links import TRUSTED_SECONDS
 from service.tokens import make_access_token
 from tests.cast import access_key_of, access_name_of
 from tests.cluster.moving import moving_slot
-from tests.cluster.nodes import MASTER_NAME, PROMOTION_SECONDS, Cluster, running_cluster, running_sentinel
+from tests.cluster.nodes import MASTER_NAME, Cluster, running_cluster, running_sentinel
 from tests.conftest import SECRET_KEY
 from tests.fair_clock import read_fair_clock
-from tests.faults.stage import start_sessions, until
-from tests.servers import wait_until
+from tests.faults.stage import start_sessions
+from tests.waiting import until, wait_until
 
 LATEST_SECONDS = 2.0
 FAILOVER_SECONDS = 15
@@ -197,7 +197,7 @@ async def test_memory_follows_the_master_that_the_sentinels_name(tmp_path: Path,
                     watched.kill_master()
                 else:
                     sentinel.sentinel_failover(MASTER_NAME)
-                await until(lambda: replica.info("replication")["role"] == "master", PROMOTION_SECONDS)
+                await until(lambda: replica.info("replication")["role"] == "master")
                 replica.delete(access_key_of(tokens[0]))
 
                 await answers(bearer, tokens[0], live=False, seconds=FAILOVER_SECONDS)

@@ -15,7 +15,7 @@ from tests.cast import ALICE, PHONE_APP, WEB_SHOP, assert_error, revoke_all, tok
 from tests.cluster.nodes import running_sentinel
 from tests.conftest import SECRET_KEY, SEED, client_of, lifespan_of
 from tests.fair_clock import read_fair_clock
-from tests.servers import wait_until
+from tests.waiting import wait_until
 
 LATEST_SECONDS = 2.0
 FOLLOWS_SECONDS = 5

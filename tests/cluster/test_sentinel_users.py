@@ -15,11 +15,11 @@ from service.store.connection import StoreConnection
 from service.store.readiness import find_obstacle
 from service.store.redis_url import parse_redis_url
 from service.tokens import make_access_token
-from tests.cluster.nodes import MASTER_NAME, OPERATOR, PROMOTION_SECONDS, running_sentinel
+from tests.cluster.nodes import MASTER_NAME, OPERATOR, running_sentinel
 from tests.cluster.test_lookups import parts_at
-from tests.faults.stage import until, until_reachable
 from tests.redis_users import find_refusals
 from tests.servers import CHECKOUT, PASSWORD, free_port, knows_users, server_binary
+from tests.waiting import until, until_reachable
 
 FOLLOWS_SECONDS = 15
 USERS = (CHECKOUT / "examples" / "redis-sentinel.acl").read_text().splitlines()
@@ -46,9 +46,9 @@ async def test_the_users_of_replication_and_sentinel_may_do_what_a_failover_take
             await confirm_something(watched.url_of("service"))
 
             sentinel.sentinel_failover(MASTER_NAME)
-            await until(lambda: replica.info("replication")["role"] == "master", PROMOTION_SECONDS)
+            await until(lambda: replica.info("replication")["role"] == "master")
 
-            await until_reachable(parts, FOLLOWS_SECONDS)
+            await until_reachable(parts)
             assert await find_obstacle(parts.connection) is None
         for server in (master, replica):
             assert find_refusals(server, {"service", "replica", "sentinel"}) == []

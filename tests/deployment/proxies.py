@@ -22,7 +22,8 @@ from deployment.stack import (
     write_certificate,
     write_nginx_configuration,
 )
-from tests.servers import CHECKOUT, free_port, wait_until
+from tests.servers import CHECKOUT, free_port
+from tests.waiting import wait_until
 
 DEPLOYMENT = CHECKOUT / "deployment"
 

@@ -18,7 +18,8 @@ from typing import Any
 import httpx2
 
 from service.lifeline import __file__ as lifeline
-from tests.servers import CHECKOUT, free_port, stop, wait_until
+from tests.servers import CHECKOUT, free_port, stop
+from tests.waiting import wait_until
 
 STACK = (sys.executable, "-P", "-m", "deployment.stack")
 # Linux takes any of these for its own, so a test can come from another address than the one that is trusted.
@@ -84,7 +85,7 @@ def running_stack(folder: Path) -> Iterator[RunningStack]:
         )
     stack = RunningStack(process, folder, **ports)
     try:
-        wait_until(lambda: stack.curl_line.endswith("\n") or process.poll() is not None, "the stack", seconds=70)
+        wait_until(lambda: stack.curl_line.endswith("\n") or process.poll() is not None, "the stack")
         assert process.poll() is None, stack.log
         yield stack
     finally:

@@ -32,7 +32,8 @@ from tests.cast import (
     verify,
 )
 from tests.conftest import Clock, environment_of, serving
-from tests.servers import CHECKOUT, RedisServer, knows_users, server_binary, start_redis, stop, wait_until
+from tests.servers import CHECKOUT, RedisServer, knows_users, server_binary, start_redis, stop
+from tests.waiting import wait_until
 
 GUIDE = (CHECKOUT / "docs" / "operations.md").read_text().partition("## Backup and restore")[2].partition("\n## ")[0]
 MAKING, RESTORING = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)

@@ -15,7 +15,8 @@ import pytest
 
 from tests.cast import REVOKE
 from tests.deployment.proxies import running_haproxy, running_nginx
-from tests.servers import free_port, wait_until
+from tests.servers import free_port
+from tests.waiting import wait_until
 
 before_instances = pytest.mark.parametrize("running_proxy", [running_nginx, running_haproxy], ids=["nginx", "haproxy"])
 RunningProxy = Callable[..., AbstractContextManager[httpx2.Client]]

@@ -16,7 +16,8 @@ from tests.cast import ALICE, GATEWAY, INTROSPECT, TOKEN, VERIFY, login_form
 from tests.conftest import environment_of
 from tests.deployment.proxies import running_haproxy, running_nginx
 from tests.scraping import Scrape
-from tests.servers import RedisServer, ServiceProcess, free_port, running_service, stop, wait_until
+from tests.servers import RedisServer, ServiceProcess, free_port, running_service, stop
+from tests.waiting import wait_until
 
 OLD, NEW = "the key of yesterday of 32 bytes or more", "the key of tomorrow of 32 bytes or more: a long one"
 STEPS = (OLD, f"{OLD},{NEW}", f"{NEW},{OLD}", NEW)
@@ -123,7 +124,7 @@ def test_restarts_of_one_instance_after_the_other_cost_no_request_and_no_session
                     instance.close()
                     start(instance, port, keys)
                     new = services[port]
-                    wait_until(lambda new=new: load.failures or gets_requests(new), "the proxy to use the new one", 60)
+                    wait_until(lambda new=new: load.failures or gets_requests(new), "the proxy to use the new one")
 
     assert load.failures == []
     assert min(load.answered[what] for what in ("refresh", "verify", "login", "introspect")) > 20

@@ -20,7 +20,8 @@ import pytest
 from deployment.stack import running
 from tests.cast import ALICE, INTROSPECT, REVOKE, TOKEN, VERIFY, login_form
 from tests.deployment.stack_under_test import ELSEWHERE, RunningStack, running_stack
-from tests.servers import CHECKOUT, free_port, wait_until
+from tests.servers import CHECKOUT, free_port
+from tests.waiting import wait_until
 
 PHONE_APP = {"client_id": "phone-app"}
 LOGIN = PHONE_APP | login_form(ALICE, "realm:main role:enduser")

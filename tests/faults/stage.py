@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from service.app import Parts
 from service.credentials import Keyring, make_first_refresh_token
 from service.protocol.user import User
 from service.settings import load_settings
-from service.store.deadline import StoreUnavailable
 from service.store.keys import ended_key, family_key
 from service.store.records import FamilyRecord, parse_family
 from service.store.scripts import load_script
@@ -175,38 +174,6 @@ async def measure(request: Awaitable[httpx2.Response]) -> tuple[httpx2.Response,
     return await request, time.monotonic() - started
 
 
-async def wait_for_answer(ask: Callable[[], Awaitable[httpx2.Response]], status: int, seconds: float) -> float:
-    """Asks until the status comes; the seconds that it took."""
-    started = time.monotonic()
-    while True:
-        response = await ask()
-        passed = time.monotonic() - started
-        if response.status_code == status:
-            return passed
-        assert passed < seconds, f"still {response.status_code} after {passed} s: {response.text}"
-        await asyncio.sleep(0.02)
-
-
-async def until_reachable(parts: Parts, seconds: float) -> None:
-    """Wait until the test's own connection to Redis is up again; the service under test has another one."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            await parts.families.read_clock_ms()
-            return
-        except StoreUnavailable:
-            assert time.monotonic() < deadline, f"waited {seconds} s in vain"
-            await asyncio.sleep(0.02)
-
-
 def call_of(script: str) -> bytes:
     """Return the words of a command that calls the script by its SHA-1."""
     return b"EVALSHA\r\n$40\r\n" + load_script(script).sha1.encode()
-
-
-async def until(is_so: Callable[[], bool], seconds: float = 10) -> None:
-    """Polls a condition without keeping the test's own requests from going on."""
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain"
-        await asyncio.sleep(0.005)

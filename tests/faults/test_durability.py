@@ -21,8 +21,8 @@ from service.store.links import read_clock
 from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, access_key_of, assert_error, revoke_all, tokens_of
 from tests.conftest import client_of, environment_of, lifespan_of, make_code
 from tests.fair_clock import read_fair_clock
-from tests.faults.stage import until
-from tests.servers import RedisServer, start_redis, stop, wait_until
+from tests.servers import RedisServer, start_redis, stop
+from tests.waiting import until, wait_until
 
 LATEST_SECONDS = 2.0
 CONTENDERS = 40

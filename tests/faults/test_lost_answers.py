@@ -15,7 +15,8 @@ from service.store.scripts import load_script
 from tests.browser import Browser, answer_of, ask, assert_refused, is_login_page
 from tests.cast import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, assert_error, revoke_all, tokens_of
 from tests.conftest import make_code
-from tests.faults.stage import Session, Stage, call_of, start_sessions, wait_for_answer
+from tests.faults.stage import Session, Stage, call_of, start_sessions
+from tests.waiting import until_status
 from tests.watching import watching
 
 SPEND = load_script("spend_refresh_token")
@@ -249,7 +250,7 @@ async def test_an_answer_that_came_too_late_is_heard_by_nobody_else(
     stage.proxy.delay = lambda _: 0
     assert sum(given_up) > 0
     # The connections that are left answer everybody rightly, too.
-    await wait_for_answer(lambda: beyond.get("/readyz"), 200, SLOW_SECONDS)
+    await until_status(lambda: beyond.get("/readyz"), 200)
     assert sum(await asyncio.gather(*(ask_often(stage, beyond, *session) for session in sessions))) == 0
 
 

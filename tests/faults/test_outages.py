@@ -26,7 +26,8 @@ from tests.cast import (
     verify,
 )
 from tests.conftest import make_code
-from tests.faults.stage import Stage, client_of, measure, until_reachable, wait_for_answer
+from tests.faults.stage import Stage, client_of, measure
+from tests.waiting import until_reachable, until_status
 
 LATEST_SECONDS = 2.0
 BACK_SECONDS = 3.0
@@ -83,11 +84,11 @@ async def test_without_redis_everything_is_503_within_two_seconds_and_works_agai
                 # Other work on the machine may hold one round up, but not all of them.
                 assert time.monotonic() < began + PATIENCE_SECONDS
 
-        await wait_for_answer(lambda: PHONE_APP.refresh(http, alice["refresh_token"]), 200, BACK_SECONDS)
-        await wait_for_answer(lambda: verify(http, alice["access_token"]), 200, BACK_SECONDS)
+        await until_status(lambda: PHONE_APP.refresh(http, alice["refresh_token"]), 200)
+        await until_status(lambda: verify(http, alice["access_token"]), 200)
         assert (await AUDITOR.introspect(http, alice["access_token"])).json()["active"]
-        await wait_for_answer(lambda: http.get("/readyz"), 200, BACK_SECONDS)
-        await until_reachable(parts, BACK_SECONDS)
+        await until_status(lambda: http.get("/readyz"), 200)
+        await until_reachable(parts)
         many = await asyncio.gather(*(PHONE_APP.refresh(http, alice["refresh_token"]) for _ in range(100)))
         assert len({tokens_of(answer)["refresh_token"] for answer in many}) == 1
         assert (await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK)).status_code == 200
@@ -134,7 +135,7 @@ async def test_a_flood_during_an_outage_is_answered_in_time_and_does_not_outlast
             assert {response.status_code for response, _ in answers} == {503}
             slowest = max(seconds for _, seconds in answers)
 
-    await wait_for_answer(lambda: PHONE_APP.refresh(beyond, tokens["refresh_token"]), 200, BACK_SECONDS)
+    await until_status(lambda: PHONE_APP.refresh(beyond, tokens["refresh_token"]), 200)
 
 
 @pytest.mark.clause("decided-redis-away")

@@ -16,8 +16,9 @@ from service.app import Parts
 from service.store.revocations import MOST_KEYS
 from service.store.scripts import load_script
 from tests.cast import PHONE_APP, assert_error, revoke_all
-from tests.faults.stage import Session, Stage, call_of, client_of, start_sessions, until
+from tests.faults.stage import Session, Stage, call_of, client_of, start_sessions
 from tests.servers import running_service
+from tests.waiting import until
 
 DELETE = load_script("delete_revoked")
 MAX_STARTS = 150

@@ -19,7 +19,8 @@ from tests.cast import (
     verify,
 )
 from tests.conftest import make_code
-from tests.faults.stage import Stage, measure, wait_for_answer
+from tests.faults.stage import Stage, measure
+from tests.waiting import until_status
 
 ANSWER_SECONDS = 0.6
 LATEST_SECONDS = 2.0
@@ -42,7 +43,7 @@ async def test_a_redis_that_answers_late_is_no_outage(stage: Stage, parts: Parts
         lambda: AUDITOR.introspect(beyond, alice["access_token"]),
         lambda: WEB_SHOP.revoke(beyond, "nothing"),
     ):
-        await wait_for_answer(ask, 200, BACK_SECONDS)
+        await until_status(ask, 200)
 
     for _ in range(ROUNDS):
         code = await make_code(parts)

@@ -12,8 +12,9 @@ from service.store.scripts import load_script
 from tests.cast import ALICE, PHONE_APP, assert_error, tokens_of
 from tests.conftest import environment_of
 from tests.faults.proxy import running_proxy
-from tests.faults.stage import Stage, call_of, client_of, until
-from tests.servers import RedisServer, free_port, running_service, start_redis, stop, wait_until
+from tests.faults.stage import Stage, call_of, client_of
+from tests.servers import RedisServer, free_port, running_service, start_redis, stop
+from tests.waiting import until, wait_until
 
 SPEND = load_script("spend_refresh_token")
 SLOW_SECONDS = 1.0
@@ -30,7 +31,7 @@ async def test_a_service_that_is_older_than_its_redis_seeds_it_and_becomes_ready
 
             server = start_redis(tmp_path, port=to_come.port)
             try:
-                wait_until(lambda: service.status("/readyz") == 200, "the service to become ready", seconds=5)
+                wait_until(lambda: service.status("/readyz") == 200, "the service to become ready")
                 assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
             finally:
                 stop(server.process)

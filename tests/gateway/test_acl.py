@@ -14,9 +14,10 @@ from service.store import keys
 from service.store.redis_url import parse_redis_url
 from service.store.wire import open_wire
 from service.tokens import make_access_token
-from tests.faults.stage import Stage, parts_on, start_sessions, until
+from tests.faults.stage import Stage, parts_on, start_sessions
 from tests.redis_users import WITHOUT_RIGHTS, find_allowed
 from tests.servers import CHECKOUT, stop
+from tests.waiting import until
 
 ACL_FILE = CHECKOUT / "examples" / "redis-gateway.acl"
 ALLOWED = {"get", "time", "client|tracking", "client|caching", "cluster|slots", "cluster|info"}

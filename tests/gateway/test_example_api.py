@@ -15,7 +15,8 @@ import pytest
 from service.lifeline import __file__ as lifeline
 from tests.cast import ALICE, PHONE_APP, assert_error, bearer, tokens_of
 from tests.conftest import AnyRedis
-from tests.servers import CHECKOUT, free_port, stop, wait_until
+from tests.servers import CHECKOUT, free_port, stop
+from tests.waiting import wait_until
 
 
 @pytest.fixture

@@ -23,10 +23,11 @@ from service.store.redis_url import parse_redis_url
 from service.tokens import make_access_token
 from tests.cast import access_key_of, access_name_of
 from tests.conftest import AnyRedis, Clock
-from tests.faults.stage import start_sessions, until
+from tests.faults.stage import start_sessions
 from tests.servers import start_redis, stop
 from tests.store.scripted_cluster import record
 from tests.store.scripted_redis import INVALIDATE, scripted_redis
+from tests.waiting import until
 
 CAROL = identify_user("main", "carol@example.com")
 COUNTS_READS = pytest.mark.single_server("reads are counted, and on a cluster a beat is a read as well")

@@ -17,8 +17,9 @@ from service.tokens import make_access_token
 from tests.cast import access_key_of
 from tests.fair_clock import read_fair_clock
 from tests.faults.proxy import running_proxy
-from tests.faults.stage import Stage, parts_on, start_sessions, until
+from tests.faults.stage import Stage, parts_on, start_sessions
 from tests.servers import stop
+from tests.waiting import until
 
 CAROL = identify_user("main", "carol@example.com")
 LATEST_SECONDS = 2.0

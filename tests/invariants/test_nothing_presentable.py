@@ -17,7 +17,8 @@ from tests.at_rest import read_everything
 from tests.conftest import SECRET_KEY, SEED
 from tests.events import events_of
 from tests.invariants.life import Life
-from tests.servers import RedisServer, wait_until
+from tests.servers import RedisServer
+from tests.waiting import wait_until
 from tests.watching import ONE_SERVER
 
 ORGANISATION_SECRET = "secret-at-the-organisation"

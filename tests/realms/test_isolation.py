@@ -21,11 +21,12 @@ import yaml
 from service.realms import gate, outgoing
 from tests.cast import ALICE, PHONE_APP, assert_error
 from tests.conftest import SEED, environment_of
-from tests.faults.stage import PLENTY, client_of, until, wait_for_answer
+from tests.faults.stage import PLENTY, client_of
 from tests.organisation import PASSWORD, TOKEN, USERNAME, Hang, ScriptedOrganisation, realm_of
 from tests.realms.conftest import Enlist
 from tests.realms.journey import log_in_with_password
 from tests.servers import RedisServer, running_service
+from tests.waiting import until, until_status
 
 pytestmark = pytest.mark.clause("decided-external-isolated", "decided-external-limits", "decided-external-realm-down")
 
@@ -107,7 +108,7 @@ async def test_an_organisation_that_is_back_is_used_again(
     monkeypatch.undo()
     organisation.answer(TOKEN, None)
 
-    await wait_for_answer(lambda: log_in_to_cep(http), 200, PATIENCE_SECONDS)
+    await until_status(lambda: log_in_to_cep(http), 200)
 
 
 async def test_callers_who_hang_up_take_up_no_room(
@@ -266,7 +267,7 @@ async def test_logins_of_realm_main_take_as_long_as_ever_while_an_organisation_h
             alone_ms += await measure_logins(main)
             # Each round begins with an open gate, sees twenty calls hang, and then the gate closed.
             organisation.answer(TOKEN, None)
-            await wait_for_answer(lambda: log_in_to_cep(cep), 200, PATIENCE_SECONDS)
+            await until_status(lambda: log_in_to_cep(cep), 200)
             organisation.answer(TOKEN, Hang())
             async with hammering(cep, organisation) as answers:
                 beside_ms += await measure_logins(main)

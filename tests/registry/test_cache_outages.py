@@ -22,11 +22,12 @@ from service.store.redis_url import parse_redis_url
 from tests.conftest import SECRET_KEY
 from tests.fair_clock import read_fair_clock
 from tests.faults.proxy import running_proxy
-from tests.faults.stage import Stage, parts_on, until
+from tests.faults.stage import Stage, parts_on
 from tests.hearing import heard
 from tests.servers import start_redis, stop
 from tests.store.scripted_cluster import scripted_cluster
 from tests.store.scripted_redis import INVALIDATE, bulk
+from tests.waiting import until
 
 APP = Client(client_id="app", client_name="One")
 CHANGED = Client(client_id="app", client_name="Two")

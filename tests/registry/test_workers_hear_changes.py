@@ -21,7 +21,8 @@ from service.settings import load_settings
 from tests.cast import ALICE, GATEWAY, MADE_SECRET, PHONE_APP, App, tokens_of
 from tests.conftest import environment_of
 from tests.faults.stage import PLENTY
-from tests.servers import RedisServer, ServiceProcess, running_service, wait_until
+from tests.servers import RedisServer, ServiceProcess, running_service
+from tests.waiting import wait_until
 
 WORKERS = 4
 ROUNDS = 3

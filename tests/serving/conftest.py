@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.serving.connections import Connection, Connections
 from service.serving.server import Server
-from tests.servers import wait_until
+from tests.waiting import wait_until
 
 PATIENCE_SECONDS = 10
 GET = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"

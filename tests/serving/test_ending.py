@@ -13,8 +13,9 @@ import pytest
 
 from service.serving import server as serving_server
 from tests.conftest import environment_of
-from tests.servers import RedisServer, ServiceProcess, running_service, wait_until
+from tests.servers import RedisServer, ServiceProcess, running_service
 from tests.serving.conftest import ANSWER, GET, running_server
+from tests.waiting import wait_until
 
 LAST = b"connection: close"
 

@@ -3,8 +3,8 @@
 import gc
 
 from service.serving.garbage import NEW_OBJECTS
-from tests.servers import wait_until
 from tests.serving.conftest import Serving
+from tests.waiting import wait_until
 
 
 def test_what_is_there_at_the_start_is_not_looked_through_again(serving: Serving) -> None:

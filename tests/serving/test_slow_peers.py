@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from service.serving import connections
-from tests.servers import wait_until
 from tests.serving.conftest import ANSWER, GET, Peer, Serving
+from tests.waiting import wait_until
 
 HALF_A_HEAD = b"POST / HTTP/1.1\r\nHost: here\r\nX-Half: a"
 

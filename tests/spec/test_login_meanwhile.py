@@ -13,8 +13,8 @@ from service.protocol.user import identify_user
 from service.store.keys import login_key, registry_key
 from tests.cast import ALICE, PHONE_APP, assert_error
 from tests.conftest import Clock, MakeSettings, serving
-from tests.faults.stage import until
 from tests.hearing import heard
+from tests.waiting import until
 
 COUNTER = login_key(identify_user(ALICE.realm, ALICE.username))
 

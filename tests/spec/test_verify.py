@@ -28,7 +28,7 @@ from tests.cast import (
     verify,
 )
 from tests.conftest import Clock, MakeSettings, make_code, serving
-from tests.faults.stage import wait_for_answer
+from tests.waiting import until_status
 from tests.watching import ONE_SERVER, watching
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "get", "X-ANYTHING"]
@@ -371,7 +371,7 @@ async def test_with_its_cache_redis_is_asked_no_third_time_and_a_revocation_is_s
         assert identity_of(again).keys() == identity_of(first).keys()
         assert introspected.json()["active"]
         assert not [command for command in commands if "access:" in command]
-        await wait_for_answer(lambda: verify(http, access_token), 401, 1.0)
+        await until_status(lambda: verify(http, access_token), 401)
         assert (await GATEWAY.introspect(http, access_token)).json() == {"active": False}
 
 

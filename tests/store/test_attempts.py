@@ -11,7 +11,7 @@ from service.protocol.errors import TemporarilyUnavailable
 from service.store import attempts as attempts_module
 from service.store.attempts import MOST_WAITING, Attempts, Counter, Exhausted
 from tests.conftest import Clock
-from tests.faults.stage import until
+from tests.waiting import until
 
 TEN = Counter("login:{abc}:ten", 10, 60_000)
 MANY = Counter("login:{abc}:many", 1_000, 3_600_000)

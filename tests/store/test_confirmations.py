@@ -11,10 +11,10 @@ from service.store.confirmations import MOST_LENT, Confirmations
 from service.store.links import Purpose
 from service.store.redis_url import parse_redis_url
 from service.store.topology import ClusterMap, SingleServer
-from tests.faults.stage import until
 from tests.store.scripted_cluster import key_of, scripted_cluster
 from tests.store.scripted_redis import scripted_redis
 from tests.store.test_handshake import resolve
+from tests.waiting import until
 
 SOON_SECONDS = 5.0
 

@@ -22,10 +22,10 @@ from service.store.scripts import load_all_scripts, load_script
 from service.store.wire import Wire, open_wire
 from tests.certificates import Authority
 from tests.fair_clock import read_fair_clock
-from tests.faults.stage import until
 from tests.servers import RedisServer, free_port
 from tests.store.scripted_redis import ScriptedRedis, scripted_redis
 from tests.store.test_links import Memory
+from tests.waiting import until
 
 LEAVE_FENCE = load_script("leave_fence")
 FENCE = fence_key("0a3")

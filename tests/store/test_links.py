@@ -26,8 +26,8 @@ from service.store.links import (
 from service.store.redis_url import Node
 from service.store.wire import Wire, WireLost, as_it_came
 from tests.fair_clock import read_fair_clock
-from tests.faults.stage import until
 from tests.store.scripted_redis import ScriptedRedis, scripted_redis
+from tests.waiting import until
 
 
 class Memory:

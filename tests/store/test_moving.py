@@ -16,9 +16,9 @@ from service.store.durability import Durability
 from service.store.moving import PAUSE_SECONDS, SlotIsMoving, list_unsettled, parse_own_slots
 from service.store.redis_url import parse_redis_url
 from service.store.scripts import load_script
-from tests.faults.stage import until
 from tests.store.scripted_cluster import ScriptedCluster, array, key_of, moved, scripted_cluster
 from tests.store.scripted_redis import ScriptedRedis, bulk
+from tests.waiting import until
 
 TRY_AGAIN = b"-TRYAGAIN Multiple keys request during rehashing of slot\r\n"
 ENDED = array(bulk(b"ended"))

@@ -8,7 +8,7 @@ import functools
 import pytest
 
 from service.store.staggered import NoneSucceeded, get_first
-from tests.faults.stage import until
+from tests.waiting import until
 
 SILENT_SECONDS = 60.0
 

@@ -20,7 +20,6 @@ from service.store.redis_url import parse_redis_url
 from service.store.sentinels import Sentinels
 from service.store.topology import WATCH_SECONDS
 from service.tokens import make_access_token
-from tests.faults.stage import until
 from tests.servers import RedisServer, free_port, start_redis, stop
 from tests.store.scripted_cluster import (
     NONE,
@@ -34,6 +33,7 @@ from tests.store.scripted_cluster import (
     scripted_cluster,
 )
 from tests.store.scripted_redis import ScriptedRedis, bulk, scripted_redis
+from tests.waiting import until
 
 SLACK_SECONDS = 0.3
 """What a busy machine may take on top of a time limit until the test looks at the clock."""
@@ -300,7 +300,7 @@ async def test_a_node_without_slots_is_left() -> None:
         cluster.share(first)
         assert await bearer.lookup(token)
 
-        await until(lambda: second.connected == 0, BEAT_SECONDS)
+        await until(lambda: second.connected == 0)
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
@@ -585,7 +585,7 @@ async def test_a_close_while_redirections_are_followed_leaves_nothing_running() 
 
         assert [type(answer) for answer in answers] == [StoreUnavailable, StoreUnavailable]
         assert len(told) == 2
-        await until(lambda: asyncio.all_tasks() <= servers_only, seconds=1)
+        await until(lambda: asyncio.all_tasks() <= servers_only)
         assert [node.connected for node in cluster.nodes] == [0, 0, 0]
 
 

@@ -12,8 +12,8 @@ import pytest
 from redis.exceptions import ResponseError
 
 from service.store.wire import Wire, WireLost, open_wire
-from tests.faults.stage import until
 from tests.store.scripted_redis import INVALIDATE, ScriptedRedis, bulk, scripted_redis
+from tests.waiting import until
 
 pytestmark = pytest.mark.clause("decided-one-connection-many-answers")
 

@@ -24,7 +24,7 @@ from tests.faults.proxy import running_proxy
 from tests.faults.soak.history import Fault
 from tests.faults.soak.instances import Instance
 from tests.faults.stage import PLENTY, Stage
-from tests.servers import wait_until
+from tests.waiting import wait_until
 
 PASSWORD = "the password of all of them"
 PEOPLE = tuple(Person(f"user-{number}@example.com", PASSWORD) for number in range(48))

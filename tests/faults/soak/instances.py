@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from tests.servers import ServiceProcess, free_port, running_service, stop, wait_until
+from tests.servers import ServiceProcess, free_port, running_service, stop
+from tests.waiting import wait_until
 
 START_SECONDS = 60
 WRONG_CLOCK = Path(__file__).parent / "wrong_clock"
@@ -34,7 +35,7 @@ class Instance:
 
     def wait(self) -> None:
         """Until it is ready, with all its workers."""
-        wait_until(lambda: self.is_ready() and len(self.worker_pids()) == self.workers, "an instance", START_SECONDS)
+        wait_until(lambda: self.is_ready() and len(self.worker_pids()) == self.workers, "an instance")
 
     def stop(self) -> None:
         for pid in self.worker_pids():

