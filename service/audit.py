@@ -108,7 +108,7 @@ KINDS: Final[Mapping[Event, Kind]] = {
     "tokens_issued": Kind(logging.INFO, LOG_ALONE, (*_SCOPE, "grant_type")),
     "tokens_refreshed": Kind(logging.INFO, LOG_ALONE, _SCOPE),
     "refresh_token_repeated": Kind(logging.INFO, LOG_ALONE, _SCOPE),
-    "replay_pattern": Kind(logging.WARNING, SOME, _SCOPE),
+    "replay_pattern": Kind(logging.INFO, SOME, _SCOPE),
     "refresh_token_replayed": Kind(logging.WARNING, SOME, ("client_id", "username", "family", "address")),
     "refresh_token_misused": Kind(logging.WARNING, FEW, ("client_id", "family", "reason", "address")),
     "lost_generations_recovered": Kind(logging.WARNING, ALL, _SCOPE),

@@ -43,7 +43,7 @@ PATTERN_LENGTH: Final = 3
 """Replays in so many generations in a row look like somebody following along."""
 
 REPLAYS_OF_A_PATTERN: Final = 5
-"""So many replays of one generation are more than lost answers and two tabs explain."""
+"""The fifth replay of one generation is more than lost answers and two tabs explain. The later ones are no news."""
 
 _REFUSALS: Final[dict[str, tuple[type[OAuthError], str]]] = {
     "replayed": (InvalidGrant, "refresh_token_replayed"),
@@ -226,7 +226,7 @@ class TokenEndpoint:
     ) -> None:
         client_id, family, address = caller.client.client_id, refresh_token.family_digest, find_address(request)
         if isinstance(outcome, Spent):
-            is_pattern = outcome.streak >= PATTERN_LENGTH or outcome.replays >= REPLAYS_OF_A_PATTERN
+            is_pattern = outcome.streak >= PATTERN_LENGTH or outcome.replays == REPLAYS_OF_A_PATTERN
             record_event(
                 "replay_pattern" if is_pattern else _REFRESH_EVENTS[outcome.verdict],
                 client_id=client_id,

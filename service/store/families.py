@@ -49,7 +49,7 @@ class Spent(NamedTuple):
     """A generation that bought an access token; `head` is the generation of the refresh token to answer with.
 
     `streak` and `replays` are 0 unless this was a replay. `streak` is how many generations in a row were replayed by
-    now; 0 where this one was replayed before. `replays` is how often this one was by now; 5 stands for five or more.
+    now; 0 where this one was replayed before. `replays` is how often this one was by now; 6 stands for six or more.
     """
 
     verdict: Success

@@ -18,17 +18,9 @@ REMEMBERED_END_SECONDS = 86_400
 BROWSER_SECONDS = (1_205, 3_605, 90_005)
 
 
-REPLAYS_KEPT = 4
-"""From the next replay of a generation on, one deletes the oldest token that another gave."""
-
-
 @dataclass
 class AccessToken:
     expires: float
-    replayed: int | None = None
-    """The generation whose replay gave it."""
-    is_revoked: bool = False
-    """It is not live. The family still lists it among the tokens of replays, so it is the one that the next deletes."""
 
 
 @dataclass
@@ -39,7 +31,6 @@ class Family:
     expires: float
     head: int = 1
     spent: dict[int, float] = field(default_factory=dict)
-    replays: dict[int, int] = field(default_factory=dict)
     access: dict[int, AccessToken] = field(default_factory=dict)
 
 
@@ -178,8 +169,7 @@ class Model:
             if self.now - family.spent[generation] >= GRACE_SECONDS:
                 self._end(number, "replayed", generation)
                 return "replayed"
-            self._count_replay(family, generation)
-            self._add_access(family, access, generation)
+            self._add_access(family, access)
             return "repeated"
         verdict = "rotated" if generation == family.head else "recovered"
         family.spent |= dict.fromkeys(range(family.head, generation + 1), self.now)
@@ -197,9 +187,8 @@ class Model:
 
     def revoke_access(self, access: int, client_id: str) -> bool:
         for family in self.families.values():
-            token = family.access.get(access)
-            if token is not None and not token.is_revoked and family.client_id == client_id:
-                token.is_revoked = True
+            if access in family.access and family.client_id == client_id:
+                del family.access[access]
                 return True
         return False
 
@@ -220,9 +209,7 @@ class Model:
 
     @property
     def live_access(self) -> set[int]:
-        return {
-            name for family in self.families.values() for name, token in family.access.items() if not token.is_revoked
-        }
+        return {name for family in self.families.values() for name in family.access}
 
     @property
     def heads(self) -> dict[int, int]:
@@ -232,11 +219,5 @@ class Model:
         family = self.families.pop(number)
         self.ended[number] = Ended(reason, family.head, self.now + REMEMBERED_END_SECONDS, presented)
 
-    def _count_replay(self, family: Family, generation: int) -> None:
-        family.replays[generation] = family.replays.get(generation, 0) + 1
-        given = [name for name, token in family.access.items() if token.replayed == generation]
-        if family.replays[generation] > REPLAYS_KEPT and given:
-            del family.access[given[0]]
-
-    def _add_access(self, family: Family, access: int, replayed: int | None = None) -> None:
-        family.access[access] = AccessToken(min(self.now + ACCESS_SECONDS, family.expires), replayed)
+    def _add_access(self, family: Family, access: int) -> None:
+        family.access[access] = AccessToken(min(self.now + ACCESS_SECONDS, family.expires))

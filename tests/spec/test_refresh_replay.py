@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from asyncio import gather
+from collections.abc import Mapping
 
 import httpx2
 import pytest
@@ -56,12 +58,32 @@ async def test_a_hundred_replays_take_no_honest_access_token(http: httpx2.AsyncC
     replays = [tokens_of(await PHONE_APP.refresh(http, first["refresh_token"])) for _ in range(101)]
 
     events = [event for event, _ in events_of(json_logs)]
-    assert events == ["refresh_token_repeated"] * 4 + ["replay_pattern"] * 97
+    assert events == ["refresh_token_repeated"] * 4 + ["replay_pattern"] + ["refresh_token_repeated"] * 96
     assert {replay["refresh_token"] for replay in replays} == {second["refresh_token"]}
     assert (await verify(http, first["access_token"])).status_code == 200
     assert (await verify(http, second["access_token"])).status_code == 200
     statuses = [(await verify(http, replay["access_token"])).status_code for replay in replays]
-    assert statuses == [401] * 97 + [200] * 4
+    assert statuses == [401] * 3 + [200] * 98
+
+
+@pytest.mark.clause("decided-replays-of-one-generation", "decided-replay-gets-the-head")
+async def test_fifty_who_share_a_refresh_token_all_use_their_answer(http: httpx2.AsyncClient) -> None:
+    """Workers or tabs that refresh at the same moment."""
+    first = tokens_of(await PHONE_APP.log_in(http, ALICE))
+
+    async def refresh_fifty_times(refresh_token: str) -> list[Mapping[str, str]]:
+        return list(map(tokens_of, await gather(*(PHONE_APP.refresh(http, refresh_token) for _ in range(50)))))
+
+    answers = await refresh_fifty_times(first["refresh_token"])
+    in_a_row = [tokens_of(await PHONE_APP.refresh(http, first["refresh_token"])) for _ in range(6)]
+    heads = {answer["refresh_token"] for answer in answers + in_a_row}
+    assert len(heads) == 1
+    assert len({answer["access_token"] for answer in answers + in_a_row}) == 56
+    for answer in [first, *answers, *in_a_row]:
+        assert (await verify(http, answer["access_token"])).status_code == 200
+
+    for answer in await refresh_fifty_times(heads.pop()):
+        assert (await verify(http, answer["access_token"])).status_code == 200
 
 
 @pytest.mark.clause("decided-replay-of-an-older-generation", "decided-i2-one-head")

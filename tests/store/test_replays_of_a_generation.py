@@ -1,6 +1,9 @@
-"""Replays of one generation: counted, and given few access tokens, none of which takes the place of an honest one."""
+"""Replays of one generation: counted, and each with an access token that takes the place of no honest one."""
+
+from typing import Any
 
 import pytest
+import redis
 
 from service.store.families import Spent
 from tests.conftest import Clock
@@ -17,34 +20,58 @@ async def replay(sessions: Sessions, session: Session, *generations: int) -> lis
     return [outcome.replays for outcome in outcomes if isinstance(outcome, Spent)]
 
 
+def count_commands(store: redis.Redis) -> int:
+    """Return how many commands Redis has run, scripts' included, without those of the heartbeats."""
+    stats: Any = store.info("commandstats")
+    return sum(int(each["calls"]) for name, each in stats.items() if name not in ("cmdstat_time", "cmdstat_hello"))
+
+
 @pytest.mark.clause("decided-replays-of-one-generation")
-async def test_replays_are_counted_up_to_the_fifth(sessions: Sessions) -> None:
+async def test_replays_are_counted_up_to_the_sixth(sessions: Sessions) -> None:
     session = await sessions.start()
     assert (await sessions.refresh(session)).replays == 0
 
-    assert await replay(sessions, session, *[1] * 7) == [1, 2, 3, 4, 5, 5, 5]
+    assert await replay(sessions, session, *[1] * 7) == [1, 2, 3, 4, 5, 6, 6]
 
 
 @pytest.mark.clause("decided-replays-of-one-generation")
-async def test_four_replays_keep_their_access_tokens_for_life(sessions: Sessions, clock: Clock) -> None:
+async def test_replays_keep_their_access_tokens_for_life(sessions: Sessions, clock: Clock) -> None:
     session = await sessions.start()
     await sessions.refresh(session)
-    await replay(sessions, session, 1, 1, 1, 1)
-    clock.advance(598)
+    await replay(sessions, session, *[1] * 60)
+    clock.advance(550)
 
-    assert sessions.live(session) == [True] * 6
+    assert sessions.live(session) == [True] * 62
 
 
 @pytest.mark.clause("decided-replays-of-one-generation")
-async def test_the_fifth_replay_deletes_the_oldest_token_of_a_replay(sessions: Sessions) -> None:
+async def test_at_the_hundred_a_replay_deletes_the_oldest_token_of_a_replay(sessions: Sessions) -> None:
+    session = await sessions.start()
+    await sessions.refresh(session, 2)
+    for count in range(1, 120):
+        await replay(sessions, session, 1 + count % 2)
+        given = sessions.live(session)[3:]
+
+        assert sessions.live(session)[:3] == [True, True, True]
+        assert given == [False] * max(0, count - 97) + [True] * min(count, 97)
+
+
+@pytest.mark.clause("decided-i3-constant-memory")
+@pytest.mark.single_server("the commands of one server are counted")
+async def test_a_late_replay_runs_as_many_commands_as_an_early_one(sessions: Sessions, store: redis.Redis) -> None:
     session = await sessions.start()
     await sessions.refresh(session)
-    for count in range(1, 102):
+    counts, weights = [], []
+    for _ in range(130):
+        before = count_commands(store)
         await replay(sessions, session, 1)
-        given = sessions.live(session)[2:]
+        counts.append(count_commands(store) - before)
+        weights.append(store.memory_usage(session.key, samples=0))
 
-        assert sessions.live(session)[:2] == [True, True]
-        assert given == [False] * max(0, count - 4) + [True] * min(count, 4)
+    assert set(counts[1:98]) == {counts[0]}
+    # At the bound it also counts the tokens that live, and deletes one.
+    assert set(counts[98:]) == {counts[0] + 2}
+    assert set(weights[98:]) == {weights[98]}
 
 
 @pytest.mark.clause("decided-replays-of-one-generation")
@@ -53,8 +80,8 @@ async def test_alternating_generations_are_counted_apart(sessions: Sessions) -> 
     await sessions.refresh(session, 2)
     counts = await replay(sessions, session, *[1, 2] * 6)
 
-    assert counts == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 5, 5]
-    assert sessions.live(session) == [True] * 3 + [False] * 4 + [True] * 8
+    assert counts == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
+    assert sessions.live(session) == [True] * 15
 
 
 @pytest.mark.clause("decided-replays-of-one-generation")
@@ -67,7 +94,7 @@ async def test_replays_count_after_their_access_tokens_have_expired(sessions: Se
         counts += await replay(sessions, session, 1)
         clock.advance(11)
 
-    assert counts == [1, 2, 3, 4, 5, 5]
+    assert counts == [1, 2, 3, 4, 5, 6]
     assert not any(sessions.live(session))
 
 

@@ -45,7 +45,7 @@
 --   username, scope. It is for people to read: no request looks at it, and nothing comes back from it.
 
 local ACCESS_TOKENS_PER_FAMILY = 100
-local REPLAYS_COUNTED = 5
+local REPLAYS_COUNTED = 6
 local REPLAYED_GENERATIONS = 64
 local GRACE_SLICES = 64
 local DIGEST_WIDTH, MS_WIDTH, ENTRY_WIDTH = 22, 13, 43

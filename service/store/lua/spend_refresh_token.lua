@@ -70,8 +70,8 @@ local function count_streak()
   return count
 end
 
--- How often this generation was replayed by now; from REPLAYS_COUNTED on that number stands for all more. The
--- REPLAYED_GENERATIONS that were replayed last are known, but for those whose replays are not answered any more.
+-- Counts this replay. Returns how often this generation was replayed by now; REPLAYS_COUNTED stands for that many or more.
+-- The REPLAYED_GENERATIONS that were replayed last are known, but for those whose replays are not answered any more.
 local function count_replay()
   local known, kept = 0, {}
   for name, count in string.gmatch(family.replays, '(%d+):(%d+)') do
@@ -98,26 +98,19 @@ local function list_replayed()
   return live
 end
 
--- Whether there are too many access tokens: those of replays, and those of spends that the whole record names.
+-- Whether there are too many access tokens: those of replays, and those of spends that the whole record names. Redis is
+-- asked which of these live only where their number may matter.
 local function are_too_many(live, field)
   local keys = {}
   for name, entry in pairs(field) do
     if string.find(name, '^a%d') then keys[#keys + 1] = access_key_of(entry) end
   end
-  return #live + (#keys > 0 and redis.call('EXISTS', unpack(keys)) or 0) > ACCESS_TOKENS_PER_FAMILY
+  return #live + #keys > ACCESS_TOKENS_PER_FAMILY
+    and #live + (#keys > 0 and redis.call('EXISTS', unpack(keys)) or 0) > ACCESS_TOKENS_PER_FAMILY
 end
 
--- Deletes the oldest access token that a replay gave: a replay of this generation, or of any where it is nil.
-local function delete_replayed(live, of_generation)
-  for i, entry in ipairs(live) do
-    local _, replayed = parse_entry(entry)
-    if not of_generation or replayed == of_generation then
-      redis.call('DEL', access_key_of(entry))
-      table.remove(live, i)
-      return
-    end
-  end
-end
+-- Deletes the oldest access token that a replay gave.
+local function delete_oldest(live) redis.call('DEL', access_key_of(table.remove(live, 1))) end
 
 -- A clock that was set back spends at the time of the spend before. Where Redis has lost that one, the latest counts.
 local previous_ms, previous_generation = 0, -1
@@ -136,10 +129,9 @@ local lives_ms = access_expires_ms - now_ms
 
 if is_replay then
   local streak, count, live = count_streak(), count_replay(), list_replayed()
-  if count >= REPLAYS_COUNTED then delete_replayed(live, generation) end
   live[#live + 1] = format_entry(access_digest, access_expires_ms, generation)
   -- A replay takes its room from replays alone: the bound may be passed by one token of a replay.
-  while #live > 1 and are_too_many(live, whole.field) do delete_replayed(live) end
+  while #live > 1 and are_too_many(live, whole.field) do delete_oldest(live) end
   family.expires_ms = uncapped_ms
   redis.call('HSET', family_key, 't', format_times(family), 'p', table.concat(live), 'k', family.streak, 'n', family.replays)
   return { 'repeated', family.head, lives_ms, scope, family.username, streak, count }
@@ -217,7 +209,7 @@ if family.replayed ~= '' then
   -- There is at most one entry for each generation from the floor on, so all fields are seldom read.
   if generation - family.floor + 1 + #live > ACCESS_TOKENS_PER_FAMILY then
     local field = read_whole_family(family_key).field
-    while #live > 0 and are_too_many(live, field) do delete_replayed(live) end
+    while #live > 0 and are_too_many(live, field) do delete_oldest(live) end
   end
   redis.call('HSET', family_key, 'p', table.concat(live))
 end
