@@ -7,17 +7,22 @@ a time limit asks for `held_time` and moves it. Redis and other processes have t
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import pytest
 
 from service.store import links
-from tests.waiting import read_real_clock
+from tests.waiting import read_real_clock, take_turn
 
 PACE = 0.1
+STEP_SECONDS = 0.05
+
+Result = TypeVar("Result")
 
 
 class LoopTime:
@@ -34,6 +39,14 @@ class LoopTime:
     def advance(self, seconds: float) -> None:
         """Move the time. What is due by then runs at the next turns of the event loop."""
         self._base += seconds
+
+    async def outlast(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Move the time in small steps until the work is done. Returns its result."""
+        task = asyncio.create_task(work)
+        while not task.done():
+            self.advance(STEP_SECONDS)
+            await take_turn()
+        return await task
 
     @contextmanager
     def held(self) -> Iterator[None]:

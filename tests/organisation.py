@@ -377,7 +377,7 @@ class ScriptedOrganisation:
         return Reply(200, _changed(tokens, self.token_response), {"cache-control": "no-store"})
 
     def _make_id_token(self, nonce: str | None) -> str:
-        now = int(time.time())
+        now = read_wall_clock()
         usual = {"iss": self.url, "aud": CLIENT_ID, "exp": now + LIFETIME_SECONDS, "iat": now} | self.claims
         if nonce is not None:
             usual["nonce"] = nonce
@@ -409,7 +409,7 @@ class ScriptedOrganisation:
         scope = self._scopes.get(request.form.get("token", ""))
         if scope is None:
             return Reply(200, {"active": False})
-        now = int(time.time())
+        now = read_wall_clock()
         usual = {
             "active": True,
             "iss": self.url,
@@ -432,6 +432,11 @@ async def running_organisation(*, host: str = "127.0.0.1") -> AsyncIterator[Scri
         yield organisation
     finally:
         await organisation.stop()
+
+
+def read_wall_clock() -> int:
+    """Return the seconds since 1970, as an organisation writes them into its tokens."""
+    return int(time.time())
 
 
 def realm_of(organisation: ScriptedOrganisation, **changes: object) -> dict[str, object]:

@@ -34,7 +34,7 @@ class Gate:
     `OddLogin` shows nothing, or one person could shut the organisation out for all.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = lambda: time.monotonic()) -> None:
         self._clock = clock
         self._room = asyncio.Semaphore(CALLS)
         self._waiting = 0

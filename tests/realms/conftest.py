@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import httpx2
@@ -12,7 +13,9 @@ from service.app import Parts
 from service.registry.seed import parse_seed
 from tests.browser import Browser
 from tests.hearing import heard
+from tests.loop_time import STEP_SECONDS, LoopTime
 from tests.organisation import ScriptedOrganisation, realm_of, running_organisation
+from tests.waiting import take_turn
 
 Enlist = Callable[..., Awaitable[None]]
 
@@ -21,6 +24,22 @@ Enlist = Callable[..., Awaitable[None]]
 async def organisation() -> AsyncIterator[ScriptedOrganisation]:
     async with running_organisation() as organisation:
         yield organisation
+
+
+@pytest.fixture
+async def giving_up(organisation: ScriptedOrganisation, held_time: LoopTime) -> AsyncIterator[None]:
+    """Time passes for as long as the organisation keeps a call waiting, and not otherwise."""
+
+    async def pass_time() -> None:
+        while True:
+            if organisation.waiting > 0:
+                held_time.advance(STEP_SECONDS)
+            await take_turn()
+
+    passing = asyncio.create_task(pass_time())
+    yield
+    passing.cancel()
+    await asyncio.wait({passing})
 
 
 @pytest.fixture

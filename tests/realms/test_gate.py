@@ -10,13 +10,12 @@ import pytest
 
 from service.protocol.errors import AccessDenied, InvalidGrant, TemporarilyUnavailable
 from service.protocol.organisation_answers import Declined, Misanswer
-from service.realms import gate as gate_module
 from service.realms.gate import CALLS, FAILURES, FAILURES_WITHIN_SECONDS, MOST_WAITING, PAUSE_SECONDS, Gate
 from service.store.deadline import StoreUnavailable
+from tests.loop_time import LoopTime
 
 pytestmark = pytest.mark.clause("decided-external-limits")
 
-LONG = 60.0
 ANSWERS = [
     pytest.param(None, id="a login"),
     pytest.param(InvalidGrant("password_wrong"), id="a wrong password"),
@@ -144,20 +143,20 @@ async def test_twenty_calls_are_under_way_at_once_and_the_next_one_waits_for_roo
         assert late.exception() is None
 
 
-async def test_who_finds_no_room_within_a_second_is_refused(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert gate_module.PATIENCE_SECONDS == 1
-    monkeypatch.setattr(gate_module, "PATIENCE_SECONDS", 0.05)
+async def test_who_finds_no_room_within_a_second_is_refused(gate: Gate, held_time: LoopTime) -> None:
     async with crowd_at(gate, CALLS) as crowd:
         late = await crowd.come(3)
+        held_time.advance(0.99)
+        await settle()
         assert not any(one.done() for one in late)
-        await asyncio.wait(late)
+        held_time.advance(0.02)
+        await settle()
 
         assert [reason_of(one) for one in late] == ["organisation_busy"] * 3
         assert crowd.inside == CALLS
 
 
-async def test_no_more_than_a_hundred_wait_for_room(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate_module, "PATIENCE_SECONDS", LONG)
+async def test_no_more_than_a_hundred_wait_for_room(gate: Gate, held_time: LoopTime) -> None:
     async with crowd_at(gate, CALLS + MOST_WAITING) as crowd:
         late = await crowd.come(5)
 
@@ -200,31 +199,29 @@ async def test_calls_that_are_cancelled_leave_their_room_to_those_who_wait(gate:
         assert not any(one.done() for one in crowd.calls[CALLS:])
 
 
-async def test_a_call_that_takes_too_long_is_ended_and_is_a_failure(
-    gate: Gate, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert gate_module.CALL_SECONDS == 5
-    monkeypatch.setattr(gate_module, "CALL_SECONDS", 0.05)
+async def test_a_call_that_takes_too_long_is_ended_and_is_a_failure(gate: Gate, held_time: LoopTime) -> None:
     await fail(gate, FAILURES - 1)
     async with crowd_at(gate, 1) as crowd:
-        await asyncio.wait(crowd.calls)
+        held_time.advance(4.99)
+        await settle()
+        assert not crowd.calls[0].done()
+        held_time.advance(0.02)
+        await settle()
 
         assert isinstance(crowd.calls[0].exception(), Misanswer)
     assert is_closed(gate)
 
 
-async def test_the_time_that_was_waited_for_room_is_part_of_a_calls_time(
-    gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_time_that_was_waited_for_room_is_part_of_a_calls_time(gate: Gate, held_time: LoopTime) -> None:
     async with crowd_at(gate, CALLS) as crowd:
-        monkeypatch.setattr(gate_module, "CALL_SECONDS", 0.0)
         (late,) = await crowd.come(1)
-        assert not late.done()
-        monkeypatch.setattr(gate_module, "CALL_SECONDS", LONG)
+        held_time.advance(0.9)
         crowd.calls[0].cancel()
-        await asyncio.wait([late], timeout=LONG / 2)
+        await settle()
+        assert crowd.inside == CALLS
+        held_time.advance(4.2)
+        await settle()
 
-        assert late.done()
         assert isinstance(late.exception(), Misanswer)
 
 
@@ -397,13 +394,11 @@ async def test_a_trial_that_is_cancelled_leaves_it_to_the_next_one(gate: Gate, c
         assert crowd.inside == CALLS
 
 
-async def test_a_trial_that_takes_too_long_is_a_failure(
-    gate: Gate, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_trial_that_takes_too_long_is_a_failure(gate: Gate, clock: Clock, held_time: LoopTime) -> None:
     await close(gate)
     clock.now += PAUSE_SECONDS
-    monkeypatch.setattr(gate_module, "CALL_SECONDS", 0.05)
     async with crowd_at(gate, 1) as crowd:
+        held_time.advance(5)
         await asyncio.wait(crowd.calls)
 
     assert is_closed(gate)

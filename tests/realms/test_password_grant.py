@@ -18,10 +18,7 @@ from joserfc import jwt
 
 from service.app import Parts
 from service.protocol.user import User, identify_user
-from service.realms import gate
-from service.registry import cache
 from service.store.keys import login_key, registry_key
-from service.store.links import read_clock
 from tests.cast import (
     ALICE,
     PHONE_APP,
@@ -36,6 +33,7 @@ from tests.cast import (
 from tests.conftest import SEED, Clock, MakeSettings, environment_of, serving
 from tests.hearing import heard
 from tests.invariants.test_nothing_presentable import dump_everything, find_secrets
+from tests.loop_time import LoopTime
 from tests.organisation import (
     CLAIMS,
     CLIENT_ID,
@@ -270,16 +268,15 @@ async def test_an_organisation_that_hangs_is_given_up_in_time(
     http: httpx2.AsyncClient,
     organisation: ScriptedOrganisation,
     cep: None,
-    monkeypatch: pytest.MonkeyPatch,
+    giving_up: None,
     caplog: pytest.LogCaptureFixture,
     path: str,
 ) -> None:
-    monkeypatch.setattr(gate, "CALL_SECONDS", 0.3)
     organisation.answer(path, Hang())
 
     assert_away(await log_in(http))
 
-    assert "no answer within 0.3 s" in caplog.text
+    assert "no answer within 5 s" in caplog.text
     await organisation.left_alone()
 
 
@@ -630,10 +627,9 @@ async def test_failures_of_the_organisation_use_up_nobodys_attempts(
     organisation: ScriptedOrganisation,
     cep: None,
     store: redis.Redis,
-    monkeypatch: pytest.MonkeyPatch,
+    giving_up: None,
     answer: Answer,
 ) -> None:
-    monkeypatch.setattr(gate, "CALL_SECONDS", 0.3)
     settings = make_settings(
         TOKEN_SERVICE_LOGIN_ATTEMPTS="1/minute",
         TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER="1/minute",
@@ -646,7 +642,6 @@ async def test_failures_of_the_organisation_use_up_nobodys_attempts(
 
         assert not list(store.scan_iter("login:*")) + list(store.scan_iter("address:*:login:*"))
         organisation.answer(TOKEN, None)
-        monkeypatch.undo()
         assert (await log_in(http)).status_code == 200
 
 
@@ -757,12 +752,12 @@ async def test_a_scope_of_another_form_is_refused_before_anybody_is_asked(
 
 @pytest.mark.clause("decided-external-follows-the-record", "decided-realm-without-login", "spec-2.2-realms")
 async def test_a_realm_that_is_configured_while_the_service_runs_is_there_within_a_second(
-    http: httpx2.AsyncClient, enlist: Enlist, monkeypatch: pytest.MonkeyPatch
+    http: httpx2.AsyncClient, enlist: Enlist, loop_time: LoopTime
 ) -> None:
     assert_error(await log_in(http), 400, "invalid_scope")
 
     await enlist()
-    monkeypatch.setattr(cache, "read_clock", lambda: read_clock() + 1)
+    loop_time.advance(1)
 
     assert (await log_in(http)).status_code == 200
 

@@ -14,9 +14,11 @@ from service.registry.seed import parse_seed
 from tests.browser import SESSIONS, Browser, assert_refused, is_consent_page
 from tests.cast import assert_error
 from tests.conftest import Clock, MakeSettings, serving
+from tests.loop_time import LoopTime
 from tests.organisation import PASSWORD, TOKEN, USERNAME, ScriptedOrganisation, realm_of
 from tests.realms.journey import come_back, log_in_there, log_in_with_password, set_out
 from tests.servers import RedisServer
+from tests.waiting import until_status
 
 
 @pytest.fixture
@@ -34,27 +36,29 @@ async def frail(
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed", "decided-external-state")
 async def test_who_comes_back_while_redis_hangs_may_come_back_once_more(
-    frail: httpx2.AsyncClient, own_redis: RedisServer, organisation: ScriptedOrganisation
+    frail: httpx2.AsyncClient, own_redis: RedisServer, organisation: ScriptedOrganisation, held_time: LoopTime
 ) -> None:
     browser = Browser(frail)
     path = await log_in_there(await set_out(browser))
     own_redis.process.send_signal(signal.SIGSTOP)
-    assert_refused_for_now(await come_back(browser, path))
+    assert_refused_for_now(await held_time.outlast(come_back(browser, path)))
     assert organisation.calls(TOKEN) == []
     assert "ts_session" not in browser.cookie_values
 
     own_redis.process.send_signal(signal.SIGCONT)
+    await until_status(lambda: held_time.outlast(frail.get("/readyz")), 200)
     assert is_consent_page(await come_back(browser, path))
 
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed")
 async def test_nobody_is_sent_to_an_organisation_and_no_password_either(
-    frail: httpx2.AsyncClient, own_redis: RedisServer, organisation: ScriptedOrganisation
+    frail: httpx2.AsyncClient, own_redis: RedisServer, organisation: ScriptedOrganisation, held_time: LoopTime
 ) -> None:
     own_redis.process.send_signal(signal.SIGSTOP)
 
-    assert_refused_for_now(await Browser(frail).open(SESSIONS))
-    assert_error(await log_in_with_password(frail, USERNAME, PASSWORD), 503, "temporarily_unavailable")
+    assert_refused_for_now(await held_time.outlast(Browser(frail).open(SESSIONS)))
+    answer = await held_time.outlast(log_in_with_password(frail, USERNAME, PASSWORD))
+    assert_error(answer, 503, "temporarily_unavailable")
     assert organisation.requests == []
 
 
