@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 import pytest
@@ -21,6 +21,11 @@ from tests.waiting import read_real_clock, take_turn
 
 PACE = 0.1
 STEP_SECONDS = 0.05
+TURNS = 20
+"""What goes on in one event loop, scripted servers included, has come to rest after so many turns."""
+
+SAME_SECONDS = 1e-6
+"""Times that differ by less are the same one, rounded in two ways."""
 
 Result = TypeVar("Result")
 
@@ -40,6 +45,14 @@ class LoopTime:
         """Move the time. What is due by then runs at the next turns of the event loop."""
         self._base += seconds
 
+    async def pass_by(self, seconds: float) -> None:
+        """Move the time as an event loop that is never late sees it, for peers that are silent or in the same loop."""
+        end = self.read() + seconds
+        await _come_to_rest()
+        while (left := end - self.read()) > 0:
+            self.advance(min(STEP_SECONDS, left))
+            await _come_to_rest()
+
     async def outlast(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Move the time in small steps until the work is done. Returns its result."""
         task = asyncio.create_task(work)
@@ -48,17 +61,33 @@ class LoopTime:
             await take_turn()
         return await task
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
+    def is_due_in(self, seconds: float) -> bool:
+        """Tell whether a timer of the running event loop ends so many seconds after now, while the time is held."""
+        timers: Iterable[asyncio.TimerHandle] = vars(asyncio.get_running_loop())["_scheduled"]
+        due = self.read() + seconds
+        return any(abs(timer.when() - due) < SAME_SECONDS and not timer.cancelled() for timer in timers)
+
+    def held(self) -> AbstractContextManager[None]:
         """Let no time pass but what `advance` adds."""
-        self._set_pace(0)
+        return self.passing(0)
+
+    @contextmanager
+    def passing(self, pace: float) -> Iterator[None]:
+        """Let time pass at this pace. At 1 a real Redis can be waited for while a pause of the service ends."""
+        before = self._pace
+        self._set_pace(pace)
         try:
             yield
         finally:
-            self._set_pace(PACE)
+            self._set_pace(before)
 
     def _set_pace(self, pace: float) -> None:
         self._base, self._real_base, self._pace = self.read(), read_real_clock(), pace
+
+
+async def _come_to_rest() -> None:
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
 
 
 @contextmanager

@@ -42,6 +42,14 @@ async def until(is_so: Callable[[], object], what: str = "the condition") -> Non
         await take_turn()
 
 
+async def until_true(ask: Callable[[], Awaitable[object]], what: str) -> None:
+    """Ask until the answer is true."""
+    deadline = read_real_clock() + PATIENCE_SECONDS
+    while not await ask():
+        assert read_real_clock() < deadline, f"waited {PATIENCE_SECONDS:g} s for: {what}"
+        await take_turn()
+
+
 async def until_status(ask: Callable[[], Awaitable[httpx2.Response]], status: int) -> None:
     """Ask until the answer has the status."""
     deadline = read_real_clock() + PATIENCE_SECONDS
