@@ -34,8 +34,6 @@ DOCUMENTED: Final[dict[str, frozenset[tuple[int, str]]]] = {
 PAGE_STATUSES: Final = (200, 302, 303, 400, 403, 429)
 WAITS_FOR_REPLICA: Final = ("exchange", "revoke", "revoke_all")
 
-REPLICA_LAG_SECONDS: Final = 5.0
-"""What was answered so shortly before a failover may not have reached the replica."""
 GAVE_UP: Final = ("ConnectTimeout", "ReadTimeout", "WriteTimeout", "PoolTimeout")
 """How it is called where the sender waited no longer: then the time alone is judged."""
 HASHING_SECONDS: Final = 6.0
@@ -49,13 +47,14 @@ class Promise:
     """What the service under test promised by its settings, and how fast it has to be.
 
     `latest_seconds` is the longest that an answer may take, `back_seconds` how long after a fault 503 may still come.
+    Without them nothing is judged by how long it took. A request must be answered in the end, and service must return.
     """
 
     durability: Durability = "memory"
     grace_seconds: float = 300
     code_seconds: float = 60
-    latest_seconds: float = 2.5
-    back_seconds: float = 2.0
+    latest_seconds: float | None = None
+    back_seconds: float | None = None
 
 
 class Violation(NamedTuple):
@@ -135,6 +134,8 @@ class _Checker:
             self._check_end_of(family)
         for call in self._history.calls:
             self._check_presented(call)
+        for call in self._history.unanswered:
+            self._accuse("I8", "503 or no answer to the end, after the last fault", call)
         return self._verdict
 
     def _accuse(self, rule: Rule, what: str, *calls: Call) -> None:
@@ -157,6 +158,10 @@ class _Checker:
             self._accuse("I8", "an answer that is not documented for this request", call)
 
     def _check_speed(self, call: Call) -> None:
+        if self._promise.latest_seconds is None:
+            if call.trouble in GAVE_UP and not self._history.is_hit(call):
+                self._accuse("I8", "no answer at all", call)
+            return
         took = call.ended - call.started - self._history.stalled_seconds(call.started, call.ended)
         most = self._promise.latest_seconds + (HASHING_SECONDS if call.kind in ("login", "page") else 0)
         if took > most and not self._history.is_hit(call):
@@ -165,6 +170,8 @@ class _Checker:
     def _check_refusal(self, call: Call) -> None:
         if not call.has_retry_after or (call.kind != "page" and call.error != "temporarily_unavailable"):
             self._accuse("I8", "a 503 that does not say when to come again, or not why", call)
+        if self._promise.back_seconds is None:
+            return
         since = call.started - self._promise.back_seconds
         if any(fault.overlaps(since, call.ended) for fault in self._history.faults):
             return
@@ -306,10 +313,7 @@ class _Checker:
 
     def _failed_over(self, first: Call, second: Call) -> bool:
         """Whether writes of the first may have been lost before the second."""
-        return any(
-            fault.started - REPLICA_LAG_SECONDS <= second.ended and first.started <= fault.ended
-            for fault in self._history.failovers
-        )
+        return any(fault.started <= second.ended and first.started <= fault.ended for fault in self._history.failovers)
 
     # I7 and I10: what was presented, and what was answered
 
@@ -428,7 +432,7 @@ class _Checker:
         if self._promise.durability == "replica" and call.kind in WAITS_FOR_REPLICA and call.status == 200:
             return False
         return any(
-            call.ended >= fault.started - REPLICA_LAG_SECONDS and call.started <= (fault.took_over or 0) + 1
+            fault.overlaps(call.started, call.ended)
             for fault in self._history.failovers
             if fault.users is None or call.user in fault.users
         )

@@ -10,8 +10,7 @@ from __future__ import annotations
 import random
 import resource
 import signal
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,7 +20,8 @@ from service.hashing import hash_password
 from tests.cast import Person
 from tests.conftest import SECRET_KEY, SEED
 from tests.faults.proxy import running_proxy
-from tests.faults.soak.history import Fault
+from tests.faults.soak.clock import read_clock, rest
+from tests.faults.soak.history import WRITES, Fault, History
 from tests.faults.soak.instances import Instance
 from tests.faults.stage import PLENTY, Stage
 from tests.waiting import wait_until
@@ -36,7 +36,12 @@ Inject = Callable[[random.Random], Fault]
 
 
 class Ground:
-    """`redis_urls` are what the instances are told, one each; the last one has a single worker."""
+    """`redis_urls` are what the instances are told, one each; the last one has a single worker.
+
+    `history` is that of the round under way: some faults last until it shows that they were felt.
+    """
+
+    history: History
 
     def __init__(self, folder: Path, redis_urls: Sequence[str], variables: Mapping[str, str]) -> None:
         seed = _write_seed(folder / "seed.yaml")
@@ -66,18 +71,25 @@ class Ground:
             for instance in self.instances:
                 instance.stop()
 
+    def count_answered(self, kinds: Collection[str], since: float, status: int | None = None) -> int:
+        """Return the number of requests that began after that time and were answered, or answered with this status."""
+        return sum(
+            call.kind in kinds and call.started >= since and (call.status == status if status else call.status > 0)
+            for call in list(self.history.calls)
+        )
+
     def kill_worker(self, rng: random.Random) -> Fault:
         """kill -9 of one of several."""
-        instance, started = self.instances[0], time.monotonic()
+        instance, started = self.instances[0], read_clock()
         instance.kill_worker(rng.randrange(instance.workers))
-        return Fault(name="kill_worker", started=started, ended=time.monotonic(), instance=instance.number)
+        return Fault(name="kill_worker", started=started, ended=read_clock(), instance=instance.number)
 
     def freeze_worker(self, rng: random.Random) -> Fault:
         """SIGSTOP and SIGCONT of one."""
-        instance, started = rng.choice(self.instances), time.monotonic()
+        instance, started = rng.choice(self.instances), read_clock()
         with instance.frozen_worker(rng.randrange(instance.workers)):
             hang(rng)
-        return Fault(name="freeze_worker", started=started, ended=time.monotonic(), instance=instance.number)
+        return Fault(name="freeze_worker", started=started, ended=read_clock(), instance=instance.number)
 
     def kill_instance(self, rng: random.Random) -> Fault:
         """kill -9 of the supervisor and all workers, and a new start."""
@@ -88,15 +100,15 @@ class Ground:
         return self._restart("wrong_clock", self.instances[-1], rng.choice(AHEAD_SECONDS))
 
     def _restart(self, name: str, instance: Instance, ahead_seconds: float) -> Fault:
-        started = time.monotonic()
+        started = read_clock()
         instance.kill()
         instance.start(ahead_seconds=ahead_seconds)
         instance.wait()
-        return Fault(name=name, started=started, ended=time.monotonic(), instance=instance.number)
+        return Fault(name=name, started=started, ended=read_clock(), instance=instance.number)
 
 
 def hang(rng: random.Random) -> None:
-    time.sleep(rng.uniform(SHORTEST_SECONDS, LONGEST_SECONDS))
+    rest(rng, SHORTEST_SECONDS, LONGEST_SECONDS)
 
 
 def _environment(redis_url: str, seed: Path) -> dict[str, str]:
@@ -145,52 +157,53 @@ class SingleServer(Ground):
 
     def kill_redis(self, rng: random.Random) -> Fault:
         """kill -9 and a new start with the same file."""
-        started = time.monotonic()
+        started = read_clock()
         with self._stage.killed():
-            time.sleep(rng.uniform(0, 1))
-        return Fault(name="kill_redis", started=started, ended=time.monotonic())
+            rest(rng, 0, 1)
+        return Fault(name="kill_redis", started=started, ended=read_clock())
 
     def freeze_redis(self, rng: random.Random) -> Fault:
         """SIGSTOP and SIGCONT."""
-        started = time.monotonic()
+        started = read_clock()
         with self._stage.frozen():
             hang(rng)
-        return Fault(name="freeze_redis", started=started, ended=time.monotonic())
+        return Fault(name="freeze_redis", started=started, ended=read_clock())
 
     def hold_network(self, rng: random.Random) -> Fault:
         """Nothing passes between the first instance and Redis, and nobody is told; then all of it does."""
-        started = time.monotonic()
+        started = read_clock()
         with self._stage.cut_off():
             hang(rng)
-        return Fault(name="hold_network", started=started, ended=time.monotonic())
+        return Fault(name="hold_network", started=started, ended=read_clock())
 
     def cut_network(self, rng: random.Random) -> Fault:
         """All connections of the first instance break, several times."""
-        started = time.monotonic()
+        started = read_clock()
         for _ in range(rng.randint(1, 5)):
             self._stage.proxy.cut()
-            time.sleep(rng.uniform(0, 0.3))
-        return Fault(name="cut_network", started=started, ended=time.monotonic())
+            rest(rng, 0, 0.3)
+        return Fault(name="cut_network", started=started, ended=read_clock())
 
     def lose_answer(self, rng: random.Random) -> Fault:
         """Redis runs a script, and its connection breaks before the answer is through; several times."""
-        started = time.monotonic()
+        started = read_clock()
         for _ in range(rng.randint(1, 5)):
             self._stage.proxy.cut_after = b"EVALSHA"
-            time.sleep(rng.uniform(0.1, 0.4))
+            rest(rng, 0.1, 0.4)
         self._stage.proxy.cut_after = None
-        return Fault(name="lose_answer", started=started, ended=time.monotonic())
+        return Fault(name="lose_answer", started=started, ended=read_clock())
 
     def fill_memory(self, rng: random.Random) -> Fault:
-        """`maxmemory` is reached."""
-        started = time.monotonic()
+        """`maxmemory` is reached, until somebody was refused at least."""
+        started = read_clock()
         with self._stage.full():
             hang(rng)
-        return Fault(name="fill_memory", started=started, ended=time.monotonic())
+            wait_until(lambda: self.count_answered(WRITES, started, 503) > 0, "a write to be refused")
+        return Fault(name="fill_memory", started=started, ended=read_clock())
 
     def fill_disk(self, rng: random.Random) -> Fault:
         """The append-only file cannot grow: Redis's process gets a limit on the size of its files."""
-        started = time.monotonic()
+        started = read_clock()
         pid, store = self._stage.redis.process.pid, self._stage.store
         _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
         size = store.info("persistence")["aof_current_size"]
@@ -200,15 +213,15 @@ class SingleServer(Ground):
         finally:
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))
         wait_until(lambda: store.info("persistence")["aof_last_write_status"] == "ok", "the file to be written again")
-        return Fault(name="fill_disk", started=started, ended=time.monotonic())
+        return Fault(name="fill_disk", started=started, ended=read_clock())
 
     def flush_scripts(self, rng: random.Random) -> Fault:
         """Redis forgets all scripts, several times."""
-        started = time.monotonic()
+        started = read_clock()
         for _ in range(rng.randint(1, 4)):
             self._stage.store.script_flush()
-            time.sleep(rng.uniform(0, 0.3))
-        return Fault(name="flush_scripts", started=started, ended=time.monotonic())
+            rest(rng, 0, 0.3)
+        return Fault(name="flush_scripts", started=started, ended=read_clock())
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """What a run leaves behind for its checker: every request with its times and its answer, every fault, every stall.
 
-All times are seconds of one monotonic clock, that of the process which sent the requests.
+All times are seconds of one monotonic clock (`clock.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Literal
 
 Kind = Literal["login", "page", "code", "exchange", "refresh", "revoke", "revoke_all", "verify", "introspect"]
 
+WRITES = ("login", "exchange", "refresh", "revoke", "revoke_all")
 NO_ANSWER = 0
 UNKNOWN_OUTCOMES = (NO_ANSWER, 503)
 """After these a request may have been carried out, or be so still: it can lie before a Redis that hangs."""
@@ -84,11 +85,15 @@ class Stall:
 
 @dataclass
 class History:
-    """`is_closed`: after the last fault every session was asked for once more."""
+    """`is_closed`: after the last fault every session was asked for once more.
+
+    `unanswered`: the last of many tries of one request after that fault, all of which were answered 503 or not at all.
+    """
 
     calls: list[Call] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     stalls: list[Stall] = field(default_factory=list)
+    unanswered: list[Call] = field(default_factory=list)
     is_closed: bool = False
 
     def stalled_seconds(self, started: float, ended: float) -> float:

@@ -11,7 +11,6 @@ from pathlib import Path
 from tests.servers import ServiceProcess, free_port, running_service, stop
 from tests.waiting import wait_until
 
-START_SECONDS = 60
 WRONG_CLOCK = Path(__file__).parent / "wrong_clock"
 
 

@@ -11,7 +11,6 @@ import asyncio
 import json
 import random
 import threading
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -39,12 +38,13 @@ from tests.cast import (
     login_form,
 )
 from tests.faults.soak.checker import HASHING_SECONDS
+from tests.faults.soak.clock import pause, read_clock
 from tests.faults.soak.history import UNKNOWN_OUTCOMES, Call, History, Kind, Stall
+from tests.waiting import PATIENCE_SECONDS
 
 APPS: Final = (PHONE_APP, WEB_SHOP)
 CALLBACKS: Final = {PHONE_APP.client_id: PHONE_CALLBACK, WEB_SHOP.client_id: SHOP_CALLBACK}
 AGAIN_SECONDS: Final = 0.15
-CLOSING_SECONDS: Final = 30.0
 HEARTBEAT_SECONDS: Final = 0.05
 LATE_BEAT_SECONDS: Final = 0.1
 NO_COOKIES: Final = DefaultCookiePolicy(allowed_domains=())
@@ -68,7 +68,7 @@ class Session:
     @property
     def older(self) -> str:
         """One that was spent a moment ago, where there is such; else the newest."""
-        is_fresh = time.monotonic() - self.spent_at < self.device.load.grace_seconds / 2
+        is_fresh = read_clock() - self.spent_at < self.device.load.grace_seconds / 2
         return self.refresh_tokens[-2:][0] if is_fresh else self.refresh_tokens[-1]
 
 
@@ -89,7 +89,7 @@ class Device:
         await self.load.wait_for_turn()
         instance = self.rng.randrange(len(self.load.clients))
         http = self.load.clients[instance]
-        started, response, trouble = time.monotonic(), None, ""
+        started, response, trouble = read_clock(), None, ""
         headers = {"X-Forwarded-For": self.address} | ({} if form is not None else bearer(sent))
         method = "GET" if kind == "verify" else "POST"
         timeout = self.load.give_up_seconds + (HASHING_SECONDS if kind == "login" else 0)
@@ -98,7 +98,7 @@ class Device:
             response = await http.request(method, path, data=body, headers=headers, timeout=timeout)
         except httpx2.HTTPError as error:
             trouble = type(error).__name__
-        ended = time.monotonic()
+        ended = read_clock()
         told = {} if response is None else _read_answer(response)
         call = Call(
             kind=kind,
@@ -138,7 +138,7 @@ class Device:
                 page = await self._browser.log_in(page, self.person)
             if not is_consent_page(page):
                 return None
-            started = time.monotonic()
+            started = read_clock()
             answer = await self._browser.allow(page)
         except httpx2.HTTPError:
             return None
@@ -152,7 +152,7 @@ class Device:
             client_id=app.client_id,
             instance=answer.extensions["instance"],
             started=started,
-            ended=time.monotonic(),
+            ended=read_clock(),
             status=answer.status_code,
             code=code,
         )
@@ -190,16 +190,18 @@ class Device:
         return await self.send("revoke_all", REVOKE_ALL, session.app, session.access_tokens[-1])
 
     async def until_answered(self, ask_once: Callable[[], Awaitable[Call]]) -> Call:
-        """Repeats while the outcome is unknown; to the end of the load at the latest."""
-        call = await ask_once()
-        deadline = self.load.deadline
-        while call.status in UNKNOWN_OUTCOMES and time.monotonic() < deadline():
-            await asyncio.sleep(AGAIN_SECONDS)
+        """Repeats while the outcome is unknown, and ends where it stays so although all faults are over."""
+        call, began = await ask_once(), read_clock()
+        while call.status in UNKNOWN_OUTCOMES:
+            if read_clock() >= max(began, self.load.ending_since) + PATIENCE_SECONDS:
+                self.load.history.unanswered.append(call)
+                break
+            await pause(AGAIN_SECONDS)
             call = await ask_once()
         return call
 
     async def pause(self, longest_seconds: float = 1.0) -> None:
-        await asyncio.sleep(self.rng.uniform(0, longest_seconds))
+        await pause(self.rng.uniform(0, longest_seconds))
 
 
 def _read_answer(response: httpx2.Response) -> dict[str, Any]:
@@ -231,7 +233,7 @@ class _PageTransport(httpx2.AsyncBaseTransport):
         instance = self._device.rng.randrange(len(load.clients))
         http = load.clients[instance]
         own = {name: value for name, value in request.headers.items() if name not in ("host", "content-length")}
-        started, status, trouble, again = time.monotonic(), 0, "", False
+        started, status, trouble, again = read_clock(), 0, "", False
         try:
             response = await http.request(
                 request.method,
@@ -251,7 +253,7 @@ class _PageTransport(httpx2.AsyncBaseTransport):
                 client_id="",
                 instance=instance,
                 started=started,
-                ended=time.monotonic(),
+                ended=read_clock(),
                 status=status,
                 trouble=trouble,
                 has_retry_after=again,
@@ -366,11 +368,11 @@ async def steal(device: Device) -> None:
         return
     stolen = session.refresh_tokens[0]
     await device.until_answered(lambda: device.refresh(session))
-    late = time.monotonic() + device.load.grace_seconds + device.rng.uniform(0.2, 2)
-    while time.monotonic() < late:
+    late = read_clock() + device.load.grace_seconds + device.rng.uniform(0.2, 2)
+    while read_clock() < late:
         if device.load.is_ending:
             return
-        await asyncio.sleep(AGAIN_SECONDS)
+        await pause(AGAIN_SECONDS)
     await device.until_answered(lambda: device.refresh(session, stolen))
     await device.refresh(session)
     await device.verify(session, session.access_tokens[-1])
@@ -424,26 +426,31 @@ class Load(threading.Thread):
     def __post_init__(self) -> None:
         super().__init__()
         self._ending = threading.Event()
-        self._closes_at = float("inf")
+        self.ending_since = float("inf")
         self._next_turn = 0.0
 
     # A thread is told apart by itself, not by what it holds.
     __hash__ = threading.Thread.__hash__
 
     @property
+    def patient(self) -> Sequence[Person]:
+        """Those who never log out everywhere."""
+        return self.people[: len(self.people) // 2]
+
+    @property
+    def others(self) -> Sequence[Person]:
+        return self.people[len(self.people) // 2 :]
+
+    @property
     def is_ending(self) -> bool:
         return self._ending.is_set()
-
-    def deadline(self) -> float:
-        """Until when a request whose outcome is unknown is repeated."""
-        return self._closes_at
 
     def note(self, call: Call) -> None:
         self.history.calls.append(call)
 
     def finish(self) -> History:
         """Every history ends, every session is asked for once more. Faults must be over."""
-        self._closes_at = time.monotonic() + CLOSING_SECONDS
+        self.ending_since = read_clock()
         self._ending.set()
         self.join()
         if self.failure is not None:
@@ -458,9 +465,9 @@ class Load(threading.Thread):
 
     async def wait_for_turn(self) -> None:
         """So many requests a second; what was missed is not made up for."""
-        now = time.monotonic()
+        now = read_clock()
         self._next_turn = max(self._next_turn, now) + 1 / self.rate
-        await asyncio.sleep(self._next_turn - now)
+        await pause(self._next_turn - now)
 
     async def _run(self) -> None:
         limits = httpx2.Limits(max_connections=400, max_keepalive_connections=400, keepalive_expiry=1)
@@ -478,9 +485,9 @@ class Load(threading.Thread):
     async def _beat(self) -> None:
         """Notes when the machine had no time for us."""
         while True:
-            before = time.monotonic()
-            await asyncio.sleep(HEARTBEAT_SECONDS)
-            now = time.monotonic()
+            before = read_clock()
+            await pause(HEARTBEAT_SECONDS)
+            now = read_clock()
             if now - before > HEARTBEAT_SECONDS + LATE_BEAT_SECONDS:
                 self.history.stalls.append(Stall(before + HEARTBEAT_SECONDS, now))
 
@@ -489,10 +496,9 @@ class Load(threading.Thread):
         lives, weights = zip(*LIVES, strict=True)
         while not self.is_ending:
             life = rng.choices(lives, weights)[0]
-            half = len(self.people) // 2
-            people = self.people[half:] if life is log_out_everywhere else self.people
+            people = self.others if life is log_out_everywhere else self.people
             await life(Device(self, rng.choice(people), rng))
-            await asyncio.sleep(rng.uniform(0, 0.5))
+            await pause(rng.uniform(0, 0.5))
 
     async def _ask_for_everything(self) -> None:
         """Those that should live must, and what was ended must not."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,14 +14,19 @@ from service.protocol.user import identify_user
 from service.store.keys import REGISTRY_SHARD
 from tests.cluster.moving import find_own_slots, move_atomically, moves_atomically, moving_slot
 from tests.cluster.nodes import Cluster, Shard, running_cluster, running_sentinel
+from tests.faults.soak.checker import WAITS_FOR_REPLICA
+from tests.faults.soak.clock import read_clock, rest
 from tests.faults.soak.grounds import PEOPLE, Ground, Inject, hang
 from tests.faults.soak.history import Fault
 from tests.faults.stage import KEEPS_DATA
+from tests.waiting import wait_until
 
 AWAY_SECONDS = 2.0
 """The longest that a dead master stays away after another took its place."""
 SHORTEST_DEAF_SECONDS, LONGEST_DEAF_SECONDS = 0.5, 1.5
-"""How long a replica hears nothing before its master dies."""
+"""How long a replica hears nothing before its master dies, at least."""
+LEAST_LOST = 5
+"""So many requests that wait for a replica are answered meanwhile: what they did is lost."""
 SLOTS_AT_ONCE = 8
 MOVED_SHARE = 0.5
 """Of the keys of a slot, before the others follow."""
@@ -32,7 +36,7 @@ class _Nodes(Protocol):
     @property
     def url(self) -> str: ...
 
-    def wait_until_whole(self, seconds: float = ...) -> None: ...
+    def wait_until_whole(self) -> None: ...
 
 
 class Replicated(Ground):
@@ -62,46 +66,59 @@ class Replicated(Ground):
 
     def kill_master(self, rng: random.Random) -> Fault:
         """kill -9; its replica takes over, and some time after that it comes back as a replica."""
-        place, started = rng.randrange(len(self._shards)), time.monotonic()
+        place, started = self._pick_copied_shard(rng)
         shard = self._shards[place]
         killed = shard.master
         shard.kill_master()
         shard.wait_for_promotion()
-        took_over = time.monotonic()
-        time.sleep(rng.uniform(0, AWAY_SECONDS))
+        took_over = read_clock()
+        rest(rng, 0, AWAY_SECONDS)
         shard.start_again(killed)
         return self._failed_over("kill_master", place, started, took_over)
 
     def lose_writes(self, rng: random.Random) -> Fault:
         """A master dies that its replica could not follow any more: what came meanwhile is lost."""
-        place, started = rng.randrange(len(self._shards)), time.monotonic()
+        place, started = self._pick_copied_shard(rng)
         shard = self._shards[place]
         killed = shard.master
         with killed.connect() as store:
             # Freezing the replica would not do: what was sent waits for it in its socket.
             store.execute_command("ACL", "SETUSER", "default", "-psync", "-sync")
             store.execute_command("CLIENT", "KILL", "TYPE", "replica")
-        time.sleep(rng.uniform(SHORTEST_DEAF_SECONDS, LONGEST_DEAF_SECONDS))
+        deaf_since = read_clock()
+        rest(rng, SHORTEST_DEAF_SECONDS, LONGEST_DEAF_SECONDS)
+        wait_until(lambda: self.count_answered(WAITS_FOR_REPLICA, deaf_since) >= LEAST_LOST, "writes to be lost")
         shard.kill_master()
         shard.wait_for_promotion()
-        took_over = time.monotonic()
+        took_over = read_clock()
         shard.start_again(killed)
         return self._failed_over("lose_writes", place, started, took_over)
 
     def freeze_master(self, rng: random.Random) -> Fault:
         """SIGSTOP until its replica has taken over, and SIGCONT some time after that: it has to give way then."""
-        place, started = rng.randrange(len(self._shards)), time.monotonic()
+        place, started = self._pick_copied_shard(rng)
         shard = self._shards[place]
         with shard.master.frozen():
             shard.wait_for_promotion()
-            took_over = time.monotonic()
-            time.sleep(rng.uniform(0, AWAY_SECONDS))
+            took_over = read_clock()
+            rest(rng, 0, AWAY_SECONDS)
         return self._failed_over("freeze_master", place, started, took_over)
+
+    def _pick_copied_shard(self, rng: random.Random) -> tuple[int, float]:
+        """Return its place and a time; what was answered before that time is surely at its replica."""
+        place, started = rng.randrange(len(self._shards)), read_clock()
+        shard = self._shards[place]
+        with shard.master.connect() as master, shard.replica.connect() as replica:
+            reached = master.info("replication")["master_repl_offset"]
+            wait_until(
+                lambda: replica.info("replication")["slave_repl_offset"] >= reached, "the replica to have everything"
+            )
+        return place, started
 
     def _failed_over(self, name: str, place: int, started: float, took_over: float) -> Fault:
         self._nodes.wait_until_whole()
         users = self._find_people(self._shards[place])
-        return Fault(name=name, started=started, ended=time.monotonic(), took_over=took_over, users=users)
+        return Fault(name=name, started=started, ended=read_clock(), took_over=took_over, users=users)
 
     def _find_people(self, shard: Shard) -> frozenset[str] | None:
         """Whose keys lie there; None: everybody's."""
@@ -109,22 +126,22 @@ class Replicated(Ground):
 
     def kill_replica(self, rng: random.Random) -> Fault:
         """kill -9 and a new start: what waits for a replica has to wait, or is refused."""
-        started, shard = time.monotonic(), rng.choice(self._shards)
+        started, shard = read_clock(), rng.choice(self._shards)
         killed = shard.replica
         killed.kill()
         hang(rng)
         shard.start_again(killed)
         self._nodes.wait_until_whole()
-        return Fault(name="kill_replica", started=started, ended=time.monotonic())
+        return Fault(name="kill_replica", started=started, ended=read_clock())
 
     def flush_scripts(self, rng: random.Random) -> Fault:
         """Every master forgets all scripts."""
-        started = time.monotonic()
+        started = read_clock()
         for shard in self._shards:
             with shard.master.connect() as store:
                 store.script_flush()
-            time.sleep(rng.uniform(0, 0.3))
-        return Fault(name="flush_scripts", started=started, ended=time.monotonic())
+            rest(rng, 0, 0.3)
+        return Fault(name="flush_scripts", started=started, ended=read_clock())
 
 
 class Divided(Replicated):
@@ -143,7 +160,7 @@ class Divided(Replicated):
 
     def move_slot(self, rng: random.Random) -> Fault:
         """Several key by key, each to the next master: some keys at once, the others some time after."""
-        started, tags = time.monotonic(), self._pick_tags(rng)
+        started, tags = read_clock(), self._pick_tags(rng)
         with ExitStack() as stack:
             for tag in tags:
                 stack.enter_context(moving_slot(self._cluster, tag)).move_keys(lambda _: rng.random() < MOVED_SHARE)
@@ -152,7 +169,7 @@ class Divided(Replicated):
 
     def move_slot_atomically(self, rng: random.Random) -> Fault:
         """Several, each by the server itself: the next master has all of its keys, or none."""
-        started, tags = time.monotonic(), self._pick_tags(rng)
+        started, tags = read_clock(), self._pick_tags(rng)
         for tag in tags:
             move_atomically(self._cluster, tag)
         return self._moved("move_slot_atomically", tags, started)
@@ -166,7 +183,7 @@ class Divided(Replicated):
     def _moved(self, name: str, tags: Sequence[str], started: float) -> Fault:
         self._nodes.wait_until_whole()
         names = frozenset(person.username for person in PEOPLE if _tag_of(person.username) in tags)
-        return Fault(name=name, started=started, ended=time.monotonic(), users=None if _REGISTRY_TAG in tags else names)
+        return Fault(name=name, started=started, ended=read_clock(), users=None if _REGISTRY_TAG in tags else names)
 
     def _find_people(self, shard: Shard) -> frozenset[str]:
         with shard.master.connect() as master:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import statistics
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,15 +12,15 @@ from pathlib import Path
 from service.credentials import Keyring
 from tests.conftest import SECRET_KEY
 from tests.faults.soak.checker import Generation, Promise, Verdict, Violation, check_history
+from tests.faults.soak.clock import rest
 from tests.faults.soak.grounds import PEOPLE, Ground
-from tests.faults.soak.history import Call, Fault, History, Stall
+from tests.faults.soak.history import WRITES, Call, Fault, History, Stall
 from tests.faults.soak.load import Load
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 KEYRING = Keyring((SECRET_KEY.encode(),))
 PEOPLE_OF_A_ROUND = 12
 BEYOND_LATEST_SECONDS = 2.5
-WRITES = ("login", "exchange", "refresh", "revoke", "revoke_all")
 
 
 def read_generation(text: str) -> Generation | None:
@@ -122,7 +121,10 @@ def write_history(file: Path, history: History) -> None:
 
 @dataclass
 class Soak:
-    """`calm_seconds` is the longest pause between two faults; `folder` takes the histories that break an invariant."""
+    """`calm_seconds` is the longest pause between two faults; `folder` takes the histories that break an invariant.
+
+    A round goes on until its load `is_enough`.
+    """
 
     ground: Ground
     promise: Promise
@@ -131,6 +133,7 @@ class Soak:
     rate: float = 60
     calm_seconds: float = 2.0
     folder: Path | None = None
+    is_enough: Callable[[Load], bool] = lambda load: True
     report: Report = field(default_factory=Report)
     requests_of_round: int = 0
 
@@ -140,23 +143,27 @@ class Soak:
         first = number * PEOPLE_OF_A_ROUND % len(PEOPLE)
         ports = [instance.port for instance in self.ground.instances]
         people = PEOPLE[first : first + PEOPLE_OF_A_ROUND]
+        latest, back = self.promise.latest_seconds, self.promise.back_seconds
         load = Load(
             ports,
             people,
             f"{self.seed} {number}",
             self.rate,
             grace_seconds=self.promise.grace_seconds,
-            give_up_seconds=self.promise.latest_seconds + BEYOND_LATEST_SECONDS,
+            give_up_seconds=PATIENCE_SECONDS if latest is None else latest + BEYOND_LATEST_SECONDS,
         )
+        self.ground.history = load.history
         load.start()
         try:
             for name in names:
-                time.sleep(rng.uniform(0.3, self.calm_seconds))
+                rest(rng, 0.3, self.calm_seconds)
                 load.history.faults.append(self.ground.faults[name](rng))
                 self.requests_of_round = len(load.history.calls)
                 tell()
-            time.sleep(self.promise.back_seconds)
+            if back is not None:
+                rest(rng, back, back)
             wait_until(lambda: all(instance.is_ready() for instance in self.ground.instances), "all to be ready")
+            wait_until(lambda: self.is_enough(load), "the load to do enough")
         finally:
             history = load.finish()
         verdict = check_history(history, self.promise, read_generation)

@@ -88,7 +88,8 @@ def accusations(verdict: Verdict) -> list[tuple[str, str]]:
     return [(violation.rule, violation.what) for violation in verdict.violations]
 
 
-FAILOVER = Fault(name="kill_master", started=10, ended=20, took_over=13)
+QUICK = Promise(latest_seconds=2.5, back_seconds=2.0)
+FAILOVER = Fault(name="kill_master", started=9, ended=20, took_over=13)
 KILLED = Fault(name="kill_redis", started=10, ended=11)
 
 GUILTY = {
@@ -173,9 +174,23 @@ GUILTY = {
 
 @pytest.mark.parametrize(("rule", "calls"), GUILTY.values(), ids=GUILTY)
 def test_a_guilty_history_is_found(rule: str, calls: list[Call]) -> None:
-    verdict = check(*calls, faults=[KILLED])
+    verdict = check(*calls, faults=[KILLED], promise=QUICK)
 
     assert [violation.rule for violation in verdict.violations] == [rule], verdict.violations
+
+
+@pytest.mark.parametrize("name", ["a slow answer", "503 while nothing was wrong"])
+def test_how_long_it_took_is_judged_only_where_it_was_promised(name: str) -> None:
+    assert check(*GUILTY[name][1], faults=[KILLED]).violations == []
+
+
+def test_a_request_that_hangs_or_is_refused_to_the_end_is_found() -> None:
+    hanging, refused_ever = verify(1, took=60, status=0, trouble="ReadTimeout"), verify(20, status=503)
+
+    assert accusations(check(login(0), hanging)) == [("I8", "no answer at all")]
+    assert accusations(check(login(0), refused_ever, faults=[KILLED], unanswered=[refused_ever])) == [
+        ("I8", "503 or no answer to the end, after the last fault")
+    ]
 
 
 INNOCENT = {
@@ -218,7 +233,7 @@ INNOCENT = {
 
 @pytest.mark.parametrize("calls", INNOCENT.values(), ids=INNOCENT)
 def test_an_innocent_history_passes(calls: list[Call]) -> None:
-    assert check(*calls, faults=[KILLED]).violations == []
+    assert check(*calls, faults=[KILLED], promise=QUICK).violations == []
 
 
 def test_a_session_that_was_not_seen_alive_at_the_end_is_found() -> None:
@@ -241,8 +256,8 @@ def test_an_instance_that_was_killed_need_not_answer() -> None:
 
 def test_what_the_machine_took_for_itself_is_not_held_against_the_service() -> None:
     for slow in (verify(1, took=4.5), verify(1, took=4.5, status=0, trouble="ReadTimeout")):
-        assert check(login(0), slow, stalls=[Stall(2, 4.5)]).violations == []
-        assert len(check(login(0), slow, stalls=[Stall(2, 3)]).violations) == 1
+        assert check(login(0), slow, stalls=[Stall(2, 4.5)], promise=QUICK).violations == []
+        assert len(check(login(0), slow, stalls=[Stall(2, 3)], promise=QUICK).violations) == 1
 
 
 RESURRECTIONS = [
@@ -297,6 +312,6 @@ def test_the_time_without_service_ends_with_the_first_write_that_goes_through() 
         refresh(13.5, 2, 3),
     ]
 
-    assert find_away_seconds(calls, FAILOVER) == pytest.approx(2.6)
+    assert find_away_seconds(calls, FAILOVER) == pytest.approx(3.6)
     assert find_away_seconds(calls, replace(FAILOVER, users=frozenset({BOB}))) is None
     assert find_away_seconds(calls, replace(FAILOVER, started=15)) is None
