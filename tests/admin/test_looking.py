@@ -21,7 +21,7 @@ from service.store.keys import index_key
 from tests.admin.conftest import CONSOLE, Admin, type_in
 from tests.cast import ALICE, BOB, PHONE_APP, Person
 from tests.conftest import SECRET_KEY, AnyRedis, Clock, MakeSettings, client_of, lifespan_of
-from tests.servers import PATIENCE_SECONDS
+from tests.waiting import PATIENCE_SECONDS
 
 
 class TestEvents:

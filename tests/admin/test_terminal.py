@@ -9,7 +9,6 @@ import select
 import shlex
 import signal
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,11 +16,12 @@ import pytest
 
 from service.hashing import verify_password
 from tests.servers import CHECKOUT
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 ADMIN = str(CHECKOUT / "scripts" / "admin")
-PATIENCE_SECONDS = 20
 CTRL_C = "\x03"
+READ = {"x86_64": "0", "aarch64": "63"}[os.uname().machine]
+"""The number of the system call."""
 
 NEEDS_A_TERMINAL = pytest.mark.long
 """Only under `--all`: a bare root has no terminals, and may not allow `scripts/install --tests` to mount them."""
@@ -71,14 +71,13 @@ def _press_ctrl_c(process: subprocess.Popen[bytes]) -> None:
     Python prints a question, and then waits in a system call. A signal that comes between the two does not end the
     waiting.
     """
-    for _ in range(2):  # a process also sleeps for a moment while it writes to a busy terminal
-        wait_until(lambda: _is_asleep(process.pid), "the process to wait for its answer")
-        time.sleep(0.05)
+    wait_until(lambda: _waits_for_input(process.pid), "the process to wait for its answer")
     process.send_signal(signal.SIGINT)
 
 
-def _is_asleep(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+def _waits_for_input(pid: int) -> bool:
+    """Whether the system call that it is in reads its stdin. That it sleeps would not do: it may sleep in a write."""
+    return Path(f"/proc/{pid}/syscall").read_text().split()[:2] == [READ, "0x0"]
 
 
 def _read(terminal: int) -> str:

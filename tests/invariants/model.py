@@ -1,21 +1,22 @@
 """What sections of the design say about sessions, in plain Python: no Redis, no tokens, one clock in whole seconds.
 
-Lifetimes end five seconds beside the pauses that tests make, so that the time a test itself takes decides nothing.
+Lifetimes end fifty seconds beside the pauses that tests make, so that the time a test itself takes decides nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-ACCESS_SECONDS = 605
-REFRESH_SECONDS = 86_405
-CODE_SECONDS = 615
+BESIDE_SECONDS = 50
+ACCESS_SECONDS = 6_050
+REFRESH_SECONDS = 864_050
+CODE_SECONDS = 6_150
 REMEMBERED_SECONDS = CODE_SECONDS
-GRACE_SECONDS = 305
-MOST_AGE_SECONDS = 259_205
-CONSENT_SECONDS = 1_805
+GRACE_SECONDS = 3_050
+MOST_AGE_SECONDS = 2_592_050
+CONSENT_SECONDS = 18_050
 REMEMBERED_END_SECONDS = 86_400
-BROWSER_SECONDS = (1_205, 3_605, 90_005)
+BROWSER_SECONDS = (12_050, 36_050, 900_050)
 
 
 @dataclass

@@ -193,9 +193,9 @@ class ServiceUnderTest:
         )
 
     def revoke_until(self, user: str, seconds: float) -> None:
-        """What was made up to that time after the beginning, the few milliseconds included that a test takes."""
+        """What was made up to that time after the beginning, the time included that a test itself takes."""
         identity = USERS[user].identity
-        until_ms = self._began_ms + round(1000 * seconds) + 500
+        until_ms = self._began_ms + round(1000 * (seconds + model.BESIDE_SECONDS))
         self._run(self._revocations.revoke_all(identity.shard, identity.subject, until_ms=until_ms))
 
     def dump(self) -> dict[str, tuple[bytes, int]]:

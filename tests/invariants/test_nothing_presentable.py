@@ -18,7 +18,7 @@ from tests.conftest import SECRET_KEY, SEED
 from tests.events import events_of
 from tests.invariants.life import Life
 from tests.servers import RedisServer
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 from tests.watching import ONE_SERVER
 
 ORGANISATION_SECRET = "secret-at-the-organisation"
@@ -89,7 +89,7 @@ class Monitor:
 
     def start(self) -> None:
         self._thread.start()
-        assert self._listening.wait(20)
+        assert self._listening.wait(PATIENCE_SECONDS)
 
     def stop(self) -> bytes:
         """Everything up to now."""

@@ -10,10 +10,9 @@ import pytest
 from service.settings import Settings
 from tests.conftest import Clock
 from tests.servers import CHECKOUT
-from tests.store.sessions import Sessions
+from tests.store.sessions import Sessions, read_server_ms
 
 HOUR_SECONDS = 3_600
-true_time = time.time
 
 
 def syntax_of_service() -> Iterator[tuple[str, ast.AST]]:
@@ -30,18 +29,18 @@ async def live_through(
     direction = iter((1, -1) * 10)
 
     def worsen() -> None:
-        off = wrong_by * next(direction)
-        monkeypatch.setattr(time, "time", lambda: true_time() + off)
+        wrong = read_server_ms(sessions.store) / 1000 + wrong_by * next(direction)
+        monkeypatch.setattr(time, "time", lambda: wrong)
 
     worsen()
     session = await sessions.start()
-    for advance, generation in ((0, 1), (299, 1), (0, 2), (200, 2), (0, 3), (601, 3)):
+    for advance, generation in ((0, 1), (240, 1), (0, 2), (200, 2), (0, 3), (601, 3)):
         clock.advance(advance)
         worsen()
         outcome = await sessions.spend(session, generation)
         seen += [outcome, sessions.live(session)]
     code = await sessions.issue_code()
-    clock.advance(59)
+    clock.advance(30)
     worsen()
     seen += [(await sessions.redeem(code))[0]]
     late = await sessions.issue_code()
