@@ -24,6 +24,7 @@ import httpx2
 import pytest
 import redis
 import structlog
+from hypothesis import HealthCheck
 from hypothesis import settings as fuzzing
 from passlib.context import CryptContext
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -69,8 +70,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 # The same examples in each run, so that nobody's change fails by chance; with --all many more, and others each time.
 # What fails is printed, as small as it can be.
-fuzzing.register_profile("bounded", max_examples=30, derandomize=True, deadline=None, database=None)
-fuzzing.register_profile("thorough", max_examples=1_000, deadline=None, print_blob=True)
+# How long it takes is no matter.
+timeless = fuzzing(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+fuzzing.register_profile("bounded", timeless, max_examples=30, derandomize=True, database=None)
+fuzzing.register_profile("thorough", timeless, max_examples=1_000, print_blob=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:

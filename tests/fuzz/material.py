@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import time
+import sys
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hypothesis import strategies as st
+
+if TYPE_CHECKING:
+    from _typeshed import TraceFunction
 
 Some = TypeVar("Some", str, bytes)
 Bend = tuple[int, int, Some]
 
 LARGE = 64 * 1024
 GROWTH = 8
-SLACK_SECONDS = 0.02
-ATTEMPTS = 3
+MOST_GROWTH = 10
 
 PIECES = (
     *("\0", "\t", "\n", "\r\n", " ", "  ", "\x7f", "\x85", "\xa0", "\u2028", "\ufeff", "\u202e"),
@@ -68,22 +71,38 @@ def bent_bytes(*good: bytes) -> st.SearchStrategy[bytes]:
 
 
 def assert_no_blow_up(parse: Callable[[Some], object], units: Sequence[Some], size: int = LARGE) -> None:
-    """Eight times as much takes no more than some eight times as long; square growth would take 64 times.
+    """Eight times as much takes some eight times as much work; square growth would take 64 times.
 
-    What is done within the slack is quick, however it grows: no caller can send more than this. `parse` raises nothing.
+    `parse` raises nothing. Regular expressions, slices and parsers in C count as one step each. `scripts/bench`
+    measures them.
     """
     for unit in units:
         times = size // len(unit)
-        growths = (_measure_growth(parse, unit, times) for _ in range(ATTEMPTS))
-        assert any(much <= 3 * GROWTH * little + SLACK_SECONDS for little, much in growths), f"{unit!r} {times} times"
+        little, much = (_count_work(parse, unit * count) for count in (times // GROWTH, times))
+        assert much <= MOST_GROWTH * little, f"{unit!r} {times} times: {much} steps, and {little} for an eighth of it"
 
 
-def _measure_growth(parse: Callable[[Some], object], unit: Some, times: int) -> tuple[float, float]:
-    """Seconds of this process for an eighth of it, and for the whole."""
-    return _take_time(parse, unit * (times // GROWTH)), _take_time(parse, unit * times)
+def _count_work(parse: Callable[[Some], object], some: Some) -> int:
+    """Return the number of lines that are executed, and of characters in texts whose methods are called."""
+    work = 0
 
+    def trace(frame: FrameType, event: str, argument: object) -> TraceFunction:
+        nonlocal work
+        work += event == "line"
+        return trace
 
-def _take_time(parse: Callable[[Some], object], some: Some) -> float:
-    started = time.process_time()
-    parse(some)
-    return time.process_time() - started
+    def note_call(frame: FrameType, event: str, function: object) -> None:
+        nonlocal work
+        if event == "c_call":
+            subject = getattr(function, "__self__", None)
+            work += len(subject) if isinstance(subject, str | bytes | bytearray) else 1
+
+    before = sys.gettrace(), sys.getprofile()
+    sys.settrace(trace)
+    sys.setprofile(note_call)
+    try:
+        parse(some)
+    finally:
+        sys.settrace(before[0])
+        sys.setprofile(before[1])
+    return work

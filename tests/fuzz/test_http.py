@@ -74,7 +74,7 @@ Step = tuple[str, str, list[Bend[bytes]], list[Bend[bytes]], dict[str, bytes]]
 addresses = (f"198.18.{n // 250 % 250}.{n % 250}" for n in count())
 """One address may not open very many pages."""
 
-on_one_redis = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+on_one_redis = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 fewer = settings(on_one_redis, max_examples=settings().max_examples // 4)
 
 

@@ -19,7 +19,7 @@ from service.store.redis_url import parse_redis_url
 from service.store.topology import _parse_ranges
 from service.store.wire import Wire, open_wire
 from tests.fuzz.material import bent_bytes, json_values
-from tests.servers import PATIENCE_SECONDS
+from tests.waiting import PATIENCE_SECONDS
 
 HELLO = b"%1\r\n+server\r\n+redis\r\n"
 RESP = (
