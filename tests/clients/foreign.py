@@ -19,7 +19,7 @@ from authlib.oauth2.rfc6749.errors import MismatchingStateException
 from authlib.oauth2.rfc8414 import AuthorizationServerMetadata, get_well_known_url
 
 from tests.cast import App
-from tests.servers import PATIENCE_SECONDS
+from tests.waiting import PATIENCE_SECONDS
 
 AUTHLIB = "authlib"
 JAVASCRIPT = ("oauth4webapi", "openid-client")
@@ -121,6 +121,7 @@ async def _authlib_client(settings: Settings) -> AsyncIterator[ForeignClient]:
         redirect_uri=settings.redirect_uri,
         scope=settings.scope,
         code_challenge_method="S256",
+        timeout=PATIENCE_SECONDS,
     ) as oauth:
         address = get_well_known_url(settings.issuer, external=True)
         answer = await oauth.request("GET", address, withhold_token=True)

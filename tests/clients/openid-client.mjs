@@ -13,6 +13,7 @@ await converse(async ({ issuer, client_id, client_secret, method, redirect_uri, 
   const client = await openid.discovery(new URL(issuer), client_id, {}, authentication, {
     algorithm: "oauth2",
     execute: [openid.allowInsecureRequests],
+    timeout: 60,
   });
   let expectedState, pkceCodeVerifier;
 

@@ -26,6 +26,7 @@ from tests.cast import (
 )
 from tests.conftest import environment_of, make_code
 from tests.servers import RedisServer, ServiceProcess, running_service, start_redis, stop
+from tests.waiting import PATIENCE_SECONDS
 
 SCOPE = "realm:main role:enduser"
 VERIFIER = "v" * 43
@@ -66,6 +67,7 @@ async def authlib_client(service: ServiceProcess, app: App, method: str) -> Asyn
         revocation_endpoint_auth_method=method,
         token_endpoint=service.url + TOKEN,
         scope=SCOPE,
+        timeout=PATIENCE_SECONDS,
     ) as client:
         yield client
 

@@ -15,6 +15,7 @@ from tests.cast import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, SHOP_CALLBACK, WEB
 from tests.clients.foreign import JAVASCRIPT, LIBRARIES, ForeignClient, Refused, Settings, foreign_client
 from tests.conftest import SEED, environment_of
 from tests.servers import ServiceProcess, running_service, start_redis, stop
+from tests.waiting import PATIENCE_SECONDS
 
 SCOPE = "realm:main role:enduser"
 KEPT_QUERY = "https://shop.example:8443/other?keep=this"
@@ -56,7 +57,7 @@ def service(seed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
 
 @pytest.fixture
 async def browser(service: ServiceProcess) -> AsyncIterator[Browser]:
-    async with httpx2.AsyncClient(base_url=service.url, verify=False) as http:
+    async with httpx2.AsyncClient(base_url=service.url, verify=False, timeout=PATIENCE_SECONDS) as http:
         yield Browser(http)
 
 

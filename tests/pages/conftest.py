@@ -21,6 +21,7 @@ from tests.pages.application import Application, running_application
 from tests.pages.browser import DESKTOP, Complaints, Device, new_context, running_browser
 from tests.pages.stage import Stage, forget_all_but_the_registry, running_stage
 from tests.servers import ServiceProcess, running_service
+from tests.waiting import PATIENCE_SECONDS
 
 OpenPage = Callable[..., Awaitable[Page]]
 StartService = Callable[..., ServiceProcess]
@@ -83,7 +84,7 @@ async def parts(shared_stage: Stage, service: ServiceProcess) -> AsyncIterator[P
 @pytest.fixture
 async def http(service: ServiceProcess) -> AsyncIterator[httpx2.AsyncClient]:
     """What an application's own server says to the service."""
-    async with httpx2.AsyncClient(base_url=service.url, verify=False) as client:
+    async with httpx2.AsyncClient(base_url=service.url, verify=False, timeout=PATIENCE_SECONDS) as client:
         yield client
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import httpx2
 import msgspec
+import redis
 from playwright.async_api import Locator, Page, expect
 
 from service.app import Parts
 from service.credentials import make_browser_secret
 from service.tokens import make_browser_session
 from tests.browser import page_text
-from tests.cast import ALICE, Person
+from tests.cast import ALICE, PHONE_APP, Person
 from tests.consenting import SESSION_MS
-from tests.servers import PATIENCE_SECONDS
+from tests.pages.browser import PATIENCE_MS
+from tests.waiting import until_status
 
-expect.set_options(timeout=PATIENCE_SECONDS * 1000)
+HOUR_SECONDS = 3_600
+expect.set_options(timeout=PATIENCE_MS)
 
 
 def button(page: Page, text: str) -> Locator:
@@ -42,6 +46,13 @@ async def fill_login(page: Page, person: Person = ALICE, *, stay: bool = False) 
 async def log_in(page: Page, person: Person = ALICE, *, stay: bool = False) -> None:
     await fill_login(page, person, stay=stay)
     await button(page, "login.submit").click()
+
+
+async def guess_until_throttled(http: httpx2.AsyncClient, store: redis.Redis, person: Person) -> None:
+    """No password of this user is checked any more, however long the test takes from here on."""
+    await until_status(lambda: PHONE_APP.log_in(http, Person(person.username, "a guess")), 429)
+    for counter in store.scan_iter("login:*"):
+        store.expire(counter, HOUR_SECONDS)
 
 
 async def spoil_login_form(page: Page) -> None:

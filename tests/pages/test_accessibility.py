@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -18,7 +17,7 @@ from tests.browser import SESSIONS, ask, page_text, register
 from tests.cast import ALICE, PHONE_APP, WEB_SHOP, App, Person
 from tests.pages.accessibility import assert_usable
 from tests.pages.application import Application
-from tests.pages.stage import SHOP
+from tests.pages.stage import SHOP, Stage
 from tests.pages.steps import (
     allow,
     be_signed_in,
@@ -27,6 +26,7 @@ from tests.pages.steps import (
     expect_heading,
     expect_login,
     expect_refusal,
+    guess_until_throttled,
     log_in,
     register_person,
     spoil_login_form,
@@ -44,6 +44,7 @@ class Scene:
     parts: Parts
     http: httpx2.AsyncClient
     store: redis.Redis
+    stage: Stage
     application: Application
 
     @property
@@ -57,8 +58,15 @@ class Scene:
 
 
 @pytest.fixture
-def scene(page: Page, parts: Parts, http: httpx2.AsyncClient, store: redis.Redis, application: Application) -> Scene:
-    return Scene(page, parts, http, store, application)
+def scene(
+    page: Page,
+    parts: Parts,
+    http: httpx2.AsyncClient,
+    store: redis.Redis,
+    shared_stage: Stage,
+    application: Application,
+) -> Scene:
+    return Scene(page, parts, http, store, shared_stage, application)
 
 
 async def start(scene: Scene) -> None:
@@ -84,8 +92,7 @@ async def login_empty(scene: Scene) -> None:
 
 
 async def login_throttled(scene: Scene) -> None:
-    wrong = Person(ALICE.username, "a guess")
-    await asyncio.gather(*(PHONE_APP.log_in(scene.http, wrong) for _ in range(10)))
+    await guess_until_throttled(scene.http, scene.store, ALICE)
     await scene.page.goto(scene.request_address)
     await log_in(scene.page)
     await expect(scene.page.get_by_role("alert")).to_have_text(page_text("login.error_throttled"))
@@ -147,10 +154,10 @@ async def refused_signed_out(scene: Scene) -> None:
 
 
 async def busy(scene: Scene) -> None:
-    """Redis answers nobody for longer than a request waits for it."""
-    scene.store.client_pause(2_500)
-    await scene.page.goto(SESSIONS)
-    await expect_refusal(scene.page, "busy")
+    """Redis answers nobody."""
+    with scene.stage.redis.frozen():
+        await scene.page.goto(SESSIONS)
+        await expect_refusal(scene.page, "busy")
 
 
 async def login_busy(scene: Scene) -> None:
