@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from service.app import Parts
-from service.gateway import BearerLookup, StoreUnavailable
+from service.gateway import AccessGrant, BearerLookup, StoreUnavailable
 from service.protocol.user import identify_user
+from service.store.backoff import MAX_PAUSE_SECONDS, STABLE_SECONDS
 from service.store.deadline import DEADLINE_SECONDS, charge, start_budget
-from service.store.links import TRUSTED_SECONDS
+from service.store.links import BEAT_SECONDS, TRUSTED_SECONDS, Trust
 from service.tokens import make_access_token
 from tests.cast import access_key_of
-from tests.fair_clock import read_fair_clock
 from tests.faults.proxy import running_proxy
 from tests.faults.stage import Stage, parts_on, start_sessions
+from tests.loop_time import LoopTime
 from tests.servers import stop
+from tests.store.scripted_cluster import record
+from tests.store.scripted_redis import ScriptedRedis, scripted_redis
 from tests.waiting import until
 
 CAROL = identify_user("main", "carol@example.com")
-LATEST_SECONDS = 2.0
-BACK_SECONDS = 2.5
-OF_A_TURN_SECONDS = 0.2
-"""What the work of a turn of the event loop may take until the test looks at the clock."""
+MOMENT_SECONDS = 0.01
+
+pytestmark = pytest.mark.usefixtures("held_time")
 
 
 @pytest.fixture(scope="module")
@@ -76,45 +77,67 @@ async def remember(bearer: BearerLookup, tokens: list[str]) -> None:
     assert all([await bearer.lookup(token) for token in tokens * 2])
 
 
-async def last_live_answer(bearer: BearerLookup, token: str) -> float:
-    """When the last question was asked that memory answered; the next is an error, within the time limit."""
-    last_live = 0.0
-    while True:
-        asked, asked_fairly = time.monotonic(), read_fair_clock()
-        try:
-            assert await bearer.lookup(token) is not None, "this lookup cannot know that"
-        except StoreUnavailable:
-            assert read_fair_clock() - asked_fairly < LATEST_SECONDS
-            return last_live
-        last_live = asked
-        await asyncio.sleep(0.01)
+def find_trust(bearer: BearerLookup) -> Trust:
+    """Return the trust in its only connection."""
+    assert bearer._router is not None
+    (link,) = bearer._router.topology.links()
+    return link.trust
 
 
-async def comes_back(bearer: BearerLookup, token: str) -> float:
-    """After how many seconds it is live again; meanwhile there are errors only."""
-    started = read_fair_clock()
-    while True:
-        try:
-            assert await bearer.lookup(token) is not None
-        except StoreUnavailable:
-            await asyncio.sleep(0.01)
-            assert read_fair_clock() - started < 10
-        else:
-            return read_fair_clock() - started
+async def let_connection_last(bearer: BearerLookup, held_time: LoopTime) -> None:
+    """Make the connection old enough to be made again at once. Redis has answered a beat of this moment then."""
+    held_time.advance(STABLE_SECONDS)
+    await until(lambda: find_trust(bearer).until == held_time.read() + TRUSTED_SECONDS)
+
+
+async def let_trust_end(bearer: BearerLookup, token: str, held_time: LoopTime) -> None:
+    """Move the time to the end of the trust. Until then memory answers, and no later beat is vouched for."""
+    left_seconds = find_trust(bearer).until - held_time.read()
+    assert 0 < left_seconds <= TRUSTED_SECONDS
+    held_time.advance(left_seconds - MOMENT_SECONDS)
+    assert await bearer.lookup(token)
+    held_time.advance(2 * MOMENT_SECONDS)
+
+
+def start_lookups(bearer: BearerLookup, tokens: list[str]) -> list[asyncio.Task[AccessGrant | None]]:
+    return [asyncio.create_task(bearer.lookup(token)) for token in tokens]
+
+
+async def fail(under_way: list[asyncio.Task[AccessGrant | None]]) -> None:
+    """Wait until all are errors. The test moves the time before, to when that has to be so."""
+    await until(lambda: all(task.done() for task in under_way), "the lookups to end")
+    assert {type(task.exception()) for task in under_way} == {StoreUnavailable}
+
+
+async def comes_back(bearer: BearerLookup, token: str, held_time: LoopTime, *, live: bool = True) -> None:
+    """Ask until Redis answers; meanwhile there are errors only. Time passes, since the link may pause."""
+
+    async def ask() -> AccessGrant | None:
+        while True:
+            try:
+                return await bearer.lookup(token)
+            except StoreUnavailable:
+                await asyncio.sleep(0)
+
+    with held_time.passing(1):
+        asking = asyncio.create_task(ask())
+        await until(asking.done, "the lookup to come back")
+    assert (asking.result() is not None) == live
 
 
 @pytest.mark.clause("decided-gateway-stops-trusting", "decided-memory-follows-redis")
 async def test_a_lost_stream_empties_memory_and_lookups_go_on(
-    stage: Stage, direct: BearerLookup, tokens: list[str]
+    stage: Stage, direct: BearerLookup, tokens: list[str], held_time: LoopTime
 ) -> None:
     await remember(direct, tokens)
-    reads = stage.count_calls("get")
+    await let_connection_last(direct, held_time)
+    reads, trust = stage.count_calls("get"), find_trust(direct)
+    await remember(direct, tokens)
+    assert stage.count_calls("get") == reads
     (ours,) = [client for client in stage.store.client_list() if client["name"] == "token-lookups"]
 
     stage.store.client_kill_filter(_id=ours["id"])
-    await until(lambda: ours["id"] not in [client["id"] for client in stage.store.client_list()])
-    for _ in range(3):
-        await asyncio.sleep(0)  # what happened is heard of
+    await until(lambda: trust.until == 0, "the loss to be heard")
     await remember(direct, tokens)
 
     assert stage.count_calls("get") == reads + len(tokens)
@@ -122,107 +145,136 @@ async def test_a_lost_stream_empties_memory_and_lookups_go_on(
 
 @pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
 async def test_without_redis_lookups_are_errors_at_once_and_work_again_by_themselves(
-    stage: Stage, direct: BearerLookup, tokens: list[str]
+    stage: Stage, direct: BearerLookup, tokens: list[str], held_time: LoopTime
 ) -> None:
+    """At once: no time passes until the errors come."""
     await remember(direct, tokens)
+    await let_connection_last(direct, held_time)
+    trust = find_trust(direct)
     with stage.killed():
-        await last_live_answer(direct, tokens[0])
-        started = read_fair_clock()
+        await until(lambda: trust.until == 0, "the loss to be heard")
         for _ in range(100):
+            (asking,) = start_lookups(direct, tokens[:1])
+            await until(asking.done)
             with pytest.raises(StoreUnavailable, match="ConnectionRefusedError"):
-                await direct.lookup(tokens[0])
+                await asking
 
-        assert read_fair_clock() - started < LATEST_SECONDS
-
-    assert await comes_back(direct, tokens[0]) < BACK_SECONDS
+    await comes_back(direct, tokens[0], held_time)
     await remember(direct, tokens)
 
 
 @pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
-async def test_a_lookup_may_be_made_before_its_redis(stage: Stage, tokens: list[str]) -> None:
+async def test_a_lookup_may_be_made_before_its_redis(stage: Stage, tokens: list[str], held_time: LoopTime) -> None:
     bearer = BearerLookup(stage.redis.url)
     with pytest.raises(StoreUnavailable, match="not been asked"):
         bearer.now_ms()
     with stage.killed():
-        with pytest.raises(StoreUnavailable):
-            await bearer.lookup(tokens[0])
+        await fail(start_lookups(bearer, tokens[:1]))
         with pytest.raises(StoreUnavailable, match="has not told the time"):
             bearer.now_ms()
 
-    assert await comes_back(bearer, tokens[0]) < BACK_SECONDS
+    await comes_back(bearer, tokens[0], held_time)
     await bearer.close()
+
+
+@pytest.mark.clause("decided-redis-away")
+async def test_after_a_long_outage_the_longest_pause_is_the_bound(held_time: LoopTime) -> None:
+    scripted = ScriptedRedis()
+    scripted.answer = lambda _: record("0a3")
+    token = make_access_token("0a3").text
+    async with BearerLookup(f"redis://127.0.0.1:{scripted.port}") as bearer:
+        for _ in range(3):
+            await fail(start_lookups(bearer, [token]))
+            await held_time.pass_by(10 * MAX_PAUSE_SECONDS)
+
+        server = await asyncio.start_server(scripted.serve, "127.0.0.1", scripted.port)
+        await held_time.pass_by(MAX_PAUSE_SECONDS)
+        (asking,) = start_lookups(bearer, [token])
+        await until(asking.done)
+        server.close()
+
+        assert await asking
+    await scripted.end()
+
+
+@pytest.mark.clause("decided-gateway-stops-trusting")
+async def test_each_beat_that_is_answered_is_good_for_a_second(held_time: LoopTime) -> None:
+    """Memory answers as long as beats are answered. It does not after the second that the last one vouches for."""
+    token = make_access_token("0a3").text
+    async with scripted_redis() as scripted, BearerLookup(f"redis://127.0.0.1:{scripted.port}") as bearer:
+        scripted.answer = lambda _: record("0a3")
+        await remember(bearer, [token])
+        await held_time.pass_by(10 * TRUSTED_SECONDS)
+        assert scripted.count("TIME") == 1 + 10 * TRUSTED_SECONDS / BEAT_SECONDS
+        assert find_trust(bearer).until == held_time.read() + TRUSTED_SECONDS
+
+        scripted.delay = lambda _: 10 * DEADLINE_SECONDS
+        await let_trust_end(bearer, token, held_time)
+        assert scripted.count("GET") == 2
+        asking = start_lookups(bearer, [token])
+        await held_time.pass_by(DEADLINE_SECONDS)
+        await fail(asking)
 
 
 @pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed", "decided-redis-away")
 async def test_a_frozen_redis_is_believed_for_a_second_and_then_an_error(
-    stage: Stage, direct: BearerLookup, tokens: list[str]
+    stage: Stage, direct: BearerLookup, tokens: list[str], held_time: LoopTime
 ) -> None:
     await remember(direct, tokens)
     with stage.frozen():
-        frozen = time.monotonic()
-        last_live = await last_live_answer(direct, tokens[0])
+        await let_trust_end(direct, tokens[0], held_time)
+        for _ in range(2):
+            asking = start_lookups(direct, tokens)
+            await held_time.pass_by(DEADLINE_SECONDS)
+            await fail(asking)
 
-        assert 0 < last_live - frozen < TRUSTED_SECONDS
-        for token in tokens:
-            asked = read_fair_clock()
-            with pytest.raises(StoreUnavailable):
-                await direct.lookup(token)
-            assert read_fair_clock() - asked < LATEST_SECONDS
-
-    assert await comes_back(direct, tokens[0]) < LATEST_SECONDS
+    await comes_back(direct, tokens[0], held_time)
 
 
 @pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
 async def test_a_request_that_used_most_of_its_time_does_not_wait_for_a_frozen_redis_to_be_given_up(
-    stage: Stage, direct: BearerLookup, tokens: list[str]
+    stage: Stage, direct: BearerLookup, tokens: list[str], held_time: LoopTime
 ) -> None:
     left_seconds = 0.3
 
-    async def request() -> float:
+    async def request() -> AccessGrant | None:
         start_budget()
-        charge(time.monotonic() - DEADLINE_SECONDS + left_seconds)
-        asked = read_fair_clock()
-        with pytest.raises(StoreUnavailable):
-            await direct.lookup(make_access_token("0a3").text)
-        return read_fair_clock() - asked
+        charge(held_time.read() - DEADLINE_SECONDS + left_seconds)
+        return await direct.lookup(make_access_token("0a3").text)
 
     await remember(direct, tokens)
     with stage.frozen():
-        assert await asyncio.create_task(request()) < left_seconds + OF_A_TURN_SECONDS
+        asking = asyncio.create_task(request())
+        await held_time.pass_by(left_seconds - MOMENT_SECONDS)
+        assert not asking.done()
+        await held_time.pass_by(MOMENT_SECONDS)
+        await fail([asking])
 
 
 @pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed")
 async def test_what_is_revoked_beyond_a_cut_network_is_live_for_a_second_at_most(
-    stage: Stage, beyond: BearerLookup, parts: Parts, tokens: list[str]
+    stage: Stage, beyond: BearerLookup, parts: Parts, tokens: list[str], held_time: LoopTime
 ) -> None:
     await remember(beyond, tokens)
     with stage.cut_off():
         await parts.revocations.revoke_all(CAROL.shard, CAROL.subject)
-        revoked = time.monotonic()
-        last_live = await last_live_answer(beyond, tokens[0])
+        await let_trust_end(beyond, tokens[0], held_time)
+        asking = start_lookups(beyond, tokens)
+        await held_time.pass_by(DEADLINE_SECONDS)
+        await fail(asking)
 
-        assert last_live - revoked < TRUSTED_SECONDS
-
-    async with asyncio.timeout(10):
-        while True:
-            try:
-                assert await beyond.lookup(tokens[0]) is None
-            except StoreUnavailable:
-                await asyncio.sleep(0.01)
-            else:
-                break
+    await comes_back(beyond, tokens[0], held_time, live=False)
 
 
 @pytest.mark.clause("decided-gateway-stops-trusting")
 async def test_after_the_event_loop_stood_still_redis_is_asked(
-    stage: Stage, direct: BearerLookup, tokens: list[str]
+    stage: Stage, direct: BearerLookup, tokens: list[str], held_time: LoopTime
 ) -> None:
     """News and lost beats lie unread in the socket; what counts is the clock."""
     await remember(direct, tokens)
-    await asyncio.sleep(0)
     for token in tokens:
         stage.store.delete(access_key_of(token))
-    time.sleep(TRUSTED_SECONDS)  # noqa: ASYNC251 - that is the point
+    held_time.advance(TRUSTED_SECONDS)
 
     assert [await direct.lookup(token) for token in tokens] == [None] * len(tokens)
 
@@ -265,17 +317,13 @@ async def test_a_user_who_loses_the_right_to_track_is_served_without_memory(stag
 
 @pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
 async def test_many_lookups_under_way_when_redis_dies_are_errors_and_none_is_lost(
-    stage: Stage, beyond: BearerLookup, tokens: list[str]
+    beyond: BearerLookup, stage: Stage, tokens: list[str], held_time: LoopTime
 ) -> None:
     await remember(beyond, tokens)
     with stage.cut_off():
-        under_way = [asyncio.create_task(beyond.lookup(make_access_token("0a3").text)) for _ in range(500)]
-        await asyncio.sleep(0)
-        asked = read_fair_clock()
-        answers = await asyncio.gather(*under_way, return_exceptions=True)
-
-        assert read_fair_clock() - asked < LATEST_SECONDS + OF_A_TURN_SECONDS
-    assert {type(answer) for answer in answers} == {StoreUnavailable}
+        under_way = start_lookups(beyond, [make_access_token("0a3").text for _ in range(500)])
+        await held_time.pass_by(DEADLINE_SECONDS)
+        await fail(under_way)
 
 
 @pytest.mark.clause("decided-verify-asks-redis-once", "decided-i8-fail-closed")
