@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -14,25 +13,27 @@ from service.app import Parts
 from service.protocol.client import Client
 from service.registry.cache import RegistryMemory
 from service.settings import load_settings
-from service.store import topology
+from service.store.backoff import STABLE_SECONDS
 from service.store.deadline import DEADLINE_SECONDS, StoreUnavailable
 from service.store.keys import registry_key
-from service.store.links import TRUSTED_SECONDS
+from service.store.links import TRUSTED_SECONDS, Trust
 from service.store.redis_url import parse_redis_url
+from service.store.topology import WATCH_SECONDS
 from tests.conftest import SECRET_KEY
-from tests.fair_clock import read_fair_clock
 from tests.faults.proxy import running_proxy
 from tests.faults.stage import Stage, parts_on
 from tests.hearing import heard
+from tests.loop_time import LoopTime
 from tests.servers import start_redis, stop
 from tests.store.scripted_cluster import scripted_cluster
 from tests.store.scripted_redis import INVALIDATE, bulk
-from tests.waiting import until
+from tests.waiting import until, until_reachable
 
 APP = Client(client_id="app", client_name="One")
 CHANGED = Client(client_id="app", client_name="Two")
-LATEST_SECONDS = 2.0
-BACK_SECONDS = 2.5
+MOMENT_SECONDS = 0.01
+
+pytestmark = pytest.mark.usefixtures("held_time")
 
 
 @pytest.fixture(scope="module")
@@ -77,40 +78,63 @@ async def remember(memory: RegistryMemory) -> None:
         assert await memory.clients.find("app") == APP
 
 
-async def last_answer(memory: RegistryMemory, answer: Client) -> float:
-    """When the last one like this was asked for, before the first other one or error."""
-    last = time.monotonic()
-    while True:
-        asked = time.monotonic()
-        try:
-            if await memory.clients.find("app") != answer:
-                return last
-        except StoreUnavailable:
-            return last
-        last = asked
-        await asyncio.sleep(0.005)
+def find_trust(memory: RegistryMemory) -> Trust:
+    """Return the trust in its only connection."""
+    (link,) = memory._find_router().topology.links()
+    return link.trust
 
 
-async def comes_back(memory: RegistryMemory, client: Client) -> float:
-    started = read_fair_clock()
-    async with asyncio.timeout(10):
+async def let_connection_last(memory: RegistryMemory, held_time: LoopTime) -> None:
+    """Make the connection old enough to be made again at once. Redis has answered a beat of this moment then."""
+    held_time.advance(STABLE_SECONDS)
+    await until(lambda: find_trust(memory).until == held_time.read() + TRUSTED_SECONDS)
+
+
+async def let_trust_end(memory: RegistryMemory, held_time: LoopTime) -> None:
+    """Move the time to the end of the trust. Until then memory answers, and no later beat is vouched for."""
+    left_seconds = find_trust(memory).until - held_time.read()
+    assert 0 < left_seconds <= TRUSTED_SECONDS
+    held_time.advance(left_seconds - MOMENT_SECONDS)
+    assert await memory.clients.find("app") == APP
+    held_time.advance(2 * MOMENT_SECONDS)
+
+
+async def fails_in_time(memory: RegistryMemory, held_time: LoopTime) -> None:
+    """Ask a Redis that is silent: an error comes when the time of a request is over, at the latest."""
+    asking = asyncio.create_task(memory.clients.find("app"))
+    await held_time.pass_by(DEADLINE_SECONDS)
+    await until(asking.done, "the error")
+    with pytest.raises(StoreUnavailable):
+        await asking
+
+
+async def comes_back(memory: RegistryMemory, client: Client, held_time: LoopTime) -> None:
+    """Ask until Redis answers; meanwhile there are errors only. Time passes, since the link may pause."""
+
+    async def ask() -> Client | None:
         while True:
             try:
-                assert await memory.clients.find("app") == client
+                return await memory.clients.find("app")
             except StoreUnavailable:
-                await asyncio.sleep(0.01)
-            else:
-                return read_fair_clock() - started
+                await asyncio.sleep(0)
+
+    with held_time.passing(1):
+        asking = asyncio.create_task(ask())
+        await until(asking.done, "the registry to come back")
+    assert asking.result() == client
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-gateway-stops-trusting")
-async def test_a_lost_stream_empties_memory_and_redis_is_asked(stage: Stage, parts: Parts) -> None:
+async def test_a_lost_stream_empties_memory_and_redis_is_asked(stage: Stage, parts: Parts, held_time: LoopTime) -> None:
     await remember(parts.memory)
+    await let_connection_last(parts.memory, held_time)
     (ours,) = [client for client in stage.store.client_list() if client["name"] == "token-registry"]
-    reads = stage.count_calls("get")
+    reads, trust = stage.count_calls("get"), find_trust(parts.memory)
+    assert await parts.clients.find("app") == APP
+    assert stage.count_calls("get") == reads
 
     stage.store.client_kill_filter(_id=ours["id"])
-    await until(lambda: ours["id"] not in [client["id"] for client in stage.store.client_list()])
+    await until(lambda: trust.until == 0, "the loss to be heard")
     stage.store.set(registry_key("client", "app"), msgspec.json.encode(CHANGED))
     await heard(parts)
     for _ in range(2):
@@ -120,59 +144,60 @@ async def test_a_lost_stream_empties_memory_and_redis_is_asked(stage: Stage, par
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-gateway-stops-trusting", "decided-i8-fail-closed")
-async def test_a_frozen_redis_is_believed_for_a_second_and_then_an_error(stage: Stage, parts: Parts) -> None:
+async def test_a_frozen_redis_is_believed_for_a_second_and_then_an_error(
+    stage: Stage, parts: Parts, held_time: LoopTime
+) -> None:
     await remember(parts.memory)
     with stage.frozen():
-        frozen = time.monotonic()
-        last = await last_answer(parts.memory, APP)
+        await let_trust_end(parts.memory, held_time)
+        await fails_in_time(parts.memory, held_time)
+        await fails_in_time(parts.memory, held_time)
 
-        assert 0 < last - frozen < TRUSTED_SECONDS
-        asked = read_fair_clock()
-        with pytest.raises(StoreUnavailable):
-            await parts.memory.clients.find("app")
-        assert read_fair_clock() - asked < LATEST_SECONDS
-
-    assert await comes_back(parts.memory, APP) < LATEST_SECONDS
+    await comes_back(parts.memory, APP, held_time)
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-gateway-stops-trusting", "decided-i8-fail-closed")
 async def test_what_changes_beyond_a_cut_network_is_old_for_a_second_at_most(
-    stage: Stage, parts: Parts, beyond: RegistryMemory
+    stage: Stage, parts: Parts, beyond: RegistryMemory, held_time: LoopTime
 ) -> None:
     await remember(beyond)
     with stage.cut_off():
         await put(parts, CHANGED)
-        changed = time.monotonic()
+        await let_trust_end(beyond, held_time)
+        await fails_in_time(beyond, held_time)
 
-        assert await last_answer(beyond, APP) - changed < TRUSTED_SECONDS
-
-    assert await comes_back(beyond, CHANGED) < LATEST_SECONDS
+    await comes_back(beyond, CHANGED, held_time)
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-redis-away")
-async def test_a_server_that_took_the_place_of_another_is_asked(stage: Stage, parts: Parts) -> None:
-    """Which changed while nobody could hear of it."""
+async def test_a_server_that_took_the_place_of_another_is_asked(
+    stage: Stage, parts: Parts, held_time: LoopTime
+) -> None:
+    """It changed while nobody could hear of it."""
     await remember(parts.memory)
+    trust = find_trust(parts.memory)
     with stage.killed():
         pass
     stage.store.set(registry_key("client", "app"), msgspec.json.encode(CHANGED))
-    changed = time.monotonic()
+    await until(lambda: trust.until == 0, "the loss to be heard")
 
-    assert await last_answer(parts.memory, APP) - changed < TRUSTED_SECONDS
-    assert await comes_back(parts.memory, CHANGED) < BACK_SECONDS
+    await comes_back(parts.memory, CHANGED, held_time)
 
 
 @pytest.mark.clause("decided-i8-fail-closed", "decided-i8-one-deadline", "decided-redis-away")
-async def test_a_worker_may_start_before_its_redis_and_is_ready_by_itself(stage: Stage) -> None:
+async def test_a_worker_may_start_before_its_redis_and_is_ready_by_itself(stage: Stage, held_time: LoopTime) -> None:
+    """The error comes at once: no time passes."""
     async with parts_on(stage) as parts:
         with stage.killed():
-            asked = time.monotonic()
+            asking = asyncio.create_task(parts.clients.find("app"))
+            await until(asking.done, "the error")
             with pytest.raises(StoreUnavailable):
-                await parts.clients.find("app")
-            assert time.monotonic() - asked < DEADLINE_SECONDS
+                await asking
+        with held_time.passing(1):
+            await until_reachable(parts)
         await put(parts, APP)
 
-        assert await comes_back(parts.memory, APP) < BACK_SECONDS
+        await comes_back(parts.memory, APP, held_time)
 
 
 @pytest.mark.clause("decided-registry-change-seen")
@@ -205,17 +230,17 @@ async def test_a_record_whose_slot_moved_is_read_where_it_went_and_followed_ther
         cluster.share(first, second)
         cluster.records[key.encode()] = bulk(msgspec.json.encode(CHANGED))
         before.say(INVALIDATE % (len(key), key.encode()))
-        await last_answer(memory, APP)
+        while await memory.clients.find("app") == APP:  # noqa: ASYNC110 - the news is under way
+            await asyncio.sleep(0)
         for _ in range(5):
             assert await memory.clients.find("app") == CHANGED
 
-        assert 1 <= after.count("GET", key) <= 2
+        assert after.count("GET", key) == 2
         await memory.close()
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-redis-cluster")
-async def test_only_a_move_of_the_registrys_slot_empties_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topology, "WATCH_SECONDS", 0.02)
+async def test_only_a_move_of_the_registrys_slot_empties_memory(held_time: LoopTime) -> None:
     key = registry_key("client", "app").encode()
     async with scripted_cluster(3) as cluster:
         cluster.records[key] = bulk(msgspec.json.encode(APP))
@@ -231,11 +256,8 @@ async def test_only_a_move_of_the_registrys_slot_empties_memory(monkeypatch: pyt
             new = next(node for _, _, node in cluster.ranges if node not in (old, owner))
             cluster.ranges = [(first, last, new if node is old else node) for first, last, node in cluster.ranges]
             asked = [node.count("CLUSTER", "SLOTS") for node in cluster.nodes]
-            await until(
-                lambda: all(
-                    node.count("CLUSTER", "SLOTS") > count + 1 for node, count in zip(cluster.nodes, asked, strict=True)
-                )
-            )
+            await held_time.pass_by(2 * len(cluster.nodes) * WATCH_SECONDS)
+            assert all(node.count("CLUSTER", "SLOTS") > asked[at] for at, node in enumerate(cluster.nodes))
 
         await remember(memory)
         await move(with_registry=False)

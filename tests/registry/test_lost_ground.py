@@ -10,10 +10,13 @@ from service.registry.seeding import Seeding
 from service.store.deadline import DEADLINE_SECONDS
 from service.store.links import TRUSTED_SECONDS
 from tests.cast import ALICE, BOB
+from tests.loop_time import LoopTime
 from tests.registry.seeds import OTHER_HASH, SeedText
 from tests.store.sessions import ENDUSER, Session, Sessions
+from tests.waiting import until
 
 ORGANISATION = "realm:main role:organisation"
+MOMENT_SECONDS = 0.01
 
 pytestmark = pytest.mark.clause("decided-seed-ends-sessions")
 
@@ -123,17 +126,21 @@ def test_a_sweep_waits_longer_than_a_request_can_rest_on_the_old_registration() 
 
 
 async def test_a_login_that_was_under_way_while_the_client_was_narrowed_ends_as_well(
-    sessions: Sessions, seeding: Seeding, monkeypatch: pytest.MonkeyPatch
+    sessions: Sessions, seeding: Seeding, monkeypatch: pytest.MonkeyPatch, held_time: LoopTime
 ) -> None:
     """A worker that still remembers the old registration gives out tokens until the sweep begins."""
-    monkeypatch.setattr(consequences, "SWEEP_PAUSE_SECONDS", 2)
+    monkeypatch.setattr(consequences, "SWEEP_PAUSE_SECONDS", SWEEP_PAUSE_SECONDS)
     await seeding.apply(SeedText().seed)
     applying = asyncio.create_task(seeding.apply(SeedText().but(scope=ENDUSER).seed))
-    while not sessions.store.exists("owed_sweeps:{registry}"):
-        await asyncio.wait([applying], timeout=0.01)
-        assert not applying.done()
+    await until(lambda: held_time.is_due_in(SWEEP_PAUSE_SECONDS), "the pause before the sweep")
     late = await sessions.start(scope=ORGANISATION)
+    held_time.advance(SWEEP_PAUSE_SECONDS - MOMENT_SECONDS)
+    await held_time.pass_by(0)
+    assert sessions.live(late) == [True]
     assert not applying.done()
+
+    held_time.advance(MOMENT_SECONDS)
+    await until(applying.done, "the sweep")
     await applying
 
     assert sessions.live(late) == [False]

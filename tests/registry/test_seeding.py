@@ -13,11 +13,14 @@ from service.protocol.user import User, identify_user
 from service.realms.main import MainRealm
 from service.registry.seed import BadSeed, parse_seed
 from service.registry.seeding import Seeding
+from service.store.lock import LOCK_PAUSE_SECONDS
 from tests.cast import ALICE
 from tests.conftest import MakeSettings
+from tests.loop_time import LoopTime
 from tests.protocol.test_hashing import WEAK_HASH, WEAKER_HASH
 from tests.registry.seeds import OTHER_HASH, PASSWORD_HASH, SECRET_HASH, SeedText, make_seeding
 from tests.store.sessions import Sessions
+from tests.waiting import until
 
 IDENTITY = identify_user("main", ALICE.username)
 USER_KEY = f"user:{{{IDENTITY.shard}}}:{IDENTITY.subject}"
@@ -224,11 +227,19 @@ async def test_of_two_that_start_at_once_one_applies_and_the_other_waits(
 
 
 @pytest.mark.clause("decided-seed-one-worker-applies")
-async def test_nobody_applies_while_the_lock_is_held(parts: Parts, seeding: Seeding) -> None:
+async def test_nobody_applies_while_the_lock_is_held(
+    parts: Parts, seeding: Seeding, store: redis.Redis, held_time: LoopTime
+) -> None:
     async with parts.registry.make_lock():
         waiting = asyncio.create_task(seeding.apply(SeedText().seed))
-        await asyncio.wait([waiting], timeout=0.2)
+        for _ in range(3):
+            await until(lambda: held_time.is_due_in(LOCK_PAUSE_SECONDS), "the pause before the lock is asked for again")
+            assert await parts.registry.find_client("phone-app") is None
+            held_time.advance(LOCK_PAUSE_SECONDS)
+
+        await until(lambda: held_time.is_due_in(LOCK_PAUSE_SECONDS), "the last of the pauses")
         assert not waiting.done()
-        assert await parts.registry.find_client("phone-app") is None
+        assert set(everything(store)) == {"lock:{registry}"}
+    held_time.advance(LOCK_PAUSE_SECONDS)
 
     assert (await waiting).changes == 5
