@@ -16,12 +16,16 @@ from service.registry import cache as cache_module
 from service.registry.cache import MOST_ENTRIES, UNKNOWN_SECONDS
 from service.store.deadline import StoreUnavailable
 from service.store.keys import registry_key
-from service.store.links import read_clock
 from tests.hearing import heard
+from tests.loop_time import LoopTime
 from tests.watching import ONE_SERVER, watching
 
 CAROL = User(realm="main", username="carol@example.com", roles=("enduser",))
 ORIGIN = "https://app.example"
+MOMENT_SECONDS = 0.01
+
+# What is remembered depends on the time, and Redis is not heard of while it stands still.
+pytestmark = pytest.mark.usefixtures("held_time")
 
 
 def make_client(name: str = "One", client_id: str = "app") -> Client:
@@ -121,15 +125,17 @@ async def test_when_everything_is_emptied_nothing_is_remembered(parts: Parts, st
 @pytest.mark.clause("decided-registry-change-seen")
 @ONE_SERVER
 async def test_what_is_not_known_is_remembered_for_half_a_second(
-    parts: Parts, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    parts: Parts, store: redis.Redis, held_time: LoopTime
 ) -> None:
+    assert UNKNOWN_SECONDS == 0.5
     assert await parts.clients.find("app") is None
+    await put_client(parts, make_client())
+    held_time.advance(UNKNOWN_SECONDS - MOMENT_SECONDS)
     with watching(store) as commands:
         assert await parts.clients.find("app") is None
     assert count_reads(commands) == 0
-    await put_client(parts, make_client())
 
-    monkeypatch.setattr(cache_module, "read_clock", lambda: read_clock() + UNKNOWN_SECONDS)
+    held_time.advance(2 * MOMENT_SECONDS)
     assert await parts.clients.find("app") == make_client()
 
 
@@ -142,13 +148,13 @@ async def test_a_user_who_is_not_known_is_not_remembered(parts: Parts) -> None:
     assert await parts.users.find(CAROL.identity) is not None
 
 
-async def test_garbage_costs_redis_no_memory(parts: Parts, store: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_garbage_costs_redis_no_memory(parts: Parts, store: redis.Redis, held_time: LoopTime) -> None:
     """Nor does what is used once."""
     await put_client(parts, make_client())
     await parts.clients.find("app")
     before = store.info("stats")["tracking_total_keys"]
-    for number in range(3):
-        monkeypatch.setattr(cache_module, "read_clock", lambda ahead=number: read_clock() + ahead)
+    for _ in range(3):
+        held_time.advance(UNKNOWN_SECONDS + MOMENT_SECONDS)
         assert await parts.clients.find("garbage") is None
         assert not await parts.memory.origins.find("https://garbage.example")
         assert await parts.users.find(identify_user("main", "garbage")) is None
