@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from redis.crc import key_slot
 
 from service.app import Parts
 from service.protocol.client import Client
@@ -249,21 +250,22 @@ async def test_only_a_move_of_the_registrys_slot_empties_memory(held_time: LoopT
         def count_reads() -> int:
             return sum(node.count("GET", key.decode()) for node in cluster.nodes)
 
-        async def move(*, with_registry: bool) -> None:
-            """Give the slots of one node to another one, and wait until that is known."""
-            owner = cluster.find_owner(key)
-            old = next(node for _, _, node in cluster.ranges if (node is owner) is with_registry)
-            new = next(node for _, _, node in cluster.ranges if node not in (old, owner))
-            cluster.ranges = [(first, last, new if node is old else node) for first, last, node in cluster.ranges]
+        async def move(slot: int) -> None:
+            """Give this slot alone to another node, and let time pass until all nodes were asked for the map."""
+            first, last, old = next(each for each in cluster.ranges if each[0] <= slot <= each[1])
+            new = next(node for node in cluster.nodes if node is not old)
+            cluster.ranges.remove((first, last, old))
+            parts = [(first, slot - 1, old), (slot, slot, new), (slot + 1, last, old)]
+            cluster.ranges += [part for part in parts if part[0] <= part[1]]
             asked = [node.count("CLUSTER", "SLOTS") for node in cluster.nodes]
             await held_time.pass_by(2 * len(cluster.nodes) * WATCH_SECONDS)
             assert all(node.count("CLUSTER", "SLOTS") > asked[at] for at, node in enumerate(cluster.nodes))
 
         await remember(memory)
-        await move(with_registry=False)
+        await move(key_slot(key) + 1)
         assert await memory.clients.find("app") == APP
         assert count_reads() == 2
-        await move(with_registry=True)
+        await move(key_slot(key))
         assert await memory.clients.find("app") == APP
         assert count_reads() == 3
         await memory.close()
