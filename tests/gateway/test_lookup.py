@@ -17,19 +17,25 @@ from service.gateway import BearerLookup, StoreUnavailable
 from service.gateway.lookup import UNKNOWN_SECONDS
 from service.protocol.user import identify_user
 from service.store.access_tokens import AccessTokens
+from service.store.backoff import STABLE_SECONDS
 from service.store.keys import access_key
-from service.store.links import read_clock
+from service.store.links import TRUSTED_SECONDS
 from service.store.redis_url import parse_redis_url
 from service.tokens import make_access_token
 from tests.cast import access_key_of, access_name_of
 from tests.conftest import AnyRedis, Clock
 from tests.faults.stage import start_sessions
+from tests.loop_time import LoopTime
 from tests.servers import start_redis, stop
 from tests.store.scripted_cluster import record
 from tests.store.scripted_redis import INVALIDATE, scripted_redis
 from tests.waiting import until
 
+MOMENT_SECONDS = 0.01
 CAROL = identify_user("main", "carol@example.com")
+# Memory, and with it how often Redis is asked, depends on the time.
+pytestmark = pytest.mark.usefixtures("held_time")
+
 COUNTS_READS = pytest.mark.single_server("reads are counted, and on a cluster a beat is a read as well")
 
 
@@ -69,6 +75,13 @@ async def is_live(bearer: BearerLookup, token: str) -> bool:
     return await bearer.lookup(token) is not None
 
 
+async def vouched_for(bearer: BearerLookup, held_time: LoopTime) -> None:
+    """Wait until each master has answered a beat of this moment."""
+    assert bearer._router is not None
+    links = bearer._router.topology.links()
+    await until(lambda: all(link.trust.until == held_time.read() + TRUSTED_SECONDS for link in links))
+
+
 async def remember(bearer: BearerLookup, tokens: list[str]) -> None:
     """A token is remembered from its second use on."""
     for token in tokens:
@@ -78,10 +91,14 @@ async def remember(bearer: BearerLookup, tokens: list[str]) -> None:
 
 async def turns(bearer: BearerLookup, token: str, *, live: bool) -> bool:
     """Whether memory comes to say so."""
-    async with asyncio.timeout(UNKNOWN_SECONDS + 1):
-        while await is_live(bearer, token) != live:  # noqa: ASYNC110 - Redis tells the lookup, not us
-            await asyncio.sleep(0)
+    asking = asyncio.create_task(_ask_until(bearer, token, live))
+    await until(asking.done, f"the token to be {'live' if live else 'dead'}")
     return True
+
+
+async def _ask_until(bearer: BearerLookup, token: str, live: bool) -> None:
+    while await is_live(bearer, token) != live:  # noqa: ASYNC110 - Redis tells the lookup, not us
+        await asyncio.sleep(0)
 
 
 @pytest.mark.clause("decided-verify-asks-redis-once", "spec-4.5-bearer-header")
@@ -172,13 +189,14 @@ async def test_neither_unknown_tokens_nor_those_of_one_use_cost_redis_memory(
 @pytest.mark.clause("decided-unknown-remembered", "decided-lookup-bounded")
 @COUNTS_READS
 async def test_an_unknown_token_that_is_met_again_stays_when_others_come(
-    redis_server: AnyRedis, registry: None, store: redis.Redis
+    redis_server: AnyRedis, registry: None, store: redis.Redis, held_time: LoopTime
 ) -> None:
     async with lookup_with(redis_server.url, most_unknown=2) as bearer:
         one, two, three = (make_access_token("0a3").text for _ in range(3))
         assert not await is_live(bearer, one)
         assert not await is_live(bearer, two)
-        await asyncio.sleep(UNKNOWN_SECONDS)  # the time span is the point: both would be asked for again
+        held_time.advance(UNKNOWN_SECONDS)  # both would be asked for again
+        await vouched_for(bearer, held_time)
         assert not await is_live(bearer, one)
         assert not await is_live(bearer, three)
 
@@ -192,9 +210,15 @@ async def test_an_unknown_token_that_is_met_again_stays_when_others_come(
 @pytest.mark.clause("decided-unknown-remembered", "decided-memory-follows-redis")
 @pytest.mark.parametrize("end", ["closed", "flushed", "lost"])
 async def test_unknown_tokens_are_forgotten_with_everything_else(
-    lookup: BearerLookup, tokens: list[str], store: redis.Redis, end: str
+    lookup: BearerLookup, tokens: list[str], store: redis.Redis, end: str, held_time: LoopTime
 ) -> None:
-    """Who closes the lookup, empties Redis or ends the connection need not wait for a second to be over."""
+    """Who closes the lookup, empties Redis or ends the connection need not wait for a second to be over.
+
+    No time passes: a connection that lasted is made again at once.
+    """
+    assert await is_live(lookup, tokens[1])
+    held_time.advance(STABLE_SECONDS)
+    await vouched_for(lookup, held_time)
     record = str(store.getdel(access_key_of(tokens[0])))
     assert not await is_live(lookup, tokens[0])
 
@@ -211,10 +235,8 @@ async def test_unknown_tokens_are_forgotten_with_everything_else(
             with suppress(StoreUnavailable):  # a connection that was not quite made yet was lost with the others
                 await lookup.lookup(make_access_token("0a3").text)
     store.set(access_key_of(tokens[0]), record, px=60_000)
-    started = read_clock()
 
     assert await is_live(lookup, tokens[0])
-    assert read_clock() - started < UNKNOWN_SECONDS
 
 
 @pytest.mark.clause("decided-unknown-remembered", "decided-lookup-bounded")
@@ -317,34 +339,44 @@ async def test_a_flush_empties_memory(lookup: BearerLookup, tokens: list[str], s
 
 @pytest.mark.clause("decided-memory-follows-redis")
 async def test_an_unknown_token_that_comes_to_be_is_live_when_it_is_forgotten(
-    lookup: BearerLookup, tokens: list[str], store: redis.Redis
+    lookup: BearerLookup, tokens: list[str], store: redis.Redis, held_time: LoopTime
 ) -> None:
     """It cannot happen by chance; it can when a backup is put back."""
     record = store.getdel(access_key_of(tokens[0]))
     assert not await is_live(lookup, tokens[0])
 
     store.set(access_key_of(tokens[0]), str(record), px=60_000)
+    held_time.advance(UNKNOWN_SECONDS - MOMENT_SECONDS)
+    assert not await is_live(lookup, tokens[0])
+    held_time.advance(2 * MOMENT_SECONDS)
 
-    assert await turns(lookup, tokens[0], live=True)
+    assert await is_live(lookup, tokens[0])
 
 
 @pytest.mark.clause("decided-i9-one-clock", "decided-memory-follows-redis")
 @COUNTS_READS
 async def test_past_its_end_memory_is_not_believed_even_where_redis_has_not_told(
-    lookup: BearerLookup, tokens: list[str], store: redis.Redis, clock: Clock
+    lookup: BearerLookup, tokens: list[str], store: redis.Redis, clock: Clock, held_time: LoopTime
 ) -> None:
     """Redis comes upon an expired key when it does; here it never does, and is asked."""
-    clock.offset_ms = 599_000
+    left_seconds = TRUSTED_SECONDS / 2
+    grant = await lookup.lookup(tokens[0])
+    assert grant is not None
+    clock.offset_ms = grant.expires_at_ms - lookup.now_ms() - round(left_seconds * 1000)
     await remember(lookup, tokens[:1])
 
+    clock.offset_ms += 600_000
+    with counting_reads(store) as too_old:
+        assert all([await is_live(lookup, tokens[1]) for _ in range(5)])
+
+    held_time.advance(left_seconds - MOMENT_SECONDS)
     with counting_reads(store) as young:
         assert await is_live(lookup, tokens[0])
-    clock.offset_ms += 2_000
+    held_time.advance(2 * MOMENT_SECONDS)
     with counting_reads(store) as old:
-        assert all([await is_live(lookup, tokens[2]) for _ in range(5)])
+        assert await is_live(lookup, tokens[0])
 
-    assert young == [0]
-    assert old == [5]
+    assert (too_old, young, old) == ([5], [0], [1])
 
 
 @pytest.mark.clause("decided-i9-one-clock")
@@ -357,13 +389,23 @@ async def test_an_expired_token_is_not_live(lookup: BearerLookup, tokens: list[s
 
 
 @pytest.mark.clause("decided-i9-one-clock")
-async def test_the_lookup_tells_the_time_of_redis(lookup: BearerLookup, store: redis.Redis, clock: Clock) -> None:
+async def test_the_lookup_tells_the_time_of_redis(
+    lookup: BearerLookup, store: redis.Redis, clock: Clock, held_time: LoopTime
+) -> None:
+    """It was told while it connected, which no time of ours passed by. From then on it reckons."""
+
+    def read_clock_ms() -> int:
+        seconds, microseconds = store.time()
+        return int(seconds) * 1000 + int(microseconds) // 1000
+
+    before_ms = read_clock_ms()
     await lookup.lookup(make_access_token("0a3").text)
+    told_ms = lookup.now_ms()
+    assert before_ms - 1 <= told_ms <= read_clock_ms()  # a rounded millisecond
+
     clock.offset_ms = 7_000_000
-
-    seconds, microseconds = store.time()
-
-    assert abs(lookup.now_ms() - 7_000_000 - (seconds * 1000 + microseconds // 1000)) < 200
+    held_time.advance(TRUSTED_SECONDS)
+    assert abs(lookup.now_ms() - 7_001_000 - told_ms) <= 1
 
 
 @pytest.mark.clause("decided-i8-fail-closed", "decided-record-version")
