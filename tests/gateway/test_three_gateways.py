@@ -1,0 +1,129 @@
+"""After a revocation each of three gateways comes to refuse the token, each a process, and it never turns live again.
+
+How soon that is so is measured by `scripts/bench`; that memory is believed for a second at most stands in
+`test_lookup_outages.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+import pytest
+
+from service.lifeline import __file__ as lifeline
+from tests.faults.stage import Stage, parts_on, start_sessions
+from tests.servers import CHECKOUT, ServiceProcess, running_service, stop
+from tests.waiting import PATIENCE_SECONDS, wait_until
+
+GATEWAYS = 3
+
+pytestmark = pytest.mark.clause("decided-memory-follows-redis", "decided-gateway-stops-trusting")
+
+
+class Gateway:
+    """A process of `watcher.py`."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self._said: list[str] = []
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def begin(self, tokens: list[str]) -> None:
+        self._said.clear()
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{' '.join(tokens)}\n")
+        self._process.stdin.flush()
+
+    def wait_until_it_says(self, word: str) -> None:
+        wait_until(lambda: word in self._said or self._process.poll() is not None, f"a gateway to say {word}")
+        assert self._process.poll() is None, "the gateway ended; see its error output"
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self._said.append(line.strip())
+
+
+@dataclass(frozen=True)
+class Scene:
+    stage: Stage
+    service: ServiceProcess
+    gateways: list[Gateway]
+
+    def end(self, tokens: list[str], *requests: str) -> None:
+        """Send the requests that end these tokens, which are live at each gateway, and wait until all refuse them.
+
+        A request is the form of a revoke, or the bearer of a revokeAll.
+        """
+        for gateway in self.gateways:
+            gateway.begin(tokens)
+        for gateway in self.gateways:
+            gateway.wait_until_it_says("ready")
+        with closing(http.client.HTTPConnection("127.0.0.1", self.service.port, PATIENCE_SECONDS)) as connection:
+            for request in requests:
+                _ask(connection, request)
+        for gateway in self.gateways:
+            gateway.wait_until_it_says("done")
+
+
+def _ask(connection: http.client.HTTPConnection, request: str) -> None:
+    if "=" in request:
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        connection.request("POST", "/oauth2/v1/revoke", request, headers)
+    else:
+        connection.request("POST", "/oauth2/v1/revokeAll", headers={"Authorization": f"Bearer {request}"})
+    response = connection.getresponse()
+    assert (response.status, response.read()) == (200, b"")
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    folder = tmp_path_factory.mktemp("gateways")
+    with ExitStack() as running:
+        stage = Stage(folder)
+        running.callback(stage.close)
+        service = running.enter_context(running_service(folder, stage.environment()))
+        yield Scene(stage, service, [running.enter_context(_running_gateway(stage)) for _ in range(GATEWAYS)])
+
+
+@contextmanager
+def _running_gateway(stage: Stage) -> Iterator[Gateway]:
+    command = [sys.executable, lifeline, str(os.getpid()), sys.executable, "-m", "tests.gateway.watcher"]
+    with subprocess.Popen(
+        [*command, stage.redis.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT
+    ) as process:
+        try:
+            yield Gateway(process)
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            stop(process)
+
+
+def _start(stage: Stage, count: int) -> list[str]:
+    async def start() -> list[str]:
+        async with parts_on(stage) as parts:
+            return [token for token, _ in await start_sessions(parts, "carol@example.com", count)]
+
+    return asyncio.run(start())
+
+
+def test_revoked_tokens_come_to_be_refused_by_all(scene: Scene) -> None:
+    tokens = _start(scene.stage, 100)
+
+    scene.end(tokens, *(urlencode({"client_id": "phone-app", "token": token}) for token in tokens))
+
+
+def test_all_tokens_of_a_user_come_to_be_refused_by_all(scene: Scene) -> None:
+    tokens = _start(scene.stage, 500)
+
+    scene.end(tokens, tokens[0])
