@@ -6,8 +6,8 @@ import asyncio
 import gc
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,11 +17,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.serving.connections import Connection, Connections
 from service.serving.server import Server
-from tests.waiting import wait_until
+from tests.loop_time import LoopTime
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
-PATIENCE_SECONDS = 10
 GET = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
+SLOW = GET.replace(b"/ ", b"/slow ", 1)
 ANSWER = b"HTTP/1.1 200 OK"
+TICK_SECONDS = 0.1
+"""How long the server sleeps between two looks at its connections."""
 
 
 @dataclass
@@ -48,16 +51,53 @@ class Peer:
         self.connection.close()
 
 
+class WatchedConnections(Connections):
+    """Counts the bytes that were read."""
+
+    received_bytes = 0
+
+
+class WatchedConnection(Connection):
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        assert isinstance(self.server_state, WatchedConnections)
+        self.server_state.received_bytes += len(data)
+
+
+class WatchedServer(Server):
+    """Counts its looks at its connections."""
+
+    def __init__(self, configuration: uvicorn.Config, *, lingers: bool) -> None:
+        super().__init__(configuration, lingers=lingers)
+        self._connections = self.server_state = WatchedConnections(self._connections.most)
+        self.ticks = 0
+        self.ends = False
+        self.ticked = threading.Condition()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+
+    async def on_tick(self, counter: int) -> bool:
+        self.ends = await super().on_tick(counter)
+        with self.ticked:
+            self.ticks += 1
+            self.ticked.notify_all()
+        return self.ends
+
+
 @dataclass
 class Serving:
-    server: Server
+    server: WatchedServer
     port: int
+    application: Application
+    held_time: LoopTime | None
     peers: list[Peer] = field(default_factory=list)
 
     @property
-    def connections(self) -> Connections:
+    def connections(self) -> WatchedConnections:
         state = self.server.server_state
-        assert isinstance(state, Connections)
+        assert isinstance(state, WatchedConnections)
         return state
 
     def connect(self) -> Peer:
@@ -67,41 +107,82 @@ class Serving:
     def is_open(self) -> bool:
         return bool(self.connections.connections)
 
+    def let_pass(self, seconds: float) -> None:
+        """Move the held time, from one look at the connections to the next, until the server ends."""
+        assert self.held_time is not None
+        server = self.server
+        for _ in range(round(seconds / TICK_SECONDS)):
+            if server.ends:
+                return
+            with server.ticked:
+                awaited = server.ticks + 1
+                # In the thread of the loop, which sleeps for a tick whenever it runs this.
+                server.loop.call_soon_threadsafe(self.held_time.advance, TICK_SECONDS)
+                assert server.ticked.wait_for(lambda: server.ticks >= awaited, PATIENCE_SECONDS)  # noqa: B023
 
-Serve = Callable[..., Serving]
+    def await_reading(self, count: int) -> None:
+        """Wait until the server has read so many bytes, on all connections together."""
+        wait_until(lambda: self.connections.received_bytes >= count, f"{count} bytes to be read")
+
+    def answer_slow(self) -> None:
+        """Let one request for `/slow` be answered."""
+        self.application.may_answer.release()
 
 
-async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-    """`/slow` takes a second, `/long` sends 4 MiB; no body is read."""
-    body = b"x" * (1 << 22) if scope["path"] == "/long" else b"ok"
-    if scope["path"] == "/slow":
-        await asyncio.sleep(1)
-    headers = [(b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+class Application:
+    """Answers `/slow` when the test lets it, and `/long` by 4 MiB; no body is read."""
+
+    def __init__(self) -> None:
+        self.may_answer = threading.Semaphore(0)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = b"x" * (1 << 22) if scope["path"] == "/long" else b"ok"
+        if scope["path"] == "/slow":
+            await asyncio.to_thread(self.may_answer.acquire)
+        headers = [(b"content-length", b"%d" % len(body))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
 
 @contextmanager
-def running_server(app: ASGIApp = answer, *, lingers: bool = False, **options: Any) -> Iterator[Serving]:
+def running_server(
+    app: ASGIApp | None = None, *, lingers: bool = False, held_time: LoopTime | None = None, **options: Any
+) -> Iterator[Serving]:
+    """The server with an application of the test, by default with `Application`.
+
+    With `held_time` it runs on a loop that keeps that time.
+    """
     listening = socket.create_server(("127.0.0.1", 0))
+    usual = Application()
     defaults: dict[str, Any] = {"lifespan": "off", "access_log": False, "log_config": None, "ws": "none"}
-    configuration = uvicorn.Config(app, http=Connection, **(defaults | options))
-    server = Server(configuration, lingers=lingers)
+    if held_time is not None:
+        defaults["loop"] = "asyncio"
+    server = WatchedServer(
+        uvicorn.Config(app or usual, http=WatchedConnection, **(defaults | options)), lingers=lingers
+    )
+    serving = Serving(server, listening.getsockname()[1], usual, held_time)
     thresholds = gc.get_threshold()
     thread = threading.Thread(target=server.run, args=([listening],))
     thread.start()
-    serving = Serving(server, listening.getsockname()[1])
+
+    def has_ended() -> bool:
+        if held_time is not None:
+            held_time.advance(TICK_SECONDS)
+            with suppress(RuntimeError):  # its loop has ended
+                server.loop.call_soon_threadsafe(lambda: None)
+        return not thread.is_alive()
+
     try:
-        wait_until(lambda: server.started, "the server")
+        wait_until(lambda: server.started and server.ticks, "the server")
         yield serving
     finally:
         server.should_exit = server.force_exit = True
+        usual.may_answer.release(1000)
         for peer in serving.peers:
             peer.close()
-        thread.join(PATIENCE_SECONDS)
+        wait_until(has_ended, "the end of the server")
         gc.unfreeze()
         gc.set_threshold(*thresholds)
-    assert not thread.is_alive()
 
 
 @pytest.fixture

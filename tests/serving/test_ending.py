@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import signal
 import socket
@@ -11,21 +12,28 @@ from pathlib import Path
 
 import pytest
 
+from service.app import Parts, assemble
 from service.serving import server as serving_server
-from tests.conftest import environment_of
-from tests.servers import RedisServer, ServiceProcess, running_service
-from tests.serving.conftest import ANSWER, GET, running_server
-from tests.waiting import wait_until
+from service.serving.server import LINGER_SECONDS
+from tests.conftest import MakeSettings, environment_of
+from tests.loop_time import LoopTime
+from tests.servers import RedisServer, running_service
+from tests.serving.conftest import ANSWER, GET, SLOW, TICK_SECONDS, Serving, running_server
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 LAST = b"connection: close"
 
 
-def ask(service: ServiceProcess, path: str) -> tuple[int, str | None, bytes]:
-    """Over a connection of its own: the status, the header Connection, the body."""
-    with closing(http.client.HTTPConnection("127.0.0.1", service.port, timeout=10)) as connection:
+def ask(port: int, path: str) -> tuple[int, str | None] | None:
+    """Over a connection of its own: the status and the header Connection. None where nobody listens any more."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)) as connection:
+        try:
+            connection.connect()
+        except ConnectionRefusedError:
+            return None
         connection.request("GET", path)
         answer = connection.getresponse()
-        return answer.status, answer.headers["Connection"], answer.read()
+        return answer.status, answer.headers["Connection"]
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -33,23 +41,40 @@ def ask(service: ServiceProcess, path: str) -> tuple[int, str | None, bytes]:
 def test_after_sigterm_an_instance_is_not_ready_but_serves_on_for_a_while(
     tmp_path: Path, own_redis: RedisServer, workers: str
 ) -> None:
+    """How long it serves on is a matter of the tests below, which hold its time."""
     environment = environment_of(own_redis, WEB_CONCURRENCY=workers, LOG_LEVEL="info")
     with running_service(tmp_path, environment) as service:
-        kept = http.client.HTTPConnection("127.0.0.1", service.port, timeout=10)
-        kept.request("GET", "/healthz")
-        assert kept.getresponse().read() == b'{"status":"alive"}'
         service.process.send_signal(signal.SIGTERM)
         wait_until(lambda: service.log.read_text().count("ending: not ready") == int(workers), "its last seconds")
 
-        status, connection, body = ask(service, "/readyz")
-        assert (status, connection, body) == (503, "close", b'{"status":"this instance is about to end"}')
-        assert ask(service, "/.well-known/oauth-authorization-server")[:2] == (200, "close")
-        kept.request("GET", "/healthz")
-        last = kept.getresponse()
-        assert (last.status, last.headers["Connection"]) == (200, "close")
-        kept.close()
-        assert service.process.wait(20) == 0
+        while (answer := ask(service.port, "/readyz")) is not None:
+            assert answer == (503, "close")
+            assert ask(service.port, "/.well-known/oauth-authorization-server") in ((200, "close"), None)
+        assert service.process.wait(PATIENCE_SECONDS) == 0
         assert service.status("/healthz") == 0
+
+
+@pytest.mark.clause("decided-not-ready-before-the-end")
+def test_an_ending_instance_serves_for_two_seconds(
+    held_time: LoopTime, make_settings: MakeSettings, registry: None
+) -> None:
+    app = assemble(Parts(make_settings()))
+    with running_server(app, lingers=True, held_time=held_time, lifespan="on") as serving:
+        assert ask(serving.port, "/readyz") == (200, None)
+        kept = serving.connect()
+        kept.send(GET.replace(b"/ ", b"/healthz ", 1))
+        assert LAST not in kept.read()
+        serving.server.handle_exit(signal.SIGTERM, None)
+        serving.let_pass(LINGER_SECONDS - TICK_SECONDS)
+
+        assert ask(serving.port, "/readyz") == (503, "close")
+        assert ask(serving.port, "/.well-known/oauth-authorization-server") == (200, "close")
+        kept.send(GET.replace(b"/ ", b"/healthz ", 1))
+        answer = kept.read_all()
+        assert answer.startswith(ANSWER)
+        assert LAST in answer
+        serving.let_pass(1)
+        assert ask(serving.port, "/readyz") is None
 
 
 @pytest.mark.parametrize("numbers", [[signal.SIGINT], [signal.SIGTERM, signal.SIGTERM]], ids=["ctrl-C", "twice"])
@@ -68,14 +93,12 @@ def test_ctrl_c_and_a_second_signal_do_not_wait_for_balancers(
 
 
 @pytest.mark.clause("decided-not-ready-before-the-end")
-def test_an_idle_connection_has_its_last_request_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving_server, "LINGER_SECONDS", 0.1)
-    with running_server(lingers=True) as serving:
+def test_an_idle_connection_has_its_last_request_answered(held_time: LoopTime) -> None:
+    with running_server(lingers=True, held_time=held_time) as serving:
         peer = serving.connect()
         peer.send(GET)
         assert LAST not in peer.read()
-        serving.server.handle_exit(signal.SIGTERM, None)
-        wait_until(lambda: not is_listening(serving.port), "nobody to listen")
+        end_listening(serving)
         peer.send(GET)
         answer = peer.read_all()
         assert answer.startswith(ANSWER)
@@ -83,13 +106,13 @@ def test_an_idle_connection_has_its_last_request_answered(monkeypatch: pytest.Mo
 
 
 @pytest.mark.clause("decided-not-ready-before-the-end")
-def test_an_answer_that_was_being_made_says_that_it_is_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving_server, "LINGER_SECONDS", 0.1)
-    with running_server(lingers=True) as serving:
+def test_an_answer_that_was_being_made_says_that_it_is_the_last(held_time: LoopTime) -> None:
+    with running_server(lingers=True, held_time=held_time) as serving:
         peer = serving.connect()
-        peer.send(GET.replace(b"/ ", b"/slow ", 1))
+        peer.send(SLOW)
         wait_until(lambda: len(serving.connections.tasks) == 1, "the request")
-        serving.server.handle_exit(signal.SIGTERM, None)
+        end_listening(serving)
+        serving.answer_slow()
         answer = peer.read_all()
         assert answer.startswith(ANSWER)
         assert LAST in answer
@@ -98,14 +121,14 @@ def test_an_answer_that_was_being_made_says_that_it_is_the_last(monkeypatch: pyt
 @pytest.mark.clause("decided-not-ready-before-the-end")
 def test_whoever_connected_in_time_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """They come as fast as they can until nobody listens any more; then they are refused, and never cut off."""
-    monkeypatch.setattr(serving_server, "LINGER_SECONDS", 0.1)
+    monkeypatch.setattr(serving_server, "LINGER_SECONDS", 0)
     cut_off: list[str] = []
     answered: list[str] = []
 
     def come(port: int) -> None:
         while True:
             try:
-                connection = socket.create_connection(("127.0.0.1", port), 10)
+                connection = socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS)
             except ConnectionRefusedError:
                 return
             with connection:
@@ -121,13 +144,16 @@ def test_whoever_connected_in_time_is_answered(monkeypatch: pytest.MonkeyPatch) 
         threads = [threading.Thread(target=come, args=(serving.port,)) for _ in range(8)]
         for thread in threads:
             thread.start()
+        wait_until(lambda: answered, "the first of them")
         serving.server.handle_exit(signal.SIGTERM, None)
         for thread in threads:
             thread.join()
     assert cut_off == []
-    assert answered
 
 
-def is_listening(port: int) -> bool:
+def end_listening(serving: Serving) -> None:
+    """Let all the time pass for which the server listens after SIGTERM."""
+    serving.server.handle_exit(signal.SIGTERM, None)
+    serving.let_pass(LINGER_SECONDS + 1)
     with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+        assert probe.connect_ex(("127.0.0.1", serving.port)) == errno.ECONNREFUSED

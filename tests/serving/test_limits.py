@@ -5,18 +5,24 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-import time
 
 import msgspec
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from service.serving.connections import MAX_BODY_BYTES, MAX_CHUNKS, MAX_HEADERS, MAX_OTHER_BYTES, MAX_PATH_BYTES
-from tests.serving.conftest import ANSWER, GET, Peer, Serving, running_server
+from service.serving.connections import (
+    MAX_BODY_BYTES,
+    MAX_CHUNKS,
+    MAX_HEADERS,
+    MAX_OTHER_BYTES,
+    MAX_PATH_BYTES,
+    REFUSED_TOLD_SECONDS,
+)
+from tests.loop_time import LoopTime
+from tests.serving.conftest import ANSWER, GET, SLOW, TICK_SECONDS, Peer, Serving, running_server
 from tests.serving.test_slow_peers import assert_refused
 
 CHUNKED = b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
-SLOW = GET.replace(b"/ ", b"/slow ", 1)
 
 
 def send_all(peer: Peer, data: bytes) -> None:
@@ -174,12 +180,12 @@ def test_the_body_behind_an_upgrade_is_a_body_and_no_request(
     head = b"POST / HTTP/1.1\r\nHost: here\r\n" + UPGRADE % protocol + framing
     with running_server(echo) as serving:
         peer = serving.connect()
-        for _ in range(2):
+        for number in range(2):
             if split is None:
                 peer.send(head + sent)
             else:
                 peer.send(head + sent[:split])
-                time.sleep(0.02)  # so that they come in two reads
+                serving.await_reading(number * len(head + sent) + len(head + sent[:split]))
                 peer.send(sent[split:])
             answer = b""
             while not answer.endswith(INNER):
@@ -230,14 +236,21 @@ def test_an_upgrade_is_ignored_without_a_line_in_the_log(serving: Serving, caplo
 
 
 @pytest.mark.clause("decided-malformed-request")
-def test_what_is_refused_while_it_is_read_is_logged_once_a_second(serving: Serving, json_logs: io.StringIO) -> None:
-    for _ in range(20):
-        peer = serving.connect()
-        peer.send(GET[:-2] + b"a:b\r\n" * MAX_HEADERS + b"\r\n")
-        assert_refused(peer.read_all(), 431, "256 headers")
+def test_what_is_refused_while_it_is_read_is_logged_once_a_second(held_time: LoopTime, json_logs: io.StringIO) -> None:
+    with running_server(held_time=held_time) as serving:
+        for _ in range(20):
+            be_refused(serving)
+        serving.let_pass(REFUSED_TOLD_SECONDS + TICK_SECONDS)
+        be_refused(serving)
 
     told = [msgspec.json.decode(line) for line in json_logs.getvalue().splitlines() if "refused_while_read" in line]
-    assert 1 <= len(told) < 10
+    assert [line["count"] for line in told] == [1, 20]
     expected = {"status": 431, "reason": "headers_too_many", "address": "127.0.0.1", "count": 1, "level": "warning"}
     assert told[0] | expected == told[0]
     assert "Invalid HTTP request" not in json_logs.getvalue()
+
+
+def be_refused(serving: Serving) -> None:
+    peer = serving.connect()
+    peer.send(GET[:-2] + b"a:b\r\n" * MAX_HEADERS + b"\r\n")
+    assert_refused(peer.read_all(), 431, "256 headers")

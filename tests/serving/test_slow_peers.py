@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import itertools
 import json
-import threading
+from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
-from service.serving import connections
-from tests.serving.conftest import ANSWER, GET, Peer, Serving
+from service.serving.connections import HEAD_SECONDS, MOST_HEAD_BYTES, MOST_IN_LINE, UNREAD_SECONDS
+from tests.loop_time import LoopTime
+from tests.serving.conftest import ANSWER, GET, SLOW, Peer, Serving, running_server
 from tests.waiting import wait_until
+
+LOOK_SECONDS = 1.0
+"""How often the server looks for peers that are late."""
 
 HALF_A_HEAD = b"POST / HTTP/1.1\r\nHost: here\r\nX-Half: a"
 
 
-@pytest.fixture(autouse=True)
-def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEAD_SECONDS", 0.5)
-    monkeypatch.setattr(connections, "UNREAD_SECONDS", 0.5)
+@pytest.fixture
+def serving(held_time: LoopTime) -> Iterator[Serving]:
+    with running_server(held_time=held_time) as serving:
+        yield serving
 
 
 def assert_refused(answer: bytes, status: int, description: str) -> None:
@@ -31,20 +36,28 @@ def assert_refused(answer: bytes, status: int, description: str) -> None:
 
 
 @pytest.mark.clause("decided-slow-head")
-@pytest.mark.parametrize("begun", [HALF_A_HEAD, GET + HALF_A_HEAD], ids=["head", "second head"])
-def test_half_a_head_is_waited_for_and_then_refused(serving: Serving, begun: bytes) -> None:
+@pytest.mark.parametrize("answered", [0, 1], ids=["head", "second head"])
+def test_half_a_head_is_waited_for_and_then_refused(serving: Serving, answered: int) -> None:
     peer = serving.connect()
-    peer.send(begun)
-    answer = peer.read_all()
-    if begun.startswith(GET):
-        assert answer.startswith(ANSWER)
-        answer = answer[answer.index(b"HTTP/1.1 408") :]
-    assert_refused(answer, 408, "did not arrive in time")
+    for _ in range(answered):
+        peer.send(GET)
+        assert peer.read().startswith(ANSWER)
+    peer.send(HALF_A_HEAD)
+    serving.await_reading(answered * len(GET) + len(HALF_A_HEAD))
+    serving.let_pass(HEAD_SECONDS - LOOK_SECONDS)
+    assert serving.is_open()
+    serving.let_pass(2 * LOOK_SECONDS)
+    assert_refused(peer.read_all(), 408, "did not arrive in time")
 
 
 @pytest.mark.clause("decided-slow-head")
 def test_who_sends_nothing_is_hung_up_on_in_silence(serving: Serving) -> None:
-    assert serving.connect().read_all() == b""
+    peer = serving.connect()
+    wait_until(serving.is_open, "the connection")
+    serving.let_pass(HEAD_SECONDS - LOOK_SECONDS)
+    assert serving.is_open()
+    serving.let_pass(2 * LOOK_SECONDS)
+    assert peer.read_all() == b""
 
 
 @pytest.mark.clause("decided-slow-head")
@@ -56,20 +69,14 @@ def test_who_sends_nothing_is_hung_up_on_in_silence(serving: Serving) -> None:
 def test_a_byte_now_and_then_does_not_help(serving: Serving, begun: bytes, byte: bytes) -> None:
     peer = serving.connect()
     peer.send(begun)
-    closed = threading.Event()
-
-    def trickle() -> None:
-        try:
-            while not closed.wait(0.05):
-                peer.send(byte)
-        except OSError:
-            pass
-
-    trickling = threading.Thread(target=trickle)
-    trickling.start()
+    sent = len(begun)
+    with suppress(OSError):  # the server hangs up
+        for _ in range(round(HEAD_SECONDS / LOOK_SECONDS) + 1):
+            peer.send(byte)
+            sent += len(byte)
+            wait_until(lambda: serving.connections.received_bytes >= sent or not serving.is_open(), "a byte")  # noqa: B023
+            serving.let_pass(LOOK_SECONDS)
     peer.read_all()
-    closed.set()
-    trickling.join()
     wait_until(lambda: not serving.is_open(), "the connection to be closed")
 
 
@@ -77,14 +84,21 @@ def test_a_byte_now_and_then_does_not_help(serving: Serving, begun: bytes, byte:
 def test_a_request_that_takes_its_time_is_not_disturbed(serving: Serving) -> None:
     peer = serving.connect()
     for _ in range(2):
-        peer.send(GET.replace(b"/ ", b"/slow ", 1))
+        peer.send(SLOW)
+        wait_until(lambda: len(serving.connections.tasks) == 1, "the request")
+        serving.let_pass(HEAD_SECONDS + 2 * LOOK_SECONDS)
+        serving.answer_slow()
         assert peer.read().startswith(ANSWER)
+        wait_until(lambda: not serving.connections.tasks, "its end")
 
 
 @pytest.mark.clause("decided-unread-answer")
 def test_who_reads_nothing_is_hung_up_on(serving: Serving) -> None:
-    peer = serving.connect()
-    peer.send(GET.replace(b"/ ", b"/long ", 1) * 8)
+    serving.connect().send(GET.replace(b"/ ", b"/long ", 1) * 8)
+    wait_until(lambda: serving.connections.unread, "an answer that is not read")
+    serving.let_pass(UNREAD_SECONDS - LOOK_SECONDS)
+    assert serving.is_open()
+    serving.let_pass(2 * LOOK_SECONDS)
     wait_until(lambda: not serving.is_open(), "the connection to be cut")
 
 
@@ -94,7 +108,7 @@ def test_a_head_without_end_is_refused_on_its_way(serving: Serving, piece: bytes
     peer = serving.connect()
     peer.send(HALF_A_HEAD)
     # A little over the limit, so that nothing is left that the server had not read when it closed.
-    for _ in range(connections.MOST_HEAD_BYTES // len(piece) + 1):
+    for _ in range(MOST_HEAD_BYTES // len(piece) + 1):
         peer.send(piece)
     assert_refused(peer.read_all(), 431, "64 KiB")
 
@@ -102,9 +116,9 @@ def test_a_head_without_end_is_refused_on_its_way(serving: Serving, piece: bytes
 @pytest.mark.clause("decided-requests-in-line")
 def test_a_long_line_of_requests_that_wait_for_each_other_ends_the_connection(serving: Serving) -> None:
     peer = serving.connect()
-    peer.send(GET * connections.MOST_IN_LINE)
+    peer.send(GET * MOST_IN_LINE)
     answers = b""
-    while answers.count(ANSWER) < connections.MOST_IN_LINE:
+    while answers.count(ANSWER) < MOST_IN_LINE:
         answers += peer.read()
     peer.send(GET * 1000)
     assert peer.read_all().count(ANSWER) < 1000
@@ -133,7 +147,8 @@ def test_where_too_many_are_open_the_one_that_waits_the_longest_makes_room(servi
     silent = [serving.connect() for _ in range(4)]
     wait_until(lambda: len(serving.connections.connections) == 4, "four connections")
     busy = serving.connect()
-    busy.send(GET.replace(b"/ ", b"/slow ", 1))
+    busy.send(SLOW)
+    wait_until(lambda: len(serving.connections.tasks) == 1, "the request")
     late: list[Peer] = []
     for _ in range(3):
         late.append(serving.connect())
@@ -142,18 +157,22 @@ def test_where_too_many_are_open_the_one_that_waits_the_longest_makes_room(servi
 
     # Three silent ones had to go, the oldest; whoever was being answered stayed.
     assert [peer.read() for peer in silent[:3]] == [b""] * 3
+    serving.answer_slow()
     assert busy.read().startswith(ANSWER)
     assert list(itertools.chain(serving.connections.unread)) == []
 
 
 @pytest.mark.clause("decided-malformed-request")
-@pytest.mark.parametrize("sent", [GET.replace(b"/ ", b"/slow ", 1) * 3, GET.replace(b"/ ", b"/slow ", 1) + b"\0\r\n"])
+@pytest.mark.parametrize("sent", [SLOW * 3, SLOW + b"\0\r\n"])
 def test_a_peer_that_goes_while_requests_wait_in_line_is_no_failure(
     serving: Serving, caplog: pytest.LogCaptureFixture, sent: bytes
 ) -> None:
     peer = serving.connect()
     peer.send(sent)
     wait_until(lambda: len(serving.connections.tasks) == 1, "the first of them")
+    serving.await_reading(len(sent))
     peer.close()
-    wait_until(lambda: not serving.connections.tasks, "its end")
+    for _ in range(3):
+        serving.answer_slow()
+    wait_until(lambda: not serving.is_open() and not serving.connections.tasks, "the end of the connection")
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
