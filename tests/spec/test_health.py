@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -17,15 +15,17 @@ from service.app import Parts, assemble
 from service.endpoints.health import REMEMBERED_SECONDS, HealthEndpoint
 from service.serving.ending import ENDING
 from service.settings import Settings
+from service.store.deadline import DEADLINE_SECONDS
 from tests.cast import ALICE, PHONE_APP
 from tests.conftest import Clock, MakeSettings, client_of, lifespan_of, serving
-from tests.servers import PATIENCE_SECONDS, RedisServer
+from tests.loop_time import STEP_SECONDS, LoopTime
+from tests.passing import as_time_passes
+from tests.servers import RedisServer
+from tests.waiting import until_status
 from tests.watching import ONE_SERVER, watching
 
 AT_ONCE = 200
 FOREVER_SECONDS = 3600.0
-LATEST_SECONDS = 2.5
-"""Two seconds are promised. The rest is for a busy machine."""
 
 
 @asynccontextmanager
@@ -40,15 +40,15 @@ async def remembering(settings: Settings, seconds: float) -> AsyncIterator[ASGIA
         yield app
 
 
-async def wait_for_status(http: httpx2.AsyncClient, status: int) -> httpx2.Response:
-    """Return the first answer of /readyz that has this status; an earlier one is remembered for a moment."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        response = await http.get("/readyz")
-        if response.status_code == status:
-            return response
-        assert time.monotonic() < deadline, response.text
-        await asyncio.sleep(0.01)
+async def await_status(http: httpx2.AsyncClient, held_time: LoopTime, status: int) -> None:
+    """Wait until /readyz answers by this status, each time when what it remembers is over."""
+
+    async def look() -> httpx2.Response:
+        response, _ = await as_time_passes(held_time, http.get("/readyz"))
+        held_time.advance(REMEMBERED_SECONDS)
+        return response
+
+    await until_status(look, status)
 
 
 @pytest.mark.clause("decided-healthz", "decided-readyz")
@@ -63,7 +63,7 @@ async def test_a_service_with_a_sound_redis_is_alive_and_ready(http: httpx2.Asyn
 @pytest.mark.clause("decided-readyz-eviction")
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "volatile-lru"])
 async def test_a_redis_that_may_evict_keys_is_not_ready(
-    http: httpx2.AsyncClient, store: redis.Redis, policy: str
+    http: httpx2.AsyncClient, held_time: LoopTime, store: redis.Redis, policy: str
 ) -> None:
     store.config_set("maxmemory-policy", policy)
     try:
@@ -75,12 +75,12 @@ async def test_a_redis_that_may_evict_keys_is_not_ready(
     assert int(unready.headers["retry-after"]) >= 1
     assert policy in unready.text
     assert alive.status_code == 200
-    await wait_for_status(http, 200)
+    await await_status(http, held_time, 200)
 
 
 @pytest.mark.clause("decided-readyz")
 async def test_a_redis_that_answers_a_ping_and_runs_no_script_is_not_ready(
-    http: httpx2.AsyncClient, store: redis.Redis
+    http: httpx2.AsyncClient, held_time: LoopTime, store: redis.Redis
 ) -> None:
     store.acl_setuser("default", enabled=True, commands=["-eval", "-evalsha"])
     try:
@@ -90,19 +90,19 @@ async def test_a_redis_that_answers_a_ping_and_runs_no_script_is_not_ready(
 
     assert pong
     assert unready.status_code == 503
-    await wait_for_status(http, 200)
+    await await_status(http, held_time, 200)
 
 
 @pytest.mark.clause("decided-emptied-redis")
 async def test_a_redis_that_was_emptied_is_not_ready_until_the_seed_is_back(
-    http: httpx2.AsyncClient, store: redis.Redis
+    http: httpx2.AsyncClient, held_time: LoopTime, store: redis.Redis
 ) -> None:
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
     store.flushall()
     unready = await http.get("/readyz")
 
     assert (unready.status_code, unready.content) == (503, b'{"status":"the seed file is not applied"}')
-    await wait_for_status(http, 200)
+    await await_status(http, held_time, 200)
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
 
 
@@ -126,19 +126,18 @@ async def test_many_probes_ask_redis_as_often_as_one(
 
 @pytest.mark.clause("decided-readyz-remembered", "decided-redis-away")
 async def test_probes_that_wait_for_a_frozen_redis_wait_together_and_no_longer_than_one(
-    make_settings: MakeSettings, own_redis: RedisServer
+    held_time: LoopTime, make_settings: MakeSettings, own_redis: RedisServer
 ) -> None:
     async with remembering(make_settings(REDIS_URL=own_redis.url), 0) as app, client_of(app) as http:
         await http.get("/readyz")
-        own_redis.process.send_signal(signal.SIGSTOP)
-        started = time.monotonic()
-        answers = await asyncio.gather(*(http.get("/readyz") for _ in range(AT_ONCE)))
-        waited = time.monotonic() - started
-        own_redis.process.send_signal(signal.SIGCONT)
-        await wait_for_status(http, 200)
+        with own_redis.frozen():
+            probes = [asyncio.create_task(http.get("/readyz")) for _ in range(AT_ONCE)]
+            await held_time.pass_by(DEADLINE_SECONDS + STEP_SECONDS)
+            late = [probe for probe in probes if not probe.done()]
+        await await_status(http, held_time, 200)
 
-    assert {answer.status_code for answer in answers} == {503}
-    assert waited < LATEST_SECONDS
+    assert late == []
+    assert {probe.result().status_code for probe in probes} == {503}
 
 
 @pytest.mark.clause("decided-readyz-remembered")
@@ -157,17 +156,19 @@ async def test_a_probe_that_is_broken_off_leaves_the_others_their_answer(
 
 @pytest.mark.clause("decided-readyz-remembered")
 async def test_an_outage_is_told_half_a_second_later_at_most(
-    make_settings: MakeSettings, clock: Clock, own_redis: RedisServer
+    held_time: LoopTime, make_settings: MakeSettings, clock: Clock, own_redis: RedisServer
 ) -> None:
     async with serving(make_settings(REDIS_URL=own_redis.url), clock) as http:
-        await wait_for_status(http, 200)
-        own_redis.process.kill()
-        killed = time.monotonic()
-        await wait_for_status(http, 503)
-        passed = time.monotonic() - killed
+        assert (await http.get("/readyz")).status_code == 200
+        own_redis.kill()
+        held_time.advance(REMEMBERED_SECONDS - STEP_SECONDS)
+        assert (await http.get("/readyz")).status_code == 200
+        held_time.advance(STEP_SECONDS)
+        response, passed = await as_time_passes(held_time, http.get("/readyz"))
 
     assert REMEMBERED_SECONDS == 0.5
-    assert passed < REMEMBERED_SECONDS + LATEST_SECONDS
+    assert response.status_code == 503
+    assert passed <= DEADLINE_SECONDS + STEP_SECONDS
 
 
 @pytest.mark.clause("decided-readyz-remembered")

@@ -29,6 +29,7 @@ from tests.cast import (
 )
 from tests.conftest import Clock, MakeSettings, client_of, lifespan_of, make_code, serving
 from tests.scraping import Scrape
+from tests.waiting import until_true
 
 METRICS = "/metrics"
 STRANGER = "203.0.113.7"
@@ -233,9 +234,11 @@ async def test_sessions_and_access_tokens_are_counted_from_the_start_on(
     await WEB_SHOP.log_in(local, ALICE)
 
     async with serving(make_settings(), clock, address="127.0.0.1") as http:
-        async with asyncio.timeout(5):
-            while (await scrape(http)).sum("token_service_live_objects", kind="session") != 2:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+
+        async def are_counted() -> bool:
+            return (await scrape(http)).sum("token_service_live_objects", kind="session") == 2
+
+        await until_true(are_counted, "the first census")
         assert (await scrape(http)).sum("token_service_live_objects", kind="access_token") == 3
 
 

@@ -12,6 +12,7 @@ from service.protocol.client import Client
 from tests.cast import REVOKE, App, assert_error, basic
 from tests.conftest import Clock
 from tests.hearing import heard
+from tests.waiting import until_status
 
 DAY_SECONDS = 86_400
 OLD, NEW, WRONG = (App("rotating", letter * 43) for letter in "onw")
@@ -74,6 +75,7 @@ async def test_without_an_overlap_the_old_secret_is_wrong_at_once(
         assert [await is_right(http, app) for app in (OLD, NEW)] == [True, False]
 
     await put(parts, msgspec.structs.replace(before, client_secret_hash=HASHES[new](NEW.client_secret or "")))
+    await until_status(lambda: OLD.revoke(http, "x"), 401)
 
     assert [await is_right(http, app) for app in (OLD, NEW)] == [False, True]
 
@@ -84,5 +86,6 @@ async def test_an_overlap_can_be_cut_short(http: httpx2.AsyncClient, parts: Part
     assert await is_right(http, OLD)
 
     await rotate(parts, "made", "made", 0)
+    await until_status(lambda: OLD.revoke(http, "x"), 401)
 
     assert [await is_right(http, app) for app in (OLD, NEW)] == [False, True]

@@ -39,11 +39,14 @@ async def test_a_session_ends_with_what_it_rested_on(
     registry: None,
     store: redis.Redis,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     app: App,
     person: Person,
     before: str,
     after: str,
 ) -> None:
+    # No request is under way meanwhile.
+    monkeypatch.setattr("service.registry.consequences.SWEEP_PAUSE_SECONDS", 0)
     seed = SEED.read_text(encoding="utf-8")
     edited = tmp_path / "seed.yaml"
     edited.write_text(seed.replace(before, after), encoding="utf-8")
