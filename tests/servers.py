@@ -89,6 +89,7 @@ class RedisServer:
     def frozen(self) -> Iterator[None]:
         """Its connections stay open meanwhile, and nothing is answered."""
         self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
         try:
             yield
         finally:

@@ -1,16 +1,17 @@
-"""A network that can be cut: a TCP proxy in front of a Redis, in a thread of its own."""
+"""A network that can be cut or slow: a TCP proxy in front of a Redis."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+import hiredis
 
 from tests.servers import free_port
+from tests.waiting import PATIENCE_SECONDS
 
-PAUSE_SECONDS = 0.005
 SLICE = 1 << 16
 
 
@@ -21,13 +22,16 @@ class Proxy:
     `hold_at`: when a request holds this text for the so manieth time, `held` becomes true before it passes.
     `cut_after`: of the next request that holds this text the answer is awaited from Redis and then thrown away, with
     the connection: Redis has done it, and nobody knows.
-    `delay`: how long the answer to a request is kept back.
+    `keep_back`: from the next request that holds this text on, all answers on its connection wait for `deliver`.
+    `delay_seconds`: how long each answer takes, by the event loop of the proxy.
     """
 
     def __init__(self, target_port: int) -> None:
         self.port = free_port()
         self.target_port = target_port
         self._links: set[_Link] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._changed = asyncio.Event()
         self.heal()
 
     def heal(self) -> None:
@@ -35,20 +39,39 @@ class Proxy:
         self.held = False
         self.hold_at: tuple[bytes, int] | None = None
         self.cut_after: bytes | None = None
-        self.delay: Callable[[bytes], float] = lambda _: 0
+        self.keep_back: bytes | None = None
+        self.delay_seconds = 0.0
+        self.deliver()
 
     @property
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
 
-    async def serve(self, started: threading.Event, stopped: asyncio.Event) -> None:
-        self._loop = asyncio.get_running_loop()
+    @property
+    def held(self) -> bool:
+        return self._is_held
+
+    @held.setter
+    def held(self, is_held: bool) -> None:
+        self._is_held = is_held
+        self.tell(self._tell_change)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Tell whether Redis has answered all that it was sent; for a proxy in the event loop of the caller."""
+        return all(link.is_quiet for link in self._links)
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Listen in this event loop until the block ends."""
+        self._loop, self._changed = asyncio.get_running_loop(), asyncio.Event()
         server = await asyncio.start_server(self._connect, "127.0.0.1", self.port)
-        started.set()
-        await stopped.wait()
-        server.close()
-        for link in tuple(self._links):
-            link.abort()
+        try:
+            yield
+        finally:
+            server.close()
+            for link in tuple(self._links):
+                link.abort()
 
     async def _connect(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         try:
@@ -65,69 +88,104 @@ class Proxy:
 
     def cut(self) -> None:
         """Every connection that there is breaks; what Redis was sent before it does all the same."""
-        self._loop.call_soon_threadsafe(self._cut)
+        self.tell(self._cut)
+
+    def deliver(self) -> None:
+        """Let all answers pass that were kept back."""
+        self.tell(self._deliver)
+
+    def tell(self, work: Callable[[], None]) -> None:
+        """Do it in the event loop of the proxy, which may run in another thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(work)
 
     def _cut(self) -> None:
         for link in tuple(self._links):
             link.close()
 
-    async def while_held(self) -> None:
-        while self.held:  # noqa: ASYNC110 - another thread sets it
-            await asyncio.sleep(PAUSE_SECONDS)
+    def _deliver(self) -> None:
+        for link in self._links:
+            link.is_kept_back = False
+        self._tell_change()
 
-    def notice(self, request: bytes) -> bool:
-        """Whether the answer to this request is to be thrown away."""
+    def _tell_change(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def wait_while(self, is_so: Callable[[], bool]) -> None:
+        while is_so():
+            await self._changed.wait()
+
+    def notice(self, request: bytes, link: _Link) -> None:
+        """Look whether something was told about this request."""
         if self.hold_at is not None and self.hold_at[0] in request:
             text, times = self.hold_at
             self.hold_at = (text, times - 1) if times > 1 else None
-            self.held = times == 1
+            self._is_held = times == 1
         if self.cut_after is not None and self.cut_after in request:
             self.cut_after = None
-            return True
-        return False
+            link.is_doomed = True
+        if self.keep_back is not None and self.keep_back in request:
+            self.keep_back = None
+            link.is_kept_back = True
 
 
 class _Link:
     """One connection through the proxy."""
 
     def __init__(self, proxy: Proxy, to_client: asyncio.StreamWriter, to_redis: asyncio.StreamWriter) -> None:
+        self.is_doomed = False
+        self.is_kept_back = False
+        self._asked = 0
+        self._answered = 0
         self._proxy = proxy
         self._to_client = to_client
         self._to_redis = to_redis
-        self._is_doomed = False
-        self._request = b""
+
+    @property
+    def is_quiet(self) -> bool:
+        """Tell whether no answer of Redis is awaited here."""
+        return self._to_client.is_closing() or self._asked == self._answered
 
     async def forward_requests(self, client: asyncio.StreamReader) -> None:
+        commands = hiredis.Reader()
         while data := await client.read(SLICE):
-            self._request = data
-            self._is_doomed = self._proxy.notice(data) or self._is_doomed
-            await self._proxy.while_held()
+            self._proxy.notice(data, self)
+            await self._proxy.wait_while(lambda: self._proxy.held)
+            commands.feed(data)
+            while commands.gets() is not False:
+                self._asked += 1
             self._to_redis.write(data)
         self.close()
 
     async def forward_answers(self, redis: asyncio.StreamReader) -> None:
-        answers: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
-        delivering = asyncio.ensure_future(self._deliver(answers))
+        delayed: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
+        delivering = asyncio.ensure_future(self._deliver(delayed))
+        answers, loop = hiredis.Reader(notEnoughData=self), asyncio.get_running_loop()
         try:
             while data := await redis.read(SLICE):
-                await self._proxy.while_held()
-                if self._is_doomed:
+                answers.feed(data)
+                while (answer := answers.gets()) is not self:
+                    self._answered += not isinstance(answer, hiredis.PushNotification)
+                await self._proxy.wait_while(lambda: self._proxy.held or self.is_kept_back)
+                if self.is_doomed:
                     break
-                answers.put_nowait((time.monotonic() + self._proxy.delay(self._request), data))
+                delayed.put_nowait((loop.time() + self._proxy.delay_seconds, data))
             else:
-                await answers.join()
+                await delayed.join()
         finally:
             delivering.cancel()
             self.close()
 
-    async def _deliver(self, answers: asyncio.Queue[tuple[float, bytes]]) -> None:
+    async def _deliver(self, delayed: asyncio.Queue[tuple[float, bytes]]) -> None:
         """What comes meanwhile is kept back for as long, and not for longer."""
+        loop = asyncio.get_running_loop()
         while True:
-            due, data = await answers.get()
-            if due > time.monotonic():
-                await asyncio.sleep(due - time.monotonic())
+            due, data = await delayed.get()
+            if due > loop.time():
+                await asyncio.sleep(due - loop.time())
             self._to_client.write(data)
-            answers.task_done()
+            delayed.task_done()
 
     def close(self) -> None:
         self._to_client.close()
@@ -141,25 +199,21 @@ class _Link:
 
 @contextmanager
 def running_proxy(target_port: int) -> Iterator[Proxy]:
+    """Run a proxy in a thread of its own until the block ends."""
     proxy = Proxy(target_port)
-    started = threading.Event()
-    loop = asyncio.new_event_loop()
-    stopped = asyncio.Event()
-    thread = threading.Thread(target=_run, args=(loop, proxy.serve(started, stopped)))
+    started, stopped = threading.Event(), asyncio.Event()
+
+    async def serve() -> None:
+        async with proxy.serving():
+            started.set()
+            await stopped.wait()
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    assert started.wait(10)
+    assert started.wait(PATIENCE_SECONDS)
     try:
         yield proxy
     finally:
         proxy.heal()
-        loop.call_soon_threadsafe(stopped.set)
-        thread.join(10)
-
-
-def _run(loop: asyncio.AbstractEventLoop, work: object) -> None:
-    assert asyncio.iscoroutine(work)
-    loop.run_until_complete(work)
-    for task in asyncio.all_tasks(loop):
-        task.cancel()
-    loop.run_until_complete(asyncio.sleep(0.01))
-    loop.close()
+        proxy.tell(stopped.set)
+        thread.join(PATIENCE_SECONDS)

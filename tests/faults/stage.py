@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import time
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -24,13 +22,18 @@ from service.tokens import make_access_token
 from tests.cast import access_key_of
 from tests.conftest import SECRET_KEY, environment_of
 from tests.faults.proxy import Proxy
+from tests.loop_time import LoopTime
 from tests.servers import CHECKOUT, RedisServer, ServiceProcess, start_redis, stop
+from tests.waiting import PATIENCE_SECONDS
 
 PLENTY = "1000000/minute"
 # What was answered is in the file then, and outlives the process. With `everysec` a write waits for a slow fsync.
 KEEPS_DATA = ("--appendonly", "yes", "--appendfsync", "no")
 KEYRING = Keyring((SECRET_KEY.encode(),))
 SESSIONS_AT_ONCE = 500
+LATEST_SECONDS = 2.0
+"""Whoever needs Redis is answered within this time."""
+
 SCRIPTS = tuple(file.stem for file in (CHECKOUT / "service/store/lua").glob("*.lua") if file.stem != "records")
 
 Session = tuple[str, str]
@@ -75,18 +78,16 @@ class Stage:
 
     @contextmanager
     def killed(self) -> Iterator[None]:
-        self.redis.process.kill()
-        self.redis.process.wait()
-        yield
-        self.start_redis_again()
-
-    @contextmanager
-    def frozen(self) -> Iterator[None]:
-        self.redis.process.send_signal(signal.SIGSTOP)
+        self.redis.kill()
         try:
             yield
         finally:
-            self.redis.process.send_signal(signal.SIGCONT)
+            self.start_redis_again()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        with self.redis.frozen():
+            yield
 
     @contextmanager
     def cut_off(self) -> Iterator[None]:
@@ -165,13 +166,23 @@ async def start_sessions(parts: Parts, username: str, count: int, client_id: str
 
 def client_of(service: ServiceProcess) -> httpx2.AsyncClient:
     limits = httpx2.Limits(max_connections=400, max_keepalive_connections=400)
-    return httpx2.AsyncClient(base_url=service.url, timeout=30, limits=limits, verify=False)
+    return httpx2.AsyncClient(base_url=service.url, timeout=PATIENCE_SECONDS, limits=limits, verify=False)
 
 
-async def measure(request: Awaitable[httpx2.Response]) -> tuple[httpx2.Response, float]:
-    """The answer, and after how many seconds it came."""
-    started = time.monotonic()
-    return await request, time.monotonic() - started
+async def ask_at_once(held_time: LoopTime, *requests: Awaitable[httpx2.Response]) -> list[httpx2.Response]:
+    """Return the answers of a service in this event loop. Each must have come within two seconds of held time."""
+
+    async def ask(request: Awaitable[httpx2.Response]) -> tuple[httpx2.Response, float]:
+        asked = held_time.read()
+        return await request, held_time.read() - asked
+
+    asked = [asyncio.create_task(ask(request)) for request in requests]
+    await asyncio.sleep(0)
+    await held_time.pass_by(LATEST_SECONDS)
+    assert [task.done() for task in asked] == [True] * len(asked)
+    answers = [task.result() for task in asked]
+    assert max(seconds for _, seconds in answers) <= LATEST_SECONDS
+    return [answer for answer, _ in answers]
 
 
 def call_of(script: str) -> bytes:
