@@ -8,16 +8,18 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from benchmarks.arena import Arena
+from benchmarks.arena import Arena, running_arena
+from benchmarks.bounds import list_broken
 from benchmarks.busy import measure_busy_session
 from benchmarks.floors import APPLICATIONS, running_floor
+from benchmarks.groups import ALL, choose_groups, measure_group
 from benchmarks.load import measure_in_turns
 from benchmarks.logins import measure_logins
 from benchmarks.lookups import measure_lookups
@@ -46,34 +48,54 @@ FULL = Size(rounds=9, seconds=3, sessions=100_000, many=1_000_000)
 QUICK = Size(rounds=2, seconds=1, sessions=10_000, many=None)
 
 
-def main() -> None:
+def main() -> int:
+    """Return the exit status: 1 where `--check` finds a bound that is broken."""
     arguments = _parse_arguments()
-    for peer in PEERS if arguments.peers else ():
+    is_part = bool(arguments.only)
+    peers = () if is_part or not arguments.peers else PEERS
+    for peer in peers:
         peer.install(peer.folder)
     size = QUICK if arguments.quick else FULL
-    folder: Path = arguments.output or (QUICK_REPORT if arguments.quick else REPORT)
+    folder: Path = arguments.output or (QUICK_REPORT if arguments.quick or is_part else REPORT)
     earlier = load_results(folder)
     machine = describe_machine(describe_redis(server_binary()))
     results = Results(machine, quick=arguments.quick, seconds=size.seconds, sessions=size.sessions)
-    if earlier is not None:
+    if earlier is not None and not is_part:
         results.peers = earlier.peers
     with tempfile.TemporaryDirectory() as name:
-        _measure(results, size, Path(name), PEERS if arguments.peers else ())
+        if not is_part:
+            _measure(results, size, Path(name), peers)
+        for group in arguments.only or choose_groups(quick=arguments.quick):
+            _say_what(group)
+            measure_group(results, group, Path(name), quick=arguments.quick)
     write_report(results, folder)
     _say(summarise(results))
     _say(f"The report: {folder / 'README.md'}")
+    return check(results) if arguments.check else 0
 
 
 def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser("scripts/bench", description=__doc__, add_help=True)
-    parser.add_argument("--quick", action="store_true", help="less than a minute: fewer rounds, and not all rows")
+    parser.add_argument("--quick", action="store_true", help="about a minute: fewer rounds, and not all rows")
+    parser.add_argument("--check", action="store_true", help="end with status 1 where a row exceeds its bound")
+    parser.add_argument(
+        "--only", action="append", choices=ALL, metavar="GROUP", help=f"only a group of bounds, of {', '.join(ALL)}"
+    )
     parser.add_argument("--peers", action="store_true", help="also install and measure other servers")
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="where the report goes")
     return parser.parse_args()
 
 
+def check(results: Results) -> int:
+    """Tell each bound that is broken, and return the exit status. What was not measured breaks no bound."""
+    broken = list_broken(results)
+    for line in broken:
+        _say(f"Broken: {line}")
+    return 1 if broken else 0
+
+
 def _measure(results: Results, size: Size, folder: Path, peers: Sequence[Peer]) -> None:
-    with _arena(folder, "requests") as arena:
+    with running_arena(folder, "requests") as arena:
         _say_what(f"requests: rounds of {size.seconds} s, {size.rounds} of each")
         ours, theirs = _measure_requests(arena, size, peers)
         results.series |= ours
@@ -88,7 +110,7 @@ def _measure(results: Results, size: Size, folder: Path, peers: Sequence[Peer]) 
         if size.many is not None:
             _say_what("two workers")
             results.series |= measure_workers(arena, size.rounds, size.seconds)
-    with _arena(folder, "memory", "--appendonly", "no") as arena:
+    with running_arena(folder, "memory", "--appendonly", "no") as arena:
         _say_what(f"memory: {size.sessions} sessions, rotations, a busy session, a worker")
         results.bytes_per_session = measure_session_bytes(arena, size.sessions)
         results.growth_per_rotation = measure_growth(arena)
@@ -96,7 +118,7 @@ def _measure(results: Results, size: Size, folder: Path, peers: Sequence[Peer]) 
         results.worker_mib = measure_worker(arena, size.seconds)
     if size.many is not None:
         _say_what(f"{size.many} sessions")
-        with _arena(folder, "few") as few, _arena(folder, "many") as many:
+        with running_arena(folder, "few") as few, running_arena(folder, "many") as many:
             results.series |= measure_many_sessions(few, many, size.many, size.rounds)
 
 
@@ -116,15 +138,6 @@ def _measure_requests(arena: Arena, size: Size, peers: Sequence[Peer]) -> tuple[
         )
 
 
-@contextmanager
-def _arena(folder: Path, name: str, *options: str) -> Iterator[Arena]:
-    arena = Arena(folder, name, *options)
-    try:
-        yield arena
-    finally:
-        arena.close()
-
-
 def _say_what(line: str) -> None:
     sys.stderr.write(f"scripts/bench: {line}\n")
 
@@ -134,4 +147,4 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -45,6 +45,14 @@ class Arena:
         """Each of another user, as a login would make it."""
         return asyncio.run(self._start_sessions(count))
 
+    def start_sessions_of(self, username: str, count: int) -> list[Session]:
+        """All of one user."""
+        return asyncio.run(self._start_sessions_of(username, count))
+
+    async def _start_sessions_of(self, username: str, count: int) -> list[Session]:
+        async with parts_on(self.stage) as parts:
+            return await start_sessions(parts, username, count, CLIENT.client_id)
+
     async def _start_sessions(self, count: int) -> list[Session]:
         async with parts_on(self.stage) as parts:
             return await start_users(parts, count)
@@ -57,6 +65,16 @@ class Arena:
 
     def close(self) -> None:
         self.stage.close()
+
+
+@contextmanager
+def running_arena(folder: Path, name: str, *options: str) -> Iterator[Arena]:
+    """Start an arena, and close it when the block ends."""
+    arena = Arena(folder, name, *options)
+    try:
+        yield arena
+    finally:
+        arena.close()
 
 
 async def start_users(parts: Parts, count: int) -> list[Session]:

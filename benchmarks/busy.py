@@ -15,6 +15,7 @@ from service.settings import load_settings
 from tests.conftest import SECRET_KEY
 from tests.faults.stage import KEYRING, Stage
 
+BUSY = "Redis, a refresh of a session that is refreshed twice a second / of a fresh one"
 REFRESHES = 400
 PAUSE_MS = 500
 """The busy session is refreshed twice a second by the clock of the scripts. 400 refreshes are within the grace."""

@@ -1,7 +1,5 @@
 """What another caller notices of a hostile request: the table of docs/benchmarks/neighbours.md.
 
-    .venv/bin/python -m benchmarks.neighbours
-
 One connection asks `verify`, and a process of its own sends a hostile request again and again beside it.
 """
 
@@ -9,8 +7,6 @@ from __future__ import annotations
 
 import multiprocessing
 import socket
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,14 +15,15 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from benchmarks.arena import Arena
+from benchmarks.load import LoadFailed
 from benchmarks.processes import LOAD_CORE, await_idle, on_core, pss_mib
-from benchmarks.report import format_machine, format_table
-from benchmarks.results import Machine, describe_machine, describe_redis
+from benchmarks.results import Machine, Notice
+from benchmarks.tables import format_machine, format_table
 from tests.cast import VERIFY
 from tests.hostile import PATIENCE_SECONDS, Caller, Hostile, get, make_hostile_requests, make_variables
-from tests.servers import CHECKOUT, server_binary
 
-PAGE = CHECKOUT / "docs" / "benchmarks" / "neighbours.md"
+NOTICED = "`verify` beside a hostile request, p99"
+PAGE = "neighbours.md"
 SECONDS = 0.3
 PAUSE_SECONDS = 0.0005
 QUIET_EVERY = 10
@@ -38,7 +35,7 @@ UNDISTURBED = "undisturbed"
 HEAD = """\
 # Beside hostile requests
 
-`.venv/bin/python -m benchmarks.neighbours` measured this and wrote it, in one run.
+`./scripts/bench` measured this and wrote it, in one run.
 
 Another caller asks `verify` on one connection, while one attacker sends a hostile request on another, again as soon as
 it is answered. The times are those of the other caller. Where the 99th percentile of the first round is above 5 ms,
@@ -50,28 +47,9 @@ The worker has a core for itself; the caller, the attacker and Redis share the o
 """
 
 
-@dataclass(frozen=True)
-class Notice:
-    """What the other caller noticed, in milliseconds; how often the hostile request was sent; growth in MiB."""
-
-    name: str
-    p50_ms: float
-    p99_ms: float
-    most_ms: float
-    sent: int = 0
-    growth_mib: float = 0.0
-
-
-def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        notices = measure(Path(folder), SECONDS)
-    PAGE.write_text(write_page(describe_machine(describe_redis(server_binary())), notices))
-    sys.stdout.write(f"{_format(notices)}\nThe page: {PAGE}\n")
-
-
-def measure(folder: Path, seconds: float) -> list[Notice]:
+def measure_notices(folder: Path) -> list[Notice]:
     """The first one is undisturbed: what was seen in all quiet times between the others."""
-    with running_neighbour(folder, seconds) as neighbour:
+    with running_neighbour(folder, SECONDS) as neighbour:
         quiet: list[float] = []
         notices = []
         for number, hostile in enumerate(make_hostile_requests(neighbour.access_token)):
@@ -120,7 +98,7 @@ class Neighbour:
     seconds: float
 
     def measure_round(self, hostile: Hostile) -> Notice:
-        """Raise RuntimeError where an answer to the attacker is not the expected one."""
+        """Raises LoadFailed where an answer to the attacker is not the expected one."""
         before = pss_mib(self.pid)
         self.attacker.send(hostile)
         latencies = self.ask()
@@ -137,19 +115,19 @@ class Neighbour:
         while (began := time.perf_counter()) < end or len(latencies) < LEAST:
             self.asking.sendall(request)
             if not self.asking.recv(1 << 16).startswith(b"HTTP/1.1 200"):
-                raise RuntimeError("verify did not answer 200")
+                raise LoadFailed("verify did not answer 200")
             latencies.append((time.perf_counter() - began) * 1000)
             time.sleep(PAUSE_SECONDS)
         return latencies
 
 
 def _hear(attacker: Connection) -> int:
-    """Return how often the attacker sent its request. Raise RuntimeError with what the attacker says is wrong."""
+    """Return how often the attacker sent its request. Raises LoadFailed with what the attacker says is wrong."""
     if not attacker.poll(PATIENCE_SECONDS):
-        raise RuntimeError("the attacker does not answer")
+        raise LoadFailed("the attacker does not answer")
     told: int | str = attacker.recv()
     if isinstance(told, str):
-        raise RuntimeError(told)
+        raise LoadFailed(told)
     return told
 
 
@@ -200,7 +178,7 @@ def _send_again_and_again(port: int, hostile: Hostile, orders: Connection) -> in
         caller.close()
 
 
-def write_page(machine: Machine, notices: Sequence[Notice]) -> str:
+def format_page(machine: Machine, notices: Sequence[Notice]) -> str:
     return "\n".join([HEAD, format_machine(machine), _format(notices)])
 
 
@@ -215,7 +193,3 @@ def _format(notices: Sequence[Notice]) -> str:
         for notice in notices
     ]
     return format_table(["`verify` beside", "p50 ms", "p99 ms", "most ms", "sent", "memory MiB"], rows)
-
-
-if __name__ == "__main__":
-    main()

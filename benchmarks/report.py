@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from benchmarks import floors, operations
+from benchmarks import floors, neighbours, operations
+from benchmarks.bounds import BOUNDS
 from benchmarks.charts import Bar, Kind, draw_bars
 from benchmarks.goals import GOALS
 from benchmarks.load import Round
-from benchmarks.results import Machine, Results, Series, cost_ratio, median_of, rate_ratio, save_results
+from benchmarks.results import Results, Series, cost_ratio, median_of, rate_ratio, save_results
+from benchmarks.tables import Cells, format_machine, format_number, format_table
+from benchmarks.texts import HEAD, METHOD, REPRODUCTION
 
 FULL_SHARE = 0.9
 """A core that is busy for so much of the time is what bounds a row."""
@@ -30,58 +33,8 @@ COMPARED = (operations.REFRESH, operations.INTROSPECT_ASKING, operations.REVOKE_
 PROFILE = "profile.md"
 """What people wrote beside the report: where the time of a row goes. The report points at it where it is there."""
 
-Cells = Sequence[str]
 COSTS = ("", "answers a second", "server µs", "Redis µs", "p50 ms", "p99 ms")
-BOUNDS = ("server", "Redis + load", "bound by")
-
-HEAD = """\
-# What it costs
-
-`./scripts/bench` measured this and wrote it. Ratios count: times are those of one machine, and of a minute of it.
-What another caller notices of hostile requests has [a page of its own](neighbours.md).
-"""
-
-METHOD = """\
-## How it is measured
-
-- One worker on the first core; wrk and Redis on the second. Redis keeps its append-only file, and does not rewrite it
-  meanwhile. 64 connections are kept alive, unless a row says otherwise. The floors are applications of this
-  repository ([floors.py](../../benchmarks/floors.py)), under uvicorn with uvloop and httptools, as the service is.
-- What is compared takes turns, round by round, and a ratio is the median of the ratios of all rounds. A cost ratio is
-  one of processor time of the server for each request, since a neighbour on the machine cannot take that away: 1.0 is
-  as cheap as the floor, more is cheaper. A rate ratio is one of answers a second.
-- An answer counts as wrong unless its status is right, and of a refresh also its body. One of those ends the run.
-  Before and after each round requests of its own are looked at in whole.
-- Each round has sessions of its own, so many that each is refreshed once or twice, as in life; each request presents
-  the refresh token of an earlier answer, and none is presented twice. The client has a secret. `verify` and
-  `introspect` ask for 100 tokens in turns, `revoke` ends a session with each request.
-- "Server" and "Redis + load" are shares of their cores. Where the second is full and the first is not, the load
-  bounds the row, and its rate says less than its processor time. "Neither" is a row that waits, as one connection
-  does, or a machine with other work.
-- Latencies are those of wrk, which reckons in what it could not send while an answer stalled.
-- A storm of logins is as many as 4 connections bring about, while 8 others refresh about 400 times a second; the
-  server's time of that row is that of the logins, too. "argon2id alone" checks the same password in a loop, on the
-  same core.
-- The log shows warnings only, on both sides; the row "refresh, logged" has it at its default level, where each refresh
-  writes two lines, to a file.
-- Bytes of a session are what Redis took for all of them, without its connections, divided by their number; each is
-  another user's. What a rotation leaves is weighed key by key, once its access token and its grace are over, which
-  are short for that.
-"""
-
-
-REPRODUCTION = """\
-## Measure it yourself
-
-```sh
-./scripts/bench             # all but the peers, in a quarter of an hour; on two cores with nothing else to do
-./scripts/bench --peers     # and the peers, which it installs first, in turns with ours
-./scripts/bench --quick     # less than a minute: a first impression, written to build/benchmarks
-```
-
-It installs what it needs, and writes this page, its charts and [results.json](results.json), which has every round.
-Peers stay as they were last measured until `--peers` measures them again; their date is theirs.
-"""
+CORES = ("server", "Redis + load", "bound by")
 
 
 def write_report(results: Results, folder: Path) -> str:
@@ -92,6 +45,8 @@ def write_report(results: Results, folder: Path) -> str:
         (folder / name).write_text(chart)
     report = format_report(results, charts, has_profile=(folder / PROFILE).exists())
     (folder / "README.md").write_text(report)
+    if results.notices:
+        (folder / neighbours.PAGE).write_text(neighbours.format_page(results.machine, results.notices))
     save_results(results, folder)
     return report
 
@@ -105,6 +60,8 @@ def format_report(results: Results, charts: Iterable[str], *, has_profile: bool 
         "## Goals\n",
         _format_goals(results),
         *([f"What bounds those that fall short: [from a profile]({PROFILE}).\n"] if has_profile else []),
+        "## Bounds\n",
+        _format_bounds(results),
         "## Requests\n",
         _format_requests(series),
         *(f"![{name.removesuffix('.svg')}]({name})\n" for name in charts),
@@ -122,18 +79,6 @@ def format_report(results: Results, charts: Iterable[str], *, has_profile: bool 
     return "\n".join(parts)
 
 
-def format_table(head: Cells, rows: Sequence[Cells]) -> str:
-    """Columns as wide as their widest cell, so that it can be read as it is, too; the first to the left."""
-    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
-
-    def line(cells: Cells) -> str:
-        first, *others = zip(cells, widths, strict=True)
-        return "| " + " | ".join([first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]) + " |"
-
-    rule = "| " + " | ".join(["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]) + " |"
-    return "\n".join([line(head), rule, *map(line, rows)]) + "\n"
-
-
 def judge_bound(rounds: Sequence[Round]) -> str:
     """Which core was full: the server's, as it should be, or that of Redis and the load; or neither."""
     if median_of(rounds, lambda one: one.server_share) >= FULL_SHARE:
@@ -141,16 +86,10 @@ def judge_bound(rounds: Sequence[Round]) -> str:
     return "load" if median_of(rounds, lambda one: one.load_share) >= FULL_SHARE else "neither"
 
 
-def format_machine(machine: Machine) -> str:
-    versions = ", ".join(f"{name} {number}" for name, number in machine.versions.items())
-    return (
-        f"On {machine.date}: {machine.cores} cores of {machine.processor} (load before: {machine.busy}), "
-        f"{machine.redis}, Python {machine.python}, {versions}.\n"
-    )
-
-
 def _format_extent(results: Results) -> str:
-    rounds = max(map(len, results.series.values()), default=0)
+    if not results.series:
+        return "Only some of the bounds were measured.\n"
+    rounds = max(map(len, results.series.values()))
     quick = "This was a quick run, which leaves rows out. " if results.quick else ""
     return f"{quick}{rounds} rounds of {results.seconds} s; bytes of {results.sessions:,} sessions.\n"
 
@@ -162,27 +101,30 @@ def _format_goals(results: Results) -> str:
         rows.append(
             (
                 goal.what,
-                _format_number(measured, goal.unit),
-                _format_number(goal.goal, goal.unit),
-                _format_number(goal.moonshot, goal.unit),
+                format_number(measured, goal.unit),
+                format_number(goal.goal, goal.unit),
+                format_number(goal.moonshot, goal.unit),
                 goal.judge(measured),
             )
         )
     return format_table(("what", "measured", "goal", "moonshot", ""), rows)
 
 
-def _format_number(number: float | None, unit: str) -> str:
-    if number is None:
-        return "-"
-    text = f"{number:,.0f}" if abs(number) >= 100 or number == int(number) >= 10 else f"{number:.2f}"
-    return f"{text} {unit}".strip()
+def _format_bounds(results: Results) -> str:
+    rows = []
+    for bound in BOUNDS:
+        worst = bound.find_worst(results)
+        part, measured = ("", None) if worst is None else worst
+        limit = format_number(bound.limit, bound.unit)
+        rows.append((bound.what, format_number(measured, bound.unit), limit, bound.judge(measured), part))
+    return format_table(("what", "measured", "bound", "", "worst"), rows)
 
 
 def _format_requests(series: Series) -> str:
     names = [name for name in (*floors.APPLICATIONS, *FLOOR_OF) if name in series]
     return format_table(
-        (*COSTS, *BOUNDS, "cost ratio", "rate ratio", "to"),
-        [(*_describe(name, series[name]), *_tell_bound(series[name]), *_compare(name, series)) for name in names],
+        (*COSTS, *CORES, "cost ratio", "rate ratio", "to"),
+        [(*_describe(name, series[name]), *_tell_cores(series[name]), *_compare(name, series)) for name in names],
     )
 
 
@@ -190,13 +132,13 @@ def _format_peers(results: Results) -> str:
     """Ours are those of the run that measured the peers, which may be an earlier one."""
     assert results.peers is not None
     both = results.peers.ours | results.peers.series
-    rows = [(*_describe(name, rounds), *_tell_bound(rounds)) for name, rounds in both.items()]
+    rows = [(*_describe(name, rounds), *_tell_cores(rounds)) for name, rounds in both.items()]
     return (
         "## Peers\n\n"
         "How each is set up: [benchmarks/peers](../../benchmarks/peers/README.md). In one run with these of ours.\n\n"
         + format_machine(results.peers.machine)
         + "\n"
-        + format_table((*COSTS, *BOUNDS), rows)
+        + format_table((*COSTS, *CORES), rows)
     )
 
 
@@ -211,7 +153,7 @@ def _describe(name: str, rounds: Sequence[Round]) -> Cells:
     )
 
 
-def _tell_bound(rounds: Sequence[Round]) -> Cells:
+def _tell_cores(rounds: Sequence[Round]) -> Cells:
     return (
         f"{median_of(rounds, lambda one: one.server_share):.0%}",
         f"{median_of(rounds, lambda one: one.load_share):.0%}",
@@ -258,5 +200,6 @@ def _rate_bar(name: str, rounds: Sequence[Round], kind: Kind) -> Bar:
 
 
 def summarise(results: Results) -> str:
-    """What the terminal shows: goals and requests."""
-    return "\n".join([_format_goals(results), _format_requests(results.series)])
+    """What the terminal shows: goals, bounds and requests."""
+    requests = [_format_requests(results.series)] if results.series else []
+    return "\n".join([_format_goals(results), _format_bounds(results), *requests])

@@ -23,6 +23,13 @@ Series = dict[str, list[Round]]
 """The rounds of each thing that was measured, by its name; what was measured in turns has as many rounds."""
 
 
+Rows = dict[str, dict[str, list[float]]]
+"""What was measured without wrk: the values of all rounds, by the name of the row and of its part."""
+
+WHOLE = ""
+"""The name of the part of a row that has only one."""
+
+
 class Machine(msgspec.Struct, frozen=True):
     """What it was measured on, and with; `busy` is the load of the system just before."""
 
@@ -43,8 +50,25 @@ class Peers(msgspec.Struct, frozen=True):
     ours: Series
 
 
+class Notice(msgspec.Struct, frozen=True):
+    """What another caller noticed of a hostile request that was sent so many times.
+
+    The times are milliseconds of the caller, and the growth is that of the worker.
+    """
+
+    name: str
+    p50_ms: float
+    p99_ms: float
+    most_ms: float
+    sent: int = 0
+    growth_mib: float = 0.0
+
+
 class Results(msgspec.Struct):
-    """`lookups` are microseconds a call. None is what this run did not measure; `peers` may be of an earlier one."""
+    """`lookups` are microseconds a call. None is what this run did not measure; `peers` may be of an earlier one.
+
+    `rows` and `notices` lack what this run did not measure.
+    """
 
     machine: Machine
     quick: bool
@@ -57,6 +81,8 @@ class Results(msgspec.Struct):
     busy_ratio: float | None = None
     worker_mib: float | None = None
     peers: Peers | None = None
+    rows: Rows = {}
+    notices: list[Notice] = []
 
 
 def describe_machine(redis: str) -> Machine:

@@ -1,19 +1,22 @@
-"""What scripts/bench makes of what it measured: numbers, judgements, the report and its charts. No load is needed."""
+"""What scripts/bench makes of what it measured: numbers, judgements, bounds, the report. Nothing is measured here."""
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import floors, operations
+from benchmarks import floors, neighbours, operations, outages, parsers, steps
+from benchmarks.__main__ import check
+from benchmarks.bounds import BOUNDS, Bound, each, list_broken, ratio
 from benchmarks.charts import Bar, draw_bars
 from benchmarks.goals import GOALS, Goal
+from benchmarks.groups import ALL, choose_groups
 from benchmarks.load import LoadFailed, Round, read_told
-from benchmarks.report import format_table, judge_bound, write_report
-from benchmarks.results import Machine, Peers, Results, cost_ratio, load_results, rate_ratio
+from benchmarks.report import judge_bound, write_report
+from benchmarks.results import WHOLE, Machine, Notice, Peers, Results, Rows, cost_ratio, load_results, rate_ratio
+from benchmarks.tables import format_table
 from tests.servers import CHECKOUT
 
 TOLD = '{"requests":10,"duration_us":2000000,"p50_us":1,"p99_us":2,"unanswered":0,"refused":0,"wrong":0}'
@@ -30,9 +33,28 @@ def make_results(server_us: float = 200, *, peers: Peers | None = None) -> Resul
     return Results(MACHINE, quick=False, seconds=3, series=series, bytes_per_session=600.0, peers=peers)
 
 
+def make_rows(step_ms: float = 1.0) -> Rows:
+    """The rows of two groups; in the middle round of `a form` the longest step takes so long."""
+    return {
+        steps.HOSTILE: {"a form": [0.5, step_ms, 9.0], "a cookie": [0.2, 0.2, 0.2]},
+        outages.BACK: {"killed": [0.1]},
+    }
+
+
 def find_goal(what: str) -> Goal:
     (goal,) = (goal for goal in GOALS if goal.what.startswith(what))
     return goal
+
+
+def find_bound(what: str) -> Bound:
+    (bound,) = (bound for bound in BOUNDS if bound.what == what)
+    return bound
+
+
+def read_bound(report: str, what: str) -> list[str]:
+    """Return the cells behind the name of a row."""
+    (line,) = (line for line in report.splitlines() if line.startswith(f"| {what} "))
+    return [cell.strip() for cell in line.split("|")[2:-1]]
 
 
 def test_the_last_line_of_wrk_is_what_counts() -> None:
@@ -88,6 +110,85 @@ def test_what_was_not_measured_is_no_failure_and_no_success() -> None:
 
     assert goal.measure(make_results()) is None
     assert goal.judge(None) == "not measured"
+
+
+def test_each_bound_has_a_name_of_its_own_and_a_fault() -> None:
+    assert len({bound.what for bound in BOUNDS}) == len(BOUNDS)
+    assert all(bound.catches and bound.limit > 0 for bound in BOUNDS)
+
+
+@pytest.mark.parametrize(("step_ms", "word"), [(4.9, "kept"), (5.0, "kept"), (5.1, "broken")])
+def test_the_worst_part_is_held_against_the_bound(step_ms: float, word: str) -> None:
+    results = make_results()
+    results.rows = make_rows(step_ms)
+    bound = find_bound(steps.HOSTILE)
+
+    assert bound.find_worst(results) == ("a form", step_ms)
+    assert bound.judge(step_ms) == word
+
+
+def test_a_bound_takes_the_value_of_the_rounds_that_it_names() -> None:
+    results = make_results()
+    results.rows = make_rows()
+
+    assert each(steps.HOSTILE, max)(results) == {"a form": 9.0, "a cookie": 0.2}
+    assert ratio(steps.HOSTILE, "a form", "a cookie")(results) == {WHOLE: 2.5}
+
+
+def test_check_fails_for_a_broken_bound_and_tells_it(capsys: pytest.CaptureFixture[str]) -> None:
+    results = make_results()
+    results.rows = make_rows(step_ms=7.25)
+
+    assert check(results) == 1
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "longest step for a hostile request, a form: 7.25 ms, the bound is 5.00 ms; it catches work" in line
+
+
+def test_check_passes_where_no_bound_is_broken(capsys: pytest.CaptureFixture[str]) -> None:
+    results = make_results()
+    results.rows = make_rows()
+
+    assert check(results) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_a_bound_that_was_not_measured_is_not_broken() -> None:
+    assert list_broken(make_results()) == []
+    assert find_bound(parsers.GROWTH).find_worst(make_results()) is None
+    assert find_bound(parsers.GROWTH).judge(None) == "not measured"
+
+
+def test_a_quick_run_leaves_out_what_takes_long() -> None:
+    assert "steps" in choose_groups(quick=True)
+    assert not {"outages", "neighbours"} & set(choose_groups(quick=True))
+    assert choose_groups(quick=False) == ALL
+
+
+def test_what_other_callers_notice_has_a_bound_and_a_page(tmp_path: Path) -> None:
+    results = make_results()
+    results.notices = [Notice(neighbours.UNDISTURBED, 1, 20, 30), Notice("a form", 1, 10.5, 12, 300)]
+    report = write_report(results, tmp_path)
+
+    (line,) = list_broken(results)
+    assert "p99, a form: 10.50 ms, the bound is 10 ms" in line
+    assert read_bound(report, neighbours.NOTICED) == ["10.50 ms", "10 ms", "broken", "a form"]
+    assert "| a form " in (tmp_path / "neighbours.md").read_text()
+    assert results == load_results(tmp_path)
+
+
+def test_a_report_shows_bounds_that_are_kept(tmp_path: Path) -> None:
+    results = make_results()
+    results.rows = make_rows()
+    report = write_report(results, tmp_path)
+
+    assert read_bound(report, steps.HOSTILE) == ["1.00 ms", "5.00 ms", "kept", "a form"]
+    assert read_bound(report, parsers.GROWTH) == ["-", "3.00", "not measured", ""]
+    assert results == load_results(tmp_path)
+
+
+def test_the_stored_results_are_read() -> None:
+    """What an earlier version wrote lacks the rows of bounds."""
+    assert load_results(CHECKOUT / "docs" / "benchmarks") is not None
 
 
 def test_a_full_core_is_what_bounds() -> None:
@@ -147,14 +248,3 @@ def test_a_chart_is_a_drawing_whose_longest_bar_fills_it() -> None:
     widths = [float(bar.attrib["width"]) for bar in chart.iter("{http://www.w3.org/2000/svg}rect")]
     assert widths[0] == 2 * widths[1]
     assert chart.attrib["aria-label"] == "A & B"
-
-
-@pytest.mark.long
-def test_a_quick_run_measures_and_reports(tmp_path: Path) -> None:
-    """Every answer was right, or it would have ended; and it says that it was quick."""
-    command = [str(CHECKOUT / "scripts" / "bench"), "--quick", "--output", str(tmp_path)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-
-    assert ran.returncode == 0, ran.stderr
-    assert "| refresh / " in ran.stdout
-    assert "This was a quick run" in (tmp_path / "README.md").read_text()

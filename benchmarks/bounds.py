@@ -1,0 +1,190 @@
+"""The table of bounds: what no change may exceed, and how each number is found in the results.
+
+A goal is what is wanted. A bound was an assertion of a test before; it catches a fault, and `--check` fails for it.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from benchmarks import (
+    busy,
+    changes,
+    costs,
+    failovers,
+    lag,
+    neighbours,
+    organisations,
+    outages,
+    parsers,
+    refusals,
+    revocations,
+    seeds,
+    steps,
+)
+from benchmarks.results import WHOLE, Results
+from benchmarks.tables import format_number
+
+Find = Callable[[Results], dict[str, float]]
+Reduce = Callable[[Sequence[float]], float]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """`limit` is the most that a part of the row may have. `catches` is the fault that exceeds it.
+
+    `find` returns the value of each part, and raises KeyError where the run has not measured the row. Without it
+    the median of the rounds counts, of the row that is called like this.
+    """
+
+    what: str
+    limit: float
+    unit: str
+    catches: str
+    find: Find | None = None
+
+    def find_values(self, results: Results) -> dict[str, float]:
+        """Return the value of each part, or nothing where the run has not measured the row."""
+        try:
+            return (self.find or each(self.what))(results)
+        except KeyError:
+            return {}
+
+    def find_worst(self, results: Results) -> tuple[str, float] | None:
+        """Return the part with the greatest value, or None where the run has not measured the row."""
+        return max(self.find_values(results).items(), key=lambda item: item[1], default=None)
+
+    def judge(self, measured: float | None) -> str:
+        """Return a word: `kept`, `broken`, or `not measured`."""
+        if measured is None:
+            return "not measured"
+        return "kept" if measured <= self.limit else "broken"
+
+    def find_broken(self, results: Results) -> list[str]:
+        """Return a line for each part that exceeds the bound."""
+        return [self._tell(part, value) for part, value in self.find_values(results).items() if value > self.limit]
+
+    def _tell(self, part: str, value: float) -> str:
+        where = f"{self.what}, {part}" if part else self.what
+        measured, limit = format_number(value, self.unit), format_number(self.limit, self.unit)
+        return f"{where}: {measured}, the bound is {limit}; it catches {self.catches}"
+
+
+def each(row: str, reduce: Reduce = statistics.median) -> Find:
+    """Take one value of the rounds of each part."""
+    return lambda results: {part: reduce(values) for part, values in results.rows[row].items()}
+
+
+def ratio(row: str, part: str, other: str) -> Find:
+    """Divide the least value of a part by that of another."""
+    return lambda results: {WHOLE: min(results.rows[row][part]) / min(results.rows[row][other])}
+
+
+def list_broken(results: Results) -> list[str]:
+    """Return a line for each bound, or each part of its row, that the results exceed."""
+    return [line for bound in BOUNDS for line in bound.find_broken(results)]
+
+
+def of_callers(results: Results) -> dict[str, float]:
+    """Take what another caller notices of each hostile request."""
+    if not results.notices:
+        raise KeyError(neighbours.NOTICED)
+    return {notice.name: notice.p99_ms for notice in results.notices if notice.name != neighbours.UNDISTURBED}
+
+
+def of_busy_session(results: Results) -> dict[str, float]:
+    if results.busy_ratio is None:
+        raise KeyError
+    return {WHOLE: results.busy_ratio}
+
+
+BOUNDS = (
+    Bound(
+        "refresh, in the application / an empty route",
+        12,
+        "",
+        "a second call of Redis, or anything that doubles the work of a refresh",
+        ratio(costs.COSTS, costs.REFRESH, costs.ROUTE),
+    ),
+    Bound(
+        "verify, Redis asked, in the application / an empty route",
+        5,
+        "",
+        "a second call of Redis, or a middleware on the path of gateways",
+        ratio(costs.COSTS, costs.VERIFY_ASKING, costs.ROUTE),
+    ),
+    Bound(
+        "verify, from memory, in the application / an empty route",
+        2.5,
+        "",
+        "a memory that is asked in vain, or a middleware on the path of gateways",
+        ratio(costs.COSTS, costs.VERIFY_MEMORY, costs.ROUTE),
+    ),
+    Bound(
+        "introspect, Redis asked, in the application / an empty route",
+        6.5,
+        "",
+        "a second call of Redis, or a client's secret that is hashed each time",
+        ratio(costs.COSTS, costs.INTROSPECT_ASKING, costs.ROUTE),
+    ),
+    Bound(busy.BUSY, 1.6, "", "a record of a session that grows with each refresh", of_busy_session),
+    Bound(refusals.REFUSALS, 2.5, "", "no hash for an unknown user, or none for a password that is too long"),
+    Bound(parsers.GROWTH, 3, "", "a parser whose time grows with the square of its input"),
+    Bound(
+        parsers.SCOPES, 200, "µs", "a scope that is split as a whole before it is refused", each(parsers.SCOPES, min)
+    ),
+    Bound(steps.HOSTILE, 5, "ms", "work on the event loop that grows with what one request may carry"),
+    Bound(steps.OUTGOING, 5, "ms", "certificates of the machine that are read on the event loop"),
+    Bound(neighbours.NOTICED, 10, "ms", "a request that keeps the worker from its other callers", of_callers),
+    Bound(organisations.BESIDE, 1.2, "", "an organisation whose logins take threads or connections of others"),
+    Bound(seeds.APPLIED, 30, "s", "one round trip, or one hash, for each user of a seed file"),
+    Bound(seeds.UNCHANGED, 15, "s", "users that are written again though nothing changed"),
+    Bound(seeds.GROWTH, 70, "MiB", "the whole tree of a seed file in memory at once"),
+    Bound(revocations.STEP, 150, "", "a step of revokeAll whose time grows with the number of sessions"),
+    Bound(revocations.ANSWERED, 1.8, "s", "a revokeAll that needs a second request, since it reaches its deadline"),
+    Bound(
+        changes.IN_FORCE,
+        1000,
+        "ms",
+        "a worker that misses news of the registry and trusts its memory for too long",
+        each(changes.IN_FORCE, max),
+    ),
+    Bound(lag.P99, 10, "ms", "a gateway that hears of revocations late, or by polling"),
+    Bound(lag.MOST, 1000, "ms", "a gateway that misses news and trusts its memory for too long", each(lag.MOST, max)),
+    Bound(
+        outages.REFUSED,
+        2,
+        "s",
+        "an operation without the deadline, or one with a deadline for each of its calls",
+        each(outages.REFUSED, max),
+    ),
+    Bound(outages.FLOOD, 2.5, "s", "requests whose deadline begins only when it is their turn"),
+    Bound(outages.BACK, 3, "s", "a pause between two attempts to connect that grows too long"),
+    Bound(outages.READY, 5, "s", "a service that does not seed, or become ready, by itself"),
+    Bound(
+        outages.LIBRARY_REFUSED,
+        2.2,
+        "s",
+        "a lookup without the deadline, or one that waits behind others",
+        each(outages.LIBRARY_REFUSED, max),
+    ),
+    Bound(
+        outages.LIBRARY_LATE,
+        0.5,
+        "s",
+        "a lookup that waits until a frozen Redis is given up",
+        each(outages.LIBRARY_LATE, max),
+    ),
+    Bound(outages.LIBRARY_BACK, 2.5, "s", "a pause between two attempts to connect that grows too long"),
+    Bound(failovers.BACK, 1.5, "s", "a service that stays with a master that was replaced"),
+    Bound(
+        failovers.REFUSED,
+        2,
+        "s",
+        "a request that waits for the failover beyond its deadline",
+        each(failovers.REFUSED, max),
+    ),
+    Bound(failovers.READY, 2.5, "s", "connections of its own, for lookups say, that do not follow to the new master"),
+)

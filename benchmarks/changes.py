@@ -1,0 +1,96 @@
+"""How soon a change of the registry is in force at every worker: a client is added, rotated and deleted under load."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+
+import httpx2
+import msgspec
+
+from benchmarks.arena import Arena
+from benchmarks.load import LoadFailed
+from benchmarks.results import Rows
+from service.app import Parts
+from service.hashing import hash_made_secret
+from service.protocol.client import Client
+from service.settings import load_settings
+from tests.cast import ALICE, GATEWAY, MADE_SECRET, PHONE_APP, App, tokens_of
+from tests.faults.stage import PLENTY, client_of
+from tests.servers import ServiceProcess
+from tests.waiting import PATIENCE_SECONDS
+
+IN_FORCE = "a change of a client is in force at four workers, the last of them"
+WORKERS = 4
+PAUSE_SECONDS = 0.005
+OLD, NEW = App("changing", "o" * 43), App("changing", "n" * 43)
+FIRST = Client(client_id="changing", client_secret_hash=hash_made_secret("o" * 43))
+SECOND = msgspec.structs.replace(FIRST, client_secret_hash=hash_made_secret("n" * 43))
+
+
+def measure_changes(arena: Arena, rounds: int) -> Rows:
+    """Milliseconds from the end of a change in Redis until the last worker answers by it."""
+    with ExitStack() as running:
+        workers = [
+            running.enter_context(arena.running(everywhere=True, TOKEN_SERVICE_CLIENT_ATTEMPTS=PLENTY))
+            for _ in range(WORKERS)
+        ]
+        return {IN_FORCE: asyncio.run(_measure(arena, workers, rounds))}
+
+
+async def _measure(arena: Arena, workers: Sequence[ServiceProcess], rounds: int) -> dict[str, list[float]]:
+    measured: dict[str, list[float]] = {"added": [], "rotated": [], "deleted": []}
+    is_over = asyncio.Event()
+    parts = Parts(load_settings(arena.stage.environment()))
+    async with _clients_of(workers) as ways, _clients_of(workers) as loaded:
+
+        async def change(what: str, work: Awaitable[object], app: App, status: int) -> None:
+            await work
+            measured[what].append(max(await asyncio.gather(*(_time_until(http, app, status) for http in ways))))
+
+        load = [asyncio.create_task(_use(http, is_over)) for http in loaded]
+        for _ in range(rounds):
+            # All remember that there is no such client.
+            await asyncio.gather(*(_time_until(http, OLD, 401) for http in ways))
+            await change("added", _put(parts, FIRST), OLD, 200)
+            await change("rotated", _put(parts, SECOND), OLD, 401)
+            await asyncio.gather(*(_time_until(http, NEW, 200) for http in ways))
+            await change("deleted", parts.registry.delete_client(SECOND, origins=()), NEW, 401)
+        is_over.set()
+        await asyncio.gather(*load)
+    await parts.close()
+    return measured
+
+
+@asynccontextmanager
+async def _clients_of(workers: Sequence[ServiceProcess]) -> AsyncIterator[list[httpx2.AsyncClient]]:
+    async with AsyncExitStack() as opened:
+        yield [await opened.enter_async_context(client_of(worker)) for worker in workers]
+
+
+async def _time_until(http: httpx2.AsyncClient, app: App, status: int) -> float:
+    """Return the milliseconds until this worker answers so."""
+    started = time.perf_counter()
+    while (answer := await app.revoke(http, "x")).status_code != status:
+        if time.perf_counter() - started > PATIENCE_SECONDS:
+            raise LoadFailed(f"a worker still answers {answer.status_code}, not {status}")
+        await asyncio.sleep(PAUSE_SECONDS)
+    return (time.perf_counter() - started) * 1000
+
+
+async def _use(http: httpx2.AsyncClient, is_over: asyncio.Event) -> None:
+    """Do what clients do that nobody changes. Raises LoadFailed where they notice something."""
+    tokens = {app: tokens_of(await app.log_in(http, ALICE)) for app in (PHONE_APP, MADE_SECRET)}
+    while not is_over.is_set():
+        answers = {app: await app.refresh(http, tokens[app]["refresh_token"]) for app in tokens}
+        introspected = await GATEWAY.introspect(http, tokens[PHONE_APP]["access_token"])
+        statuses = {answer.status_code for answer in (*answers.values(), introspected)}
+        if statuses != {200}:
+            raise LoadFailed(f"another client is answered {statuses}")
+        tokens = {app: tokens_of(answer) for app, answer in answers.items()}
+
+
+async def _put(parts: Parts, client: Client) -> None:
+    await parts.registry.put_client(client, old_origins=(), new_origins=(), loss=None)

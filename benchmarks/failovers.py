@@ -1,0 +1,129 @@
+"""How soon the service is back after a replica took the place of its master, and how late it refuses meanwhile.
+
+The time counts from the promotion, which depends on Redis and its timeouts alone; behind Sentinels from when all of
+them name the new master. A frozen master keeps its connections open and says nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx2
+
+from benchmarks.load import LoadFailed
+from benchmarks.results import Rows
+from service.protocol.user import identify_user
+from tests.cast import ALICE, PHONE_APP, tokens_of
+from tests.cluster.nodes import Cluster, Shard, Watched, running_cluster, running_sentinel
+from tests.conftest import environment_of
+from tests.faults.stage import client_of
+from tests.servers import ServiceProcess, running_service
+from tests.waiting import PATIENCE_SECONDS, until_status
+
+BACK, REFUSED = "the service is back after a replica was promoted", "503 during a failover, the slowest request"
+READY = "the service is ready again after a failover"
+EVERY_SECONDS = 0.05
+"""A request is sent so often, whether or not those before it are answered."""
+
+Stop = Callable[[Shard], None]
+
+
+@dataclass
+class _Refreshes:
+    """The same refresh, again and again. Times are those of `time.perf_counter`."""
+
+    http: httpx2.AsyncClient
+    refresh_token: str
+    accepted_at: float | None = None
+    """When the first request was sent that was answered 200 after a 503."""
+    slowest_refusal: float = 0.0
+
+    async def send(self) -> None:
+        asked = time.perf_counter()
+        status = (await PHONE_APP.refresh(self.http, self.refresh_token)).status_code
+        if status == 503:
+            self.slowest_refusal = max(self.slowest_refusal, time.perf_counter() - asked)
+        elif status != 200:
+            raise LoadFailed(f"a refresh during a failover is answered {status}")
+        elif self.slowest_refusal:
+            self.accepted_at = min(asked, self.accepted_at or asked)
+
+
+def measure_failovers(rounds: int) -> Rows:
+    """Seconds."""
+    rows: Rows = {BACK: {}, REFUSED: {}, READY: {}}
+    stops: dict[str, Stop] = {
+        "killed": lambda shard: shard.kill_master(),
+        "frozen": lambda shard: shard.master.process.send_signal(signal.SIGSTOP),
+    }
+    for _ in range(rounds):
+        for name, stop in stops.items():
+            for topology, running in {"cluster": _running_cluster, "Sentinel": _running_sentinel}.items():
+                with running() as (shard, service):
+                    values = asyncio.run(_measure(service, shard, stop))
+                for row, value in values.items():
+                    rows[row].setdefault(f"{topology}, {name}", []).append(value)
+    return rows
+
+
+@contextmanager
+def _running_cluster() -> Iterator[tuple[Shard, ServiceProcess]]:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_cluster(Path(folder), replicas=1) as cluster,
+        running_service(Path(folder), environment_of(cluster)) as service,
+    ):
+        yield _shard_of_alice(cluster), service
+
+
+@contextmanager
+def _running_sentinel() -> Iterator[tuple[Shard, ServiceProcess]]:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_sentinel(Path(folder)) as watched,
+        running_service(Path(folder), environment_of(watched)) as service,
+    ):
+        yield watched, service
+
+
+def _shard_of_alice(cluster: Cluster) -> Shard:
+    identity = identify_user(ALICE.realm, ALICE.username)
+    return cluster.shards[cluster.node_of(f"family:{{{identity.shard}}}:x")]
+
+
+async def _measure(service: ServiceProcess, shard: Shard, stop: Stop) -> dict[str, float]:
+    async with client_of(service) as http:
+        refreshes = _Refreshes(http, tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"])
+        await asyncio.to_thread(shard.wait_until_copied)
+        stop(shard)
+        promotion = asyncio.create_task(asyncio.to_thread(_await_promotion, shard))
+        deadline = time.perf_counter() + PATIENCE_SECONDS
+        sent = []
+        while refreshes.accepted_at is None or not promotion.done():
+            if time.perf_counter() > deadline:
+                raise LoadFailed(f"the service is not back after {PATIENCE_SECONDS:g} s")
+            sent.append(asyncio.create_task(refreshes.send()))
+            await asyncio.sleep(EVERY_SECONDS)
+        await asyncio.gather(*sent)
+        promoted_at = await promotion
+        await until_status(lambda: http.get("/readyz"), 200)
+        return {
+            BACK: max(0.0, refreshes.accepted_at - promoted_at),
+            REFUSED: refreshes.slowest_refusal,
+            READY: max(0.0, time.perf_counter() - max(refreshes.accepted_at, promoted_at)),
+        }
+
+
+def _await_promotion(shard: Shard) -> float:
+    """Return the time at which a replica is the master, and all Sentinels, if there are any, name it."""
+    shard.wait_for_promotion()
+    if isinstance(shard, Watched):
+        shard.wait_until_named()
+    return time.perf_counter()

@@ -1,0 +1,64 @@
+"""What is measured for the bounds beside the rows of the load: groups, each on a Redis of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.arena import Arena, running_arena
+from benchmarks.changes import measure_changes
+from benchmarks.costs import measure_costs
+from benchmarks.failovers import measure_failovers
+from benchmarks.lag import measure_lag
+from benchmarks.neighbours import measure_notices
+from benchmarks.organisations import measure_organisations
+from benchmarks.outages import measure_outages
+from benchmarks.parsers import measure_parsers
+from benchmarks.refusals import measure_refusals
+from benchmarks.results import Results, Rows
+from benchmarks.revocations import measure_revocations
+from benchmarks.seeds import measure_seeds
+from benchmarks.steps import measure_steps
+
+
+@dataclass(frozen=True)
+class Group:
+    """`measure` gets the number of rounds. A quick run has `quick_rounds`, and without them it leaves the group out."""
+
+    measure: Callable[[Arena, int], Rows]
+    rounds: int
+    quick_rounds: int | None = None
+
+
+GROUPS = {
+    "costs": Group(measure_costs, rounds=40, quick_rounds=5),
+    "refusals": Group(measure_refusals, rounds=8, quick_rounds=3),
+    "parsers": Group(lambda _, rounds: measure_parsers(rounds), rounds=5, quick_rounds=3),
+    "steps": Group(measure_steps, rounds=9, quick_rounds=3),
+    "seeds": Group(measure_seeds, rounds=1),
+    "revocations": Group(measure_revocations, rounds=5),
+    "organisations": Group(measure_organisations, rounds=3),
+    "changes": Group(measure_changes, rounds=5),
+    "lag": Group(measure_lag, rounds=3),
+    "outages": Group(measure_outages, rounds=3),
+    "failovers": Group(lambda _, rounds: measure_failovers(rounds), rounds=3),
+}
+NEIGHBOURS = "neighbours"
+ALL = (*GROUPS, NEIGHBOURS)
+
+
+def choose_groups(*, quick: bool) -> Collection[str]:
+    """Return the names of the groups of a run."""
+    return [name for name, group in GROUPS.items() if group.quick_rounds] if quick else ALL
+
+
+def measure_group(results: Results, name: str, folder: Path, *, quick: bool) -> None:
+    """Add what was measured to the results."""
+    if name == NEIGHBOURS:
+        results.notices = measure_notices(folder)
+        return
+    group = GROUPS[name]
+    rounds = group.quick_rounds if quick and group.quick_rounds else group.rounds
+    with running_arena(folder, name) as arena:
+        results.rows |= group.measure(arena, rounds)

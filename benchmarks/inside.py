@@ -1,0 +1,37 @@
+"""The service in this process, for what is measured below HTTP or at a callback of the event loop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import httpx2
+from starlette.types import ASGIApp
+
+from service.app import Parts, assemble
+from service.logs import configure_logging
+from service.settings import load_settings
+from tests.conftest import client_of, lifespan_of
+
+
+@asynccontextmanager
+async def serving_inside(environment: Mapping[str, str]) -> AsyncIterator[tuple[ASGIApp, httpx2.AsyncClient]]:
+    """Start the application without a server, and a client of it."""
+    app = assemble(Parts(load_settings(environment), lambda: 0))
+    async with lifespan_of(app), client_of(app) as http:
+        yield app, http
+
+
+@contextmanager
+def logging_to(file: Path) -> Iterator[None]:
+    """Write the warnings of the service in this process to a file, as a worker writes its log."""
+    configure_logging("warning", "json")
+    root = logging.getLogger()
+    with file.open("w") as log:
+        for handler in root.handlers:
+            if isinstance(handler, logging.StreamHandler):
+                handler.setStream(log)
+        yield
+        root.handlers.clear()

@@ -1,0 +1,92 @@
+"""Logins of realm main beside logins at an organisation that hangs, in turns with the same logins alone."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx2
+import yaml
+
+from benchmarks.arena import Arena
+from benchmarks.load import LoadFailed
+from benchmarks.processes import LOAD_CORE, on_core
+from benchmarks.results import WHOLE, Rows
+from tests.cast import ALICE, PHONE_APP
+from tests.conftest import SEED
+from tests.faults.stage import client_of
+from tests.organisation import PASSWORD, TOKEN, USERNAME, Hang, ScriptedOrganisation, realm_of, running_organisation
+from tests.realms.journey import log_in_with_password
+from tests.waiting import until, until_status
+
+BESIDE = "logins of realm main beside an organisation that hangs / alone"
+HAMMERS = 40
+LOGINS = 200
+
+
+def measure_organisations(arena: Arena, rounds: int) -> Rows:
+    with on_core(LOAD_CORE):
+        return {BESIDE: {WHOLE: asyncio.run(_measure(arena, rounds))}}
+
+
+async def _measure(arena: Arena, rounds: int) -> list[float]:
+    """Each round begins with an open gate, sees twenty calls hang, and then the gate closed."""
+    ratios = []
+    async with running_organisation() as organisation:
+        seed = _write_seed(arena.folder / "organisation.yaml", organisation)
+        with arena.running(TOKEN_SERVICE_SEED_FILE=str(seed)) as service:
+            async with client_of(service) as main, client_of(service) as cep:
+                await _take_median(main)
+                for _ in range(rounds):
+                    alone = await _take_median(main)
+                    organisation.answer(TOKEN, None)
+                    await until_status(lambda: log_in_with_password(cep, USERNAME, PASSWORD), 200)
+                    organisation.answer(TOKEN, Hang())
+                    async with _hammering(cep, organisation):
+                        ratios.append(await _take_median(main) / alone)
+    return ratios
+
+
+def _write_seed(file: Path, organisation: ScriptedOrganisation) -> Path:
+    file.write_text(yaml.safe_dump(yaml.safe_load(SEED.read_text()) | {"realms": {"cep": realm_of(organisation)}}))
+    return file
+
+
+async def _take_median(http: httpx2.AsyncClient) -> float:
+    """Return the seconds of a login, the median of many that follow one another."""
+    took = []
+    for _ in range(LOGINS):
+        started = time.perf_counter()
+        if (response := await PHONE_APP.log_in(http, ALICE)).status_code != 200:
+            raise LoadFailed(f"a login of realm main is answered {response.status_code}")
+        took.append(time.perf_counter() - started)
+    return statistics.median(took)
+
+
+@asynccontextmanager
+async def _hammering(http: httpx2.AsyncClient, organisation: ScriptedOrganisation) -> AsyncIterator[None]:
+    """Callers log in there again and again. They wait as long as they are told to before they come again."""
+
+    async def hammer(number: int) -> None:
+        while True:
+            response = await log_in_with_password(http, f"user {number}", PASSWORD)
+            if response.status_code != 503:
+                raise LoadFailed(f"a login at an organisation that hangs is answered {response.status_code}")
+            await asyncio.sleep(int(response.headers["retry-after"]))
+
+    hammers = [asyncio.create_task(hammer(number)) for number in range(HAMMERS)]
+    await until(lambda: organisation.waiting > 0)
+    try:
+        yield
+    finally:
+        for task in hammers:
+            task.cancel()
+        ends = await asyncio.gather(*hammers, return_exceptions=True)
+        await organisation.left_alone()
+    for end in ends:
+        if isinstance(end, LoadFailed):
+            raise end

@@ -1,0 +1,199 @@
+"""How long callers wait while Redis is away, and how soon the service and the gateway's library are back after it.
+
+Redis is killed, frozen, or cut off by a network through which nothing passes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import httpx2
+
+from benchmarks.arena import Arena
+from benchmarks.inside import logging_to
+from benchmarks.load import LoadFailed
+from benchmarks.results import WHOLE, Rows
+from service.gateway import BearerLookup, StoreUnavailable
+from service.store.deadline import DEADLINE_SECONDS, charge, start_budget
+from service.tokens import make_access_token
+from tests.cast import (
+    ALICE,
+    AUDITOR,
+    BOB,
+    MADE_SECRET,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    READER,
+    WEB_SHOP,
+    revoke_all,
+    tokens_of,
+    verify,
+)
+from tests.conftest import environment_of, make_code
+from tests.faults.proxy import running_proxy
+from tests.faults.stage import Stage, client_of, parts_on, start_sessions
+from tests.servers import RedisServer, ServiceProcess, free_port, running_service, start_redis, stop
+from tests.waiting import until_status, wait_until
+
+REFUSED, FLOOD = "503 while Redis is away, the slowest request", "503 while Redis is away, many requests at once"
+BACK, READY = "the service is back after Redis", "a service that was started before Redis is ready after it"
+LIBRARY_REFUSED = "gateway's library, an error while Redis is away"
+LIBRARY_LATE = "gateway's library, an error where 0.3 s are left of a request"
+LIBRARY_BACK = "gateway's library is back after Redis"
+OUTAGES = {"killed": "killed", "frozen": "frozen", "cut off": "cut_off"}
+AT_ONCE, LOOKUPS_AT_ONCE = 100, 500
+IN_LINE, EVERY_SECONDS = 40, 0.05
+"""Logins that come so far apart: when the first has waited for nothing, the last has not begun to wait."""
+LEFT_SECONDS = 0.3
+PAUSE_SECONDS = 0.005
+
+Ask = Callable[[], Awaitable[httpx2.Response]]
+
+
+def measure_outages(arena: Arena, rounds: int) -> Rows:
+    """Seconds."""
+    stage = arena.stage
+    rows: Rows = {}
+    with (
+        logging_to(arena.folder / "outages.log"),
+        running_proxy(stage.redis.port) as stage.proxy,
+        arena.running() as stage.direct,
+        arena.running(REDIS_URL=stage.proxy.url) as stage.beyond,
+    ):
+        for number in range(rounds):
+            for name, outage in OUTAGES.items():
+                asyncio.run(_measure_outage(stage, name, outage, rows))
+            for name in ("killed", "frozen"):
+                asyncio.run(_measure_library(stage, name, rows))
+            asyncio.run(_measure_library_beyond(stage, rows))
+            _note(rows, READY, WHOLE, _measure_start(arena, number))
+    return rows
+
+
+def _note(rows: Rows, row: str, part: str, value: float) -> None:
+    rows.setdefault(row, {}).setdefault(part, []).append(value)
+
+
+async def _measure_outage(stage: Stage, name: str, outage: str, rows: Rows) -> None:
+    service: ServiceProcess = stage.beyond if outage == "cut_off" else stage.direct
+    async with client_of(service) as http:
+        alice, bob = tokens_of(await PHONE_APP.log_in(http, ALICE)), tokens_of(await WEB_SHOP.log_in(http, BOB))
+        refresh = lambda: PHONE_APP.refresh(http, alice["refresh_token"])  # noqa: E731 - it is named twice
+        async with parts_on(stage) as parts:
+            code = await make_code(parts)
+        requests: Sequence[Ask] = (
+            lambda: PHONE_APP.log_in(http, ALICE),
+            lambda: READER.log_in(http, ALICE),
+            refresh,
+            lambda: MADE_SECRET.refresh(http, alice["refresh_token"]),
+            lambda: PHONE_APP.exchange(http, code, PHONE_CALLBACK),
+            lambda: WEB_SHOP.revoke(http, bob["refresh_token"]),
+            lambda: WEB_SHOP.revoke(http, bob["access_token"]),
+            lambda: revoke_all(http, bob["access_token"]),
+            lambda: verify(http, bob["access_token"]),
+            lambda: AUDITOR.introspect(http, bob["access_token"]),
+            lambda: AUDITOR.introspect(http, bob["refresh_token"]),
+        )
+        with getattr(stage, outage)():
+            _note(rows, REFUSED, name, await _time_refusals(requests))
+            _note(rows, FLOOD, name, await _time_refusals([refresh] * AT_ONCE))
+            in_line = await _time_refusals([lambda: PHONE_APP.log_in(http, ALICE)] * IN_LINE, EVERY_SECONDS)
+            _note(rows, FLOOD, f"{name}, one after the other", in_line)
+        began = time.perf_counter()
+        for ask in (refresh, lambda: verify(http, alice["access_token"]), lambda: http.get("/readyz")):
+            await until_status(ask, 200)
+        _note(rows, BACK, name, time.perf_counter() - began)
+
+
+async def _time_refusals(requests: Sequence[Ask], every_seconds: float = 0) -> float:
+    """Return the seconds of the slowest answer. Raises LoadFailed unless each is 503."""
+
+    async def take_time(number: int) -> float:
+        await asyncio.sleep(number * every_seconds)
+        began = time.perf_counter()
+        if (response := await requests[number]()).status_code != 503:
+            raise LoadFailed(f"without Redis a request is answered {response.status_code}")
+        return time.perf_counter() - began
+
+    return max(await asyncio.gather(*map(take_time, range(len(requests)))))
+
+
+def _measure_start(arena: Arena, number: int) -> float:
+    """Return the seconds from the start of a Redis until the service, which is older, is ready."""
+    folder = arena.folder / f"started-{number}"
+    folder.mkdir()
+    to_come = RedisServer(None, folder, free_port())  # type: ignore[arg-type]
+    with running_service(folder, environment_of(to_come), wait_for="/healthz") as service:
+        server = start_redis(folder, port=to_come.port)
+        began = time.perf_counter()
+        try:
+            wait_until(lambda: service.status("/readyz") == 200, "the service to become ready")
+            return time.perf_counter() - began
+        finally:
+            stop(server.process)
+
+
+# The gateway's library
+
+
+async def _measure_library(stage: Stage, name: str, rows: Rows) -> None:
+    async with _remembering(stage, stage.redis.url) as (bearer, token):
+        with getattr(stage, name)():
+            if name == "frozen":
+                _note(rows, LIBRARY_LATE, name, await asyncio.create_task(_time_late_lookup(bearer)))
+            _note(rows, LIBRARY_REFUSED, name, await _time_refused_lookup(bearer, token))
+        began = time.perf_counter()
+        while not await _is_live(bearer, token):  # noqa: ASYNC110 - it connects by itself
+            await asyncio.sleep(PAUSE_SECONDS)
+        _note(rows, LIBRARY_BACK, name, time.perf_counter() - began)
+
+
+async def _measure_library_beyond(stage: Stage, rows: Rows) -> None:
+    """Many lookups are under way when the network is cut off."""
+    async with _remembering(stage, stage.proxy.url) as (bearer, _):
+        with stage.cut_off():
+            under_way = [asyncio.create_task(_time_refused_lookup(bearer)) for _ in range(LOOKUPS_AT_ONCE)]
+            _note(rows, LIBRARY_REFUSED, f"cut off, {LOOKUPS_AT_ONCE} at once", max(await asyncio.gather(*under_way)))
+
+
+@asynccontextmanager
+async def _remembering(stage: Stage, url: str) -> AsyncIterator[tuple[BearerLookup, str]]:
+    """The library with a token that it remembers: it does so from the second use on."""
+    async with parts_on(stage) as parts:
+        ((token, _),) = await start_sessions(parts, "carol@example.com", 1)
+    async with BearerLookup(url) as bearer:
+        for _ in range(2):
+            if await bearer.lookup(token) is None:
+                raise LoadFailed("a token is not live")
+        yield bearer, token
+
+
+async def _time_refused_lookup(bearer: BearerLookup, remembered: str = "") -> float:
+    """Return the seconds of a lookup that ends in an error. One that is remembered is asked until it does."""
+    while True:
+        asked = time.perf_counter()
+        try:
+            await bearer.lookup(remembered or make_access_token("0a3").text)
+        except StoreUnavailable:
+            return time.perf_counter() - asked
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def _time_late_lookup(bearer: BearerLookup) -> float:
+    start_budget()
+    charge(time.monotonic() - DEADLINE_SECONDS + LEFT_SECONDS)
+    return await _time_refused_lookup(bearer)
+
+
+async def _is_live(bearer: BearerLookup, token: str) -> bool:
+    """False means that Redis is not asked yet. Raises LoadFailed where Redis does not know the token."""
+    try:
+        found = await bearer.lookup(token)
+    except StoreUnavailable:
+        return False
+    if found is None:
+        raise LoadFailed("an outage made a token unknown")
+    return True

@@ -1,0 +1,68 @@
+"""revokeAll over thousands of sessions: what one of its steps takes Redis, and whether one request is enough.
+
+A step holds up all others of the same Redis. Its time is told in starts of a session, measured on the same server in
+the same minute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import httpx2
+import redis
+
+from benchmarks.arena import Arena
+from benchmarks.load import LoadFailed
+from benchmarks.results import Rows
+from service.store.revocations import MOST_KEYS
+from tests.cast import revoke_all
+from tests.faults.stage import client_of, parts_on, start_sessions
+from tests.servers import ServiceProcess
+
+STEP = "a step of revokeAll / a start of a session, processor time of Redis"
+ANSWERED = "revokeAll is answered"
+COUNTS = (2_000, 10_000)
+USERNAME = "many-sessions@example.com"
+
+
+def measure_revocations(arena: Arena, rounds: int) -> Rows:
+    with arena.running() as service:
+        return asyncio.run(_measure(arena, service, rounds))
+
+
+async def _measure(arena: Arena, service: ServiceProcess, rounds: int) -> Rows:
+    steps: dict[str, list[float]] = {}
+    answered: dict[str, list[float]] = {}
+    async with client_of(service) as http:
+        for _ in range(rounds):
+            for count in COUNTS:
+                in_starts, seconds = await _measure_once(arena, http, count)
+                steps.setdefault(f"{count:,} sessions", []).append(in_starts)
+                answered.setdefault(f"{count:,} sessions", []).append(seconds)
+    return {STEP: steps, ANSWERED: answered}
+
+
+async def _measure_once(arena: Arena, http: httpx2.AsyncClient, count: int) -> tuple[float, float]:
+    """Return the time of a full step, in starts of a session, and the seconds until the answer.
+
+    Each session has two keys. A request that reaches its deadline is answered 503, and is asked again.
+    """
+    store = arena.stage.store
+    before_us = _read_us(store)
+    async with parts_on(arena.stage) as parts:
+        sessions = await start_sessions(parts, USERNAME, count)
+    start_us = (_read_us(store) - before_us) / count
+    before_us, began = _read_us(store), time.perf_counter()
+    while (answer := await revoke_all(http, sessions[0][0])).status_code == 503:
+        pass
+    seconds = time.perf_counter() - began
+    if answer.status_code != 200:
+        raise LoadFailed(f"revokeAll answers {answer.status_code}")
+    return (_read_us(store) - before_us) * MOST_KEYS / (2 * count) / start_us, seconds
+
+
+def _read_us(store: redis.Redis) -> float:
+    """Return the processor time that Redis has taken since it began."""
+    taken = store.info("cpu")
+    return 1_000_000 * float(taken["used_cpu_user"] + taken["used_cpu_sys"])

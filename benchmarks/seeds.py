@@ -1,0 +1,102 @@
+"""A seed file of very many users: what it takes to apply it, to find it unchanged, and the memory for both."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from base64 import b64encode
+from collections.abc import Iterator
+
+import msgspec
+import redis
+
+from benchmarks.arena import Arena
+from benchmarks.load import LoadFailed
+from benchmarks.processes import SERVER_CORE, on_core
+from benchmarks.results import WHOLE, Rows
+from tests.conftest import SECRET_KEY
+from tests.servers import CHECKOUT
+
+USERS = 100_000
+APPLIED = f"a seed file of {USERS:,} users is applied, processor time with that of Redis"
+UNCHANGED = f"a seed file of {USERS:,} users is found unchanged, processor time"
+GROWTH = f"a seed file of {USERS:,} users, memory of the process"
+
+USER = """\
+  - username: user{number}@example.com
+    password_hash: $argon2id$v=19$m=19456,t=2,p=1${salt}${digest}
+    roles: [enduser]
+    name: User Number {number}
+"""
+
+LOADER = """
+import asyncio, json, resource, sys, time
+from pathlib import Path
+from service.app import Parts
+from service.registry.seed import load_seed
+from service.settings import load_settings
+
+async def main(file, url, secret_key):
+    parts = Parts(load_settings({"REDIS_URL": url, "TOKEN_SERVICE_SECRET_KEY": secret_key}))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seconds, changed = [], []
+    for _ in range(2):
+        started = time.process_time()
+        seed = load_seed(Path(file), 8)
+        outcome = await parts.seeding.apply(seed)
+        seconds.append(time.process_time() - started)
+        changed.append(outcome.users.added)
+    await parts.close()
+    growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    print(json.dumps({"seconds": seconds, "added": changed, "growth_kib": growth}))
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+class Told(msgspec.Struct):
+    """What LOADER prints: of the first time and of the second."""
+
+    seconds: tuple[float, float]
+    added: tuple[int, int]
+    growth_kib: int
+
+
+def measure_seeds(arena: Arena, rounds: int) -> Rows:
+    """Seconds of the processor, and mebibytes."""
+    rows: Rows = {APPLIED: {WHOLE: []}, UNCHANGED: {WHOLE: []}, GROWTH: {WHOLE: []}}
+    file = arena.write_lines(_make_lines())
+    for _ in range(rounds):
+        for row, value in _measure_once(arena, file).items():
+            rows[row][WHOLE].append(value)
+    return rows
+
+
+def _measure_once(arena: Arena, file: str) -> dict[str, float]:
+    store = arena.stage.store
+    store.flushdb()
+    before = _read_seconds(store)
+    command = [sys.executable, "-c", LOADER, file, arena.stage.redis.url, SECRET_KEY]
+    with on_core(SERVER_CORE):
+        output = subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, check=True).stdout
+    told = msgspec.json.decode(output.splitlines()[-1], type=Told)
+    if told.added != (USERS, 0):
+        raise LoadFailed(f"of {USERS} users {told.added} were added")
+    return {
+        APPLIED: told.seconds[0] + _read_seconds(store) - before,
+        UNCHANGED: told.seconds[1],
+        GROWTH: told.growth_kib / 1024,
+    }
+
+
+def _make_lines() -> Iterator[str]:
+    yield "users:"
+    for number in range(USERS):
+        salt, digest = (b64encode(number.to_bytes(size)).decode().rstrip("=") for size in (16, 32))
+        yield USER.format(number=number, salt=salt, digest=digest).rstrip("\n")
+
+
+def _read_seconds(store: redis.Redis) -> float:
+    """Return the processor time that Redis has taken since it began."""
+    taken = store.info("cpu")
+    return float(taken["used_cpu_user"]) + float(taken["used_cpu_sys"])

@@ -1,0 +1,49 @@
+"""The words of the report: what stands above its tables and below them."""
+
+HEAD = """\
+# What it costs
+
+`./scripts/bench` measured this and wrote it. Ratios count: times are those of one machine, and of a minute of it.
+What another caller notices of hostile requests has [a page of its own](neighbours.md).
+"""
+
+METHOD = """\
+## How it is measured
+
+- One worker on the first core; wrk and Redis on the second. Redis keeps its append-only file, and does not rewrite it
+  meanwhile. 64 connections are kept alive, unless a row says otherwise. The floors are applications of this
+  repository ([floors.py](../../benchmarks/floors.py)), under uvicorn with uvloop and httptools, as the service is.
+- What is compared takes turns, round by round, and a ratio is the median of the ratios of all rounds. A cost ratio is
+  one of processor time of the server for each request, since a neighbour on the machine cannot take that away: 1.0 is
+  as cheap as the floor, more is cheaper. A rate ratio is one of answers a second.
+- An answer counts as wrong unless its status is right, and of a refresh also its body. One of those ends the run.
+  Before and after each round requests of its own are looked at in whole.
+- Each round has sessions of its own, so many that each is refreshed once or twice, as in life; each request presents
+  the refresh token of an earlier answer, and none is presented twice. The client has a secret. `verify` and
+  `introspect` ask for 100 tokens in turns, `revoke` ends a session with each request.
+- "Server" and "Redis + load" are shares of their cores. Where the second is full and the first is not, the load
+  bounds the row, and its rate says less than its processor time. "Neither" is a row that waits, as one connection
+  does, or a machine with other work.
+- Latencies are those of wrk, which reckons in what it could not send while an answer stalled.
+- A storm of logins is as many as 4 connections bring about, while 8 others refresh about 400 times a second; the
+  server's time of that row is that of the logins, too. "argon2id alone" checks the same password in a loop, on the
+  same core.
+- The log shows warnings only, on both sides; the row "refresh, logged" has it at its default level, where each refresh
+  writes two lines, to a file.
+- Bytes of a session are what Redis took for all of them, without its connections, divided by their number; each is
+  another user's. What a rotation leaves is weighed key by key, once its access token and its grace are over, which
+  are short for that.
+"""
+
+REPRODUCTION = """\
+## Measure it yourself
+
+```sh
+./scripts/bench             # all but the peers, in a quarter of an hour; on two cores with nothing else to do
+./scripts/bench --peers     # and the peers, which it installs first, in turns with ours
+./scripts/bench --quick     # less than a minute: a first impression, written to build/benchmarks
+```
+
+It installs what it needs, and writes this page, its charts and [results.json](results.json), which has every round.
+Peers stay as they were last measured until `--peers` measures them again; their date is theirs.
+"""
