@@ -27,6 +27,8 @@ from benchmarks import (
 from benchmarks.results import WHOLE, Results
 from benchmarks.tables import format_number
 
+MOST_TOLD = 5
+
 Find = Callable[[Results], dict[str, float]]
 Reduce = Callable[[Sequence[float]], float]
 
@@ -62,14 +64,16 @@ class Bound:
             return "not measured"
         return "kept" if measured <= self.limit else "broken"
 
-    def find_broken(self, results: Results) -> list[str]:
-        """Return a line for each part that exceeds the bound."""
-        return [self._tell(part, value) for part, value in self.find_values(results).items() if value > self.limit]
-
-    def _tell(self, part: str, value: float) -> str:
-        where = f"{self.what}, {part}" if part else self.what
-        measured, limit = format_number(value, self.unit), format_number(self.limit, self.unit)
-        return f"{where}: {measured}, the bound is {limit}; it catches {self.catches}"
+    def tell_broken(self, results: Results) -> str:
+        """Return a line about the parts that exceed the bound, the worst first; it is empty if none does."""
+        values = sorted(self.find_values(results).items(), key=lambda item: -item[1])
+        broken = [(part, format_number(value, self.unit)) for part, value in values if value > self.limit]
+        if not broken:
+            return ""
+        told = ", ".join(f"{measured} ({part})" if part else measured for part, measured in broken[:MOST_TOLD])
+        more = f" and {len(broken) - MOST_TOLD} more" if len(broken) > MOST_TOLD else ""
+        limit = format_number(self.limit, self.unit)
+        return f"{self.what}: {told}{more}; the bound is {limit}, and catches {self.catches}"
 
 
 def each(row: str, reduce: Reduce = statistics.median) -> Find:
@@ -83,8 +87,8 @@ def ratio(row: str, part: str, other: str) -> Find:
 
 
 def list_broken(results: Results) -> list[str]:
-    """Return a line for each bound, or each part of its row, that the results exceed."""
-    return [line for bound in BOUNDS for line in bound.find_broken(results)]
+    """Return a line for each bound that the results exceed."""
+    return [line for bound in BOUNDS if (line := bound.tell_broken(results))]
 
 
 def of_callers(results: Results) -> dict[str, float]:

@@ -4,6 +4,7 @@ HEAD = """\
 # What it costs
 
 `./scripts/bench` measured this and wrote it. Ratios count: times are those of one machine, and of a minute of it.
+A goal is what we want. A bound is what no change may exceed: `./scripts/bench --check` fails where one is broken.
 What another caller notices of hostile requests has [a page of its own](neighbours.md).
 """
 
@@ -33,15 +34,26 @@ METHOD = """\
 - Bytes of a session are what Redis took for all of them, without its connections, divided by their number; each is
   another user's. What a rotation leaves is weighed key by key, once its access token and its grace are over, which
   are short for that.
+- A bound has several rounds for each part of its row, and takes their median. Of processor time it takes the least,
+  since other work can only add to it, and of deadlines the most. The table has the worst part; all of them are in
+  results.json, and what each bound catches is in [bounds.py](../../benchmarks/bounds.py).
+- "In the application" is processor time below HTTP, without a server, in turns with that of an almost empty route.
+- A step is one callback of the event loop, in processor time; nobody else is served meanwhile.
+- The time of a parser is that for the largest text, through eight times that for an eighth of it; square growth is 8.
+- An outage is a Redis that is killed, frozen, or cut off by a network through which nothing passes. "Back" counts from
+  when Redis answers again, and in a failover from the promotion of the replica, or, behind Sentinels, from when all of
+  them name the new master.
 """
 
 REPRODUCTION = """\
 ## Measure it yourself
 
 ```sh
-./scripts/bench             # all but the peers, in a quarter of an hour; on two cores with nothing else to do
-./scripts/bench --peers     # and the peers, which it installs first, in turns with ours
-./scripts/bench --quick     # less than a minute: a first impression, written to build/benchmarks
+./scripts/bench               # all but the peers, in less than half an hour; on two cores with nothing else to do
+./scripts/bench --check       # the same, and status 1 where a bound is broken
+./scripts/bench --peers       # and the peers, which it installs first, in turns with ours
+./scripts/bench --quick       # about a minute: a first impression, written to build/benchmarks
+./scripts/bench --only steps  # one group of bounds; --help has their names
 ```
 
 It installs what it needs, and writes this page, its charts and [results.json](results.json), which has every round.

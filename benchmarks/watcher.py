@@ -19,16 +19,17 @@ from service.gateway import BearerLookup
 
 CALLS_OF_OTHERS = 50
 PAUSE_SECONDS = 0.0005
+GIVE_UP_SECONDS = 60
 
 
 async def watch(bearer: BearerLookup, window: int, tokens: list[str]) -> None:
-    """Raises RuntimeError where a token is not live at first, or is live again."""
+    """Raises RuntimeError where a token is not live at first, is live again, or does not end."""
     for token in tokens * 2:  # remembered from the second use on
         if await bearer.lookup(token) is None:
             raise RuntimeError("a token is not live")
     _say("ready")
     last_live = [time.monotonic()] * len(tokens)
-    ended = 0
+    ended, deadline = 0, time.monotonic() + GIVE_UP_SECONDS
     while ended < len(tokens):
         for number in range(ended, min(ended + window, len(tokens))):
             asked = time.monotonic()
@@ -41,6 +42,8 @@ async def watch(bearer: BearerLookup, window: int, tokens: list[str]) -> None:
             if await bearer.lookup(tokens[number]) is not None and number < ended:
                 raise RuntimeError("a token is live again")
         await asyncio.sleep(PAUSE_SECONDS)
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{len(tokens) - ended} tokens are live, though all were revoked")
     _say("done")
 
 

@@ -141,7 +141,16 @@ def test_check_fails_for_a_broken_bound_and_tells_it(capsys: pytest.CaptureFixtu
 
     assert check(results) == 1
     (line,) = capsys.readouterr().out.splitlines()
-    assert "longest step for a hostile request, a form: 7.25 ms, the bound is 5.00 ms; it catches work" in line
+    assert "longest step for a hostile request: 7.25 ms (a form); the bound is 5.00 ms, and catches work" in line
+
+
+def test_of_many_parts_that_break_a_bound_the_worst_are_told() -> None:
+    results = make_results()
+    results.rows = {steps.HOSTILE: {f"request {number}": [10.0 * number] for number in range(8)}}
+
+    (line,) = list_broken(results)
+    assert "70 ms (request 7), 60 ms (request 6)" in line
+    assert "30 ms (request 3) and 2 more; the bound" in line
 
 
 def test_check_passes_where_no_bound_is_broken(capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,7 +179,7 @@ def test_what_other_callers_notice_has_a_bound_and_a_page(tmp_path: Path) -> Non
     report = write_report(results, tmp_path)
 
     (line,) = list_broken(results)
-    assert "p99, a form: 10.50 ms, the bound is 10 ms" in line
+    assert "p99: 10.50 ms (a form); the bound is 10 ms" in line
     assert read_bound(report, neighbours.NOTICED) == ["10.50 ms", "10 ms", "broken", "a form"]
     assert "| a form " in (tmp_path / "neighbours.md").read_text()
     assert results == load_results(tmp_path)
