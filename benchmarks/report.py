@@ -116,7 +116,9 @@ def _format_bounds(results: Results) -> str:
         worst = bound.find_worst(results)
         part, measured = ("", None) if worst is None else worst
         limit = format_number(bound.limit, bound.unit)
-        rows.append((bound.what, format_number(measured, bound.unit), limit, bound.judge(measured), part.replace("|", r"\|")))
+        rows.append(
+            (bound.what, format_number(measured, bound.unit), limit, bound.judge(measured), part.replace("|", r"\|"))
+        )
     return format_table(("what", "measured", "bound", "", "worst"), rows)
 
 
