@@ -10,6 +10,7 @@ from benchmarks.arena import Arena, running_arena
 from benchmarks.changes import measure_changes
 from benchmarks.costs import measure_costs
 from benchmarks.failovers import measure_failovers
+from benchmarks.following import measure_following
 from benchmarks.lag import measure_lag
 from benchmarks.neighbours import measure_notices
 from benchmarks.organisations import measure_organisations
@@ -19,6 +20,7 @@ from benchmarks.refusals import measure_refusals
 from benchmarks.results import Results, Rows
 from benchmarks.revocations import measure_revocations
 from benchmarks.seeds import measure_seeds
+from benchmarks.slots import measure_slots
 from benchmarks.steps import measure_steps
 
 
@@ -43,6 +45,8 @@ GROUPS = {
     "lag": Group(measure_lag, rounds=3),
     "outages": Group(measure_outages, rounds=3),
     "failovers": Group(lambda _, rounds: measure_failovers(rounds), rounds=3),
+    "following": Group(lambda _, rounds: measure_following(rounds), rounds=3),
+    "slots": Group(lambda _, rounds: measure_slots(rounds), rounds=3),
 }
 NEIGHBOURS = "neighbours"
 ALL = (*GROUPS, NEIGHBOURS)

@@ -1,0 +1,74 @@
+"""Refreshes while a slot of a cluster moves key by key, as Redis 7 and `redis-cli --cluster reshard` move it."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from itertools import count, islice
+from pathlib import Path
+
+from benchmarks.load import LoadFailed
+from benchmarks.results import WHOLE, Rows
+from service.app import Parts
+from service.protocol.user import identify_user
+from service.settings import load_settings
+from service.store.keys import index_key
+from tests.cast import PHONE_APP, tokens_of
+from tests.cluster.moving import moving_slot
+from tests.cluster.nodes import CALM_TIMEOUT_MS, Cluster, running_cluster
+from tests.conftest import environment_of
+from tests.faults.stage import client_of, start_sessions
+from tests.servers import ServiceProcess, running_service
+
+KEYS, SESSIONS = 20_000, 8
+REFUSED = f"refreshes that are refused while their slot of {KEYS:,} keys moves"
+SHARD = "0a3"
+PAUSE_SECONDS, QUIET_SECONDS = 0.02, 0.5
+
+
+def measure_slots(rounds: int) -> Rows:
+    """Percent of the refreshes, from half a second before the move to half a second after it."""
+    with tempfile.TemporaryDirectory() as folder, running_cluster(Path(folder), timeout_ms=CALM_TIMEOUT_MS) as cluster:
+        _fill(cluster)
+        with running_service(Path(folder), environment_of(cluster)) as service:
+            return {REFUSED: {WHOLE: [asyncio.run(_measure(cluster, service)) for _ in range(rounds)]}}
+
+
+def _fill(cluster: Cluster) -> None:
+    """With access tokens, as it were."""
+    master = cluster.nodes[cluster.node_of(f"access:{{{SHARD}}}:")].connect()
+    with master, master.pipeline(transaction=False) as pipeline:
+        for number in range(KEYS):
+            pipeline.set(f"access:{{{SHARD}}}:filler-{number:036d}", "2" * 220, px=3_600_000)
+        pipeline.execute()
+
+
+async def _measure(cluster: Cluster, service: ServiceProcess) -> float:
+    names = (f"mover-{number}@example.com" for number in count())
+    movers = list(islice((name for name in names if identify_user("main", name).shard == SHARD), SESSIONS))
+    parts = Parts(load_settings(environment_of(cluster)))
+    tokens = [(await start_sessions(parts, name, 1))[0][1] for name in movers]
+    await parts.close()
+    statuses: list[int] = []
+    is_over = asyncio.Event()
+    async with client_of(service) as http:
+
+        async def refresh_all_the_time(refresh_token: str) -> None:
+            while not is_over.is_set():
+                response = await PHONE_APP.refresh(http, refresh_token)
+                statuses.append(response.status_code)
+                if response.status_code == 200:
+                    refresh_token = tokens_of(response)["refresh_token"]
+                await asyncio.sleep(PAUSE_SECONDS)
+
+        clients = [asyncio.create_task(refresh_all_the_time(token)) for token in tokens]
+        await asyncio.sleep(QUIET_SECONDS)
+        with moving_slot(cluster, index_key(SHARD, identify_user("main", movers[0]).subject)) as moving:
+            moved = await asyncio.to_thread(moving.move_keys)
+            await asyncio.to_thread(moving.finish)
+        await asyncio.sleep(QUIET_SECONDS)
+        is_over.set()
+        await asyncio.gather(*clients)
+    if moved < KEYS or not set(statuses) <= {200, 503}:
+        raise LoadFailed(f"{moved} keys moved, and refreshes were answered {set(statuses)}")
+    return 100 * statuses.count(503) / len(statuses)
