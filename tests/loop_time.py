@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 
 from service.store import links
-from tests.waiting import read_real_clock, take_turn
+from tests.waiting import read_real_clock
 
 PACE = 0.1
 STEP_SECONDS = 0.05
@@ -53,12 +53,12 @@ class LoopTime:
             self.advance(min(STEP_SECONDS, left))
             await _come_to_rest()
 
-    async def outlast(self, work: Coroutine[Any, Any, Result]) -> Result:
+    async def outlast(self, work: Awaitable[Result]) -> Result:
         """Move the time in small steps until the work is done. Returns its result."""
-        task = asyncio.create_task(work)
+        task = asyncio.ensure_future(work)
         while not task.done():
             self.advance(STEP_SECONDS)
-            await take_turn()
+            await _come_to_rest()
         return await task
 
     def is_due_in(self, seconds: float) -> bool:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle
@@ -103,16 +102,6 @@ async def all_at_once(requests: Sequence[Awaitable[httpx2.Response]]) -> list[ht
 async def open_connections(http: httpx2.AsyncClient, count: int = CONTENDERS) -> None:
     """So that what follows is a race of requests, not of handshakes."""
     await all_at_once([http.get("/healthz") for _ in range(count)])
-
-
-async def patiently(ask: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
-    """Comes back when told so, as a well-behaved caller does: a busy machine may answer 503 with Retry-After."""
-    for _ in range(20):
-        response = await ask()
-        if response.status_code != 503:
-            break
-        await asyncio.sleep(float(response.headers["retry-after"]) * random.random())
-    return response
 
 
 async def is_live(arena: Arena, http: httpx2.AsyncClient, app: App, body: dict[str, str]) -> bool:

@@ -28,7 +28,8 @@ from tests.cast import (
     tokens_of,
 )
 from tests.conftest import make_code
-from tests.races.arena import CONTENDERS, KEYRING, Arena, all_at_once, is_live, patiently, places
+from tests.races.arena import CONTENDERS, KEYRING, Arena, all_at_once, is_live, places
+from tests.waiting import until_served, until_true
 
 APPS = (PHONE_APP, WEB_SHOP, MADE_SECRET, PHONE_APP)
 PLACES = places(0, CONTENDERS // 4, CONTENDERS, more=(5, CONTENDERS // 2, 3 * CONTENDERS // 4))
@@ -49,7 +50,7 @@ def refresh_all(http: httpx2.AsyncClient, sessions: Sequence[Session]) -> list[a
 def refresh_all_patiently(http: httpx2.AsyncClient, sessions: Sequence[Session]) -> list[asyncio.Task[httpx2.Response]]:
     turns = [sessions[i % len(sessions)] for i in range(CONTENDERS)]
     asked = [partial(app.refresh, http, body["refresh_token"]) for app, body in turns]
-    return [asyncio.ensure_future(patiently(ask)) for ask in asked]
+    return [asyncio.ensure_future(until_served(ask)) for ask in asked]
 
 
 def find_handed_out(sessions: Sequence[Session], answers: Sequence[httpx2.Response]) -> list[Session]:
@@ -181,7 +182,7 @@ async def test_of_sessions_amid_refreshes_those_up_to_a_time_end_and_the_younger
     alice = identify_user("main", ALICE.username)
     older = [await log_in(http, app) for app in (PHONE_APP, MADE_SECRET)]
     until_ms = await parts.families.read_clock_ms()
-    await asyncio.sleep(0.002)
+    await until_true(lambda: has_passed(parts, until_ms), "the next millisecond of Redis")
     younger = [await log_in(http, app) for app in (PHONE_APP, MADE_SECRET)]
     turns = [pair for both in zip(older, younger, strict=True) for pair in both]
 
@@ -201,6 +202,10 @@ async def test_of_sessions_amid_refreshes_those_up_to_a_time_end_and_the_younger
     assert {family.digest for family in listed} == {digest_of(body) for _, body in younger}
     await parts.revocations.revoke_all(alice.shard, alice.subject)
     assert not await find_live(arena, http, handed_out)
+
+
+async def has_passed(parts: Parts, until_ms: int) -> bool:
+    return await parts.families.read_clock_ms() > until_ms
 
 
 def digest_of(body: dict[str, str]) -> str:
@@ -263,7 +268,7 @@ async def test_nothing_of_a_client_from_before_a_sweep_outlives_it_amid_exchange
         pass
 
     asked = [partial(PHONE_APP.exchange, http, code, PHONE_CALLBACK) for code in codes]
-    exchanges = [asyncio.ensure_future(patiently(ask)) for ask in asked]
+    exchanges = [asyncio.ensure_future(until_served(ask)) for ask in asked]
     refreshes = refresh_all_patiently(http, sessions)
     await asyncio.gather(*exchanges[:place])
     await parts.sweeps.end_sessions(["phone-app"], lambda _: False, after_batch=go_on, reason="console")

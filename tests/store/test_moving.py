@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -16,6 +15,7 @@ from service.store.durability import Durability
 from service.store.moving import PAUSE_SECONDS, SlotIsMoving, list_unsettled, parse_own_slots
 from service.store.redis_url import parse_redis_url
 from service.store.scripts import load_script
+from tests.loop_time import STEP_SECONDS, LoopTime
 from tests.store.scripted_cluster import ScriptedCluster, array, key_of, moved, scripted_cluster
 from tests.store.scripted_redis import ScriptedRedis, bulk
 from tests.waiting import until
@@ -68,7 +68,7 @@ class MovingCluster:
                 return ENDED
             if node is self.target:
                 return ENDED
-            self.asked_at.append(time.monotonic())
+            self.asked_at.append(asyncio.get_running_loop().time())
             said = self.say.pop(0) if len(self.say) > 1 else self.say[0]
             if said.startswith(b"-MOVED"):
                 self.cluster.share(self.target)
@@ -83,11 +83,13 @@ async def moving() -> AsyncIterator[MovingCluster]:
         yield MovingCluster(cluster)
 
 
-async def test_what_is_refused_for_now_is_sent_again_until_it_is_served(moving: MovingCluster) -> None:
+async def test_what_is_refused_for_now_is_sent_again_until_it_is_served(
+    moving: MovingCluster, held_time: LoopTime
+) -> None:
     moving.say = [TRY_AGAIN] * 4 + [ENDED]
 
     async with moving.connect() as connection:
-        assert await connection.run(DERIVES, [moving.key], ARGUMENTS) == ["ended"]
+        assert await held_time.outlast(connection.run(DERIVES, [moving.key], ARGUMENTS)) == ["ended"]
 
     pauses = [later - earlier for earlier, later in zip(moving.asked_at, moving.asked_at[1:], strict=False)]
     assert len(pauses) == moving.refusals == 4
@@ -115,21 +117,24 @@ async def test_a_script_that_names_all_its_keys_goes_where_they_go(moving: Movin
 
 @pytest.mark.parametrize("refusal", ["TRYAGAIN", "ASK"])
 async def test_a_slot_that_stays_half_moved_is_an_outage_within_the_time_for_redis(
-    moving: MovingCluster, refusal: str
+    moving: MovingCluster, refusal: str, held_time: LoopTime
 ) -> None:
     moving.say = [TRY_AGAIN if refusal == "TRYAGAIN" else moving.ask()]
     start_budget()
 
     async with moving.connect() as connection:
-        started = time.monotonic()
+        started = held_time.read()
         with pytest.raises(SlotIsMoving, match=refusal):
-            await connection.run(DERIVES, [moving.key], ARGUMENTS)
+            await held_time.outlast(connection.run(DERIVES, [moving.key], ARGUMENTS))
 
-    assert time.monotonic() - started < DEADLINE_SECONDS
-    assert moving.refusals == len(moving.asked_at) > DEADLINE_SECONDS / PAUSE_SECONDS / 2
+    assert held_time.read() - started < DEADLINE_SECONDS
+    # Two steps of the time are the longest pause.
+    assert moving.refusals == len(moving.asked_at) > (DEADLINE_SECONDS - 0.2) / STEP_SECONDS / 2
 
 
-async def test_those_who_wait_for_a_slot_hold_no_connections_that_others_need(moving: MovingCluster) -> None:
+async def test_those_who_wait_for_a_slot_hold_no_connections_that_others_need(
+    moving: MovingCluster, held_time: LoopTime
+) -> None:
     moving.say = [TRY_AGAIN]
     shards = (f"{number:03x}" for number in range(4096))
     others = (key for shard in shards if (key := f"family:{{{shard}}}:x") and shard not in moving.key)
@@ -142,10 +147,10 @@ async def test_those_who_wait_for_a_slot_hold_no_connections_that_others_need(mo
     async with moving.connect("disk") as connection:
         waiting = [asyncio.create_task(change(connection, moving.key)) for _ in range(2 * MOST_LENT)]
         await until(lambda: moving.refusals > MOST_LENT)
-        started = time.monotonic()
-        assert await change(connection, other) == ["ended"]
-        assert time.monotonic() - started < DEADLINE_SECONDS / 2
-        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        served = asyncio.create_task(change(connection, other))
+        await until(served.done, "the change of another slot, while time stands still")
+        assert await served == ["ended"]
+        outcomes = await held_time.outlast(asyncio.gather(*waiting, return_exceptions=True))
 
     # An attempt may be on its way when the time is over. Its result is unknown, so it is not reported as SlotIsMoving.
     assert {SlotIsMoving} <= {type(outcome) for outcome in outcomes} <= {SlotIsMoving, StoreUnavailable}
@@ -165,11 +170,12 @@ def test_slots_that_moved_or_are_moving_are_unsettled() -> None:
     assert list(map(set, (before.leaving, before.arriving, after.leaving, after.arriving))) == [{7}, set(), set(), {3}]
 
 
-async def test_many_who_wait_for_a_slot_do_not_keep_step(moving: MovingCluster) -> None:
+async def test_many_who_wait_for_a_slot_do_not_keep_step(moving: MovingCluster, held_time: LoopTime) -> None:
     moving.say = [TRY_AGAIN] * 400 + [ENDED]
 
     async with moving.connect() as connection:
-        await asyncio.gather(*(connection.run(DERIVES, [moving.key], ARGUMENTS) for _ in range(100)))
+        calls = [connection.run(DERIVES, [moving.key], ARGUMENTS) for _ in range(100)]
+        await held_time.outlast(asyncio.gather(*calls))
 
     third = moving.asked_at[200:300]
     assert third[-1] - third[0] > PAUSE_SECONDS / 4
