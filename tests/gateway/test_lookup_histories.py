@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 import signal
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -37,10 +37,9 @@ from tests.waiting import until
 
 SHORT_MS = 800
 MOST_TOKENS = 40
-MOST_KNOWN = 10
+MOST_KNOWN = 20
+LEAST_MET = 3
 LOOKERS = 2
-"""How many look up tokens of all kinds at each gateway, and how many those that were live."""
-
 LEAST_ANSWERS = 100
 FEW, MANY = 20, 500
 """How many lookups end while a fault lasts that is not felt by all, and between two acts at most."""
@@ -96,14 +95,15 @@ class History:
 
     @property
     def proves_something(self) -> bool:
-        """A gateway was behind at least once."""
-        return self.live > LEAST_ANSWERS and self.dead > LEAST_ANSWERS and self.late > 0
+        """Enough answers of each kind, of a gateway that was behind too."""
+        return min(self.live, self.dead, self.late) > LEAST_ANSWERS
 
 
 class World:
     """`beyond` is the gateway whose network can be cut. `ended` counts the lookups of each gateway that have ended.
 
-    `known`: the tokens that each gateway told last to be live, so that it may remember them.
+    `known`: tokens that each gateway told to be live again and again, so that it may remember them, until it tells
+    them to be dead. `met` counts how often in a row each gateway told so.
     """
 
     def __init__(
@@ -125,7 +125,8 @@ class World:
         self.beyond = bearers[-1]
         self.ended: Counter[BearerLookup] = Counter()
         self.errors: Counter[BearerLookup] = Counter()
-        self.known = {bearer: deque[Token](maxlen=MOST_KNOWN) for bearer in bearers}
+        self.known: dict[BearerLookup, list[Token]] = {bearer: [] for bearer in bearers}
+        self.met: dict[BearerLookup, Counter[Token]] = {bearer: Counter() for bearer in bearers}
         self.looking = 0
         self.is_over = False
 
@@ -144,7 +145,7 @@ class World:
     async def revoke(self) -> None:
         if not self.history.tokens:
             return
-        known = self.known[self.beyond]
+        known = self.known[self.chance.choice([*self.bearers, self.beyond])]
         token = self.chance.choice(known) if known and self.chance.random() < 0.5 else self._choose()
         token.is_doomed = True
         await self.lasting.access_tokens.revoke(token.name, client_id="phone-app")
@@ -189,13 +190,21 @@ class World:
                 assert await self._find(bearer, make_access_token("0a3").text) is not True
                 await asyncio.sleep(0)
 
-    async def look_again(self, bearer: BearerLookup) -> None:
-        """Look up tokens that were live. Memory has answers where other lookups wait for Redis."""
-        with self._counted():
-            while not self.is_over:
-                if known := self.known[bearer]:
-                    await self._look_once(bearer, self.chance.choice(known))
-                await asyncio.sleep(0)
+    async def look_again(self, bearer: BearerLookup, group: asyncio.TaskGroup) -> None:
+        """Look up tokens that were live. What memory answers does not wait for the lookups that Redis has to answer."""
+        under_way: set[Token] = set()
+
+        async def look(token: Token) -> None:
+            with self._counted():
+                under_way.add(token)
+                await self._look_once(bearer, token)
+                under_way.discard(token)
+
+        while not self.is_over:
+            others = [token for token in self.known[bearer] if token not in under_way]
+            if others:
+                group.create_task(look(self.chance.choice(others)))
+            await asyncio.sleep(0)
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -212,8 +221,9 @@ class World:
         if is_live is None:
             return
         self.history.note(token, asked, heard_ms, is_live)
-        known = self.known[bearer]
-        if is_live and token not in known:
+        known, met = self.known[bearer], self.met[bearer]
+        met[token] = met[token] + 1 if is_live else 0
+        if met[token] == LEAST_MET and len(known) < MOST_KNOWN:
             known.append(token)
         elif not is_live and token in known:
             known.remove(token)
@@ -237,7 +247,8 @@ class World:
                 await fault()
         while not self.history.proves_something:
             await self._peace()
-            await self._part()
+            with self.stage.cut_off():
+                await self._wait_for_errors([self.beyond])
         await self._peace()
         self.is_over = True
         await until(lambda: self.looking == 0, "all lookups to end")
@@ -269,13 +280,17 @@ class World:
             await self._feel([self.beyond])
 
     async def _feel(self, bearers: list[BearerLookup]) -> None:
-        """Wait until some lookups have ended, or until these gateways have errors, and do not believe their memory."""
-        ended, errors = self.ended.total(), self.errors.copy()
+        """Wait until some lookups have ended, or until these gateways have errors."""
         if self.chance.random() < 0.5:
-            least = self.chance.randrange(MANY)
-            await until(lambda: self.ended.total() > ended + least, "some lookups")
+            await self._wait_for_errors(bearers)
         else:
-            await until(lambda: all(self.errors[bearer] > errors[bearer] for bearer in bearers), "errors")
+            least = self.ended.total() + self.chance.randrange(MANY)
+            await until(lambda: self.ended.total() > least, "some lookups")
+
+    async def _wait_for_errors(self, bearers: list[BearerLookup]) -> None:
+        """Wait until none of these gateways believes its memory any more."""
+        before = self.errors.copy()
+        await until(lambda: all(self.errors[bearer] > before[bearer] for bearer in bearers), "errors")
 
 
 async def _run(folder: Path, seed: int, rounds: int, loop_time: LoopTime) -> History:
@@ -293,9 +308,10 @@ async def _run(folder: Path, seed: int, rounds: int, loop_time: LoopTime) -> His
         async with asyncio.TaskGroup() as group:
             group.create_task(world.live_on())
             group.create_task(world.hear())
+            for bearer in bearers:
+                group.create_task(world.look_again(bearer, group))
             for bearer in bearers * LOOKERS:
                 group.create_task(world.look(bearer))
-                group.create_task(world.look_again(bearer))
             group.create_task(world.suffer(rounds))
     stage.store.close()
     return world.history
