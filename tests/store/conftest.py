@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import redis
 
 from service.app import Parts
+from tests.loop_time import LoopTime
 from tests.store.pages import Pages
+from tests.store.passing import Passing, noting_wires
 from tests.store.sessions import Sessions
 
 
@@ -19,3 +23,10 @@ def sessions(parts: Parts, store: redis.Redis) -> Sessions:
 @pytest.fixture
 def pages(sessions: Sessions) -> Pages:
     return Pages(sessions)
+
+
+@pytest.fixture
+def passing(held_time: LoopTime) -> Iterator[Passing]:
+    """Time stands still. Ask for it before what connects to Redis."""
+    with noting_wires() as wires:
+        yield Passing(held_time, wires)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,7 +12,7 @@ from redis.crc import key_slot
 
 from service.tokens import SHARD, make_access_token
 from tests.cast import access_key_of
-from tests.store.scripted_redis import ScriptedRedis, bulk, scripted_redis
+from tests.store.scripted_redis import ScriptedRedis, bulk, read_scripted_clock, scripted_redis
 
 SLOTS: Final = 16384
 HOST: Final = b"127.0.0.1"
@@ -112,9 +111,10 @@ def key_of(token: str) -> bytes:
     return access_key_of(token).encode()
 
 
-def record(shard: str) -> bytes:
-    """Return the record of a token of this shard that lives for ten minutes."""
-    now_ms = int(time.time() * 1000)
+def record(shard: str, now_ms: int | None = None) -> bytes:
+    """Return the record of a token of this shard that lives for ten minutes, by default by the scripted clock."""
+    if now_ms is None:
+        now_ms = int(read_scripted_clock() * 1000)
     subject = urlsafe_b64encode(bytes.fromhex(f"{shard}0")).decode()[:2].ljust(22, "x")
     return bulk(
         f"2\n{now_ms}\n{now_ms + 600_000}\nfamily\nphone-app\n{subject}\ncarol\nrealm:main role:enduser\n\n\n".encode()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -13,22 +12,34 @@ from service.store.redis_url import RedisUrl
 from tests.servers import free_port
 
 INVALIDATE = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$%d\r\n%b\r\n"
+STARTED_AT = 2_000_000_000
+"""What a scripted clock shows when the time of the event loop is 0."""
+
+held_back: set[tuple[str, int]] = set()
+"""The addresses of the clients for whom a scripted server holds back an answer at this moment."""
+
+
+def read_scripted_clock() -> float:
+    """Return the seconds since 1970 by a clock that passes as the time of the event loop does."""
+    return STARTED_AT + asyncio.get_running_loop().time()
 
 
 class ScriptedRedis:
     """Answers CLIENT TRACKING, SCRIPT EXISTS and TIME as Redis would, HELLO by `hello`, all else by `answer`.
 
-    `clock` is its clock. `slice_bytes`: how much of an answer goes out in one piece. `delay`: how many seconds it takes
-    for this command. `last_words`: what it sends in one piece with the time, to hang up after it.
+    `clock` is its clock. `slice_bytes`: how much of an answer goes out in one piece. `waits_for`: what is to happen
+    before it answers this command. `delay`: how many seconds of the event loop it takes for this command.
+    `last_words`: what it sends in one piece with the time, to hang up after it.
     """
 
     def __init__(self) -> None:
         self.port = free_port()
         self.url = RedisUrl(kind="single", nodes=(("127.0.0.1", self.port),))
         self.answer: Callable[[list[bytes]], bytes] = lambda _: b"_\r\n"
-        self.clock: Callable[[], float] = time.time
+        self.clock: Callable[[], float] = read_scripted_clock
         self.hello = b"%1\r\n+role\r\n+master\r\n"
         self.slice_bytes = 1 << 16
+        self.waits_for: Callable[[list[bytes]], asyncio.Event | None] = lambda _: None
         self.delay: Callable[[list[bytes]], float] = lambda _: 0
         self.last_words: bytes | None = None
         self.heard: list[list[bytes]] = []
@@ -50,6 +61,11 @@ class ScriptedRedis:
         """To everybody, unasked."""
         for writer in self._writers:
             writer.write(data)
+
+    def mute(self) -> None:
+        """Answer nothing any more."""
+        never = asyncio.Event()
+        self.waits_for = lambda _: never
 
     def hang_up(self) -> None:
         """On everybody."""
@@ -76,15 +92,25 @@ class ScriptedRedis:
 
     async def _serve(self, command: list[bytes], writer: asyncio.StreamWriter) -> None:
         self.heard.append(command)
-        if seconds := self.delay(command):
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._is_over.wait(), seconds)
+        await self._hold_back(command, writer)
         answer = self._answer(command)
         if command[0] != b"TIME" or self.last_words is None:
             await self._send(writer, answer)
         else:
             await self._send(writer, answer + self.last_words)
             writer.close()
+
+    async def _hold_back(self, command: list[bytes], writer: asyncio.StreamWriter) -> None:
+        event, seconds = self.waits_for(command), self.delay(command)
+        if event is None and not seconds:
+            return
+        client = writer.get_extra_info("peername")
+        held_back.add(client)
+        waits = {asyncio.create_task(each.wait()) for each in (self._is_over, event) if each is not None}
+        await asyncio.wait(waits, timeout=seconds or None, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        held_back.discard(client)
 
     def _answer(self, command: list[bytes]) -> bytes:
         match command[0]:
