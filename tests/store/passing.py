@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 import pytest
@@ -18,6 +18,8 @@ from tests.waiting import until
 STEP_SECONDS = 0.05
 QUIET_TURNS = 15
 """Turns of the event loop in which the tasks do what a timer or an answer lets them do."""
+
+Result = TypeVar("Result")
 
 
 class Passing:
@@ -50,14 +52,25 @@ class Passing:
             await self.settle()
 
     async def let_pass_until(self, is_so: Callable[[], object], seconds: float, *, step: float = STEP_SECONDS) -> None:
-        """Move the time until the condition is so. Raises AssertionError where it is not within these seconds."""
+        """Move the time until the condition is so. Raises AssertionError where it is not within these seconds.
+
+        At their end the time stands still until it is so.
+        """
         await self.settle()
         end = self.read() + seconds
-        while not is_so():
-            left = end - self.read()
-            assert left > 0, f"not so within {seconds:g} s of the held time"
+        while not is_so() and (left := end - self.read()) > 0:
             self._held_time.advance(min(step, left))
             await self.settle()
+        await until(is_so, f"what is to be so within {seconds:g} s of the held time")
+
+    async def run(self, work: Awaitable[Result], seconds: float) -> Result:
+        """Let time pass until the work is done. Raises AssertionError where it is not within these seconds."""
+        task = asyncio.ensure_future(work)
+        try:
+            await self.let_pass_until(task.done, seconds)
+        finally:
+            task.cancel()
+        return await task
 
     def _is_quiet(self) -> bool:
         return all(wire.lost.done() or not wire.pending or _find_client(wire) in held_back for wire in self._wires)
