@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import httpx2
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 60.0
 PAUSE_SECONDS = 0.02
 TURN_SECONDS = 0.0005
+
+Result = TypeVar("Result")
 
 read_real_clock = time.monotonic
 """The monotonic clock of the machine, also where a test moves or holds `time.monotonic`."""
@@ -50,6 +52,13 @@ async def until_true(ask: Callable[[], Awaitable[object]], what: str) -> None:
         await take_turn()
 
 
+async def result_of(work: Awaitable[Result]) -> Result:
+    """Return the result of work for which no time of the loop has to pass, also where the test holds that time."""
+    task = asyncio.ensure_future(work)
+    await until(task.done, "a result for which no time has to pass")
+    return task.result()
+
+
 async def until_status(ask: Callable[[], Awaitable[httpx2.Response]], status: int) -> None:
     """Ask until the answer has the status."""
     deadline = read_real_clock() + PATIENCE_SECONDS
@@ -57,6 +66,16 @@ async def until_status(ask: Callable[[], Awaitable[httpx2.Response]], status: in
         told = f"still {response.status_code} after {PATIENCE_SECONDS:g} s: {response.text}"
         assert read_real_clock() < deadline, told
         await asyncio.to_thread(time.sleep, PAUSE_SECONDS)
+
+
+async def until_not(ask: Callable[[], Awaitable[httpx2.Response]], status: int) -> httpx2.Response:
+    """Ask until the answer has another status, and return that answer."""
+    deadline = read_real_clock() + PATIENCE_SECONDS
+    while (response := await ask()).status_code == status:
+        told = f"still {status} after {PATIENCE_SECONDS:g} s: {response.text}"
+        assert read_real_clock() < deadline, told
+        await asyncio.to_thread(time.sleep, PAUSE_SECONDS)
+    return response
 
 
 async def until_reachable(parts: Parts) -> None:

@@ -9,11 +9,10 @@ import pytest
 
 from service.gateway import BearerLookup
 from service.protocol.user import identify_user
-from service.store import topology
 from service.store.keys import SHARDS, get_slot, list_subject_starts
-from service.store.links import read_clock
-from service.store.topology import OLD_MAP_SECONDS, SLOTS
+from service.store.topology import OLD_MAP_SECONDS, SLOTS, WATCH_SECONDS
 from service.tokens import SHARD, make_access_token
+from tests.store.passing import Passing
 from tests.store.scripted_cluster import ScriptedCluster, key_of, record, render_map, scripted_cluster
 from tests.store.test_topology import lookup_at, remember
 from tests.waiting import until
@@ -21,19 +20,11 @@ from tests.waiting import until
 pytestmark = pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
 
 
-@pytest.fixture(autouse=True)
-def maps_are_asked_for_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topology, "WATCH_SECONDS", 0.02)
-
-
-async def map_is_heard(cluster: ScriptedCluster) -> None:
-    """Wait until each node has been asked for the map since now, and the answers were taken."""
+async def hear_map_of_each(passing: Passing, cluster: ScriptedCluster) -> None:
+    """Let time pass until each node was asked for the map, and its answer was taken."""
     asked = [node.count("CLUSTER", "SLOTS") for node in cluster.nodes]
-    await until(
-        lambda: all(
-            node.count("CLUSTER", "SLOTS") > count + 1 for node, count in zip(cluster.nodes, asked, strict=True)
-        )
-    )
+    await passing.let_pass(len(cluster.nodes) * WATCH_SECONDS)
+    assert all(node.count("CLUSTER", "SLOTS") > count for node, count in zip(cluster.nodes, asked, strict=True))
 
 
 def move_slot_of(cluster: ScriptedCluster, token: str, number: int) -> None:
@@ -64,7 +55,7 @@ def count_gets(cluster: ScriptedCluster, token: str) -> int:
     return sum(node.count("GET", key_of(token).decode()) for node in cluster.nodes)
 
 
-async def test_a_slot_that_moves_takes_only_its_own_tokens_from_memory() -> None:
+async def test_a_slot_that_moves_takes_only_its_own_tokens_from_memory(passing: Passing) -> None:
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         tokens = make_tokens(cluster, 12)
         kept = cluster.make_token(cluster.nodes[1])
@@ -72,7 +63,7 @@ async def test_a_slot_that_moves_takes_only_its_own_tokens_from_memory() -> None
 
         for number, token in enumerate(tokens, 1):
             move_slot_of(cluster, token, 1)
-            await map_is_heard(cluster)
+            await passing.let_pass(WATCH_SECONDS)
             assert [count_gets(cluster, each) for each in (kept, *tokens[number:])] == [2] * (13 - number)
             assert await all_live(bearer, kept, *tokens)
             assert count_gets(cluster, token) == 3
@@ -83,12 +74,13 @@ async def all_live(bearer: BearerLookup, *tokens: str) -> bool:
     return all([await bearer.lookup(token) for token in tokens])
 
 
-async def test_a_node_that_leaves_takes_nothing_of_the_others_from_memory() -> None:
+async def test_a_node_that_leaves_takes_nothing_of_the_others_from_memory(passing: Passing) -> None:
     async with scripted_cluster(3) as cluster, lookup_at(cluster.url) as bearer:
         tokens = [cluster.make_token(node) for node in cluster.nodes]
         await remember(bearer, *tokens)
         first, second, third = cluster.nodes
         cluster.ranges = [(start, end, second if node is third else node) for start, end, node in cluster.ranges]
+        await passing.let_pass(WATCH_SECONDS)
         await until(lambda: third.connected == 0)
 
         assert await all_live(bearer, *tokens)
@@ -96,36 +88,39 @@ async def test_a_node_that_leaves_takes_nothing_of_the_others_from_memory() -> N
         assert first.accepted == 1
 
 
-async def test_the_order_in_which_a_node_names_the_slots_is_no_change() -> None:
+async def test_the_order_in_which_a_node_names_the_slots_is_no_change(passing: Passing) -> None:
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         tokens = [cluster.make_token(node) for node in cluster.nodes]
         await remember(bearer, *tokens)
         cluster.ranges.reverse()
-        await map_is_heard(cluster)
+        await hear_map_of_each(passing, cluster)
 
         assert await all_live(bearer, *tokens)
         assert [count_gets(cluster, token) for token in tokens] == [2, 2]
 
 
-async def test_a_command_under_way_is_answered_by_the_node_that_leaves() -> None:
+async def test_a_command_under_way_is_answered_by_the_node_that_leaves(passing: Passing) -> None:
     """A script that was cut off would be 503, though nothing happened to it."""
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         first, second = cluster.nodes
         late = cluster.make_token(second)
         assert await bearer.lookup(cluster.make_token(second))
-        second.delay = lambda command: 0.3 if command == [b"GET", key_of(late)] else 0
+        is_late = asyncio.Event()
+        second.waits_for = lambda command: is_late if command == [b"GET", key_of(late)] else None
         asking = asyncio.ensure_future(bearer.lookup(late))
         await until(lambda: second.count("GET", key_of(late).decode()) == 1)
         owns = cluster.say_record
         cluster.say_record = lambda node, key: cluster.records[key] if key == key_of(late) else owns(node, key)
         cluster.share(first)
+        await passing.let_pass(WATCH_SECONDS)
+        is_late.set()
 
         assert await asking is not None
         assert (first.count("GET", key_of(late).decode()), second.count("GET", key_of(late).decode())) == (0, 1)
         await until(lambda: second.connected == 0)
 
 
-async def test_the_map_of_a_node_that_has_not_heard_of_a_change_is_not_believed() -> None:
+async def test_the_map_of_a_node_that_has_not_heard_of_a_change_is_not_believed(passing: Passing) -> None:
     async with scripted_cluster(3) as cluster, lookup_at(cluster.url) as bearer:
         first, second, third = cluster.nodes
         cluster.share(first, third)
@@ -139,13 +134,13 @@ async def test_the_map_of_a_node_that_has_not_heard_of_a_change_is_not_believed(
 
         cluster.say_map = lambda node: before if node is first else render_map(cluster.ranges)
         refused = first.count("GET")
-        await map_is_heard(cluster)
+        await hear_map_of_each(passing, cluster)
         await remember(bearer, token)
 
         assert first.count("GET") == refused
 
 
-async def test_a_cluster_that_was_made_anew_is_believed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cluster_that_was_made_anew_is_believed_after_a_while(passing: Passing) -> None:
     """Its epochs begin anew as well."""
     async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
         first, second = cluster.nodes
@@ -154,11 +149,11 @@ async def test_a_cluster_that_was_made_anew_is_believed_after_a_while(monkeypatc
         assert await bearer.lookup(cluster.make_token(first))
         cluster.epochs = dict.fromkeys(cluster.nodes, 1)
         cluster.share(second)
-        await map_is_heard(cluster)
+        await passing.let_pass(OLD_MAP_SECONDS - WATCH_SECONDS / 2)
         assert second.count("GET") == 0
 
-        monkeypatch.setattr(topology, "read_clock", lambda: read_clock() + OLD_MAP_SECONDS)
-        await until(lambda: second.count("GET") > 0)
+        await passing.let_pass(WATCH_SECONDS + WATCH_SECONDS / 2)
+        assert second.count("GET") > 0
         assert await bearer.lookup(cluster.make_token(second))
 
 
