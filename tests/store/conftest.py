@@ -10,7 +10,7 @@ import redis
 from service.app import Parts
 from tests.loop_time import LoopTime
 from tests.store.pages import Pages
-from tests.store.passing import Passing, noting_wires
+from tests.store.passing import Passing, noting_traffic
 from tests.store.sessions import Sessions
 
 
@@ -28,5 +28,5 @@ def pages(sessions: Sessions) -> Pages:
 @pytest.fixture
 def passing(held_time: LoopTime) -> Iterator[Passing]:
     """Time stands still. Ask for it before what connects to Redis."""
-    with noting_wires() as wires:
-        yield Passing(held_time, wires)
+    with noting_traffic() as traffic:
+        yield Passing(held_time, traffic)

@@ -10,24 +10,37 @@ from weakref import WeakSet
 
 import pytest
 
+from service.store import wire as wire_module
 from service.store.wire import Wire
 from tests.loop_time import LoopTime
 from tests.store.scripted_redis import held_back
-from tests.waiting import until
+from tests.waiting import take_turn, until
 
 STEP_SECONDS = 0.05
-QUIET_TURNS = 15
-"""Turns of the event loop in which the tasks do what a timer or an answer lets them do."""
+QUIET_TURNS = 2
+"""One turn alone may come before the operating system has handed over what was sent."""
 
 Result = TypeVar("Result")
+
+
+class Traffic:
+    """The connections to Redis that this process has made or is making."""
+
+    def __init__(self) -> None:
+        self.wires: WeakSet[Wire] = WeakSet()
+        self.connecting = 0
+
+    def is_quiet(self) -> bool:
+        """Tell whether each connection is made, and each command answered but those that a server holds back."""
+        return not self.connecting and all(map(_is_quiet, self.wires))
 
 
 class Passing:
     """The held time, moved without a guess at how long the machine takes for an answer."""
 
-    def __init__(self, held_time: LoopTime, wires: WeakSet[Wire]) -> None:
+    def __init__(self, held_time: LoopTime, traffic: Traffic) -> None:
         self._held_time = held_time
-        self._wires = wires
+        self._traffic = traffic
 
     def read(self) -> float:
         """Return the time in seconds."""
@@ -37,10 +50,10 @@ class Passing:
         """Wait until nothing more happens without a move of the time."""
         turns = 0
         while turns < QUIET_TURNS:
-            await asyncio.sleep(0)
+            await take_turn()
             turns += 1
             if not self._is_quiet():
-                await until(self._is_quiet, "an answer to each command")
+                await until(self._is_quiet, "an answer to each command, and the end of what follows from it")
                 turns = 0
 
     async def let_pass(self, seconds: float, *, step: float = STEP_SECONDS) -> None:
@@ -73,7 +86,13 @@ class Passing:
         return await task
 
     def _is_quiet(self) -> bool:
-        return all(wire.lost.done() or not wire.pending or _find_client(wire) in held_back for wire in self._wires)
+        """Tell whether no task can go on, beside the one that asks."""
+        ready: Any = vars(asyncio.get_running_loop())["_ready"]
+        return not ready and self._traffic.is_quiet()
+
+
+def _is_quiet(wire: Wire) -> bool:
+    return wire.lost.done() or not wire.pending or _find_client(wire) in held_back
 
 
 def _find_client(wire: Wire) -> tuple[str, int] | None:
@@ -81,15 +100,23 @@ def _find_client(wire: Wire) -> tuple[str, int] | None:
 
 
 @contextmanager
-def noting_wires() -> Iterator[WeakSet[Wire]]:
+def noting_traffic() -> Iterator[Traffic]:
     """Note each connection to Redis that this process makes."""
-    wires: WeakSet[Wire] = WeakSet()
-    make = Wire.__init__
+    traffic = Traffic()
+    make, connect = Wire.__init__, wire_module._connect_to
 
     def note(wire: Wire, *rest: Any) -> None:
         make(wire, *rest)
-        wires.add(wire)
+        traffic.wires.add(wire)
+
+    async def note_connecting(*rest: Any) -> Wire:
+        traffic.connecting += 1
+        try:
+            return await connect(*rest)
+        finally:
+            traffic.connecting -= 1
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Wire, "__init__", note)
-        yield wires
+        patch.setattr(wire_module, "_connect_to", note_connecting)
+        yield traffic
