@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -19,18 +20,16 @@ from service.store.keys import fence_key
 from service.store.links import Link, Purpose
 from service.store.redis_url import Node, parse_redis_url
 from service.store.scripts import load_all_scripts, load_script
-from service.store.wire import Wire, open_wire
+from service.store.wire import ADDRESS_PAUSE_SECONDS, Wire, open_wire
 from tests.certificates import Authority
-from tests.fair_clock import read_fair_clock
+from tests.loop_time import LoopTime
 from tests.servers import RedisServer, free_port
 from tests.store.scripted_redis import ScriptedRedis, scripted_redis
 from tests.store.test_links import Memory
-from tests.waiting import until
+from tests.waiting import take_turn, until
 
 LEAVE_FENCE = load_script("leave_fence")
 FENCE = fence_key("0a3")
-PATIENCE_SECONDS = 5.0
-SOON_SECONDS = 1.0
 
 
 @asynccontextmanager
@@ -56,22 +55,15 @@ async def mute_server(address: str, port: int, hear: Callable[[bytes], None] = l
 
 
 @pytest.mark.clause("decided-redis-away")
-async def test_the_handshake_and_the_first_beat_take_one_round_trip() -> None:
+async def test_the_handshake_and_the_first_beat_take_one_round_trip(held_time: LoopTime) -> None:
     """The server says nothing until it has heard all of it."""
     heard = bytearray()
-    is_heard = asyncio.Event()
-
-    def hear(data: bytes) -> None:
-        heard.extend(data)
-        if all(word in heard for word in (b"HELLO", b"SELECT", b"TRACKING", b"EXISTS", b"TIME")):
-            is_heard.set()
-
+    words = (b"HELLO", b"SELECT", b"TRACKING", b"EXISTS", b"TIME")
     port = free_port()
-    async with mute_server("127.0.0.1", port, hear):
+    async with mute_server("127.0.0.1", port, heard.extend):
         url = parse_redis_url(f"redis://127.0.0.1:{port}/3")
         link = Link(Purpose(url, "lookups", Memory(), load_all_scripts()), lambda: find(url.nodes[0]))
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            await is_heard.wait()
+        await until(lambda: all(word in heard for word in words))
         await link.close()
 
 
@@ -157,14 +149,31 @@ async def open_at(scripted: ScriptedRedis, name: str, first_address: int = 0) ->
 
 
 @pytest.mark.clause("decided-redis-away")
-async def test_an_address_that_stays_silent_does_not_keep_us_from_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_address_that_stays_silent_does_not_keep_us_from_the_next(
+    monkeypatch: pytest.MonkeyPatch, held_time: LoopTime
+) -> None:
+    tried: list[str] = []
+    loop = asyncio.get_running_loop()
+    sock_connect = loop.sock_connect
+
+    async def connect(sock: socket.socket, address: tuple[str, int]) -> None:
+        tried.append(address[0])
+        await sock_connect(sock, address)
+
+    monkeypatch.setattr(loop, "sock_connect", connect)
     async with scripted_redis() as scripted:
         with silent_address(scripted.port) as silent:
             resolve(monkeypatch, "redis.example", silent, "127.0.0.1")
-            asked = read_fair_clock()
-            wire = await open_at(scripted, "redis.example")
+            opening = asyncio.create_task(open_at(scripted, "redis.example"))
+            await until(lambda: tried == [silent])
+            held_time.advance(ADDRESS_PAUSE_SECONDS - 0.001)
+            for _ in range(20):
+                await take_turn()
+            assert tried == [silent]
+            held_time.advance(0.001)
+            await until(opening.done)
+            wire = opening.result()
 
-        assert read_fair_clock() - asked < SOON_SECONDS
         assert wire.get_address() == "127.0.0.1"
         wire.close("the test is over")
 
@@ -172,14 +181,16 @@ async def test_an_address_that_stays_silent_does_not_keep_us_from_the_next(monke
 @pytest.mark.clause("decided-redis-away")
 async def test_each_attempt_begins_with_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one may take connections, and never say a word."""
-    async with scripted_redis() as scripted, mute_server("127.0.0.3", scripted.port):
+    heard = bytearray()
+    async with scripted_redis() as scripted, mute_server("127.0.0.3", scripted.port, heard.extend):
         resolve(monkeypatch, "redis.example", "127.0.0.3", "127.0.0.1")
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1):
-                await open_at(scripted, "redis.example", first_address=2)
+        opening = asyncio.create_task(open_at(scripted, "redis.example", first_address=2))
+        await until(lambda: b"HELLO" in heard)
+        assert scripted.accepted == 0
+        opening.cancel()
+        await asyncio.wait({opening})
 
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            wire = await open_at(scripted, "redis.example", first_address=3)
+        wire = await open_at(scripted, "redis.example", first_address=3)
 
         assert wire.get_address() == "127.0.0.1"
         wire.close("the test is over")
@@ -239,13 +250,15 @@ async def test_a_connection_that_is_given_up_while_tls_begins_leaves_nothing_beh
         url = replace(scripted.url, tls=True)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(wire_module, "_make_ssl_context", lambda: trusting)
-            for turn in range(150):
+            for turns in itertools.count():
                 opening = asyncio.ensure_future(open_wire(url, url.nodes[0], "test"))
-                await asyncio.sleep(turn * 0.00005)
+                for _ in range(turns):
+                    await asyncio.sleep(0)
                 opening.cancel()
                 await asyncio.wait({opening})
                 if not opening.cancelled():
                     opening.result().close("the test is over")
+                    break  # each turn before the end of the handshake was tried
             for _ in range(10):
                 (await open_wire(url, url.nodes[0], "test")).close("the test is over")
         await until(lambda: scripted.connected == 0)

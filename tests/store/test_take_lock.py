@@ -9,8 +9,9 @@ import redis
 
 from service.app import Parts
 from service.store.deadline import StoreUnavailable
-from service.store.lock import StoreLock
+from service.store.lock import LOCK_PAUSE_SECONDS, StoreLock
 from service.store.scripts import load_script
+from tests.store.passing import Passing
 
 KEY = "lock:{registry}"
 TAKE = load_script("take_lock")
@@ -37,7 +38,7 @@ async def test_who_does_not_know_what_became_of_the_first_time_has_it_at_the_sec
     assert [await take(parts, "holder"), await take(parts, "holder")] == ["taken", "taken"]
 
 
-async def test_many_who_want_it_have_it_one_after_the_other(parts: Parts) -> None:
+async def test_many_who_want_it_have_it_one_after_the_other(passing: Passing, parts: Parts) -> None:
     inside: list[int] = []
     waited: list[bool] = []
 
@@ -47,7 +48,8 @@ async def test_many_who_want_it_have_it_one_after_the_other(parts: Parts) -> Non
             await asyncio.sleep(0)
             assert inside[-1] == number
 
-    await asyncio.gather(*(work(number) for number in range(5)))
+    working = asyncio.gather(*(work(number) for number in range(5)))
+    await passing.run(working, 5 * LOCK_PAUSE_SECONDS)
 
     assert sorted(inside) == list(range(5))
     assert len(waited) == 4

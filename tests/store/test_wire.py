@@ -109,9 +109,8 @@ async def test_after_garbage_nothing_is_believed(scripted: ScriptedRedis, garbag
     scripted.answer = lambda command: garbage if command[-1] == b"bad" else bulk(command[-1])
     async with wire_to(scripted, heard) as wire:
         calls = [asyncio.create_task(wire.call("GET", key)) for key in ("good", "bad")]
-        await asyncio.wait({wire.lost}, timeout=5)
+        await until(wire.lost.done)
 
-        assert wire.lost.done()
         assert heard.losses == 1
         assert await calls[0] == b"good"
         with pytest.raises(WireLost, match="lost already"):
@@ -183,7 +182,7 @@ async def test_what_stands_behind_the_end_in_one_piece_of_data_is_not_looked_at(
     heard = Heard()
     wire = await open_wire(scripted.url, scripted.url.nodes[0], "test", leave, heard.lose)
     scripted.say(INVALIDATE % (3, b"one") + INVALIDATE % (3, b"two"))
-    await asyncio.wait({wire.lost}, timeout=5)
+    await until(wire.lost.done)
 
     assert wire.lost.result() == "enough"
     assert pushes == [[b"invalidate", [b"one"]]]
