@@ -335,7 +335,9 @@ async def test_a_refresh_waits_for_its_slot_and_is_served(stage: Stage, held_tim
     with moving_slot(stage.cluster, held.key) as moving:
         moving.move_keys(lambda key: key.startswith("family:"))
         refresh = asyncio.ensure_future(PHONE_APP.refresh(stage.http, held.refresh_token))
-        await until(lambda: count_refusals() > before)
+        await until(lambda: refresh.done() or count_refusals() > before)
+        assert not refresh.done()
 
     await held_time.pass_by(2 * PAUSE_SECONDS)
+    await until(refresh.done, "the refresh to be sent again")
     assert (await refresh).status_code == 200

@@ -10,18 +10,18 @@ import pytest
 
 from service.endpoints import client_authentication
 from service.settings import load_settings
+from service.store import backoff
 from tests.cast import ALICE, MADE_SECRET, PHONE_APP, Person, assert_error, tokens_of
 from tests.conftest import Clock, serving
-from tests.fair_clock import read_fair_clock
-from tests.faults.stage import Stage, call_of
+from tests.faults.stage import LATEST_SECONDS, Stage, call_of
+from tests.loop_time import STEP_SECONDS, LoopTime
+from tests.waiting import until_status
 
 SETTLE = call_of("settle_attempt")
 RESERVE = call_of("reserve_attempt")
 WRONG = Person(ALICE.username, "wrong")
 ALLOWED = 3
 LEASE_SECONDS = 10
-LATEST_SECONDS = 2.0
-OF_A_TURN_SECONDS = 0.2
 CONTENDERS = 30
 
 Ask = Callable[[httpx2.AsyncClient, str], Awaitable[httpx2.Response]]
@@ -29,7 +29,10 @@ Ask = Callable[[httpx2.AsyncClient, str], Awaitable[httpx2.Response]]
 
 @pytest.mark.clause("decided-only-failures-count", "decided-login-limit", "decided-i10-outage-is-not-theft")
 @pytest.mark.parametrize("lost", [RESERVE, SETTLE], ids=["reservation", "settlement"])
-async def test_checks_that_an_outage_broke_off_use_up_nobodys_attempts(stage: Stage, lost: bytes) -> None:
+async def test_checks_that_an_outage_broke_off_use_up_nobodys_attempts(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, lost: bytes
+) -> None:
+    monkeypatch.setattr(backoff, "STABLE_SECONDS", 0.0)  # so that there is no pause before each new connection
     limits = {
         "TOKEN_SERVICE_LOGIN_ATTEMPTS": f"{ALLOWED}/minute",
         "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": f"{ALLOWED}/minute",
@@ -60,20 +63,28 @@ def log_in(http: httpx2.AsyncClient, _: str) -> Awaitable[httpx2.Response]:
 @pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
 @pytest.mark.parametrize("ask", [refresh, log_in])
 async def test_who_waits_behind_others_for_a_frozen_redis_is_answered_in_time_as_well(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, ask: Ask
+    stage: Stage, held_time: LoopTime, monkeypatch: pytest.MonkeyPatch, ask: Ask
 ) -> None:
     """They come one after the other: when the first has waited for nothing, the last has not begun to wait."""
     monkeypatch.setattr(client_authentication, "ADMITTED_SECONDS", 0.0)
     async with serving(load_settings(stage.environment()), Clock(stage.store)) as http:
         refresh_token = tokens_of(await MADE_SECRET.log_in(http, ALICE))["refresh_token"]
+        seconds: list[float] = []
 
-        async def answer_after(seconds: float) -> float:
-            await asyncio.sleep(seconds)
-            asked = read_fair_clock()
+        async def measure() -> None:
+            asked = held_time.read()
             assert_error(await ask(http, refresh_token), 503, "temporarily_unavailable")
-            return read_fair_clock() - asked
+            seconds.append(held_time.read() - asked)
 
         with stage.frozen():
-            seconds = await asyncio.gather(*(answer_after(number * 0.05) for number in range(CONTENDERS)))
+            contenders = []
+            for _ in range(CONTENDERS):
+                contenders.append(asyncio.create_task(measure()))
+                await held_time.pass_by(STEP_SECONDS)
+            await held_time.pass_by(LATEST_SECONDS)
+            assert len(seconds) == CONTENDERS
+            await asyncio.gather(*contenders)
+        with held_time.passing(1):
+            await until_status(lambda: ask(http, refresh_token), 200)
 
-    assert max(seconds) < LATEST_SECONDS + OF_A_TURN_SECONDS
+    assert max(seconds) <= LATEST_SECONDS
