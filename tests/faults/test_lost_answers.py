@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,9 +20,7 @@ from tests.watching import watching
 
 SPEND = load_script("spend_refresh_token")
 EVENTS = load_script("append_events")
-USERS = 40
-SLOW_SECONDS = 2.2
-SLOW_ONE = 4
+USERS = 16
 
 
 @pytest.mark.clause(
@@ -137,12 +134,11 @@ async def test_a_click_on_allow_that_redis_answers_too_late_leads_to_its_code_at
 ) -> None:
     browser = Browser(beyond)
     page = await browser.reach_consent(ask())
-    script = call_of("allow_consent")
-    stage.proxy.delay = lambda request: SLOW_SECONDS if script in request else 0
+    stage.proxy.keep_back = call_of("allow_consent")
 
     assert_refused(await browser.allow(page), 503, "busy")
 
-    stage.proxy.delay = lambda _: 0
+    stage.proxy.deliver()
     code = answer_of(await browser.allow(page))["code"]
     assert tokens_of(await PHONE_APP.exchange(beyond, code, PHONE_CALLBACK))
 
@@ -237,19 +233,16 @@ async def test_a_revocation_whose_answer_was_lost_holds_and_can_be_asked_for_aga
 async def test_an_answer_that_came_too_late_is_heard_by_nobody_else(
     stage: Stage, beyond: httpx2.AsyncClient, parts: Parts
 ) -> None:
-    """Some answers come after the deadline: their requests are given up, and their connections with them."""
+    """Their requests are given up, and the connection with them, which all share."""
     usernames = [f"user-{number}@example.com" for number in range(USERS)]
     sessions = [(username, (await start_sessions(parts, username, 1))[0]) for username in usernames]
-    answers = itertools.count(1)
-    # All share one connection, so one answer that is late holds up many: the first to a refresh is, and some others.
-    refresh = call_of("spend_refresh_token")
-    stage.proxy.delay = lambda sent: SLOW_SECONDS if refresh in sent and next(answers) % SLOW_ONE == 1 else 0
+    stage.proxy.keep_back = call_of("spend_refresh_token")
 
     given_up = await asyncio.gather(*(ask_often(stage, beyond, *session) for session in sessions))
 
-    stage.proxy.delay = lambda _: 0
+    stage.proxy.deliver()
     assert sum(given_up) > 0
-    # The connections that are left answer everybody rightly, too.
+    # The next connection answers everybody rightly, too.
     await until_status(lambda: beyond.get("/readyz"), 200)
     assert sum(await asyncio.gather(*(ask_often(stage, beyond, *session) for session in sessions))) == 0
 

