@@ -25,7 +25,7 @@ from tests.watching import watching
 
 DELETE = load_script("delete_revoked")
 MOST_KEYS = 300
-"""Deleted by one step, which `scripts/bench` compares with starting sessions; and a last access token with its family."""
+"""Deleted by one step, with an access token and a family at most beside them. The bench says how long a step takes."""
 
 KEYS_OF_A_SESSION = 2
 COMMANDS_OF_A_KEY = 5
