@@ -20,11 +20,10 @@ import redis
 from service.lifeline import __file__ as lifeline
 from tests.certificates import Authority
 from tests.servers import PASSWORD, RedisServer, free_port, knows_users, launch_redis, name_user, server_binary
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 SLOTS = 16384
 MASTER_NAME = "tokens"
-PROMOTION_SECONDS = 30
 # A node that is silent for as long counts as lost: short where the tests kill, long where a busy machine is no fault.
 QUICK_TIMEOUT_MS = 1000
 CALM_TIMEOUT_MS = 15_000
@@ -55,7 +54,7 @@ class Shard:
     def kill_master(self) -> None:
         self.master.kill()
 
-    def wait_for_promotion(self, seconds: float = PROMOTION_SECONDS) -> RedisServer:
+    def wait_for_promotion(self) -> RedisServer:
         """Until a replica is the master; the old master is among the replicas then, dead or alive. The new one."""
         wait_until(lambda: any(map(_is_master, self.replicas)), "a replica to be promoted")
         promoted = next(filter(_is_master, self.replicas))
@@ -72,7 +71,7 @@ class Shard:
             self.replicas[self.replicas.index(server)] = started
         return started
 
-    def wait_until_copied(self, seconds: float = PROMOTION_SECONDS) -> None:
+    def wait_until_copied(self) -> None:
         """Until every replica follows the master, and has all that it has."""
         with self.master.connect() as master:
             for replica in self.replicas:
@@ -96,7 +95,9 @@ def _has_all(replica: RedisServer, master: redis.Redis) -> bool:
 def _replication_of(server: RedisServer) -> dict[str, Any]:
     """Nothing, where nobody answers."""
     try:
-        with redis.Redis(port=server.port, decode_responses=True, socket_timeout=1, **server.access) as client:
+        with redis.Redis(
+            port=server.port, decode_responses=True, socket_timeout=PATIENCE_SECONDS, **server.access
+        ) as client:
             return {**client.info("replication")}
     except redis.RedisError:
         return {}
@@ -169,9 +170,9 @@ class Cluster:
         slot: int = self.client.keyslot(key)  # type: ignore[no-untyped-call]
         return slot * len(self.shards) // SLOTS
 
-    def wait_until_whole(self, seconds: float = PROMOTION_SECONDS) -> None:
+    def wait_until_whole(self) -> None:
         """Until all servers, which must be running, agree on the masters, and replicas follow theirs."""
-        _wait_until_whole(self.shards, seconds)
+        _wait_until_whole(self.shards)
 
 
 @contextmanager
@@ -191,7 +192,7 @@ def running_cluster(
     authority_file = authority.file if authority else None
     shards = _launch_shards(folder, size, replicas, timeout_ms, options, authority_file, binary or server_binary())
     try:
-        _wait_until_whole(shards, PROMOTION_SECONDS)
+        _wait_until_whole(shards)
         servers = [*(shard.master for shard in shards), *(replica for shard in shards for replica in shard.replicas)]
         scheme = "rediss+cluster" if authority else "redis+cluster"
         url = f"{scheme}://" + ",".join(f"127.0.0.1:{server.port}" for server in servers)
@@ -276,7 +277,7 @@ def _launch_shards(
     ]
 
 
-def _wait_until_whole(shards: Sequence[Shard], seconds: float) -> None:
+def _wait_until_whole(shards: Sequence[Shard]) -> None:
     """A node that has just started refuses its slots for two seconds, so nothing here is quicker than that."""
     servers = [server for shard in shards for server in shard.servers]
     for server in servers:
@@ -287,7 +288,7 @@ def _wait_until_whole(shards: Sequence[Shard], seconds: float) -> None:
         with server.connect() as client:
             wait_until(lambda client=client: _is_whole(client, parts), "the cluster")
     for shard in shards:
-        shard.wait_until_copied(seconds)
+        shard.wait_until_copied()
 
 
 def _is_whole(client: redis.Redis, parts: dict[int, str]) -> bool:
@@ -338,9 +339,9 @@ class Watched(Shard):
     def _is_named_by(self, client: redis.Redis) -> bool:
         return client.sentinel_get_master_addr_by_name(MASTER_NAME) == ("127.0.0.1", self.master.port)
 
-    def wait_until_whole(self, seconds: float = PROMOTION_SECONDS) -> None:
+    def wait_until_whole(self) -> None:
         """Until all Sentinels name this master, and see all that there is."""
-        self.wait_until_copied(seconds)
+        self.wait_until_copied()
         for sentinel in self.sentinels:
             with sentinel.connect() as client:
                 wait_until(lambda client=client: self._is_seen_by(client), "the Sentinels")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 import httpx2
 import pytest
@@ -49,7 +48,9 @@ from tests.cast import (
 )
 from tests.cluster.nodes import Cluster
 from tests.conftest import SECRET_KEY, make_code
-from tests.faults.stage import start_sessions
+from tests.faults.stage import LATEST_SECONDS, start_sessions
+from tests.loop_time import LoopTime
+from tests.waiting import until, until_status
 
 KEYRING = Keyring((SECRET_KEY.encode(),))
 PEOPLE = tuple(Person(f"user-{number}@example.com", ALICE.password) for number in range(30))
@@ -282,32 +283,32 @@ async def test_more_requests_at_once_than_connections_are_all_served(
 
 @pytest.mark.clause("decided-redis-cluster", "decided-redis-away", "decided-i8-fail-closed")
 async def test_while_a_node_is_away_its_users_get_503_and_the_others_are_served(
-    cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_parts: Parts
+    cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_parts: Parts, held_time: LoopTime
 ) -> None:
     with_registry = cluster.node_of("client:{registry}:phone-app")
     away = (with_registry + 1) % len(cluster.nodes)
     sessions = [(person, await start_session(cluster_parts, person)) for person in PEOPLE]
-    expected = [503 if cluster.node_of(node_key(person)) == away else 200 for person in PEOPLE]
+    lost = {person for person in PEOPLE if cluster.node_of(node_key(person)) == away}
 
-    async def refresh_all() -> list[int]:
-        requests = [PHONE_APP.refresh(cluster_http, tokens["refresh_token"]) for _, tokens in sessions]
-        return [answer.status_code for answer in await asyncio.gather(*requests)]
+    async def refresh(tokens: Tokens) -> int:
+        return (await PHONE_APP.refresh(cluster_http, tokens["refresh_token"])).status_code
 
-    cluster.nodes[away].process.send_signal(signal.SIGSTOP)
-    try:
-        began = time.monotonic()
-        statuses = await refresh_all()
-        lasted = time.monotonic() - began
+    for _, tokens in sessions:  # the service is connected to all nodes, for whatever it asks them
+        assert await refresh(tokens) == 200
+    with cluster.nodes[away].frozen():
+        asked = {person: asyncio.create_task(refresh(tokens)) for person, tokens in sessions}
+        await until(lambda: {person for person in PEOPLE if not asked[person].done()} == lost)
+        await held_time.pass_by(LATEST_SECONDS)
+        assert all(task.done() for task in asked.values())
         alive = await cluster_http.get("/healthz")
-    finally:
-        cluster.nodes[away].process.send_signal(signal.SIGCONT)
 
-    assert statuses == expected
-    assert lasted < 3  # thirty at once take a little themselves
+    assert {person: task.result() for person, task in asked.items()} == {
+        person: 503 if person in lost else 200 for person in PEOPLE
+    }
     assert alive.status_code == 200
-    deadline = time.monotonic() + 10
-    while set(await refresh_all()) != {200}:
-        assert time.monotonic() < deadline
+    with held_time.passing(1):
+        for _, tokens in sessions:
+            await until_status(partial(PHONE_APP.refresh, cluster_http, tokens["refresh_token"]), 200)
 
 
 def node_key(person: Person) -> str:

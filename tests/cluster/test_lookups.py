@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,19 +13,19 @@ import redis
 from service.app import Parts
 from service.gateway import BearerLookup, StoreUnavailable
 from service.settings import load_settings
+from service.store import backoff
 from service.store.access_tokens import AccessTokens
-from service.store.links import TRUSTED_SECONDS
+from service.store.deadline import DEADLINE_SECONDS
+from service.store.links import BEAT_SECONDS
 from service.tokens import make_access_token
 from tests.cast import access_key_of, access_name_of
 from tests.cluster.moving import moving_slot
 from tests.cluster.nodes import MASTER_NAME, Cluster, running_cluster, running_sentinel
 from tests.conftest import SECRET_KEY
-from tests.fair_clock import read_fair_clock
 from tests.faults.stage import start_sessions
-from tests.waiting import until, wait_until
+from tests.loop_time import STEP_SECONDS, LoopTime
+from tests.waiting import until, until_true, wait_until
 
-LATEST_SECONDS = 2.0
-FAILOVER_SECONDS = 15
 USERS = 12
 
 
@@ -54,20 +53,6 @@ async def revoke(parts: Parts, token: str) -> None:
     assert await AccessTokens(parts.connection).revoke(access_name_of(token), client_id="phone-app") is not None
 
 
-async def answers(bearer: BearerLookup, token: str, live: bool, seconds: float = 1.0) -> float:
-    """After how many seconds it says so; errors meanwhile are no answers, but come within the time limit."""
-    started = read_fair_clock()
-    while True:
-        asked = read_fair_clock()
-        try:
-            if (await bearer.lookup(token) is not None) == live:
-                return read_fair_clock() - started
-        except StoreUnavailable:
-            assert read_fair_clock() - asked < LATEST_SECONDS
-        assert read_fair_clock() - started < seconds, f"still not {'live' if live else 'refused'} after {seconds} s"
-        await asyncio.sleep(0.001)
-
-
 async def is_answered(bearer: BearerLookup, token: str) -> bool:
     try:
         return await bearer.lookup(token) is not None
@@ -75,8 +60,27 @@ async def is_answered(bearer: BearerLookup, token: str) -> bool:
         return False
 
 
+async def until_refused(bearer: BearerLookup, token: str) -> None:
+    """Ask until the answer is that the token is unknown; errors meanwhile are no answers."""
+
+    async def is_refused() -> bool:
+        try:
+            return await bearer.lookup(token) is None
+        except StoreUnavailable:
+            return False
+
+    await until_true(is_refused, "the token to be refused")
+
+
+async def until_live(bearer: BearerLookup, token: str) -> None:
+    await until_true(lambda: is_answered(bearer, token), "the token to be live")
+
+
 @pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
-async def test_memory_follows_every_node_of_a_cluster(cluster: Cluster, cluster_parts: Parts) -> None:
+async def test_memory_follows_every_node_of_a_cluster(
+    cluster: Cluster, cluster_parts: Parts, held_time: LoopTime
+) -> None:
+    """No time passes, so that nothing is forgotten but what Redis tells of."""
     tokens = await start_many(cluster_parts)
     assert {cluster.node_of(access_key_of(token)) for token in tokens} == {0, 1, 2}
     async with lookup_at(cluster.url) as bearer:
@@ -87,12 +91,12 @@ async def test_memory_follows_every_node_of_a_cluster(cluster: Cluster, cluster_
             await revoke(cluster_parts, token)
 
         for gone, kept in zip(tokens[::2], tokens[1::2], strict=True):
-            await answers(bearer, gone, live=False)
+            await until_refused(bearer, gone)
             assert await bearer.lookup(kept)
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-gateway-stops-trusting", "decided-i8-fail-closed")
-async def test_without_a_node_its_tokens_are_errors_and_the_others_live(tmp_path: Path) -> None:
+async def test_without_a_node_its_tokens_are_errors_and_the_others_live(tmp_path: Path, held_time: LoopTime) -> None:
     with running_cluster(tmp_path) as cluster:
         async with parts_at(cluster.url) as parts, lookup_at(cluster.url) as bearer:
             tokens = await start_many(parts)
@@ -104,19 +108,19 @@ async def test_without_a_node_its_tokens_are_errors_and_the_others_live(tmp_path
             for _ in range(3):
                 await asyncio.sleep(0)
 
-            for token in tokens:
-                asked = read_fair_clock()
-                if token in lost:
-                    with pytest.raises(StoreUnavailable):
-                        await bearer.lookup(token)
-                else:
-                    assert await bearer.lookup(token)
-                assert read_fair_clock() - asked < LATEST_SECONDS
+            for token in set(tokens) - set(lost):
+                assert await bearer.lookup(token)
+            asked = [asyncio.create_task(bearer.lookup(token)) for token in lost]
+            await held_time.pass_by(DEADLINE_SECONDS + STEP_SECONDS)
+            assert all(isinstance(task.exception(), StoreUnavailable) for task in asked)
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-gateway-stops-trusting", "decided-i8-fail-closed")
-async def test_a_node_that_lost_the_majority_is_not_believed(tmp_path: Path) -> None:
+async def test_a_node_that_lost_the_majority_is_not_believed(
+    tmp_path: Path, held_time: LoopTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It lives, it is a master, and it tells the time; elsewhere its successor may have revoked what it still has."""
+    monkeypatch.setattr(backoff, "STABLE_SECONDS", 0.0)  # so that there is no pause before the next connection
     with running_cluster(tmp_path) as cluster:
         async with parts_at(cluster.url) as parts, lookup_at(cluster.url) as bearer:
             tokens = [token for token in await start_many(parts) if cluster.node_of(access_key_of(token)) == 0]
@@ -124,18 +128,20 @@ async def test_a_node_that_lost_the_majority_is_not_believed(tmp_path: Path) -> 
 
             for node in cluster.nodes[1:]:
                 node.kill()
-            lost_at = float("inf")
             with cluster.nodes[0].connect() as left:
-                while await is_answered(bearer, tokens[0]):
-                    asked = time.monotonic()
-                    if left.cluster("INFO")["cluster_state"] == "fail":
-                        lost_at = min(lost_at, asked)
-                    assert asked - lost_at < TRUSTED_SECONDS
-                    await asyncio.sleep(0.005)
+                await until(lambda: left.cluster("INFO")["cluster_state"] == "fail", "the node to notice")
+            assert await bearer.lookup(tokens[0])
+            # The next heartbeat hears of it, and its answer takes no time of ours.
+            await held_time.pass_by(BEAT_SECONDS)
+            await until_true(lambda: is_unavailable(bearer, tokens[0]), "memory not to be believed")
 
             for token in tokens:
                 with pytest.raises(StoreUnavailable, match="CLUSTERDOWN"):
                     await bearer.lookup(token)
+
+
+async def is_unavailable(bearer: BearerLookup, token: str) -> bool:
+    return not await is_answered(bearer, token)
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
@@ -153,12 +159,12 @@ async def test_a_token_is_found_while_its_slot_moves_and_where_it_went(tmp_path:
             assert await bearer.lookup(token)
             assert await bearer.lookup(token)
             moving.target.delete(access_key_of(token))
-            await answers(bearer, token, live=False)
+            await until_refused(bearer, token)
             assert await bearer.lookup(other)
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
-async def test_memory_follows_a_replica_that_becomes_the_master(tmp_path: Path) -> None:
+async def test_memory_follows_a_replica_that_becomes_the_master(tmp_path: Path, loop_time: LoopTime) -> None:
     with running_cluster(tmp_path, replicas=1) as cluster, cluster.shards[0].replica.connect() as newcomer:
         async with parts_at(cluster.url) as parts, lookup_at(cluster.url) as bearer:
             tokens = [token for token in await start_many(parts) if cluster.node_of(access_key_of(token)) == 0]
@@ -168,11 +174,19 @@ async def test_memory_follows_a_replica_that_becomes_the_master(tmp_path: Path) 
             await until(lambda: newcomer.info("replication")["role"] == "master")
             newcomer.delete(access_key_of(tokens[0]))
 
-            await answers(bearer, tokens[0], live=False, seconds=LATEST_SECONDS)
-            for token in tokens[1:]:
-                await answers(bearer, token, live=True, seconds=LATEST_SECONDS)
-            newcomer.delete(access_key_of(tokens[1]))
-            assert await answers(bearer, tokens[1], live=False) < 0.5
+            with loop_time.passing(1):
+                await until_refused(bearer, tokens[0])
+                for token in tokens[1:]:
+                    await until_live(bearer, token)
+            await assert_told(loop_time, bearer, tokens[1], newcomer)
+
+
+async def assert_told(loop_time: LoopTime, bearer: BearerLookup, token: str, master: redis.Redis) -> None:
+    """What is deleted at this master leaves memory because Redis says so: no time passes in which it could end."""
+    assert await bearer.lookup(token)
+    with loop_time.held():
+        master.delete(access_key_of(token))
+        await until_refused(bearer, token)
 
 
 def _obeys(node: redis.Redis, *command: str) -> bool:
@@ -185,7 +199,9 @@ def _obeys(node: redis.Redis, *command: str) -> bool:
 
 @pytest.mark.clause("decided-redis-sentinel", "decided-memory-follows-redis", "decided-i8-fail-closed")
 @pytest.mark.parametrize("is_killed", [True, False])
-async def test_memory_follows_the_master_that_the_sentinels_name(tmp_path: Path, is_killed: bool) -> None:
+async def test_memory_follows_the_master_that_the_sentinels_name(
+    tmp_path: Path, loop_time: LoopTime, is_killed: bool
+) -> None:
     """The old one dies, or lives on as a replica: it would still answer us then."""
     with running_sentinel(tmp_path) as watched, redis.Redis(port=watched.sentinel_port) as sentinel:
         async with parts_at(watched.url) as parts, lookup_at(watched.url) as bearer:
@@ -200,8 +216,8 @@ async def test_memory_follows_the_master_that_the_sentinels_name(tmp_path: Path,
                 await until(lambda: replica.info("replication")["role"] == "master")
                 replica.delete(access_key_of(tokens[0]))
 
-                await answers(bearer, tokens[0], live=False, seconds=FAILOVER_SECONDS)
-                await answers(bearer, tokens[1], live=True, seconds=FAILOVER_SECONDS)
-                replica.delete(access_key_of(tokens[1]))
-                assert await answers(bearer, tokens[1], live=False) < 0.5
+                with loop_time.passing(1):
+                    await until_refused(bearer, tokens[0])
+                    await until_live(bearer, tokens[1])
+                await assert_told(loop_time, bearer, tokens[1], replica)
                 assert await bearer.lookup(tokens[2])

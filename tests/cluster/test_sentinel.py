@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from pathlib import Path
 
 import pytest
@@ -13,18 +12,14 @@ from service.settings import load_settings
 from service.store.census import take_census
 from tests.cast import ALICE, PHONE_APP, WEB_SHOP, assert_error, revoke_all, tokens_of
 from tests.cluster.nodes import running_sentinel
+from tests.cluster.test_failover import outlast
 from tests.conftest import SECRET_KEY, SEED, client_of, lifespan_of
-from tests.fair_clock import read_fair_clock
-from tests.waiting import wait_until
-
-LATEST_SECONDS = 2.0
-FOLLOWS_SECONDS = 5
-"""The limit begins at the promotion of the replica, whose time depends on Sentinel alone."""
-BACK_SECONDS = 2.5
+from tests.loop_time import LoopTime
+from tests.waiting import until_status, wait_until
 
 
 @pytest.mark.clause("decided-redis-sentinel", "decided-redis-away", "decided-i8-fail-closed")
-async def test_a_service_behind_sentinel_outlives_its_master(tmp_path: Path) -> None:
+async def test_a_service_behind_sentinel_outlives_its_master(tmp_path: Path, loop_time: LoopTime) -> None:
     with running_sentinel(tmp_path) as watched:
         settings = load_settings(
             {
@@ -47,29 +42,10 @@ async def test_a_service_behind_sentinel_outlives_its_master(tmp_path: Path) -> 
                 wait_until(lambda: replica.dbsize() == master.dbsize(), "the replica to have everything")
 
             watched.kill_master()
-            promotion = asyncio.create_task(asyncio.to_thread(watched.wait_for_promotion))
-            promoted_at = math.inf
-            refused = 0
-            while True:
-                asked = read_fair_clock()
-                answer = await PHONE_APP.refresh(http, alice["refresh_token"])
-                if answer.status_code == 200:
-                    break
-                assert_error(answer, 503, "temporarily_unavailable")
-                assert read_fair_clock() - asked < LATEST_SECONDS
-                if promotion.done():
-                    await promotion
-                    promoted_at = min(promoted_at, asked)
-                assert asked - promoted_at < FOLLOWS_SECONDS
-                refused += 1
-                await asyncio.sleep(0.05)
-
-            await promotion
-            assert refused > 0
+            answer = await outlast(loop_time, watched, lambda: PHONE_APP.refresh(http, alice["refresh_token"]))
             assert tokens_of(answer)["refresh_token"] == tokens_of(many[0])["refresh_token"]
-            async with asyncio.timeout(BACK_SECONDS):
-                while (await http.get("/readyz")).status_code != 200:  # noqa: ASYNC110 - lookups connect by themselves
-                    await asyncio.sleep(0.02)
+            with loop_time.passing(1):
+                await until_status(lambda: http.get("/readyz"), 200)  # lookups connect by themselves
             assert (await revoke_all(http, tokens_of(answer)["access_token"])).status_code == 200
             assert_error(await WEB_SHOP.refresh(http, other["refresh_token"]), 400, "invalid_grant")
             assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200

@@ -17,11 +17,11 @@ from service.store.redis_url import parse_redis_url
 from service.tokens import make_access_token
 from tests.cluster.nodes import MASTER_NAME, OPERATOR, running_sentinel
 from tests.cluster.test_lookups import parts_at
+from tests.loop_time import LoopTime
 from tests.redis_users import find_refusals
 from tests.servers import CHECKOUT, PASSWORD, free_port, knows_users, server_binary
 from tests.waiting import until, until_reachable
 
-FOLLOWS_SECONDS = 15
 USERS = (CHECKOUT / "examples" / "redis-sentinel.acl").read_text().splitlines()
 AS_REPLICA = ("--masteruser", "replica", "--masterauth", PASSWORD)
 AS_SENTINEL = (f"sentinel auth-user {MASTER_NAME} sentinel", f"sentinel auth-pass {MASTER_NAME} {PASSWORD}")
@@ -32,7 +32,9 @@ pytestmark = [
 ]
 
 
-async def test_the_users_of_replication_and_sentinel_may_do_what_a_failover_takes(tmp_path: Path) -> None:
+async def test_the_users_of_replication_and_sentinel_may_do_what_a_failover_takes(
+    tmp_path: Path, loop_time: LoopTime
+) -> None:
     """And the service is back on the replica, which has the users as well."""
     with (
         running_sentinel(tmp_path, options=AS_REPLICA, watching=AS_SENTINEL) as watched,
@@ -48,7 +50,8 @@ async def test_the_users_of_replication_and_sentinel_may_do_what_a_failover_take
             sentinel.sentinel_failover(MASTER_NAME)
             await until(lambda: replica.info("replication")["role"] == "master")
 
-            await until_reachable(parts)
+            with loop_time.passing(1):
+                await until_reachable(parts)
             assert await find_obstacle(parts.connection) is None
         for server in (master, replica):
             assert find_refusals(server, {"service", "replica", "sentinel"}) == []
