@@ -135,7 +135,7 @@ class _Checker:
         for call in self._history.calls:
             self._check_presented(call)
         for call in self._history.unanswered:
-            self._accuse("I8", "503 or no answer to the end, after the last fault", call)
+            self._accuse("I8", "503 or no answer again and again, after the last fault", call)
         return self._verdict
 
     def _accuse(self, rule: Rule, what: str, *calls: Call) -> None:

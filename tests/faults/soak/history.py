@@ -87,7 +87,7 @@ class Stall:
 class History:
     """`is_closed`: after the last fault every session was asked for once more.
 
-    `unanswered`: the last of many tries of one request after that fault, all of which were answered 503 or not at all.
+    `unanswered`: the last of many tries after that fault, where 503 or no answer came again and again.
     """
 
     calls: list[Call] = field(default_factory=list)

@@ -45,6 +45,7 @@ from tests.waiting import PATIENCE_SECONDS
 APPS: Final = (PHONE_APP, WEB_SHOP)
 CALLBACKS: Final = {PHONE_APP.client_id: PHONE_CALLBACK, WEB_SHOP.client_id: SHOP_CALLBACK}
 AGAIN_SECONDS: Final = 0.15
+STEADY: Final = 40
 HEARTBEAT_SECONDS: Final = 0.05
 LATE_BEAT_SECONDS: Final = 0.1
 NO_COOKIES: Final = DefaultCookiePolicy(allowed_domains=())
@@ -73,10 +74,15 @@ class Session:
 
 
 class Device:
-    """Somebody's browser or phone, with an address of its own."""
+    """Somebody's browser or phone, with an address of its own.
 
-    def __init__(self, load: Load, person: Person, rng: random.Random) -> None:
+    `only` is the one instance that it asks, where it asks but one, and each time by a new connection: its workers
+    share the connections among them.
+    """
+
+    def __init__(self, load: Load, person: Person, rng: random.Random, only: int | None = None) -> None:
         self.load = load
+        self.only = only
         self.person = person
         self.rng = rng
         self.address = f"198.18.{rng.randrange(256)}.{rng.randrange(1, 255)}"
@@ -87,10 +93,11 @@ class Device:
     ) -> Call:
         """One request to any of the instances; a form, or else a GET or POST as the bearer."""
         await self.load.wait_for_turn()
-        instance = self.rng.randrange(len(self.load.clients))
+        instance = self.rng.randrange(len(self.load.clients)) if self.only is None else self.only
         http = self.load.clients[instance]
         started, response, trouble = read_clock(), None, ""
         headers = {"X-Forwarded-For": self.address} | ({} if form is not None else bearer(sent))
+        headers |= {} if self.only is None else {"Connection": "close"}
         method = "GET" if kind == "verify" else "POST"
         timeout = self.load.give_up_seconds + (HASHING_SECONDS if kind == "login" else 0)
         try:
@@ -478,6 +485,9 @@ class Load(threading.Thread):
                 self.clients.append(await stack.enter_async_context(http))
             beating = asyncio.create_task(self._beat())
             await asyncio.gather(*(self._live(lane) for lane in range(self.lanes)))
+            self.rate = max(self.rate, 200)
+            for instance in range(len(self.clients)):
+                await self._await_service(instance)
             await self._ask_for_everything()
             beating.cancel()
             self.history.is_closed = True
@@ -500,6 +510,22 @@ class Load(threading.Thread):
             await life(Device(self, rng.choice(people), rng))
             await pause(rng.uniform(0, 0.5))
 
+    async def _await_service(self, instance: int) -> None:
+        """Ask one instance until it answers many requests in a row, whichever of its workers they meet."""
+        device, row = Device(self, self.patient[0], random.Random(f"{self.seed} {instance}"), instance), 0
+        session = None
+        while row < STEADY:
+            if session is None:
+                call = await device.send("login", TOKEN, PHONE_APP, form=login_form(device.person))
+                session = device.keep(call, PHONE_APP)
+            else:
+                ask_next = (device.refresh, partial(device.verify, access_token=session.access_tokens[-1]))[row % 2]
+                call = await ask_next(session)
+            row = row + 1 if call.status not in UNKNOWN_OUTCOMES else 0
+            if row == 0 and read_clock() >= self.ending_since + PATIENCE_SECONDS:
+                self.history.unanswered.append(call)
+                return
+
     async def _ask_for_everything(self) -> None:
         """Those that should live must, and what was ended must not."""
         waiting = iter(list(self.sessions))
@@ -510,5 +536,4 @@ class Load(threading.Thread):
                 for token in session.access_tokens[-2:]:
                     await session.device.until_answered(partial(session.device.verify, session, token))
 
-        self.rate = max(self.rate, 200)
         await asyncio.gather(*(ask_in_turn() for _ in range(self.lanes)))

@@ -189,7 +189,7 @@ def test_a_request_that_hangs_or_is_refused_to_the_end_is_found() -> None:
 
     assert accusations(check(login(0), hanging)) == [("I8", "no answer at all")]
     assert accusations(check(login(0), refused_ever, faults=[KILLED], unanswered=[refused_ever])) == [
-        ("I8", "503 or no answer to the end, after the last fault")
+        ("I8", "503 or no answer again and again, after the last fault")
     ]
 
 
