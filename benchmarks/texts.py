@@ -34,9 +34,10 @@ METHOD = """\
 - Bytes of a session are what Redis took for all of them, without its connections, divided by their number; each is
   another user's. What a rotation leaves is weighed key by key, once its access token and its grace are over, which
   are short for that.
-- A bound has several rounds for each part of its row, and takes their median. Of processor time it takes the least,
-  since other work can only add to it, and of deadlines the most. The table has the worst part; all of them are in
-  results.json, and what each bound catches is in [bounds.py](../../benchmarks/bounds.py).
+- A bound has several rounds for each part of its row, and takes their median. Of processor time below HTTP it takes
+  the least, since other work can only add to it, and of memory that must not be trusted for longer the most. The table
+  has the worst part. All rounds are in results.json, and what a bound catches is in
+  [bounds.py](../../benchmarks/bounds.py).
 - "In the application" is processor time below HTTP, without a server, in turns with that of an almost empty route.
 - A step is one callback of the event loop, in processor time; nobody else is served meanwhile.
 - The time of a parser is that for the largest text, through eight times that for an eighth of it; square growth is 8.
