@@ -90,15 +90,6 @@ async def until_reachable(parts: Parts) -> None:
             await asyncio.to_thread(time.sleep, PAUSE_SECONDS)
 
 
-async def until_served(ask: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
-    """Ask again as long as the answer is 503, which a service on a busy machine may give. Returns the other answer."""
-    deadline = read_real_clock() + PATIENCE_SECONDS
-    while (response := await ask()).status_code == 503:
-        assert read_real_clock() < deadline, f"still 503 after {PATIENCE_SECONDS:g} s: {response.text}"
-        await asyncio.to_thread(time.sleep, PAUSE_SECONDS)
-    return response
-
-
 async def take_turn() -> None:
     """Let the event loop go round once, and other processes run for a moment."""
     time.sleep(TURN_SECONDS)  # noqa: ASYNC251 - the time of the loop may stand still

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle
@@ -19,7 +19,9 @@ from service.store.keys import family_key
 from service.store.records import parse_family
 from tests.cast import App, access_key_of
 from tests.conftest import SECRET_KEY, AnyRedis, environment_of
+from tests.loop_time import PACE
 from tests.servers import running_service
+from tests.waiting import PATIENCE_SECONDS, until_not
 
 CONTENDERS = 64
 PLENTY = "1000000/minute"
@@ -31,8 +33,8 @@ class TakingTurns(httpx2.AsyncHTTPTransport):
     """Sends each request to the next of the instances, over connections that are kept."""
 
     def __init__(self, ports: Iterable[int]) -> None:
-        # Given up before the instances close what is idle: a request that crosses that would fail.
-        limits = httpx2.Limits(max_connections=400, max_keepalive_connections=400, keepalive_expiry=1)
+        # Given up after a second, before the instances close what is idle: a request that crosses that would fail.
+        limits = httpx2.Limits(max_connections=400, max_keepalive_connections=400, keepalive_expiry=PACE)
         super().__init__(verify=False, limits=limits)
         self._ports = cycle(ports)
 
@@ -59,7 +61,8 @@ class Arena:
     store: redis.Redis
 
     def http(self) -> httpx2.AsyncClient:
-        return httpx2.AsyncClient(transport=TakingTurns(self.ports), base_url="http://127.0.0.1", timeout=30)
+        transport = TakingTurns(self.ports)
+        return httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=PATIENCE_SECONDS)
 
     def clear(self) -> None:
         """Forgets all but the registry, which alone lives for good."""
@@ -102,6 +105,11 @@ async def all_at_once(requests: Sequence[Awaitable[httpx2.Response]]) -> list[ht
 async def open_connections(http: httpx2.AsyncClient, count: int = CONTENDERS) -> None:
     """So that what follows is a race of requests, not of handshakes."""
     await all_at_once([http.get("/healthz") for _ in range(count)])
+
+
+async def patiently(ask: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
+    """Ask again after each 503, which a caller gets whose turn does not come in time on a slow machine."""
+    return await until_not(ask, 503)
 
 
 async def is_live(arena: Arena, http: httpx2.AsyncClient, app: App, body: dict[str, str]) -> bool:

@@ -25,8 +25,7 @@ from tests.cast import (
     revoke_all,
     tokens_of,
 )
-from tests.races.arena import Arena, all_at_once, is_live, places
-from tests.waiting import until_served
+from tests.races.arena import Arena, all_at_once, is_live, patiently, places
 
 CROWD = 24
 CODES = 10
@@ -53,7 +52,7 @@ async def live_through(http: httpx2.AsyncClient, number: int, app: App, person: 
     challenge = urlsafe_b64encode(sha256(verifier.encode()).digest()).decode().rstrip("=")
     address = ask(app, callback, state=f"state {number}", code_challenge=challenge, code_challenge_method="S256")
     form = await browser.open(address)
-    page = await until_served(partial(browser.log_in, form, person))
+    page = await patiently(partial(browser.log_in, form, person))
     answer = answer_of(await browser.allow(page), callback)
     assert answer["state"] == f"state {number}"
     tokens = tokens_of(await app.exchange(http, answer["code"], callback, code_verifier=verifier))

@@ -34,8 +34,7 @@ from tests.cast import (
     tokens_of,
 )
 from tests.hearing import heard
-from tests.races.arena import Arena, all_at_once, is_live, places
-from tests.waiting import until_served
+from tests.races.arena import Arena, all_at_once, is_live, patiently, places
 
 ROUNDS = 2
 CLICKS = 24
@@ -66,7 +65,7 @@ async def open_pages(http: httpx2.AsyncClient, browsers: int, pages: int) -> lis
 
 async def click(browser: Browser, page: httpx2.Response, *, allows: bool = True) -> httpx2.Response:
     """On allow, or deny; and once more where the service is too busy, as the page says."""
-    return await until_served(lambda: browser.allow(page) if allows else browser.deny(page))
+    return await patiently(lambda: browser.allow(page) if allows else browser.deny(page))
 
 
 def codes_of(answers: Sequence[httpx2.Response]) -> set[str]:
@@ -187,7 +186,7 @@ async def test_nothing_comes_of_pages_that_a_revoke_all_covers(
     opened = await open_pages(http, 3, 2)
     clicks = [click(browser, page) for browser, page in opened * (CLICKS // len(opened))]
     ask_to_end = partial(sessions.submit, listed, "/sessions/end-all", {})
-    end = until_served(ask_to_end if by_page else partial(revoke_all, http, tokens["access_token"]))
+    end = patiently(ask_to_end if by_page else partial(revoke_all, http, tokens["access_token"]))
 
     answers, ended = await run_with(place, clicks, end)
 
@@ -215,7 +214,7 @@ async def test_no_tokens_of_a_client_in_a_hurry_outlive_a_revoke_all(
     opened = await open_pages(http, 3, 2)
 
     clicks = [allow_and_exchange(browser, page) for browser, page in opened]
-    answers, ended = await run_with(place, clicks, until_served(partial(revoke_all, http, tokens["access_token"])))
+    answers, ended = await run_with(place, clicks, patiently(partial(revoke_all, http, tokens["access_token"])))
 
     assert ended.status_code == 200
     for answer in answers:
@@ -237,8 +236,8 @@ async def test_of_logins_in_browsers_amid_a_revoke_all_each_is_good_wholly_or_no
     browsers = [Browser(http) for _ in range(LOGINS)]
     forms = [await browser.open(ask()) for browser in browsers]
 
-    logins = [until_served(partial(browser.log_in, form)) for browser, form in zip(browsers, forms, strict=True)]
-    answers, ended = await run_with(place, logins, until_served(partial(revoke_all, http, tokens["access_token"])))
+    logins = [patiently(partial(browser.log_in, form)) for browser, form in zip(browsers, forms, strict=True)]
+    answers, ended = await run_with(place, logins, patiently(partial(revoke_all, http, tokens["access_token"])))
 
     assert ended.status_code == 200
     for browser, answer in zip(browsers, answers, strict=True):
@@ -271,7 +270,7 @@ async def test_no_login_in_a_browser_amid_the_disabling_of_its_user_is_good_for_
 
     known = await parts.registry.find_user(identity)
     assert known is not None
-    logins = [until_served(partial(browser.log_in, form)) for browser, form in zip(browsers, forms, strict=True)]
+    logins = [patiently(partial(browser.log_in, form)) for browser, form in zip(browsers, forms, strict=True)]
     clicks = [allow_and_exchange(browser, page) for browser, page in opened]
     try:
         answers, _ = await run_with(place, [*logins, *clicks], disable())
@@ -306,9 +305,7 @@ async def test_a_sign_out_amid_clicks_on_allow_leaves_one_code_or_none(
     listed, window = await browser.open(SESSIONS), copy_of(browser)
 
     clicks = [click(window, page) for _ in range(CLICKS)]
-    answers, ended = await run_with(
-        place, clicks, until_served(partial(browser.submit, listed, "/sessions/sign-out", {}))
-    )
+    answers, ended = await run_with(place, clicks, patiently(partial(browser.submit, listed, "/sessions/sign-out", {})))
 
     assert is_login_page(ended)
     codes = codes_of(answers)
@@ -330,7 +327,7 @@ async def test_one_login_form_sent_many_times_at_once_leaves_one_browser_signed_
     browser = Browser(http)
     form = await browser.open(ask())
 
-    answers = await all_at_once([until_served(partial(browser.log_in, form)) for _ in range(LOGINS)])
+    answers = await all_at_once([patiently(partial(browser.log_in, form)) for _ in range(LOGINS)])
 
     assert {is_consent_page(answer) or answer.status_code in (400, 403) for answer in answers} == {True}
     page = await browser.reach_consent(ask())

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
+from functools import partial
 
 import httpx2
 import pytest
 
 from tests.cast import ALICE, BOB, PHONE_APP, WEB_SHOP, App, tokens_of
-from tests.races.arena import CONTENDERS, KEYRING, Arena, all_at_once
+from tests.races.arena import CONTENDERS, KEYRING, Arena, all_at_once, patiently
 
 ROUNDS = 4
 TURNS = 4
+MOST_PAUSES = 50
 MOST_LIVE = 100
 """So many access tokens of a session live at the same time."""
 
@@ -29,8 +31,15 @@ async def test_one_refresh_token_presented_by_many_gives_all_of_them_the_same_ne
     arena: Arena, http: httpx2.AsyncClient, app: App
 ) -> None:
     refresh_token = tokens_of(await app.log_in(http, ALICE))["refresh_token"]
+    asked = 0
+
+    async def refresh() -> httpx2.Response:
+        nonlocal asked
+        asked += 1
+        return await app.refresh(http, refresh_token)
+
     for spent in range(1, ROUNDS + 1):
-        answers = await all_at_once([app.refresh(http, refresh_token) for _ in range(CONTENDERS)])
+        answers = await all_at_once([patiently(refresh) for _ in range(CONTENDERS)])
 
         bodies = [tokens_of(answer) for answer in answers]
         assert len({body["refresh_token"] for body in bodies}) == 1
@@ -41,7 +50,8 @@ async def test_one_refresh_token_presented_by_many_gives_all_of_them_the_same_ne
         assert spent + 1 == family.head == generation_of(refresh_token)
         assert spent == family.spent
         assert all(arena.knows_access_token(body["access_token"]) for body in bodies)
-        assert family.access_tokens == min(1 + spent * CONTENDERS, MOST_LIVE)
+        # Each that is asked for is there, and of those that were answered 503 perhaps some.
+        assert min(1 + spent * CONTENDERS, MOST_LIVE) <= family.access_tokens <= min(1 + asked, MOST_LIVE)
 
 
 @pytest.mark.clause("decided-i2-one-head", "decided-replay-of-an-older-generation")
@@ -54,9 +64,10 @@ async def test_a_session_that_many_refresh_again_and_again_stays_one_session(
     async def refresh_again_and_again() -> list[str]:
         known = [first]
         for _ in range(TURNS):
-            for _ in range(random.randrange(50)):
+            for _ in range(random.randrange(MOST_PAUSES)):
                 await asyncio.sleep(0)
-            known.append(tokens_of(await PHONE_APP.refresh(http, known[-1]))["refresh_token"])
+            answer = await patiently(partial(PHONE_APP.refresh, http, known[-1]))
+            known.append(tokens_of(answer)["refresh_token"])
         return known
 
     heard = await asyncio.gather(*(refresh_again_and_again() for _ in range(CONTENDERS)))
@@ -68,7 +79,7 @@ async def test_a_session_that_many_refresh_again_and_again_stays_one_session(
     assert family.head == generation_of(newest) == len(refresh_tokens)
     assert sorted(generation_of(refresh_token) for refresh_token in refresh_tokens) == [*range(1, family.head + 1)]
     head = tokens_of(await PHONE_APP.refresh(http, newest))["refresh_token"]
-    after = await all_at_once([PHONE_APP.refresh(http, refresh_token) for refresh_token in refresh_tokens])
+    after = await all_at_once([patiently(partial(PHONE_APP.refresh, http, known)) for known in refresh_tokens])
     assert {tokens_of(answer)["refresh_token"] for answer in after} == {head}
 
 
@@ -78,7 +89,8 @@ async def test_of_many_replays_at_once_each_keeps_its_token(arena: Arena, http: 
     first = tokens_of(await PHONE_APP.log_in(http, BOB))
     second = tokens_of(await PHONE_APP.refresh(http, first["refresh_token"]))
     for _ in range(3):
-        answers = await all_at_once([PHONE_APP.refresh(http, first["refresh_token"]) for _ in range(CONTENDERS)])
+        ask = partial(PHONE_APP.refresh, http, first["refresh_token"])
+        answers = await all_at_once([patiently(ask) for _ in range(CONTENDERS)])
 
         bodies = [tokens_of(answer) for answer in answers]
         assert {body["refresh_token"] for body in bodies} == {second["refresh_token"]}
