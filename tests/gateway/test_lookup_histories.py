@@ -300,11 +300,11 @@ async def _run(folder: Path, seed: int, rounds: int, loop_time: LoopTime) -> His
     async with AsyncExitStack() as open_things:
         open_things.callback(lambda: stop(stage.redis.process, signal.SIGKILL))
         stage.proxy = open_things.enter_context(running_proxy(stage.redis.port))
-        parts = [Parts(load_settings(each), lambda: 0) for each in (environment, passing)]
+        lasting, short = (Parts(load_settings(each), lambda: 0) for each in (environment, passing))
         bearers = [BearerLookup(stage.redis.url), BearerLookup(stage.redis.url), BearerLookup(stage.proxy.url)]
-        for close in (*(part.close for part in parts), *(bearer.close for bearer in bearers)):
+        for close in (lasting.close, short.close, *(bearer.close for bearer in bearers)):
             open_things.push_async_callback(close)
-        world = World(stage, seed, *parts, bearers, loop_time)
+        world = World(stage, seed, lasting, short, bearers, loop_time)
         async with asyncio.TaskGroup() as group:
             group.create_task(world.live_on())
             group.create_task(world.hear())

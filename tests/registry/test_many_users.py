@@ -9,6 +9,7 @@ import sys
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from subprocess import run
 
@@ -119,7 +120,7 @@ def count_steps(act: Callable[[], object]) -> int:
 @pytest.mark.clause("decided-seed-many-users")
 def test_to_read_a_file_takes_as_many_steps_for_each_user() -> None:
     files = ["".join(make_lines(users)).encode() for users in (100, 100, 200, 300)]
-    _, first, second, third = (count_steps(lambda file=file: parse_seed(file)) for file in files)
+    _, first, second, third = (count_steps(partial(parse_seed, file)) for file in files)
 
     assert third - second == second - first
     assert second - first < 100 * MOST_STEPS
@@ -154,7 +155,8 @@ async def test_to_apply_a_file_takes_as_many_commands_for_each_user(
         by_name = {name.removeprefix("cmdstat_"): each["calls"] for name, each in told.items()}
         return Costs(len(calls), *(sum(by_name.get(name, 0) for name in names) for names in (READS, WRITES)))
 
-    firsts, agains = [], []
+    firsts: list[Costs] = []
+    agains: list[Costs] = []
     for users in (PER_BATCH, 2 * PER_BATCH, 3 * PER_BATCH):
         store.flushall()
         for costs in (firsts, agains):

@@ -17,7 +17,7 @@ from tests.conftest import environment_of
 from tests.gateway.proxies.gateways import COMMANDS, Gateway, running_gateway
 from tests.gateway.proxies.recorder import Arrived, Recorder, Reply
 from tests.servers import RedisServer, ServiceProcess, running_service, start_redis, stop
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 SEED = Path(__file__).parent / "seed.yaml"
 KEEPS_DATA = ("--appendonly", "yes")
@@ -46,14 +46,16 @@ class Stage:
 
     def log_in(self, person: Person, scope: str) -> str:
         """An access token."""
-        answer = httpx2.post(self.service.url + TOKEN, data=PHONE_APP.credentials | login_form(person, scope))
+        answer = httpx2.post(
+            self.service.url + TOKEN, data=PHONE_APP.credentials | login_form(person, scope), timeout=PATIENCE_SECONDS
+        )
         assert answer.status_code == 200, answer.text
         token: str = json.loads(answer.content)["access_token"]
         return token
 
     def revoke(self, token: str) -> None:
         form = PHONE_APP.credentials | {"token": token}
-        assert httpx2.post(self.service.url + REVOKE, data=form).status_code == 200
+        assert httpx2.post(self.service.url + REVOKE, data=form, timeout=PATIENCE_SECONDS).status_code == 200
 
     @contextmanager
     def without_redis(self) -> Iterator[None]:

