@@ -22,7 +22,7 @@ from tests.waiting import read_real_clock
 PACE = 0.1
 STEP_SECONDS = 0.05
 TURNS = 20
-"""What goes on in one event loop, scripted servers included, has come to rest after so many turns."""
+"""So many turns let all that goes on in one event loop, scripted servers included, come to rest."""
 
 SAME_SECONDS = 1e-6
 """Times that differ by less are the same one, rounded in two ways."""

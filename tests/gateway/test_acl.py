@@ -34,6 +34,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     stop(stage.redis.process)
 
 
+@pytest.mark.usefixtures("held_time")  # memory, and so how often Redis is asked, depends on the time
 async def test_the_gateways_user_looks_tokens_up_and_hears_of_their_end(stage: Stage) -> None:
     bearer = BearerLookup(stage.redis.url.replace("//", "//gateway:change-me@"))
     async with parts_on(stage) as parts:

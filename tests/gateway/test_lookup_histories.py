@@ -42,7 +42,7 @@ LEAST_MET = 3
 LOOKERS = 2
 LEAST_ANSWERS = 100
 FEW, MANY = 20, 500
-"""How many lookups end while a fault lasts that is not felt by all, and between two acts at most."""
+"""Bounds of how many lookups end between two acts, and in a time of peace or in a fault that is not felt."""
 
 
 @dataclass(eq=False)

@@ -147,7 +147,7 @@ async def test_a_lost_stream_empties_memory_and_lookups_go_on(
 async def test_without_redis_lookups_are_errors_at_once_and_work_again_by_themselves(
     stage: Stage, direct: BearerLookup, tokens: list[str], held_time: LoopTime
 ) -> None:
-    """At once: no time passes until the errors come."""
+    """No time passes until the errors come."""
     await remember(direct, tokens)
     await let_connection_last(direct, held_time)
     trust = find_trust(direct)
