@@ -26,7 +26,7 @@ from tests.loop_time import LoopTime
 from tests.servers import RedisServer, free_port
 from tests.store.scripted_redis import ScriptedRedis, scripted_redis
 from tests.store.test_links import Memory
-from tests.waiting import take_turn, until
+from tests.waiting import result_of, take_turn, until
 
 LEAVE_FENCE = load_script("leave_fence")
 FENCE = fence_key("0a3")
@@ -190,7 +190,7 @@ async def test_each_attempt_begins_with_another_address(monkeypatch: pytest.Monk
         opening.cancel()
         await asyncio.wait({opening})
 
-        wire = await open_at(scripted, "redis.example", first_address=3)
+        wire = await result_of(open_at(scripted, "redis.example", first_address=3))
 
         assert wire.get_address() == "127.0.0.1"
         wire.close("the test is over")
