@@ -236,14 +236,18 @@ def running_service(
     *arguments: str,
     port: int | None = None,
     wait_for: str | None = "/readyz",
+    module: str = "service",
 ) -> Iterator[ServiceProcess]:
-    """`python -m service` on a free port until the block ends; `wait_for`, if anything, must answer 200 first."""
+    """`python -m service` on a free port until the block ends; `wait_for`, if anything, must answer 200 first.
+
+    `module` is run instead of `service`.
+    """
     port = port or free_port()
     log = folder / f"service-{port}.log"
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("TOKEN_SERVICE_", "REDIS_"))}
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "service", *arguments],
+            [sys.executable, "-m", module, *arguments],
             cwd=CHECKOUT,
             env=plain | {"HOST": "127.0.0.1", "PORT": str(port), "LOG_FORMAT": "json"} | dict(environment),
             stdout=output,

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -85,11 +86,15 @@ class Arena:
 
 @contextmanager
 def running_arena(folder: Path, server: AnyRedis, **variables: str) -> Iterator[Arena]:
-    """On a Redis that is emptied first; `variables` are environment variables of both instances."""
+    """Run it on a Redis that is emptied first; `variables` are environment variables of both instances.
+
+    Time passes slowly in the instances.
+    """
     environment = environment_of(server, **variables)
     with server.connect() as store:
         store.flushall()
-        with running_service(folder, environment) as first, running_service(folder, environment) as second:
+        run = partial(running_service, folder, environment, module="tests.races.slow_service")
+        with run() as first, run() as second:
             yield Arena((first.port, second.port), server.url, store)
 
 

@@ -17,7 +17,7 @@ from tests.races.arena import PLENTY, Arena, open_connections, running_arena
 
 @pytest.fixture(scope="session")
 def find_arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Arena]]:
-    """Two instances that limit wrong passwords per user name and address only, to ten a minute.
+    """Two instances that limit wrong passwords per user name and address only, to ten an hour.
 
     They have a Redis of their own, and run on to the end: in that of other tests they would put their registry back.
     """
@@ -28,6 +28,7 @@ def find_arena(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[s
             arena = running_arena(
                 tmp_path_factory.mktemp("races"),
                 find_redis(topology),
+                TOKEN_SERVICE_LOGIN_ATTEMPTS="10/hour",
                 TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER=PLENTY,
                 TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS=PLENTY,
                 TOKEN_SERVICE_CLIENT_ATTEMPTS=PLENTY,

@@ -32,7 +32,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
     with running_arena(
         tmp_path_factory.mktemp("secrets"),
         server,
-        TOKEN_SERVICE_CLIENT_ATTEMPTS=f"{ALLOWED}/minute",
+        TOKEN_SERVICE_CLIENT_ATTEMPTS=f"{ALLOWED}/hour",
         TOKEN_SERVICE_TRUSTED_PROXIES="127.0.0.1",
     ) as arena:
         yield arena
