@@ -13,7 +13,7 @@ import httpx2
 from service.lifeline import __file__ as lifeline
 from tests.cast import ALICE, TOKEN, login_form
 from tests.servers import CHECKOUT, free_port, stop
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 HONCHO = Path(sys.executable).parent / "honcho"
 
@@ -32,7 +32,7 @@ def test_honcho_runs_the_service_with_a_redis_beside_it_and_ends_both(tmp_path: 
             stderr=output,
         )
     try:
-        with httpx2.Client(base_url=f"http://127.0.0.1:{web_port}", timeout=30) as http:
+        with httpx2.Client(base_url=f"http://127.0.0.1:{web_port}", timeout=PATIENCE_SECONDS) as http:
             wait_until(lambda: _is_ready(http) or process.poll() is not None, "the service")
             assert process.poll() is None, log.read_text()
             form = {"client_id": "phone-app"} | login_form(ALICE, "realm:main role:enduser")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 from tests.cast import REVOKE
 from tests.deployment.proxies import running_haproxy, running_nginx
 from tests.servers import free_port
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 before_instances = pytest.mark.parametrize("running_proxy", [running_nginx, running_haproxy], ids=["nginx", "haproxy"])
 RunningProxy = Callable[..., AbstractContextManager[httpx2.Client]]
@@ -25,16 +24,14 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
 class Instance:
-    """Counts what it is sent, and then answers or hangs up.
+    """Counts what it is sent, and then answers or hangs up. While `may_tell` is not set no check is answered."""
 
-    It says that it is ready after so many seconds, and serves nothing else meanwhile.
-    """
-
-    def __init__(self, answer: bytes, ready_after_seconds: float = 0) -> None:
+    def __init__(self, answer: bytes) -> None:
         self.answer = answer
-        self.ready_after_seconds = ready_after_seconds
         self.requests: list[bytes] = []
         self.checks = 0
+        self.may_tell = threading.Event()
+        self.may_tell.set()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]
         self._thread = threading.Thread(target=self._serve)
@@ -43,19 +40,22 @@ class Instance:
     def _serve(self) -> None:
         while True:
             connection, _ = self._listening.accept()
+            request = connection.recv(1 << 16)
+            if request.startswith(b"GET /readyz "):
+                # HAProxy asks before it sends anything; this is none of the requests.
+                self.checks += 1
+                threading.Thread(target=self._tell_ready, args=(connection,)).start()
+                continue
             with connection:
-                request = connection.recv(1 << 16)
                 if not request:
                     return
-                if request.startswith(b"GET /readyz "):
-                    # HAProxy asks before it sends anything; this is none of the requests.
-                    time.sleep(self.ready_after_seconds)
-                    with suppress(ConnectionError):
-                        connection.sendall(ANSWER)
-                    self.checks += 1
-                    continue
                 self.requests.append(request)
                 connection.sendall(self.answer)
+
+    def _tell_ready(self, connection: socket.socket) -> None:
+        with connection, suppress(ConnectionError):
+            self.may_tell.wait(PATIENCE_SECONDS)
+            connection.sendall(ANSWER)
 
     def stop(self) -> None:
         with socket.create_connection(("127.0.0.1", self.port)):
@@ -102,17 +102,25 @@ def test_a_post_that_was_sent_is_not_sent_again(
 
 @pytest.fixture
 def slow() -> Iterator[Instance]:
-    instance = Instance(ANSWER, ready_after_seconds=1.5)
+    """It does not say yet whether it is ready."""
+    instance = Instance(ANSWER)
+    instance.may_tell.clear()
     yield instance
+    instance.may_tell.set()
     instance.stop()
 
 
 @pytest.mark.clause("decided-restart-costs-no-request")
-def test_a_slow_answer_of_readyz_takes_no_instance_out(tmp_path: Path, slow: Instance) -> None:
-    with running_haproxy(tmp_path, slow.port) as client:
-        while slow.checks < 2:
-            assert client.post(REVOKE, data={"token": "x"}, timeout=10).status_code == 200
-            time.sleep(0.02)
+def test_a_slow_answer_of_readyz_takes_no_instance_out(tmp_path: Path, slow: Instance, answering: Instance) -> None:
+    """The other instance is asked again and again meanwhile, so that the period of the checks is over."""
+    with running_haproxy(tmp_path, slow.port, answering.port) as client:
+        wait_until(lambda: slow.checks, "the check that is slow")
+        before = answering.checks
+        wait_until(lambda: answering.checks >= before + 2, "another period of the checks")
+        assert [client.post(REVOKE, data={"token": "x"}).status_code for _ in range(4)] == [200] * 4
+        assert slow.checks == 1
+        slow.may_tell.set()
+    assert (len(slow.requests), len(answering.requests)) == (2, 2)
 
 
 @before_instances

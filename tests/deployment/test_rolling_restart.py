@@ -17,7 +17,7 @@ from tests.conftest import environment_of
 from tests.deployment.proxies import running_haproxy, running_nginx
 from tests.scraping import Scrape
 from tests.servers import RedisServer, ServiceProcess, free_port, running_service, stop
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 OLD, NEW = "the key of yesterday of 32 bytes or more", "the key of tomorrow of 32 bytes or more: a long one"
 STEPS = (OLD, f"{OLD},{NEW}", f"{NEW},{OLD}", NEW)
@@ -49,7 +49,7 @@ class Load:
                 thread.join()
 
     def client(self) -> httpx2.Client:
-        return httpx2.Client(base_url=self._url, verify=self._trust, timeout=20)
+        return httpx2.Client(base_url=self._url, verify=self._trust, timeout=PATIENCE_SECONDS)
 
     def _keep_session(self) -> None:
         """One session from the first key to the last, and its access token at every gateway."""
