@@ -183,7 +183,9 @@ class _Link:
         while True:
             due, data = await delayed.get()
             if due > loop.time():
-                await asyncio.sleep(due - loop.time())
+                is_due = asyncio.Event()
+                loop.call_at(due, is_due.set)
+                await is_due.wait()
             self._to_client.write(data)
             delayed.task_done()
 
