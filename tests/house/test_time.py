@@ -33,7 +33,6 @@ READERS = {
     "waiting.py": "bounds how long a hang is waited for, and makes the only pauses",
     "organisation.py": "writes the time into its tokens, and answers slowly by the time of the event loop",
     "faults/soak/clock.py": "orders what the soak sees",
-    "faults/soak/wrong_clock/sitecustomize.py": "is a wrong clock, for other processes",
     "invariants/wrong_clock/sitecustomize.py": "is a wrong clock, for other processes",
 }
 """The files that may read a clock or sleep, each with its reason."""

@@ -30,11 +30,14 @@ class Stage(NamedTuple):
 def running_stage(
     folder: Path, callback: str, *, port: int | None = None, realms: Mapping[str, object] | None = None
 ) -> Iterator[Stage]:
-    """A service with a Redis of its own. Realms are entries of a seed file; usually there is but main."""
+    """A service with a Redis of its own. Realms are entries of a seed file; usually there is but main.
+
+    A code lives for ten minutes, however long a browser takes.
+    """
     server = start_redis(folder)
     try:
         seed = write_seed(folder / "seed.yaml", callback, realms)
-        environment = environment_of(server, TOKEN_SERVICE_SEED_FILE=str(seed))
+        environment = environment_of(server, TOKEN_SERVICE_SEED_FILE=str(seed), TOKEN_SERVICE_CODE_TTL="600")
         with running_service(folder, environment, port=port) as service:
             yield Stage(server, environment, service)
     finally:

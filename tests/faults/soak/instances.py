@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from tests.servers import ServiceProcess, free_port, running_service, stop
+from tests.servers import CHECKOUT, ServiceProcess, free_port, running_service, stop
 from tests.waiting import wait_until
 
-WRONG_CLOCK = Path(__file__).parent / "wrong_clock"
+WRONG_CLOCK = CHECKOUT / "tests" / "invariants" / "wrong_clock"
 
 
 class Instance:
@@ -28,7 +28,7 @@ class Instance:
 
     def start(self, *, ahead_seconds: float = 0) -> None:
         """Returns at once; see `wait`."""
-        wrong = {"PYTHONPATH": str(WRONG_CLOCK), "WRONG_CLOCK_SECONDS": str(ahead_seconds)} if ahead_seconds else {}
+        wrong = {"PYTHONPATH": str(WRONG_CLOCK), "WRONG_BY_SECONDS": str(ahead_seconds)} if ahead_seconds else {}
         running = running_service(self._folder, self._environment | wrong, port=self.port, wait_for=None)
         self._service = self._running.enter_context(running)
 
