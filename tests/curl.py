@@ -11,12 +11,14 @@ import sys
 from base64 import b64encode
 from urllib.parse import quote_plus, urlsplit
 
+from tests.waiting import PATIENCE_SECONDS
+
 
 def main() -> None:
     arguments = _parse_arguments()
     body = "&".join(arguments.data) if arguments.data else None
     url = urlsplit(arguments.url)
-    connection = http.client.HTTPConnection(url.netloc, timeout=20)
+    connection = http.client.HTTPConnection(url.netloc, timeout=PATIENCE_SECONDS)
     method = arguments.request or ("GET" if body is None else "POST")
     connection.request(method, f"{url.path}?{url.query}".rstrip("?"), body, _make_headers(arguments, body))
     response = connection.getresponse()

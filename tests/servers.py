@@ -25,6 +25,7 @@ import redis
 
 from service.lifeline import __file__ as lifeline
 from service.store.server_binary import find_server_binary
+from tests import waiting
 from tests.waiting import wait_until
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -36,7 +37,7 @@ USER_FILES = tuple(
 PASSWORD = "change-me"
 REDIS_6 = "redis-6.2"
 """The oldest server that is supported, among `other_binaries`. Tests on it are for `--all`."""
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = waiting.PATIENCE_SECONDS
 # Which of how many processes of this run this one is: pytest-xdist says so, where it has a part in it.
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
@@ -219,7 +220,7 @@ class ServiceProcess:
 
     def status(self, path: str) -> int:
         """The status of a GET; 0 where nobody listens."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
         try:
             connection.request("GET", path)
             return connection.getresponse().status

@@ -35,7 +35,7 @@ from tests.cast import (
 )
 from tests.conftest import environment_of
 from tests.servers import RedisServer, ServiceProcess, running_service
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 WRONG_ALICE = Person(ALICE.username, "tell-nobody")
@@ -161,7 +161,7 @@ async def test_what_a_page_refuses_has_its_reason_too_and_addresses_stay_without
 async def test_an_outage_is_a_reason_too(service: ServiceProcess, store: redis.Redis) -> None:
     store.client_pause(60_000, all=False)
     try:
-        async with httpx2.AsyncClient(base_url=service.url, timeout=10) as http:
+        async with httpx2.AsyncClient(base_url=service.url, timeout=PATIENCE_SECONDS) as http:
             await PHONE_APP.log_in(http, ALICE)
     finally:
         store.client_unpause()

@@ -7,7 +7,6 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,18 +16,11 @@ import redis
 from service.store import data_folder, server_binary
 from service.store.embedded import EmbeddedStore, FolderRefused, NoServerBinary, StoreFailed, socket_path
 from service.store.server_binary import Release, choose_server, parse_release
+from tests.waiting import wait_until
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-PATIENCE_SECONDS = 30
 
 Start = Callable[[Path], EmbeddedStore]
-
-
-def eventually(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 def connect(store: EmbeddedStore) -> redis.Redis:
@@ -156,7 +148,7 @@ def test_a_server_that_died_is_started_again_with_its_data(start: Start, tmp_pat
         except redis.ConnectionError:
             return False
 
-    eventually(lambda: store.pid != first and is_back())
+    wait_until(lambda: store.pid != first and is_back())
     store.stop()
     assert server_is_gone(tmp_path)
 
@@ -175,7 +167,7 @@ def test_a_server_that_dies_again_and_again_is_given_up(tmp_path: Path) -> None:
                 os.kill(store.pid, signal.SIGKILL)
             return gave_up.is_set()
 
-        eventually(kill_the_next)
+        wait_until(kill_the_next)
     finally:
         store.stop()
     assert server_is_gone(tmp_path)

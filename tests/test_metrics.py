@@ -23,14 +23,14 @@ from tests.cast import PHONE_APP, TOKEN
 from tests.conftest import environment_of
 from tests.scraping import Scrape
 from tests.servers import CHECKOUT, RedisServer, ServiceProcess, free_port, running_service, stop
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 REQUESTS = 40
 NAME = "token_service_redis_call_duration_seconds"
 
 
 def ask(host: str, port: int, method: str = "GET", path: str = "/metrics") -> tuple[int, str, http.client.HTTPMessage]:
-    connection = http.client.HTTPConnection(host, port, timeout=10)
+    connection = http.client.HTTPConnection(host, port, timeout=PATIENCE_SECONDS)
     try:
         connection.request(method, path)
         answer = connection.getresponse()
@@ -50,7 +50,7 @@ def send_malformed_refreshes(service: ServiceProcess, number: int) -> None:
     for _ in range(number):
         form = f"grant_type=refresh_token&refresh_token=x&client_id={PHONE_APP.client_id}".encode()
         with pytest.raises(urllib.error.HTTPError):
-            urllib.request.urlopen(service.url + TOKEN, form, timeout=10).close()
+            urllib.request.urlopen(service.url + TOKEN, form, timeout=PATIENCE_SECONDS).close()
 
 
 def count_refused(scrape: Scrape) -> float:

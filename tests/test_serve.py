@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -25,20 +24,12 @@ import redis
 from service import lifeline
 from service.settings import EXAMPLE_SEED
 from service.store.embedded import socket_path
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-PATIENCE_SECONDS = 30
-ANSWER_SECONDS = 10
 
 SERVICE = (sys.executable, "-P", "-m", "service")
 SCRIPT = (str(CHECKOUT / "scripts" / "serve"),)
-
-
-def eventually(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 class Service:
@@ -60,7 +51,7 @@ class Service:
             )
 
     def wait_until_ready(self) -> "Service":
-        eventually(lambda: self.output.read_text().endswith("\n") or self.process.poll() is not None)
+        wait_until(lambda: self.output.read_text().endswith("\n") or self.process.poll() is not None)
         assert self.process.poll() is None, self.log.read_text()
         return self
 
@@ -86,7 +77,7 @@ class Service:
             self.wait()
 
     def get(self, path: str) -> int:
-        connection = http.client.HTTPConnection(self.address, timeout=ANSWER_SECONDS)
+        connection = http.client.HTTPConnection(self.address, timeout=PATIENCE_SECONDS)
         try:
             connection.request("GET", path)
             return connection.getresponse().status
@@ -156,7 +147,7 @@ def test_the_printed_curl_line_works(start_ready: Start) -> None:
     fields = [word for option, word in itertools.pairwise(words) if option == "--data-urlencode"]
     pairs = [(name, value) for name, _, value in (field.partition("=") for field in fields)]
     body = urllib.parse.urlencode(pairs).encode()
-    with urllib.request.urlopen(url, data=body, timeout=ANSWER_SECONDS) as answer:
+    with urllib.request.urlopen(url, data=body, timeout=PATIENCE_SECONDS) as answer:
         assert answer.status == 200
         assert json.load(answer)["access_token"]
 
@@ -179,7 +170,7 @@ def test_port_0_is_a_port_that_the_service_knows(start_ready: Start) -> None:
 def test_arguments_win_over_the_environment(start: Start, workers: str) -> None:
     service = start("--port", "0", "--workers", workers, PORT="1", WEB_CONCURRENCY="3")
     service.wait_until_ready()
-    eventually(lambda: service.log.read_text().count("Started server process") == int(workers))
+    wait_until(lambda: service.log.read_text().count("Started server process") == int(workers))
     service.end()
     assert service.log.read_text().count("Started server process") == int(workers)
 
@@ -209,7 +200,7 @@ def read_events(service: Service, name: str) -> list[dict[str, Any]]:
 def test_a_client_that_goes_away_amid_its_request_is_a_line_in_the_log_and_no_failure(start_ready: Start) -> None:
     service = start_ready()
     send_half_a_request(service.address).close()
-    eventually(lambda: any(event["method"] == "POST" for event in read_events(service, "request")))
+    wait_until(lambda: any(event["method"] == "POST" for event in read_events(service, "request")))
     service.end()
     (event,) = (event for event in read_events(service, "request") if event["method"] == "POST")
     assert (event["status"], event["reason"], event["path"]) == (400, "client_gone", "/oauth2/v1/token")
@@ -314,7 +305,7 @@ def test_a_second_start_on_a_folder_in_use_is_refused(start_ready: Start, start:
     assert second.wait() == 2
     (line,) = (line for line in second.log.read_text().splitlines() if not line.startswith("{"))
     assert f"{tmp_path / 'data'} is in use" in line
-    connection = http.client.HTTPConnection(address, timeout=ANSWER_SECONDS)
+    connection = http.client.HTTPConnection(address, timeout=PATIENCE_SECONDS)
     connection.request("GET", "/readyz")
     assert connection.getresponse().status == 200
     connection.close()
@@ -344,7 +335,7 @@ HALF_A_REQUEST = (
 def send_half_a_request(address: str) -> socket.socket:
     """A request that is under way: the service has read its head and waits for the rest of its body."""
     host, _, port = address.rpartition(":")
-    connection = socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS)
+    connection = socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS)
     connection.sendall("\r\n".join(HALF_A_REQUEST).encode())
     assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
     return connection
@@ -359,7 +350,7 @@ def test_a_signal_lets_requests_finish_and_then_stops_the_store(
     service = start_ready("--workers", workers)
     with send_half_a_request(service.address) as connection:
         service.signal(number)
-        eventually(lambda: "Shutting down" in service.log.read_text())
+        wait_until(lambda: "Shutting down" in service.log.read_text())
         assert not service.store_is_gone()
         connection.sendall(b"=password")
         assert connection.recv(100).startswith(b"HTTP/1.1 4")
@@ -377,7 +368,7 @@ def test_a_request_that_never_ends_does_not_hold_up_the_end(start_ready: Start) 
 
 def test_a_signal_during_the_start_ends_it_cleanly(start: Start) -> None:
     service = start("--port", "0")
-    eventually(lambda: (service.data_dir / "store.lock").exists())
+    wait_until(lambda: (service.data_dir / "store.lock").exists())
     service.signal(signal.SIGTERM)
     assert service.wait() == 0
     assert service.store_is_gone()
@@ -390,8 +381,8 @@ def test_kill_9_leaves_no_orphan(start_ready: Start, workers: str) -> None:
     address = service.address
     service.signal(signal.SIGKILL)
     assert service.wait() == -signal.SIGKILL
-    eventually(service.store_is_gone)
-    eventually(lambda: service.port_is_free(address))
+    wait_until(service.store_is_gone)
+    wait_until(lambda: service.port_is_free(address))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -414,8 +405,8 @@ def test_the_store_is_started_again_when_it_dies(start_ready: Start) -> None:
     service = start_ready()
     with service.store() as store:
         os.kill(store.info("server")["process_id"], signal.SIGKILL)
-    eventually(lambda: "embedded store is back" in service.log.read_text())
-    eventually(lambda: service.get("/readyz") == 200)
+    wait_until(lambda: "embedded store is back" in service.log.read_text())
+    wait_until(lambda: service.get("/readyz") == 200)
 
 
 def find_workers(service: Service) -> list[int]:
@@ -426,7 +417,7 @@ def find_workers(service: Service) -> list[int]:
 def test_a_worker_that_died_is_replaced(start_ready: Start) -> None:
     service = start_ready("--workers", "2")
     os.kill(find_workers(service)[0], signal.SIGKILL)
-    eventually(lambda: len(find_workers(service)) == 3)
+    wait_until(lambda: len(find_workers(service)) == 3)
     assert service.get("/readyz") == 200
 
 
@@ -434,12 +425,20 @@ def test_a_hangup_that_reaches_the_workers_takes_none_of_them(start_ready: Start
     """As where a terminal ends: all of a group of processes are told, at once."""
     service = start_ready("--workers", "2")
     before = find_workers(service)
+    wait_until(lambda: all(has_say_in(worker, signal.SIGHUP) for worker in before))
     for worker in before:
         os.kill(worker, signal.SIGHUP)
-    time.sleep(0.5)  # what would take them takes less
 
-    assert all(Path(f"/proc/{worker}/cmdline").read_bytes() for worker in before)
     assert service.get("/readyz") == 200
+    assert all(Path(f"/proc/{worker}/cmdline").read_bytes() for worker in before)
+    assert find_workers(service) == before
+
+
+def has_say_in(process_id: int, number: signal.Signals) -> bool:
+    """Tell whether the process ignores or handles this signal. Otherwise the system would end the process."""
+    status = Path(f"/proc/{process_id}/status").read_text()
+    masks = re.findall(r"^Sig(?:Ign|Cgt):\s+([0-9a-f]+)$", status, re.MULTILINE)
+    return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
 
 
 @pytest.mark.long
@@ -452,9 +451,9 @@ def test_a_worker_that_does_not_end_holds_a_restart_up_for_no_longer_than_a_requ
 
     service.signal(signal.SIGHUP)
 
-    eventually(lambda: "a worker does not end, killing it" in service.log.read_text())
-    eventually(lambda: len(find_workers(service)) == 4)
-    eventually(lambda: not Path(f"/proc/{stuck}").exists())
+    wait_until(lambda: "a worker does not end, killing it" in service.log.read_text())
+    wait_until(lambda: len(find_workers(service)) == 4)
+    wait_until(lambda: not Path(f"/proc/{stuck}").exists())
     assert service.get("/readyz") == 200
 
 
@@ -468,19 +467,19 @@ def test_a_worker_that_is_replaced_while_the_seed_file_is_broken_does_not_end_th
     seed = tmp_path / "seed.yaml"
     seed.write_text(SEED)
     service = start_ready(WEB_CONCURRENCY="2", TOKEN_SERVICE_SEED_FILE=str(seed))
-    eventually(lambda: service.log.read_text().count("is in force; entries") == 2)
+    wait_until(lambda: service.log.read_text().count("is in force; entries") == 2)
 
     seed.write_text("clients:\n  - client_idd: shop\n")
     os.kill(find_workers(service)[0], signal.SIGKILL)
-    eventually(lambda: len(find_workers(service)) == 3)
-    eventually(lambda: "the seed file is not applied yet" in service.log.read_text())
-    eventually(lambda: service.get("/readyz") == 503)
-    eventually(lambda: service.get("/readyz") == 200)
+    wait_until(lambda: len(find_workers(service)) == 3)
+    wait_until(lambda: "the seed file is not applied yet" in service.log.read_text())
+    wait_until(lambda: service.get("/readyz") == 503)
+    wait_until(lambda: service.get("/readyz") == 200)
     assert [service.get("/healthz") for _ in range(50)] == [200] * 50
 
     seed.write_text(SEED)
-    eventually(lambda: service.log.read_text().count("is in force; entries") == 3)
-    eventually(lambda: [service.get("/readyz") for _ in range(50)] == [200] * 50)
+    wait_until(lambda: service.log.read_text().count("is in force; entries") == 3)
+    wait_until(lambda: [service.get("/readyz") for _ in range(50)] == [200] * 50)
     assert service.process.poll() is None
     assert len(find_workers(service)) == 3
 

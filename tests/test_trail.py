@@ -17,10 +17,13 @@ from service.logs import configure_logging
 from service.settings import load_settings
 from service.store.deadline import StoreUnavailable
 from service.store.events import MOST_EVENTS
-from service.trail import MAX_NAMED, MOST_WAITING, EventTrail
+from service.trail import LAST_SECONDS, MAX_NAMED, MOST_WAITING, EventTrail
 from tests.conftest import environment_of
 from tests.events import events_of
-from tests.servers import PATIENCE_SECONDS, RedisServer, start_redis, stop
+from tests.loop_time import STEP_SECONDS, LoopTime
+from tests.passing import as_time_passes
+from tests.servers import RedisServer, start_redis, stop
+from tests.waiting import until_reachable
 
 
 class Stream:
@@ -269,24 +272,15 @@ async def test_the_end_writes_what_waits_and_what_a_minute_left_out(trail: Event
 
 @pytest.mark.clause("decided-audit-off-the-way")
 async def test_the_end_waits_for_a_redis_that_hangs_no_longer_than_it_may(
-    trail: EventTrail, stream: Stream, json_logs: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    held_time: LoopTime, trail: EventTrail, stream: Stream, json_logs: io.StringIO
 ) -> None:
-    monkeypatch.setattr("service.trail.LAST_SECONDS", 0.2)
     stream.may_answer.clear()
     trail.start()
     steal(4)
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        await trail.close()
+    _, waited = await as_time_passes(held_time, trail.close())
 
+    assert LAST_SECONDS <= waited <= LAST_SECONDS + STEP_SECONDS
     assert events_of(json_logs)[-1] == ("events_lost", {"count": 4, "reason": "the worker ended"})
-
-
-async def is_away(parts: Parts) -> bool:
-    try:
-        await parts.connection.read_clock_ms()
-    except StoreUnavailable:
-        return True
-    return False
 
 
 @pytest.mark.clause("decided-events-lost-counted", "decided-audit-off-the-way")
@@ -297,8 +291,7 @@ async def test_an_outage_of_redis_fails_nothing_and_is_told_after_it(own_redis: 
     steal(2)
     await parts.event_trail.flush()
     again = start_redis(own_redis.folder, port=own_redis.port)
-    while await is_away(parts):  # noqa: ASYNC110 - the connection comes back by itself
-        await asyncio.sleep(0.02)
+    await until_reachable(parts)
     await parts.event_trail.flush()
     entries = [msgspec.json.decode(entry.text) for entry in await parts.event_stream.read()]
     await parts.close()

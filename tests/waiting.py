@@ -28,7 +28,7 @@ read_real_clock = time.monotonic
 """The monotonic clock of the machine, also where a test moves or holds `time.monotonic`."""
 
 
-def wait_until(is_so: Callable[..., object], what: str) -> None:
+def wait_until(is_so: Callable[..., object], what: str = "the condition") -> None:
     """Poll a condition. Raises AssertionError with what was waited for if it never holds."""
     deadline = read_real_clock() + PATIENCE_SECONDS
     while not is_so():
