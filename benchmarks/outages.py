@@ -80,6 +80,8 @@ def _note(rows: Rows, row: str, part: str, value: float) -> None:
 async def _measure_outage(stage: Stage, name: str, outage: str, rows: Rows) -> None:
     service: ServiceProcess = stage.beyond if outage == "cut_off" else stage.direct
     async with client_of(service) as http:
+        await until_status(lambda: http.get("/readyz"), 200)  # after the outage before this one
+        await until_status(lambda: PHONE_APP.log_in(http, ALICE), 200)
         alice, bob = tokens_of(await PHONE_APP.log_in(http, ALICE)), tokens_of(await WEB_SHOP.log_in(http, BOB))
         refresh = lambda: PHONE_APP.refresh(http, alice["refresh_token"])  # noqa: E731 - it is named twice
         async with parts_on(stage) as parts:
