@@ -148,7 +148,7 @@ BOUNDS = (
     Bound(seeds.APPLIED, 30, "s", "one round trip, or one hash, for each user of a seed file"),
     Bound(seeds.UNCHANGED, 15, "s", "users that are written again though nothing changed"),
     Bound(seeds.GROWTH, 100, "MiB", "the whole tree of a seed file in memory at once"),
-    Bound(revocations.STEP, 150, "", "a step of revokeAll whose time grows with the number of sessions"),
+    Bound(revocations.STEP, 150, "", "a step of revokeAll that deletes too much at once, or grows with the sessions"),
     Bound(revocations.ANSWERED, 1.8, "s", "a revokeAll that needs a second request, since it reaches its deadline"),
     Bound(
         changes.IN_FORCE,
