@@ -142,7 +142,7 @@ BOUNDS = (
         parsers.SCOPES, 200, "µs", "a scope that is split as a whole before it is refused", each(parsers.SCOPES, min)
     ),
     Bound(steps.HOSTILE, 5, "ms", "work on the event loop that grows with what one request may carry"),
-    Bound(steps.OUTGOING, 5, "ms", "certificates of the machine that are read on the event loop"),
+    Bound(steps.OUTGOING, 5, "ms", "certificates that are read, or modules that are imported, on the event loop"),
     Bound(neighbours.NOTICED, 10, "ms", "a request that keeps the worker from its other callers", of_callers),
     Bound(organisations.BESIDE, 1.2, "", "an organisation whose logins take threads or connections of others"),
     Bound(seeds.APPLIED, 30, "s", "one round trip, or one hash, for each user of a seed file"),

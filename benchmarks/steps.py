@@ -6,25 +6,23 @@ the processor time of a callback. While one runs, no other caller is served.
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+import subprocess
+import sys
 
 from benchmarks.arena import Arena
+from benchmarks.callbacks import watching_steps
 from benchmarks.inside import logging_to
 from benchmarks.load import LoadFailed
 from benchmarks.processes import SERVER_CORE, on_core
 from benchmarks.results import WHOLE, Rows
 from service.app import Parts, assemble
-from service.realms.outgoing import Outgoing, load_certificates
 from service.settings import load_settings
 from tests.hostile import Caller, Hostile, get, make_hostile_requests, make_variables
+from tests.servers import CHECKOUT
 from tests.serving.conftest import running_server
 
 HOSTILE, OUTGOING = "longest step for a hostile request", "longest step of the first request to an organisation"
 HARMLESS = Hostile.of("a health check", get("/healthz"), 200)
-ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n{}"
 
 
 def measure_steps(arena: Arena, rounds: int) -> Rows:
@@ -32,14 +30,14 @@ def measure_steps(arena: Arena, rounds: int) -> Rows:
     with on_core(SERVER_CORE), logging_to(arena.folder / "steps.log"):
         return {
             HOSTILE: _measure_hostile_requests(arena, rounds),
-            OUTGOING: {WHOLE: asyncio.run(_measure_outgoing(rounds))},
+            OUTGOING: {WHOLE: [_measure_first_request() for _ in range(rounds)]},
         }
 
 
 def _measure_hostile_requests(arena: Arena, rounds: int) -> dict[str, list[float]]:
     ((access_token, _),) = arena.start_sessions(1)
     app = assemble(Parts(load_settings(arena.stage.environment(**make_variables(arena.folder)))))
-    with _watching_steps() as steps, running_server(app, loop="asyncio", lifespan="on") as serving:
+    with watching_steps() as steps, running_server(app, loop="asyncio", lifespan="on") as serving:
         return {
             hostile.name: [_measure_longest_step(serving.port, hostile, steps) for _ in range(rounds)]
             for hostile in make_hostile_requests(access_token)
@@ -60,42 +58,6 @@ def _measure_longest_step(port: int, hostile: Hostile, steps: list[float]) -> fl
     return longest * 1000
 
 
-async def _measure_outgoing(rounds: int) -> list[float]:
-    """Whoever calls first has the certificates of the machine read, which takes longer than a step may."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(ANSWER)
-        await writer.drain()
-        writer.close()
-
-    longest = []
-    async with await asyncio.start_server(serve, "127.0.0.1") as server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        for _ in range(rounds):
-            load_certificates.cache_clear()
-            outgoing = Outgoing()
-            with _watching_steps() as steps:
-                await asyncio.sleep(0)  # the step that is under way is not measured
-                await outgoing.get(url, {})
-                longest.append(max(steps) * 1000)
-            await outgoing.close()
-    return longest
-
-
-@contextmanager
-def _watching_steps() -> Iterator[list[float]]:
-    """Note the processor time of each callback of every event loop, in seconds."""
-    steps: list[float] = []
-    run = asyncio.Handle._run
-
-    def run_measured(handle: asyncio.Handle) -> None:
-        before = time.thread_time()
-        run(handle)
-        steps.append(time.thread_time() - before)
-
-    asyncio.Handle._run = run_measured  # type: ignore[method-assign, assignment]
-    try:
-        yield steps
-    finally:
-        asyncio.Handle._run = run  # type: ignore[method-assign]
+def _measure_first_request() -> float:
+    command = [sys.executable, "-m", "benchmarks.first_request"]
+    return float(subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.PIPE, check=True).stdout)

@@ -1,0 +1,41 @@
+"""The longest step of the event loop during the first request of a worker to an organisation, in milliseconds.
+
+    python -m benchmarks.first_request
+
+It is printed. Each measurement needs a process of its own, which has imported what a worker has imported, and no more:
+whoever calls first has the certificates of the machine read and modules imported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import service.app  # noqa: F401 - as a worker has it
+from benchmarks.callbacks import watching_steps
+from service.realms.outgoing import Outgoing
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n{}"
+
+
+async def main() -> None:
+    async with await asyncio.start_server(_serve, "127.0.0.1") as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+        outgoing = Outgoing()
+        with watching_steps() as steps:
+            await asyncio.sleep(0)  # the step that is under way is not measured
+            await outgoing.get(url, {})
+            longest = max(steps)
+        await outgoing.close()
+    sys.stdout.write(f"{longest * 1000}\n")
+
+
+async def _serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.readuntil(b"\r\n\r\n")
+    writer.write(ANSWER)
+    await writer.drain()
+    writer.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
