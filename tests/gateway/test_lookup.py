@@ -75,20 +75,13 @@ async def is_live(bearer: BearerLookup, token: str) -> bool:
     return await bearer.lookup(token) is not None
 
 
-async def let_connections_last(bearer: BearerLookup, held_time: LoopTime) -> None:
-    """Make the connections old enough to be made again at once."""
+async def let_pass(bearer: BearerLookup, held_time: LoopTime, seconds: float) -> None:
+    """Move the time. Each master, all of which are connected before, has answered a beat of the new moment then."""
     assert bearer._router is not None
     links = bearer._router.topology.links()
-    await until(lambda: all(link.is_up for link in links))
-    held_time.advance(STABLE_SECONDS)
-    await vouched_for(bearer, held_time)
-
-
-async def vouched_for(bearer: BearerLookup, held_time: LoopTime) -> None:
-    """Wait until each master has answered a beat of this moment."""
-    assert bearer._router is not None
-    links = bearer._router.topology.links()
-    await until(lambda: all(link.trust.until == held_time.read() + TRUSTED_SECONDS for link in links))
+    await until(lambda: all(link.is_up for link in links), "the connections")
+    held_time.advance(seconds)
+    await until(lambda: all(link.trust.until == held_time.read() + TRUSTED_SECONDS for link in links), "the beats")
 
 
 async def remember(bearer: BearerLookup, tokens: list[str]) -> None:
@@ -204,8 +197,7 @@ async def test_an_unknown_token_that_is_met_again_stays_when_others_come(
         one, two, three = (make_access_token("0a3").text for _ in range(3))
         assert not await is_live(bearer, one)
         assert not await is_live(bearer, two)
-        held_time.advance(UNKNOWN_SECONDS)  # both would be asked for again
-        await vouched_for(bearer, held_time)
+        await let_pass(bearer, held_time, UNKNOWN_SECONDS)  # both would be asked for again
         assert not await is_live(bearer, one)
         assert not await is_live(bearer, three)
 
@@ -226,7 +218,7 @@ async def test_unknown_tokens_are_forgotten_with_everything_else(
     No time passes: a connection that lasted is made again at once.
     """
     assert await is_live(lookup, tokens[1])
-    await let_connections_last(lookup, held_time)
+    await let_pass(lookup, held_time, STABLE_SECONDS)
     record = str(store.getdel(access_key_of(tokens[0])))
     assert not await is_live(lookup, tokens[0])
 
@@ -354,8 +346,7 @@ async def test_an_unknown_token_that_comes_to_be_is_live_when_it_is_forgotten(
     assert not await is_live(lookup, tokens[0])
 
     store.set(access_key_of(tokens[0]), str(record), px=60_000)
-    held_time.advance(UNKNOWN_SECONDS / 2)
-    await vouched_for(lookup, held_time)  # the trust must not end with it
+    await let_pass(lookup, held_time, UNKNOWN_SECONDS / 2)  # the trust must not end with it
     held_time.advance(UNKNOWN_SECONDS / 2 - MOMENT_SECONDS)
     assert not await is_live(lookup, tokens[0])
     held_time.advance(2 * MOMENT_SECONDS)
