@@ -17,7 +17,7 @@ from typing import TypeVar
 import pytest
 
 from service.store import links
-from tests.waiting import read_real_clock
+from tests.waiting import PATIENCE_SECONDS, read_real_clock, take_turn
 
 PACE = 0.1
 STEP_SECONDS = 0.05
@@ -54,12 +54,14 @@ class LoopTime:
             await _come_to_rest()
 
     async def outlast(self, work: Awaitable[Result]) -> Result:
-        """Move the time in small steps until the work is done. Returns its result."""
-        task = asyncio.ensure_future(work)
+        """Move the time in small steps until work that waits for a time limit is done. Returns its result."""
+        task, deadline = asyncio.ensure_future(work), read_real_clock() + PATIENCE_SECONDS
+        await _come_to_rest()
         while not task.done():
-            self.advance(STEP_SECONDS)
-            await _come_to_rest()
-        return await task
+            assert read_real_clock() < deadline, "the work does not end, however much time passes"
+            await take_turn()
+            await self.pass_by(STEP_SECONDS)
+        return task.result()
 
     def is_due_in(self, seconds: float) -> bool:
         """Tell whether a timer of the running event loop ends so many seconds after now, while the time is held."""

@@ -21,7 +21,6 @@ from service.trail import LAST_SECONDS, MAX_NAMED, MOST_WAITING, EventTrail
 from tests.conftest import environment_of
 from tests.events import events_of
 from tests.loop_time import STEP_SECONDS, LoopTime
-from tests.passing import as_time_passes
 from tests.servers import RedisServer, start_redis, stop
 from tests.waiting import until_reachable
 
@@ -277,7 +276,9 @@ async def test_the_end_waits_for_a_redis_that_hangs_no_longer_than_it_may(
     stream.may_answer.clear()
     trail.start()
     steal(4)
-    _, waited = await as_time_passes(held_time, trail.close())
+    began = held_time.read()
+    await held_time.outlast(trail.close())
+    waited = held_time.read() - began
 
     assert LAST_SECONDS <= waited <= LAST_SECONDS + STEP_SECONDS
     assert events_of(json_logs)[-1] == ("events_lost", {"count": 4, "reason": "the worker ended"})

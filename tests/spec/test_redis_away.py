@@ -13,7 +13,6 @@ from service.store.deadline import DEADLINE_SECONDS
 from tests.cast import ALICE, AUDITOR, PHONE_APP, WEB_SHOP, assert_error, revoke_all, tokens_of, verify
 from tests.conftest import Clock, MakeSettings, serving
 from tests.loop_time import STEP_SECONDS, LoopTime
-from tests.passing import as_time_passes
 from tests.servers import RedisServer, stop
 from tests.waiting import until_status
 
@@ -50,7 +49,7 @@ async def test_every_answer_that_needs_redis_is_503(
         *(AUDITOR.introspect(frail, token) for token in (tokens["access_token"], tokens["refresh_token"], "x")),
     ]
     for asking in askings:
-        response, _ = await as_time_passes(held_time, asking)
+        response = await held_time.outlast(asking)
         assert_unavailable(response)
 
 
@@ -61,7 +60,7 @@ async def test_the_process_is_alive_without_redis_and_not_ready(
     stop(own_redis.process)
 
     assert (await frail.get("/healthz")).status_code == 200
-    assert (await as_time_passes(held_time, frail.get("/readyz")))[0].status_code == 503
+    assert (await held_time.outlast(frail.get("/readyz"))).status_code == 503
 
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-one-deadline", "decided-i8-fail-closed")
@@ -70,7 +69,9 @@ async def test_a_redis_that_hangs_makes_nobody_wait_longer_than_two_seconds(
 ) -> None:
     access_token = tokens_of(await PHONE_APP.log_in(frail, ALICE))["access_token"]
     with own_redis.frozen():
-        response, waited = await as_time_passes(held_time, WEB_SHOP.log_in(frail, ALICE))
+        began = held_time.read()
+        response = await held_time.outlast(WEB_SHOP.log_in(frail, ALICE))
+        waited = held_time.read() - began
 
     assert_unavailable(response)
     assert waited <= DEADLINE_SECONDS + STEP_SECONDS < 2
@@ -94,6 +95,6 @@ async def test_a_session_outlives_the_outage(
 
 async def ask(held_time: LoopTime, asking: Coroutine[Any, Any, httpx2.Response]) -> httpx2.Response:
     """Return the answer. Afterwards what /readyz remembers of Redis is over."""
-    response, _ = await as_time_passes(held_time, asking)
+    response = await held_time.outlast(asking)
     held_time.advance(REMEMBERED_SECONDS)
     return response
