@@ -165,5 +165,6 @@ def test_an_instance_is_sent_only_what_the_proxy_says_of_the_caller(
         client.post(REVOKE, data={"token": "x"}, headers=forged)
     head = answering.requests[0].partition(b"\r\n\r\n")[0].decode().lower().splitlines()
     assert {"x-forwarded-for: 127.0.0.1", "x-forwarded-proto: https"} <= set(head)
-    assert [line for line in head if line.startswith("host: localhost")]
+    (host,) = [line for line in head if line.startswith("host: localhost")]
+    head.remove(host)  # in its port any digits may stand
     assert not [line for line in head if "203" in line or line.startswith(("upgrade", "connection", "forwarded"))]
