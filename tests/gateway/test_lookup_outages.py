@@ -125,6 +125,13 @@ async def comes_back(bearer: BearerLookup, token: str, held_time: LoopTime, *, l
     assert (asking.result() is not None) == live
 
 
+@pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-one-deadline")
+def test_the_bounds_are_a_second_and_two() -> None:
+    """The tests here, and those of the registry's memory, move the time by these bounds."""
+    assert TRUSTED_SECONDS <= 1
+    assert DEADLINE_SECONDS < 2
+
+
 @pytest.mark.clause("decided-gateway-stops-trusting", "decided-memory-follows-redis")
 async def test_a_lost_stream_empties_memory_and_lookups_go_on(
     stage: Stage, direct: BearerLookup, tokens: list[str], held_time: LoopTime
@@ -202,6 +209,9 @@ async def test_each_beat_that_is_answered_is_good_for_a_second(held_time: LoopTi
     """Memory answers as long as beats are answered. It does not after the second that the last one vouches for."""
     token = make_access_token("0a3").text
     async with scripted_redis() as scripted, BearerLookup(f"redis://127.0.0.1:{scripted.port}") as bearer:
+        scripted.clock = (
+            held_time.read
+        )  # else a slow test would seem to be a leap of this clock, after which all is read
         scripted.answer = lambda _: record("0a3")
         await remember(bearer, [token])
         await held_time.pass_by(10 * TRUSTED_SECONDS)

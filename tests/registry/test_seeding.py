@@ -216,14 +216,23 @@ async def test_of_a_bad_file_nothing_is_loaded(store: redis.Redis) -> None:
 
 @pytest.mark.clause("decided-seed-one-worker-applies")
 async def test_of_two_that_start_at_once_one_applies_and_the_other_waits(
-    parts: Parts, make_settings: MakeSettings
+    parts: Parts, make_settings: MakeSettings, held_time: LoopTime
 ) -> None:
     others = [Parts(make_settings(), lambda: 0) for _ in range(3)]
-    applied = await asyncio.gather(*(make_seeding(each.connection).apply(SeedText().seed) for each in [parts, *others]))
+    seedings = [make_seeding(each.connection) for each in [parts, *others]]
+    applying = asyncio.gather(*(each.apply(SeedText().seed) for each in seedings))
+
+    def are_applied() -> bool:
+        """Let a pause of those that wait pass, if there is one."""
+        if held_time.is_due_in(LOCK_PAUSE_SECONDS):
+            held_time.advance(LOCK_PAUSE_SECONDS)
+        return applying.done()
+
+    await until(are_applied, "four seeds")
     for other in others:
         await other.close()
 
-    assert sorted(outcome.changes for outcome in applied) == [0, 0, 0, 5]
+    assert sorted(outcome.changes for outcome in applying.result()) == [0, 0, 0, 5]
 
 
 @pytest.mark.clause("decided-seed-one-worker-applies")

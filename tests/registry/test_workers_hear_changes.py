@@ -17,13 +17,18 @@ from service.hashing import hash_made_secret
 from service.protocol.client import Client
 from service.settings import load_settings
 from tests.cast import ALICE, GATEWAY, MADE_SECRET, PHONE_APP, App, tokens_of
-from tests.conftest import environment_of
+from tests.conftest import Clock, MakeSettings, environment_of, serving
 from tests.faults.stage import PLENTY
+from tests.hearing import heard
+from tests.loop_time import LoopTime
 from tests.servers import RedisServer, ServiceProcess, running_service
 from tests.waiting import PATIENCE_SECONDS, until, until_status, wait_until
 
 WORKERS = 4
 ROUNDS = 3
+OLD, NEW = App("changing", "o" * 43), App("changing", "n" * 43)
+FIRST = Client(client_id="changing", client_secret_hash=hash_made_secret("o" * 43))
+SECOND = msgspec.structs.replace(FIRST, client_secret_hash=hash_made_secret("n" * 43))
 MOST_ASKS = 20
 
 
@@ -86,9 +91,6 @@ async def comes_to(http: httpx2.AsyncClient, app: App, status: int) -> None:
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-client-deleted", "6819-5.2.3.6-secret-revoked")
 async def test_four_workers_hear_changes_and_nobody_else_notices(workers: list[ServiceProcess], parts: Parts) -> None:
-    old, new = App("changing", "o" * 43), App("changing", "n" * 43)
-    first = Client(client_id="changing", client_secret_hash=hash_made_secret("o" * 43))
-    second = msgspec.structs.replace(first, client_secret_hash=hash_made_secret("n" * 43))
     statuses: list[list[int]] = [[] for _ in range(WORKERS)]
     is_over = asyncio.Event()
 
@@ -107,14 +109,45 @@ async def test_four_workers_hear_changes_and_nobody_else_notices(workers: list[S
             await until(lambda: all(statuses), "the load")
             for _ in range(ROUNDS):
                 # All have heard of it, and remember that there is none.
-                assert {(await served(partial(old.revoke, http, "x"))).status_code for http in ways} == {401}
-                await change(put(parts, first), old, 200)
-                await change(put(parts, second), old, 401)
-                assert {(await served(partial(new.revoke, http, "x"))).status_code for http in ways} == {200}
-                await change(parts.registry.delete_client(second, origins=()), new, 401)
+                assert {(await served(partial(OLD.revoke, http, "x"))).status_code for http in ways} == {401}
+                await change(put(parts, FIRST), OLD, 200)
+                await change(put(parts, SECOND), OLD, 401)
+                assert {(await served(partial(NEW.revoke, http, "x"))).status_code for http in ways} == {200}
+                await change(parts.registry.delete_client(SECOND, origins=()), NEW, 401)
             is_over.set()
 
     assert {status for found in statuses for status in found} == {200}
+
+
+@pytest.mark.clause("decided-registry-change-seen", "decided-client-deleted", "6819-5.2.3.6-secret-revoked")
+async def test_a_change_is_in_force_when_its_news_arrives(
+    registry: None, make_settings: MakeSettings, clock: Clock, held_time: LoopTime
+) -> None:
+    """No time passes, but for the half second for which a worker remembers that a client does not exist."""
+    settings = make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS=PLENTY)
+    async with AsyncExitStack() as open_things:
+        parts = Parts(settings)
+        open_things.push_async_callback(parts.close)
+        ways = [await open_things.enter_async_context(serving(settings, clock)) for _ in range(WORKERS)]
+
+        async def ask(app: App) -> set[int]:
+            return {(await app.revoke(http, "x")).status_code for http in ways}
+
+        for _ in range(ROUNDS):
+            for _ in range(2):  # a worker remembers a client from its second use on
+                assert await ask(OLD) == {401}
+            await put(parts, FIRST)
+            held_time.advance(0.5)
+            for _ in range(2):
+                assert await ask(OLD) == {200}
+            await put(parts, SECOND)
+            await heard(parts)
+            assert await ask(OLD) == {401}
+            for _ in range(2):
+                assert await ask(NEW) == {200}
+            await parts.registry.delete_client(SECOND, origins=())
+            await heard(parts)
+            assert await ask(NEW) == {401}
 
 
 async def put(parts: Parts, client: Client) -> None:
