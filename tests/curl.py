@@ -11,7 +11,8 @@ import sys
 from base64 import b64encode
 from urllib.parse import quote_plus, urlsplit
 
-from tests.waiting import PATIENCE_SECONDS
+PATIENCE_SECONDS = 60
+"""As in waiting.py, which this script cannot import: it runs by itself, without the packages of the tests."""
 
 
 def main() -> None:
