@@ -61,10 +61,10 @@ class Bound:
         return max(self.find_values(results).items(), key=lambda item: item[1], default=None)
 
     def judge(self, measured: float | None) -> str:
-        """Return a word: `kept`, `broken`, or `not measured`."""
+        """Return a word: `met`, `short`, or `not measured`."""
         if measured is None:
             return "not measured"
-        return "kept" if measured <= self.limit else "broken"
+        return "met" if measured <= self.limit else "short"
 
     def tell_broken(self, results: Results) -> str:
         """Return a line about the parts that exceed the bound, the worst first; it is empty if none does."""

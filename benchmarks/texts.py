@@ -4,7 +4,7 @@ HEAD = """\
 # What it costs
 
 `./scripts/bench` measured this and wrote it. Ratios count: times are those of one machine, and of a minute of it.
-A goal is what we want. A bound is what no change may exceed: `./scripts/bench --check` fails where one is broken.
+A goal is what we want. A bound is what no change may exceed: `./scripts/bench --check` fails where a row is short.
 What another caller notices of hostile requests has [a page of its own](neighbours.md).
 """
 

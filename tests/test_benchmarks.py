@@ -117,7 +117,7 @@ def test_each_bound_has_a_name_of_its_own_and_a_fault() -> None:
     assert all(bound.catches and bound.limit > 0 for bound in BOUNDS)
 
 
-@pytest.mark.parametrize(("step_ms", "word"), [(4.9, "kept"), (5.0, "kept"), (5.1, "broken")])
+@pytest.mark.parametrize(("step_ms", "word"), [(4.9, "met"), (5.0, "met"), (5.1, "short")])
 def test_the_worst_part_is_held_against_the_bound(step_ms: float, word: str) -> None:
     results = make_results()
     results.rows = make_rows(step_ms)
@@ -153,7 +153,7 @@ def test_of_many_parts_that_break_a_bound_the_worst_are_told() -> None:
     assert "30 ms (request 3) and 2 more; the bound" in line
 
 
-def test_check_passes_where_no_bound_is_broken(capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_passes_where_each_bound_is_met(capsys: pytest.CaptureFixture[str]) -> None:
     results = make_results()
     results.rows = make_rows()
 
@@ -161,7 +161,7 @@ def test_check_passes_where_no_bound_is_broken(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out == ""
 
 
-def test_a_bound_that_was_not_measured_is_not_broken() -> None:
+def test_a_bound_that_was_not_measured_is_not_short() -> None:
     assert list_broken(make_results()) == []
     assert find_bound(parsers.GROWTH).find_worst(make_results()) is None
     assert find_bound(parsers.GROWTH).judge(None) == "not measured"
@@ -180,17 +180,17 @@ def test_what_other_callers_notice_has_a_bound_and_a_page(tmp_path: Path) -> Non
 
     (line,) = list_broken(results)
     assert "p99: 10.50 ms (a form); the bound is 10 ms" in line
-    assert read_bound(report, neighbours.NOTICED) == ["10.50 ms", "10 ms", "broken", "a form"]
+    assert read_bound(report, neighbours.NOTICED) == ["10.50 ms", "10 ms", "short", "a form"]
     assert "| a form " in (tmp_path / "neighbours.md").read_text()
     assert results == load_results(tmp_path)
 
 
-def test_a_report_shows_bounds_that_are_kept(tmp_path: Path) -> None:
+def test_a_report_shows_bounds_that_are_met(tmp_path: Path) -> None:
     results = make_results()
     results.rows = make_rows()
     report = write_report(results, tmp_path)
 
-    assert read_bound(report, steps.HOSTILE) == ["1.00 ms", "5.00 ms", "kept", "a form"]
+    assert read_bound(report, steps.HOSTILE) == ["1.00 ms", "5.00 ms", "met", "a form"]
     assert read_bound(report, parsers.GROWTH) == ["-", "3.00", "not measured", ""]
     assert results == load_results(tmp_path)
 
