@@ -25,7 +25,7 @@ from service.tokens import make_access_token
 from tests.cast import access_key_of, access_name_of
 from tests.conftest import AnyRedis, Clock
 from tests.faults.stage import start_sessions
-from tests.loop_time import LoopTime
+from tests.loop_time import SAME_SECONDS, LoopTime
 from tests.servers import start_redis, stop
 from tests.store.scripted_cluster import record
 from tests.store.scripted_redis import INVALIDATE, scripted_redis
@@ -81,7 +81,12 @@ async def let_pass(bearer: BearerLookup, held_time: LoopTime, seconds: float) ->
     links = bearer._router.topology.links()
     await until(lambda: all(link.is_up for link in links), "the connections")
     held_time.advance(seconds)
-    await until(lambda: all(link.trust.until == held_time.read() + TRUSTED_SECONDS for link in links), "the beats")
+    await until(
+        lambda: all(
+            link.trust.until == pytest.approx(held_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS) for link in links
+        ),
+        "the beats",
+    )
 
 
 async def remember(bearer: BearerLookup, tokens: list[str]) -> None:

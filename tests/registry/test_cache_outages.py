@@ -24,7 +24,7 @@ from tests.conftest import SECRET_KEY
 from tests.faults.proxy import running_proxy
 from tests.faults.stage import Stage, parts_on
 from tests.hearing import heard
-from tests.loop_time import LoopTime
+from tests.loop_time import SAME_SECONDS, LoopTime
 from tests.servers import start_redis, stop
 from tests.store.scripted_cluster import scripted_cluster
 from tests.store.scripted_redis import INVALIDATE, bulk
@@ -88,7 +88,7 @@ def find_trust(memory: RegistryMemory) -> Trust:
 async def let_connection_last(memory: RegistryMemory, held_time: LoopTime) -> None:
     """Make the connection old enough to be made again at once. Redis has answered a beat of this moment then."""
     held_time.advance(STABLE_SECONDS)
-    await until(lambda: find_trust(memory).until == held_time.read() + TRUSTED_SECONDS)
+    await until(lambda: find_trust(memory).until == pytest.approx(held_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS))
 
 
 async def let_trust_end(memory: RegistryMemory, held_time: LoopTime) -> None:

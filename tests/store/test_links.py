@@ -25,7 +25,7 @@ from service.store.links import (
 )
 from service.store.redis_url import Node
 from service.store.wire import Wire, WireLost, as_it_came
-from tests.loop_time import LoopTime
+from tests.loop_time import SAME_SECONDS, LoopTime
 from tests.store.passing import Passing
 from tests.store.scripted_redis import STARTED_AT, ScriptedRedis, read_scripted_clock, scripted_redis
 from tests.waiting import until
@@ -106,7 +106,7 @@ async def test_when_the_clock_of_redis_leaps_ahead_nothing_from_before_is_believ
 
         assert link.now_ms() == pytest.approx((read_scripted_clock() + 10) * 1000, abs=1)
         held_time.advance(BEAT_SECONDS)
-        await until(lambda: later.until == held_time.read() + TRUSTED_SECONDS)
+        await until(lambda: later.until == pytest.approx(held_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS))
         assert trust.until == 0
         assert link.trust is later
 
@@ -118,7 +118,7 @@ async def test_when_the_clock_of_redis_falls_back_only_new_deadlines_follow(held
         trust = link.trust
         scripted.clock = lambda: read_scripted_clock() - 10
         held_time.advance(BEAT_SECONDS)
-        await until(lambda: link.trust.until == held_time.read() + TRUSTED_SECONDS)
+        await until(lambda: link.trust.until == pytest.approx(held_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS))
 
         assert link.now_ms() == pytest.approx((read_scripted_clock() - 10) * 1000, abs=1)
         assert link.trust is trust
@@ -131,7 +131,7 @@ async def test_a_clock_that_trembles_moves_nothing(held_time: LoopTime) -> None:
         for trembling in (DRIFT_SECONDS / 2, -DRIFT_SECONDS / 2):
             scripted.clock = lambda by=trembling: read_scripted_clock() + by  # type: ignore[misc]
             held_time.advance(BEAT_SECONDS)
-            await until(lambda: link.trust.until == held_time.read() + TRUSTED_SECONDS)
+            await until(lambda: link.trust.until == pytest.approx(held_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS))
 
             assert link.trust is trust
             assert link.deadline(0) == lead
@@ -200,7 +200,7 @@ async def test_trust_is_reckoned_from_when_the_beat_was_sent(held_time: LoopTime
         held_time.advance(0.2)
         answers.set()
         await until(lambda: link.is_up)
-        assert link.trust.until == sent + TRUSTED_SECONDS
+        assert link.trust.until == pytest.approx(sent + TRUSTED_SECONDS, abs=SAME_SECONDS)
 
         answers.clear()
         held_time.advance(BEAT_SECONDS)
@@ -208,7 +208,7 @@ async def test_trust_is_reckoned_from_when_the_beat_was_sent(held_time: LoopTime
         await until(lambda: scripted.count("TIME") == 2)
         held_time.advance(0.2)
         answers.set()
-        await until(lambda: link.trust.until == sent + TRUSTED_SECONDS)
+        await until(lambda: link.trust.until == pytest.approx(sent + TRUSTED_SECONDS, abs=SAME_SECONDS))
         await link.close()
 
 
@@ -247,9 +247,9 @@ async def test_nothing_is_trusted_until_the_check_of_the_beat_has_passed(passing
         answered.set()
         await until(lambda: link.is_up)
         trust = link.trust
-        assert trust.until == passing.read() + TRUSTED_SECONDS
+        assert trust.until == pytest.approx(passing.read() + TRUSTED_SECONDS, abs=SAME_SECONDS)
         await passing.let_pass(BEAT_SECONDS)
-        assert trust.until == passing.read() + TRUSTED_SECONDS
+        assert trust.until == pytest.approx(passing.read() + TRUSTED_SECONDS, abs=SAME_SECONDS)
 
         scripted.answer = lambda _: b"-MASTERDOWN no master\r\n"
         await passing.let_pass(BEAT_SECONDS)
