@@ -20,7 +20,8 @@ from benchmarks.processes import LOAD_CORE, await_idle, on_core, pss_mib
 from benchmarks.results import Machine, Notice
 from benchmarks.tables import format_machine, format_table
 from tests.cast import VERIFY
-from tests.hostile import PATIENCE_SECONDS, Caller, Hostile, get, make_hostile_requests, make_variables
+from tests.hostile import Caller, Hostile, get, make_hostile_requests, make_variables
+from tests.waiting import PATIENCE_SECONDS
 
 NOTICED = "`verify` beside a hostile request, p99"
 PAGE = "neighbours.md"

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
-from tests import waiting
 from tests.cast import INTROSPECT, PHONE_APP, PHONE_CALLBACK, REVOKE, REVOKE_ALL, TOKEN, VERIFY
 from tests.conftest import SEED
+from tests.waiting import PATIENCE_SECONDS
 
 SIZE = 60_000
 FORM = 64 * 1024
@@ -26,7 +26,6 @@ ASKED = urlencode({"response_type": "code", "client_id": PHONE_APP.client_id, "r
 COMBINING = "\u0300\u0323"
 """Normalizing sorts many of them in a time that grows with the square of their number."""
 
-PATIENCE_SECONDS = waiting.PATIENCE_SECONDS
 
 _CEP = """
 realms:

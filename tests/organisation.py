@@ -25,7 +25,8 @@ from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
 from joserfc.jwk import Key, KeySet, RSAKey
 from joserfc.jws import JWSRegistry
 
-from tests.servers import PATIENCE_SECONDS, free_port
+from tests.servers import free_port
+from tests.waiting import PATIENCE_SECONDS
 
 CLIENT_ID: Final = "token-service"
 CLIENT_SECRET: Final = "secret at the organisation"

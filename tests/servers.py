@@ -25,8 +25,7 @@ import redis
 
 from service.lifeline import __file__ as lifeline
 from service.store.server_binary import find_server_binary
-from tests import waiting
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 USER_FILES = tuple(
@@ -37,7 +36,6 @@ USER_FILES = tuple(
 PASSWORD = "change-me"
 REDIS_6 = "redis-6.2"
 """The oldest server that is supported, among `other_binaries`. Tests on it are for `--all`."""
-PATIENCE_SECONDS = waiting.PATIENCE_SECONDS
 # Which of how many processes of this run this one is: pytest-xdist says so, where it has a part in it.
 WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))

@@ -43,7 +43,7 @@ PATTERN_LENGTH: Final = 3
 """Replays in so many generations in a row look like somebody following along."""
 
 REPLAYS_OF_A_PATTERN: Final = 5
-"""The fifth replay of one generation is more than lost answers and two tabs explain. The later ones are no news."""
+"""The fifth replay of one generation is more than lost answers and two tabs explain. Later ones raise no event."""
 
 _REFUSALS: Final[dict[str, tuple[type[OAuthError], str]]] = {
     "replayed": (InvalidGrant, "refresh_token_replayed"),
