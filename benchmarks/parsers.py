@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from joserfc.jwk import RSAKey
 from starlette.requests import Request
 
 from benchmarks.processes import SERVER_CORE, on_core
@@ -29,11 +30,10 @@ from service.protocol.parameters import MAX_FORM_BYTES, TOKEN_PARAMETERS, check_
 from service.protocol.scope import parse_scope
 from service.protocol.uri import find_server_mistake
 from service.protocol.user import identify_user
-from service.realms.id_token import UnknownKey, check_id_token
+from service.realms.id_token import Expectation, UnknownKey, check_id_token, parse_keys
 from service.registry.seed import BadSeed, parse_seed
 from service.store.redis_url import parse_redis_url, without_password
 from service.tokens import parse_access_token
-from tests.realms.test_id_token import EXPECTED, ISSUER, KEYS
 
 GROWTH, SCOPES = "time of a parser for its largest input / in proportion", "a scope of 60 KB is refused"
 TIMES = 8
@@ -46,6 +46,9 @@ Parse = Callable[[str], object]
 
 _KEYRING = Keyring((b"k" * 32, b"l" * 32))
 _BROWSERS = Browsers(_KEYRING, is_secure=False)
+_ISSUER = "https://login.example.org"
+_KEYS = parse_keys({"keys": [RSAKey.generate_key(2048, {"kid": "RSA"}).as_dict(private=False)]})
+_EXPECTED = Expectation(_ISSUER, "token-service", None, 1_700_000_000)
 _ALICE = identify_user("main", "alice@example.com")
 _CLIENT = Client(
     client_id="c",
@@ -87,9 +90,9 @@ _PARSERS_OF_REQUESTS: dict[str, Callable[[Any], object]] = {
     "address": lambda some: get_prefixes(Request({"type": "http", "client": (some, 0)})),
 }
 _PARSERS_OF_ANSWERS: dict[str, Parse] = {
-    "ID token": lambda some: check_id_token(some, KEYS, EXPECTED),
+    "ID token": lambda some: check_id_token(some, _KEYS, _EXPECTED),
     "answer about tokens": lambda some: parse_token_answer(200, some.encode()),
-    "metadata": lambda some: parse_metadata(some.encode(), ISSUER),
+    "metadata": lambda some: parse_metadata(some.encode(), _ISSUER),
 }
 _PARSERS_OF_ADDRESSES: dict[str, Parse] = {
     "Redis address": lambda some: parse_redis_url("redis://" + some),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -34,8 +34,7 @@ class Gate:
     `OddLogin` shows nothing, or one person could shut the organisation out for all.
     """
 
-    def __init__(self, clock: Callable[[], float] = lambda: time.monotonic()) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._room = asyncio.Semaphore(CALLS)
         self._waiting = 0
         self._failed_at: deque[float] = deque(maxlen=FAILURES)
@@ -44,7 +43,7 @@ class Gate:
 
     def check(self) -> None:
         """Raises TemporarilyUnavailable where a call would be refused at once."""
-        if self._closed_until is not None and (self._trial is not None or self._clock() < self._closed_until):
+        if self._closed_until is not None and (self._trial is not None or time.monotonic() < self._closed_until):
             raise make_unavailable()
         if self._waiting >= MOST_WAITING:
             raise _too_busy()
@@ -102,7 +101,7 @@ class Gate:
         self._closed_until = None
 
     def _note_failure(self) -> None:
-        now = self._clock()
+        now = time.monotonic()
         self._failed_at.append(now)
         is_row = len(self._failed_at) == FAILURES and now - self._failed_at[0] <= FAILURES_WITHIN_SECONDS
         if is_row or self._closed_until is not None:

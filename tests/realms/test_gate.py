@@ -1,4 +1,4 @@
-"""The gate in front of an organisation, with a clock that is moved by hand."""
+"""The gate in front of an organisation. Tests about its times hold the time and move it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,17 @@ import pytest
 
 from service.protocol.errors import AccessDenied, InvalidGrant, TemporarilyUnavailable
 from service.protocol.organisation_answers import Declined, Misanswer
-from service.realms.gate import CALLS, FAILURES, FAILURES_WITHIN_SECONDS, MOST_WAITING, PAUSE_SECONDS, Gate
+from service.realms.gate import (
+    CALL_SECONDS,
+    CALLS,
+    FAILURES,
+    FAILURES_WITHIN_SECONDS,
+    MOST_WAITING,
+    PAUSE_SECONDS,
+    Gate,
+)
 from service.store.deadline import StoreUnavailable
-from tests.loop_time import LoopTime
+from tests.loop_time import SAME_SECONDS, LoopTime
 
 pytestmark = pytest.mark.clause("decided-external-limits")
 
@@ -24,22 +32,9 @@ ANSWERS = [
 ]
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-async def gate(clock: Clock) -> Gate:
-    return Gate(clock)
+async def gate() -> Gate:
+    return Gate()
 
 
 class Crowd:
@@ -258,18 +253,20 @@ async def test_answers_close_nothing_however_many(gate: Gate, answer: Exception 
     assert not is_closed(gate)
 
 
-@pytest.mark.parametrize(("seconds", "closes"), [(30.0, True), (30.1, False)])
-async def test_only_a_row_within_thirty_seconds_counts(gate: Gate, clock: Clock, seconds: float, closes: bool) -> None:
+@pytest.mark.parametrize(("seconds", "closes"), [(30 - SAME_SECONDS, True), (30 + SAME_SECONDS, False)])
+async def test_only_a_row_within_thirty_seconds_counts(
+    gate: Gate, held_time: LoopTime, seconds: float, closes: bool
+) -> None:
     await fail(gate)
-    clock.now += seconds
+    held_time.advance(seconds)
     await fail(gate, FAILURES - 1)
 
     assert is_closed(gate) == closes
 
 
-async def test_of_a_long_row_the_last_twenty_count(gate: Gate, clock: Clock) -> None:
+async def test_of_a_long_row_the_last_twenty_count(gate: Gate, held_time: LoopTime) -> None:
     await fail(gate)
-    clock.now += FAILURES_WITHIN_SECONDS + 1
+    held_time.advance(FAILURES_WITHIN_SECONDS + 1)
     await fail(gate, FAILURES - 1)
     assert not is_closed(gate)
 
@@ -278,10 +275,10 @@ async def test_of_a_long_row_the_last_twenty_count(gate: Gate, clock: Clock) -> 
     assert is_closed(gate)
 
 
-async def test_failures_now_and_then_never_close_the_gate(gate: Gate, clock: Clock) -> None:
+async def test_failures_now_and_then_never_close_the_gate(gate: Gate, held_time: LoopTime) -> None:
     for _ in range(10 * FAILURES):
         await fail(gate)
-        clock.now += FAILURES_WITHIN_SECONDS / (FAILURES - 1) + 0.01
+        held_time.advance(FAILURES_WITHIN_SECONDS / (FAILURES - 1) + 0.01)
 
     assert not is_closed(gate)
 
@@ -311,41 +308,43 @@ async def test_those_who_waited_for_room_are_refused_when_the_gate_closes(gate: 
 # The trial
 
 
-async def test_a_closed_gate_refuses_at_once_for_a_second(gate: Gate, clock: Clock) -> None:
+async def test_a_closed_gate_refuses_at_once_for_a_second(gate: Gate, held_time: LoopTime) -> None:
     await close(gate)
-    clock.now += PAUSE_SECONDS - 0.01
+    held_time.advance(PAUSE_SECONDS - 0.01)
 
     async with crowd_at(gate, 10) as crowd:
         assert [reason_of(one) for one in crowd.calls] == ["organisation_unavailable"] * 10
 
 
-async def test_after_a_second_one_call_is_tried_whoever_else_comes(gate: Gate, clock: Clock) -> None:
+async def test_after_a_second_one_call_is_tried_whoever_else_comes(gate: Gate, held_time: LoopTime) -> None:
     await close(gate)
-    clock.now += PAUSE_SECONDS
+    held_time.advance(PAUSE_SECONDS)
 
     async with crowd_at(gate, 50) as crowd:
         assert crowd.inside == 1
-        clock.now += 100
+        held_time.advance(CALL_SECONDS - 0.1)
         late = await crowd.come(10)
         assert crowd.inside == 1
         assert [reason_of(one) for one in late] == ["organisation_unavailable"] * 10
         assert sum(one.done() for one in crowd.calls) == 59
 
 
-async def test_a_trial_that_fails_closes_the_gate_for_another_second(gate: Gate, clock: Clock) -> None:
+async def test_a_trial_that_fails_closes_the_gate_for_another_second(gate: Gate, held_time: LoopTime) -> None:
     await close(gate)
     for _ in range(5):
-        clock.now += PAUSE_SECONDS / 2
+        held_time.advance(PAUSE_SECONDS - SAME_SECONDS)
         assert is_closed(gate)
-        clock.now += PAUSE_SECONDS / 2
+        held_time.advance(2 * SAME_SECONDS)
         assert not is_closed(gate)
         await fail(gate)
         assert is_closed(gate)
 
 
-async def test_a_trial_that_fails_closes_the_gate_however_long_ago_the_others_failed(gate: Gate, clock: Clock) -> None:
+async def test_a_trial_that_fails_closes_the_gate_however_long_ago_the_others_failed(
+    gate: Gate, held_time: LoopTime
+) -> None:
     await close(gate)
-    clock.now += 100 * FAILURES_WITHIN_SECONDS
+    held_time.advance(100 * FAILURES_WITHIN_SECONDS)
 
     await fail(gate)
 
@@ -354,10 +353,10 @@ async def test_a_trial_that_fails_closes_the_gate_however_long_ago_the_others_fa
 
 @pytest.mark.parametrize("answer", ANSWERS)
 async def test_a_trial_that_is_answered_opens_the_gate_for_all(
-    gate: Gate, clock: Clock, answer: Exception | None
+    gate: Gate, held_time: LoopTime, answer: Exception | None
 ) -> None:
     await close(gate)
-    clock.now += PAUSE_SECONDS
+    held_time.advance(PAUSE_SECONDS)
     await call(gate, answer)
 
     async with crowd_at(gate, CALLS) as crowd:
@@ -368,19 +367,19 @@ async def test_a_trial_that_is_answered_opens_the_gate_for_all(
 
 @pytest.mark.parametrize("error", [StoreUnavailable(), RuntimeError(), asyncio.CancelledError()])
 async def test_a_trial_that_shows_nothing_leaves_it_to_the_next_one(
-    gate: Gate, clock: Clock, error: BaseException
+    gate: Gate, held_time: LoopTime, error: BaseException
 ) -> None:
     await close(gate)
-    clock.now += PAUSE_SECONDS
+    held_time.advance(PAUSE_SECONDS)
     await call(gate, error)
 
     async with crowd_at(gate, 10) as crowd:
         assert crowd.inside == 1
 
 
-async def test_a_trial_that_is_cancelled_leaves_it_to_the_next_one(gate: Gate, clock: Clock) -> None:
+async def test_a_trial_that_is_cancelled_leaves_it_to_the_next_one(gate: Gate, held_time: LoopTime) -> None:
     await close(gate)
-    clock.now += PAUSE_SECONDS
+    held_time.advance(PAUSE_SECONDS)
     async with crowd_at(gate, 1) as crowd:
         crowd.calls[0].cancel()
         await settle()
@@ -394,29 +393,29 @@ async def test_a_trial_that_is_cancelled_leaves_it_to_the_next_one(gate: Gate, c
         assert crowd.inside == CALLS
 
 
-async def test_a_trial_that_takes_too_long_is_a_failure(gate: Gate, clock: Clock, held_time: LoopTime) -> None:
+async def test_a_trial_that_takes_too_long_is_a_failure(gate: Gate, held_time: LoopTime) -> None:
     await close(gate)
-    clock.now += PAUSE_SECONDS
+    held_time.advance(PAUSE_SECONDS)
     async with crowd_at(gate, 1) as crowd:
         held_time.advance(5)
         await asyncio.wait(crowd.calls)
 
     assert is_closed(gate)
-    clock.now += PAUSE_SECONDS
+    held_time.advance(PAUSE_SECONDS)
     assert not is_closed(gate)
 
 
 async def test_an_answer_to_an_older_call_opens_the_gate_and_its_failure_does_not_end_a_trial(
-    gate: Gate, clock: Clock
+    gate: Gate, held_time: LoopTime
 ) -> None:
     """Calls that began before the gate closed are still under way, and say something too."""
     async with crowd_at(gate, 2) as old:
         await close(gate)
-        clock.now += PAUSE_SECONDS
+        held_time.advance(PAUSE_SECONDS)
         async with crowd_at(gate, 1) as trial:
             assert trial.inside == 1
             await old.end(Misanswer("no"))
-            clock.now += PAUSE_SECONDS
+            held_time.advance(PAUSE_SECONDS)
             assert is_closed(gate)
             await trial.end()
     assert not is_closed(gate)
