@@ -87,7 +87,7 @@ def _parse_arguments() -> argparse.Namespace:
 
 
 def check(results: Results) -> int:
-    """Tell each bound that is broken, and return the exit status. What was not measured breaks no bound."""
+    """Print each bound that is exceeded, and return the exit status. A row that was not measured exceeds no bound."""
     broken = list_broken(results)
     for line in broken:
         _say(f"Broken: {line}")

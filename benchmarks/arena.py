@@ -46,7 +46,7 @@ class Arena:
         return asyncio.run(self._start_sessions(count))
 
     def start_sessions_of(self, username: str, count: int) -> list[Session]:
-        """All of one user."""
+        """Start sessions of one user."""
         return asyncio.run(self._start_sessions_of(username, count))
 
     async def _start_sessions_of(self, username: str, count: int) -> list[Session]:

@@ -1,6 +1,6 @@
-"""The table of bounds: what no change may exceed, and how each number is found in the results.
+"""The table of bounds: the limits that no change may exceed, and how each number is found in the results.
 
-A goal is what is wanted. A bound was an assertion of a test before; it catches a fault, and `--check` fails for it.
+A goal is a wish. A bound was an assertion of a test before: it catches a fault, and `--check` fails if it is exceeded.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ Reduce = Callable[[Sequence[float]], float]
 
 @dataclass(frozen=True)
 class Bound:
-    """`limit` is the most that a part of the row may have. `catches` is the fault that exceeds it.
+    """A limit for every part of a row. `catches` is the fault that exceeds it.
 
-    `find` returns the value of each part, and raises KeyError where the run has not measured the row. Without it
-    the median of the rounds counts, of the row that is called like this.
+    `find` returns the value of each part, and raises KeyError if the run has not measured the row. The default takes
+    the row of the same name and the median of its rounds.
     """
 
     what: str
@@ -50,14 +50,14 @@ class Bound:
     find: Find | None = None
 
     def find_values(self, results: Results) -> dict[str, float]:
-        """Return the value of each part, or nothing where the run has not measured the row."""
+        """Return the value of each part, or nothing if the run has not measured the row."""
         try:
             return (self.find or each(self.what))(results)
         except KeyError:
             return {}
 
     def find_worst(self, results: Results) -> tuple[str, float] | None:
-        """Return the part with the greatest value, or None where the run has not measured the row."""
+        """Return the part with the greatest value, or None if the run has not measured the row."""
         return max(self.find_values(results).items(), key=lambda item: item[1], default=None)
 
     def judge(self, measured: float | None) -> str:
@@ -94,7 +94,7 @@ def list_broken(results: Results) -> list[str]:
 
 
 def of_callers(results: Results) -> dict[str, float]:
-    """Take what another caller notices of each hostile request."""
+    """Return the latency of another caller during each hostile request."""
     if not results.notices:
         raise KeyError(neighbours.NOTICED)
     return {notice.name: notice.p99_ms for notice in results.notices if notice.name != neighbours.UNDISTURBED}

@@ -1,4 +1,6 @@
-"""How soon a change of the registry is in force at every worker: a client is added, rotated and deleted under load."""
+"""The time until a change of the registry is in force at every worker: a client is added, rotated and deleted under
+load.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,7 @@ async def _time_until(http: httpx2.AsyncClient, app: App, status: int) -> float:
 
 
 async def _use(http: httpx2.AsyncClient, is_over: asyncio.Event) -> None:
-    """Do what clients do that nobody changes. Raises LoadFailed where they notice something."""
+    """Use the clients that are not changed. Raises LoadFailed if they notice a change."""
     tokens = {app: tokens_of(await app.log_in(http, ALICE)) for app in (PHONE_APP, MADE_SECRET)}
     while not is_over.is_set():
         answers = {app: await app.refresh(http, tokens[app]["refresh_token"]) for app in tokens}

@@ -1,6 +1,6 @@
-"""Processor time of a request in the application alone, without a server, beside that of an almost empty route.
+"""Processor time of a request in the application alone, without a server, compared with that of an almost empty route.
 
-Each kind of request is measured in turns in one process. `operations.py` measures the same behind a server.
+The kinds of requests are measured in turns in one process. `operations.py` measures the same behind a server.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How soon the service is back after a replica took the place of its master, and how late it refuses meanwhile.
+"""The time until the service is back after a replica was promoted, and the slowest refusal during the failover.
 
-The time counts from the promotion, which depends on Redis and its timeouts alone; behind Sentinels from when all of
-them name the new master. A frozen master keeps its connections open and says nothing.
+The time counts from the promotion, which depends on Redis and its timeouts alone; behind Sentinels it counts from the
+moment when all of them name the new master. A frozen master keeps its connections open and sends nothing.
 """
 
 from __future__ import annotations

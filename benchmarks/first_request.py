@@ -2,8 +2,8 @@
 
     python -m benchmarks.first_request
 
-It is printed. Each measurement needs a process of its own, which has imported what a worker has imported, and no more:
-whoever calls first has the certificates of the machine read and modules imported.
+The number is printed. Each measurement needs a new process with the imports of a worker and no others, since the first
+request reads the certificates of the machine and imports modules.
 """
 
 from __future__ import annotations

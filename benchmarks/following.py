@@ -1,7 +1,8 @@
-"""How soon the memory of the gateway's library follows a replica that was promoted.
+"""The time until the memory of the gateway's library follows a replica that was promoted.
 
-What is deleted at the new master must be refused, and all else be live. The time counts from the promotion; behind
-Sentinels from when all of them name the new master. The old one dies, or lives on and would still answer.
+A token that is deleted at the new master must be refused, and all others be live. The time counts from the promotion;
+behind Sentinels it counts from the moment when all of them name the new master. The old master dies, or goes on
+answering.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def _obeys(node: redis.Redis, *command: str) -> bool:
 async def _measure(
     store: Cluster | Watched, shard: Shard, promote: Callable[[Shard], None], is_there: Callable[[str], bool]
 ) -> tuple[float, float]:
-    """`is_there` tells whether a key lies on the shard, which gets another master."""
+    """Return both times in seconds. `is_there` returns True for a key of the shard that gets another master."""
     async with _remembering(store, is_there) as (bearer, tokens):
         await asyncio.to_thread(shard.wait_until_copied)
         promote(shard)
@@ -118,7 +119,7 @@ async def _remembering(
 
 
 async def _until(bearer: BearerLookup, token: str, *, is_live: bool) -> None:
-    """Errors meanwhile are no answers."""
+    """Look the token up until it is live, or refused. Errors are ignored until then."""
     deadline = time.perf_counter() + PATIENCE_SECONDS
     while time.perf_counter() < deadline:
         try:

@@ -1,4 +1,4 @@
-"""What is measured for the bounds beside the rows of the load: groups, each on a Redis of its own."""
+"""Groups of measurements for the bounds. Each group has a Redis of its own."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def choose_groups(*, quick: bool) -> Collection[str]:
 
 
 def measure_group(results: Results, name: str, folder: Path, *, quick: bool) -> None:
-    """Add what was measured to the results."""
+    """Measure one group and add its values to the results."""
     if name == NEIGHBOURS:
         results.notices = measure_notices(folder)
         return

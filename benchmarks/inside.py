@@ -1,4 +1,4 @@
-"""The service in this process, for what is measured below HTTP or at a callback of the event loop."""
+"""The service in this process, for measurements below HTTP or of callbacks of the event loop."""
 
 from __future__ import annotations
 

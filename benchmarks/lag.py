@@ -1,4 +1,4 @@
-"""From the answer to a revocation until the last of three gateways refuses: each a process, all under load."""
+"""The time from the answer to a revocation until the last of three gateways refuses. Each is a process under load."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class _Scene:
     gateways: Sequence[_Gateway]
 
     def measure_each(self) -> list[float]:
-        """Return the seconds until the first refusal of each token, each revoked by itself."""
+        """Return the seconds until the first refusal of each token. Each token is revoked alone."""
         tokens = self._start(REVOCATIONS)
         orders = [(urlencode(CLIENT.credentials | {"token": token}), [n]) for n, token in enumerate(tokens)]
         return [lag.first_refusal for lag in self._measure(tokens, WINDOW, orders)]
@@ -150,7 +150,7 @@ def _running_gateway(redis_url: str) -> Iterator[_Gateway]:
 
 @contextmanager
 def _load_on(service: ServiceProcess, token: str) -> Iterator[None]:
-    """Somebody else asks the service all the time. Raises LoadFailed at the end if an answer was not 200."""
+    """Send requests of another caller all the time. Raises LoadFailed at the end if an answer was not 200."""
     is_over, statuses = threading.Event(), set[int]()
 
     def ask() -> None:

@@ -1,4 +1,4 @@
-"""Logins of realm main beside logins at an organisation that hangs, in turns with the same logins alone."""
+"""Logins of realm main during logins at an organisation that hangs, in turns with the same logins alone."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def _take_median(http: httpx2.AsyncClient) -> float:
 
 @asynccontextmanager
 async def _hammering(http: httpx2.AsyncClient, organisation: ScriptedOrganisation) -> AsyncIterator[None]:
-    """Callers log in there again and again. They wait as long as they are told to before they come again."""
+    """Let callers log in at the organisation again and again, each after the pause that Retry-After names."""
 
     async def hammer(number: int) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""How long callers wait while Redis is away, and how soon the service and the gateway's library are back after it.
+"""The waiting time of callers while Redis is away, and the time until the service and the gateway's library are back.
 
 Redis is killed, frozen, or cut off by a network through which nothing passes.
 """
@@ -191,7 +191,9 @@ async def _time_late_lookup(bearer: BearerLookup) -> float:
 
 
 async def _is_live(bearer: BearerLookup, token: str) -> bool:
-    """False means that Redis is not asked yet. Raises LoadFailed where Redis does not know the token."""
+    """Return True if the token is live, and False if Redis was not asked yet. Raises LoadFailed if Redis does not know
+    it.
+    """
     try:
         found = await bearer.lookup(token)
     except StoreUnavailable:

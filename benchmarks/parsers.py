@@ -1,7 +1,7 @@
-"""How the time of a parser grows: for eight times the input it may be some eight times as long.
+"""The growth of a parser's time: with eight times the input it may take about eight times as long.
 
-Each parser gets one piece of text again and again, up to the most that a caller can send. Square growth would take 64
-times as long, and what grows like that is told here as 8.
+Each parser gets one piece of text again and again, up to the longest text that a caller can send. Square growth would
+take 64 times as long, and is shown as 8.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from service.tokens import parse_access_token
 GROWTH, SCOPES = "time of a parser for its largest input / in proportion", "a scope of 60 KB is refused"
 TIMES = 8
 QUICK_SECONDS = 0.002 / 24
-"""A shorter time for the small input counts as this: three times its proportion is 2 ms, which harms nobody."""
+"""A shorter time for the small input counts as this. Three times its proportion is 2 ms, which is harmless."""
 SEED_BYTES = 16 * 1024
 SCOPE_TURNS = 20
 
@@ -111,7 +111,7 @@ def measure_parsers(rounds: int) -> Rows:
 
 
 def _measure_growth(rounds: int) -> dict[str, list[float]]:
-    """Of each parser the piece of text with the greatest growth."""
+    """Return, for each parser, the growth with the piece of text that has the greatest one."""
     growth = {}
     of_seeds = {name: _parse_behind(head) for name, head in _HEADS_OF_SEEDS.items()}
     for parsers, units, size in (

@@ -1,7 +1,7 @@
-"""Processor time of logins that are refused: how much dearer the dearest is than the cheapest.
+"""Processor time of logins that are refused, as the ratio of the slowest kind to the fastest.
 
-A difference would tell a guesser who has an account. Each kind is measured in turns, and the least
-of all rounds counts.
+A difference would show a guesser which accounts exist. The kinds are measured in turns, and the least of all rounds
+counts.
 """
 
 from __future__ import annotations

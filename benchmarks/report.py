@@ -202,6 +202,6 @@ def _rate_bar(name: str, rounds: Sequence[Round], kind: Kind) -> Bar:
 
 
 def summarise(results: Results) -> str:
-    """What the terminal shows: goals, bounds and requests."""
+    """Return the text for the terminal: goals, bounds and requests."""
     requests = [_format_requests(results.series)] if results.series else []
     return "\n".join([_format_goals(results), _format_bounds(results), *requests])

@@ -24,7 +24,7 @@ Series = dict[str, list[Round]]
 
 
 Rows = dict[str, dict[str, list[float]]]
-"""What was measured without wrk: the values of all rounds, by the name of the row and of its part."""
+"""The values of all rounds, by the name of the row and of its part, of measurements without wrk."""
 
 WHOLE = ""
 """The name of the part of a row that has only one."""
@@ -51,7 +51,7 @@ class Peers(msgspec.Struct, frozen=True):
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """What another caller noticed of a hostile request that was sent so many times.
+    """The latencies of another caller while a hostile request was sent `sent` times.
 
     The times are milliseconds of the caller, and the growth is that of the worker.
     """

@@ -1,7 +1,7 @@
-"""revokeAll over thousands of sessions: what one of its steps takes Redis, and whether one request is enough.
+"""revokeAll over thousands of sessions: the time that one of its steps takes Redis, and the time until the answer.
 
-A step holds up all others of the same Redis. Its time is told in starts of a session, measured on the same server in
-the same minute.
+A step holds up all other requests of the same Redis. Its time is given in starts of a session, measured on the same
+server in the same minute.
 """
 
 from __future__ import annotations

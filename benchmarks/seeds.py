@@ -1,4 +1,4 @@
-"""A seed file of very many users: what it takes to apply it, to find it unchanged, and the memory for both."""
+"""A seed file of 100,000 users: the time to apply it, the time to find it unchanged, and the memory for both."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 class Told(msgspec.Struct):
-    """What LOADER prints: of the first time and of the second."""
+    """The output of LOADER. Each pair holds the values of the first run and of the second."""
 
     seconds: tuple[float, float]
     added: tuple[int, int]

@@ -35,7 +35,7 @@ def measure_slots(rounds: int) -> Rows:
 
 
 def _fill(cluster: Cluster) -> None:
-    """With access tokens, as it were."""
+    """Fill the slot with keys of the form and size of access tokens."""
     master = cluster.nodes[cluster.node_of(f"access:{{{SHARD}}}:")].connect()
     with master, master.pipeline(transaction=False) as pipeline:
         for number in range(KEYS):

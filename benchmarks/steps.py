@@ -1,7 +1,7 @@
 """The longest step of the event loop while the service handles one request that is made to be expensive.
 
-The service runs in a thread of this process, on asyncio's own loop, whose callbacks can be measured. What counts is
-the processor time of a callback. While one runs, no other caller is served.
+The service runs in a thread of this process, on asyncio's own loop, whose callbacks can be measured. The processor time
+of a callback counts. No other caller is served while one runs.
 """
 
 from __future__ import annotations

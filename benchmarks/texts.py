@@ -1,11 +1,11 @@
-"""The words of the report: what stands above its tables and below them."""
+"""The texts of the report above and below its tables."""
 
 HEAD = """\
 # What it costs
 
 `./scripts/bench` measured this and wrote it. Ratios count: times are those of one machine, and of a minute of it.
-A goal is what we want. A bound is what no change may exceed: `./scripts/bench --check` fails where a row is short.
-What another caller notices of hostile requests has [a page of its own](neighbours.md).
+A goal is a wish. A bound is a limit that no change may exceed: `./scripts/bench --check` fails if a row is short of it.
+[Another page](neighbours.md) shows the latency of other callers during hostile requests.
 """
 
 METHOD = """\
@@ -34,13 +34,14 @@ METHOD = """\
 - Bytes of a session are what Redis took for all of them, without its connections, divided by their number; each is
   another user's. What a rotation leaves is weighed key by key, once its access token and its grace are over, which
   are short for that.
-- A bound has several rounds for each part of its row, and takes their median. Of processor time below HTTP it takes
-  the least, since other work can only add to it, and of memory that must not be trusted for longer the most. The table
-  has the worst part. All rounds are in results.json, and what a bound catches is in
-  [bounds.py](../../benchmarks/bounds.py).
+- Each part of a bound's row is measured in several rounds, and the median counts. Of processor time below HTTP the
+  least counts, since other work can only add to it. Of the time for which memory is trusted the greatest counts. The
+  table shows the worst part. results.json has all rounds, and [bounds.py](../../benchmarks/bounds.py) names the fault
+  that each bound catches.
 - "In the application" is processor time below HTTP, without a server, in turns with that of an almost empty route.
-- A step is one callback of the event loop, in processor time; nobody else is served meanwhile.
-- The time of a parser is that for the largest text, through eight times that for an eighth of it; square growth is 8.
+- A step is the processor time of one callback of the event loop, during which no other caller is served.
+- The time of a parser is that for the largest text, divided by eight times that for an eighth of it. Square growth is
+  8.
 - An outage is a Redis that is killed, frozen, or cut off by a network through which nothing passes. "Back" counts from
   when Redis answers again, and in a failover from the promotion of the replica, or, behind Sentinels, from when all of
   them name the new master.
@@ -50,11 +51,11 @@ REPRODUCTION = """\
 ## Measure it yourself
 
 ```sh
-./scripts/bench               # all but the peers, in less than half an hour; on two cores with nothing else to do
+./scripts/bench               # all but the peers, in 20 minutes, on two cores with nothing else to do
 ./scripts/bench --check       # the same, and status 1 where a bound is broken
 ./scripts/bench --peers       # and the peers, which it installs first, in turns with ours
 ./scripts/bench --quick       # about a minute: a first impression, written to build/benchmarks
-./scripts/bench --only steps  # one group of bounds; --help has their names
+./scripts/bench --only steps  # one group of bounds; --help lists them
 ```
 
 It installs what it needs, and writes this page, its charts and [results.json](results.json), which has every round.

@@ -1,11 +1,11 @@
-"""A gateway as a process of its own: it looks tokens up all the time, and tells until when each was live.
+"""A gateway as a process of its own, which looks tokens up all the time and prints until when each was live.
 
     python -m benchmarks.watcher REDIS_URL
 
-Standard input: a line with a number and tokens, in the order in which they will end; so many of those that have not
-ended are looked up in each turn. Standard output: "ready" once all of them are live and in memory; then for each token
-its number and two monotonic times, of the last live answer and of the first refusal; "done" after the last. Then it
-takes the next line.
+Standard input: a line with a number and tokens, in the order in which they will end. That many of the tokens which have
+not ended are looked up in each turn. Standard output: "ready" once all of them are live and in memory; then for each
+token its number and two monotonic times, of the last live answer and of the first refusal; "done" after the last. Then
+the next line is read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ GIVE_UP_SECONDS = 60
 
 
 async def watch(bearer: BearerLookup, window: int, tokens: list[str]) -> None:
-    """Raises RuntimeError where a token is not live at first, is live again, or does not end."""
+    """Watch tokens until all have ended. Raises RuntimeError if one is not live at first, is live again, or does not
+    end.
+    """
     for token in tokens * 2:  # remembered from the second use on
         if await bearer.lookup(token) is None:
             raise RuntimeError("a token is not live")

@@ -12,7 +12,7 @@ from base64 import b64encode
 from urllib.parse import quote_plus, urlsplit
 
 PATIENCE_SECONDS = 60
-"""As in waiting.py, which this script cannot import: it runs by itself, without the packages of the tests."""
+"""The bound of waiting.py, which this script cannot import: it runs without the packages of the tests."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Records what each argon2 hash of this process costs: hashes of one cost take equally long, on any machine."""
+"""Records the cost of each argon2 hash of this process. Hashes of one cost take equally long on any machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from service.hashing import MEMORY_KIB, PASSES
 FULL_COST = Parameters(
     type=Type.ID, version=19, salt_len=16, hash_len=32, time_cost=PASSES, memory_cost=MEMORY_KIB, parallelism=1
 )
-"""The cost of a hash that the service makes, where a test has `real_hashes`."""
+"""The cost of a hash of the service, in a test that has `real_hashes`."""
 
 
 @contextmanager

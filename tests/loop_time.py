@@ -22,7 +22,7 @@ from tests.waiting import PATIENCE_SECONDS, read_real_clock, take_turn
 PACE = 0.1
 STEP_SECONDS = 0.05
 TURNS = 20
-"""So many turns let all that goes on in one event loop, scripted servers included, come to rest."""
+"""After this many turns of the event loop all its work, scripted servers included, has come to rest."""
 
 SAME_SECONDS = 1e-6
 """Times that differ by less are the same one, rounded in two ways."""
@@ -64,7 +64,7 @@ class LoopTime:
         return task.result()
 
     def is_due_in(self, seconds: float) -> bool:
-        """Tell whether a timer of the running event loop ends so many seconds after now, while the time is held."""
+        """Return True if a timer of the running event loop ends this many seconds after now. The time must be held."""
         timers: Iterable[asyncio.TimerHandle] = vars(asyncio.get_running_loop())["_scheduled"]
         due = self.read() + seconds
         return any(abs(timer.when() - due) < SAME_SECONDS and not timer.cancelled() for timer in timers)

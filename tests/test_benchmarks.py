@@ -1,4 +1,4 @@
-"""What scripts/bench makes of what it measured: numbers, judgements, bounds, the report. Nothing is measured here."""
+"""The numbers, judgements, bounds and report that scripts/bench makes of measured values. Nothing is measured here."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_a_report_shows_bounds_that_are_met(tmp_path: Path) -> None:
 
 
 def test_the_stored_results_are_read() -> None:
-    """What an earlier version wrote lacks the rows of bounds."""
+    """Results of an earlier version lack the rows of bounds."""
     assert load_results(CHECKOUT / "docs" / "benchmarks") is not None
 
 

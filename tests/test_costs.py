@@ -1,7 +1,7 @@
-"""What a request may cost: how often it asks Redis, what its script does there, and bytes of Redis.
+"""The cost of a request: the number of its commands, the work of its script, and bytes of Redis.
 
-The numbers are today's. One that falls is lowered here with the change that makes it fall; one that rises needs a
-reason. What processor time a request takes is measured by `scripts/bench`.
+The numbers are those of today. A number that falls is lowered here by the change that makes it fall, and one that rises
+needs a reason. `scripts/bench` measures processor time.
 """
 
 from __future__ import annotations

@@ -435,7 +435,7 @@ def test_a_hangup_that_reaches_the_workers_takes_none_of_them(start_ready: Start
 
 
 def has_say_in(process_id: int, number: signal.Signals) -> bool:
-    """Tell whether the process ignores or handles this signal. Otherwise the system would end the process."""
+    """Return True if the process ignores or handles this signal. Otherwise the system would end the process."""
     status = Path(f"/proc/{process_id}/status").read_text()
     masks = re.findall(r"^Sig(?:Ign|Cgt):\s+([0-9a-f]+)$", status, re.MULTILINE)
     return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)

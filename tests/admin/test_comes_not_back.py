@@ -84,7 +84,9 @@ async def test_what_a_console_that_was_killed_still_owed_is_ended_by_the_service
     held_time: LoopTime,
     is_restarted: bool,
 ) -> None:
-    """As after `user delete`, killed between the record and the sessions; by a service that runs, or that starts."""
+    """The console is killed between the record and the sessions of `user delete`. A running and a starting service end
+    them.
+    """
     alices, bobs = [(await PHONE_APP.log_in(http, person)).json() for person in (ALICE, BOB)]
     identity = identify_user(ALICE.realm, ALICE.username)
     await parts.registry.note_owed_revocations([identity])

@@ -76,7 +76,7 @@ def _press_ctrl_c(process: subprocess.Popen[bytes]) -> None:
 
 
 def _waits_for_input(pid: int) -> bool:
-    """Whether the system call that it is in reads its stdin. That it sleeps would not do: it may sleep in a write."""
+    """Return True if the process reads its stdin. A process that sleeps may also be writing."""
     return Path(f"/proc/{pid}/syscall").read_text().split()[:2] == [READ, "0x0"]
 
 

@@ -1,4 +1,4 @@
-"""A master dies or freezes: what is answered meanwhile, and what becomes of lost writes."""
+"""A master dies or freezes: the answers during the failover, and what becomes of lost writes."""
 
 from __future__ import annotations
 

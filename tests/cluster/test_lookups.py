@@ -61,7 +61,7 @@ async def is_answered(bearer: BearerLookup, token: str) -> bool:
 
 
 async def until_refused(bearer: BearerLookup, token: str) -> None:
-    """Ask until the answer is that the token is unknown; errors meanwhile are no answers."""
+    """Ask until the token is unknown. Errors are ignored until then."""
 
     async def is_refused() -> bool:
         try:
@@ -80,7 +80,7 @@ async def until_live(bearer: BearerLookup, token: str) -> None:
 async def test_memory_follows_every_node_of_a_cluster(
     cluster: Cluster, cluster_parts: Parts, held_time: LoopTime
 ) -> None:
-    """No time passes, so that nothing is forgotten but what Redis tells of."""
+    """The time stands still, so that tokens leave memory by invalidations only."""
     tokens = await start_many(cluster_parts)
     assert {cluster.node_of(access_key_of(token)) for token in tokens} == {0, 1, 2}
     async with lookup_at(cluster.url) as bearer:
@@ -183,7 +183,7 @@ async def test_memory_follows_a_replica_that_becomes_the_master(tmp_path: Path, 
 
 
 async def assert_told(loop_time: LoopTime, bearer: BearerLookup, token: str, master: redis.Redis) -> None:
-    """What is deleted at this master leaves memory because Redis says so: no time passes in which it could end."""
+    """A token that is deleted at this master leaves memory by an invalidation: the time stands still."""
     assert await bearer.lookup(token)
     with loop_time.held():
         master.delete(access_key_of(token))

@@ -330,7 +330,7 @@ async def ask_console(cluster: Cluster, *words: str) -> Answer:
 @pytest.mark.clause("decided-redis-cluster")
 @pytest.mark.single_server("it brings a cluster along")
 async def test_a_refresh_waits_for_its_slot_and_is_served(stage: Stage, held_time: LoopTime) -> None:
-    """One more pause after the slot has arrived, and no time beside that."""
+    """The refresh waits for one more pause after the slot has arrived, and no longer."""
     held, before = await stage.start(), count_refusals()
     with moving_slot(stage.cluster, held.key) as moving:
         moving.move_keys(lambda key: key.startswith("family:"))

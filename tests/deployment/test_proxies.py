@@ -102,7 +102,7 @@ def test_a_post_that_was_sent_is_not_sent_again(
 
 @pytest.fixture
 def slow() -> Iterator[Instance]:
-    """It does not say yet whether it is ready."""
+    """The instance does not answer yet whether it is ready."""
     instance = Instance(ANSWER)
     instance.may_tell.clear()
     yield instance
@@ -112,7 +112,7 @@ def slow() -> Iterator[Instance]:
 
 @pytest.mark.clause("decided-restart-costs-no-request")
 def test_a_slow_answer_of_readyz_takes_no_instance_out(tmp_path: Path, slow: Instance, answering: Instance) -> None:
-    """The other instance is asked again and again meanwhile, so that the period of the checks is over."""
+    """The other instance is asked again and again, so that the period of the checks passes."""
     with running_haproxy(tmp_path, slow.port, answering.port) as client:
         wait_until(lambda: slow.checks, "the check that is slow")
         before = answering.checks

@@ -58,7 +58,7 @@ class Proxy:
 
     @property
     def is_quiet(self) -> bool:
-        """Tell whether Redis has answered all that it was sent; for a proxy in the event loop of the caller."""
+        """Return True if Redis has answered all commands. For a proxy in the event loop of the caller."""
         return all(link.is_quiet for link in self._links)
 
     @asynccontextmanager
@@ -117,7 +117,7 @@ class Proxy:
             await self._changed.wait()
 
     def notice(self, request: bytes, link: _Link) -> None:
-        """Look whether something was told about this request."""
+        """Check whether this request was announced."""
         if self.hold_at is not None and self.hold_at[0] in request:
             text, times = self.hold_at
             self.hold_at = (text, times - 1) if times > 1 else None
@@ -144,7 +144,7 @@ class _Link:
 
     @property
     def is_quiet(self) -> bool:
-        """Tell whether no answer of Redis is awaited here."""
+        """Return True if no reply of Redis is pending here."""
         return self._to_client.is_closing() or self._asked == self._answered
 
     async def forward_requests(self, client: asyncio.StreamReader) -> None:

@@ -32,7 +32,7 @@ KEEPS_DATA = ("--appendonly", "yes", "--appendfsync", "no")
 KEYRING = Keyring((SECRET_KEY.encode(),))
 SESSIONS_AT_ONCE = 500
 LATEST_SECONDS = 2.0
-"""Whoever needs Redis is answered within this time."""
+"""The time limit for the answer of every request that needs Redis."""
 
 SCRIPTS = tuple(file.stem for file in (CHECKOUT / "service/store/lua").glob("*.lua") if file.stem != "records")
 

@@ -34,14 +34,14 @@ from tests.waiting import until_reachable, until_status, wait_until
 FLOOD = 100
 CROWD = 20
 ROUNDS = 2
-"""In the first requests meet connections that there were before, in the second none."""
+"""The requests of the first round meet existing connections, those of the second round none."""
 
 PROBE = load_script("probe_store")
 OUTAGES = ("killed", "frozen", "cut_off")
 
 
 class Held(NamedTuple):
-    """What clients hold when Redis goes away."""
+    """The tokens and codes that clients hold when Redis goes away."""
 
     alice: Mapping[str, str]
     bob: Mapping[str, str]

@@ -25,7 +25,9 @@ from tests.watching import watching
 
 DELETE = load_script("delete_revoked")
 MOST_KEYS = 300
-"""Deleted by one step, with an access token and a family at most beside them. The bench says how long a step takes."""
+"""The limit of keys that one step deletes: an access token and a family may exceed it. The bench measures a step's
+time.
+"""
 
 KEYS_OF_A_SESSION = 2
 COMMANDS_OF_A_KEY = 5

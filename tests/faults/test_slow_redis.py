@@ -35,7 +35,9 @@ ROUNDS = 2
 
 @asynccontextmanager
 async def passing_time(held_time: LoopTime, proxy: Proxy) -> AsyncIterator[None]:
-    """Let time pass, but not while Redis is busy. A slow machine costs nobody time then, and the proxy does."""
+    """Let time pass, but not while Redis is busy, so that the delay of the proxy counts and that of the machine does
+    not.
+    """
 
     async def go_on() -> None:
         quiet_turns = 0

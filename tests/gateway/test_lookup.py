@@ -220,7 +220,7 @@ async def test_unknown_tokens_are_forgotten_with_everything_else(
 ) -> None:
     """Nothing is remembered after the lookup was closed, Redis was emptied or the connection ended.
 
-    No time passes: a connection that lasted is made again at once.
+    The time stands still. A connection that lasted is made again at once.
     """
     assert await is_live(lookup, tokens[1])
     await let_pass(lookup, held_time, STABLE_SECONDS)
@@ -400,7 +400,7 @@ async def test_an_expired_token_is_not_live(lookup: BearerLookup, tokens: list[s
 async def test_the_lookup_tells_the_time_of_redis(
     lookup: BearerLookup, store: redis.Redis, clock: Clock, held_time: LoopTime
 ) -> None:
-    """It hears the time while it connects, and reckons from then on."""
+    """The lookup reads Redis time while it connects, and computes it from then on."""
 
     def read_clock_ms() -> int:
         seconds, microseconds = store.time()

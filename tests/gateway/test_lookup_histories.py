@@ -62,10 +62,10 @@ class Token:
 
 @dataclass
 class History:
-    """All tokens, of which the last `MOST_TOKENS` are looked up; an answer about an older one may be under way.
+    """Every token, of which the last `MOST_TOKENS` are looked up. An answer about an older one may still be pending.
 
-    `heard_ms`: what the clock of Redis has shown at least. `refused`: tokens that were told to be dead though nobody
-    has revoked them; whether they had expired is judged when Redis tells the time next.
+    `heard_ms`: the latest time that the clock of Redis is known to have shown. `refused`: tokens that were refused
+    without a revocation. Whether they had expired is judged at the next reading of Redis' clock.
     """
 
     seed: int
@@ -89,7 +89,7 @@ class History:
                 self.refused.append(token)
 
     def hear(self, now_ms: int, refused: list[Token]) -> None:
-        """Judge the tokens that were refused before Redis told this time."""
+        """Judge the tokens that were refused before Redis showed this time."""
         self.heard_ms = max(self.heard_ms, now_ms)
         assert all(token.ends_ms[0] <= now_ms for token in refused), f"seed {self.seed}: refused though it lives"
 
@@ -100,10 +100,11 @@ class History:
 
 
 class World:
-    """`beyond` is the gateway whose network can be cut. `ended` counts the lookups of each gateway that have ended.
+    """The gateways and the tokens of one history. The network of the gateway `beyond` can be cut.
 
-    `known`: tokens that each gateway told to be live again and again, so that it may remember them, until it tells
-    them to be dead. `met` counts how often in a row each gateway told so.
+    `ended` counts the lookups of each gateway that have ended. `known`: tokens that each gateway accepted again and
+    again, so that it may remember them, until it refuses them. `met` counts how often in a row each gateway accepted a
+    token.
     """
 
     def __init__(

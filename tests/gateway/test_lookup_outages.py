@@ -110,7 +110,7 @@ async def fail(under_way: list[asyncio.Task[AccessGrant | None]]) -> None:
 
 
 async def comes_back(bearer: BearerLookup, token: str, held_time: LoopTime, *, live: bool = True) -> None:
-    """Ask until Redis answers; meanwhile there are errors only. Time passes, since the link may pause."""
+    """Ask until Redis answers. Until then there are errors only. Time passes, since the connection may pause."""
 
     async def ask() -> AccessGrant | None:
         while True:

@@ -1,7 +1,7 @@
-"""After a revocation each of three gateways comes to refuse the token, each a process, and it never turns live again.
+"""Three gateways, each a process, come to refuse a revoked token, which never becomes live again.
 
-How soon that is so is measured by `scripts/bench`; that memory is believed for a second at most stands in
-`test_lookup_outages.py`.
+`scripts/bench` measures how soon that is so. `test_lookup_outages.py` proves that memory is trusted for a second at
+most.
 """
 
 from __future__ import annotations

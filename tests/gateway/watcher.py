@@ -31,7 +31,7 @@ async def watch(bearer: BearerLookup, tokens: list[str]) -> None:
 
 
 async def look(bearer: BearerLookup, tokens: list[str], ended: set[str]) -> None:
-    """Look each of them up once. An error tells nothing."""
+    """Look each token up once. An error is no answer."""
     for token in tokens:
         try:
             is_live = await bearer.lookup(token) is not None

@@ -1,4 +1,4 @@
-"""No test says anything about speed: clocks are read in the named helpers alone, and nobody sleeps."""
+"""No test depends on speed: clocks are read in the named helpers only, and no test sleeps."""
 
 from __future__ import annotations
 

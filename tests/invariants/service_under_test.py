@@ -193,7 +193,7 @@ class ServiceUnderTest:
         )
 
     def revoke_until(self, user: str, seconds: float) -> None:
-        """What was made up to that time after the beginning, the time included that a test itself takes."""
+        """Revoke what was made up to that time after the beginning. The time that the test itself takes counts."""
         identity = USERS[user].identity
         until_ms = self._began_ms + round(1000 * (seconds + model.BESIDE_SECONDS))
         self._run(self._revocations.revoke_all(identity.shard, identity.subject, until_ms=until_ms))

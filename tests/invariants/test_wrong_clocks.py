@@ -121,9 +121,9 @@ def read_seconds(server: RedisServer) -> int:
 
 
 async def live_through(http: httpx2.AsyncClient, person: Person, server: RedisServer) -> Outcomes:
-    """Every operation once or more, and of each answer what does not change by chance. Ends with all sessions over.
+    """Run every operation at least once, and return the parts of the answers that do not change by chance.
 
-    Each time that is told lies between two readings of Redis' clock, however far they are apart.
+    Ends with all sessions over. Each time in an answer lies between two readings of Redis' clock, however far apart.
     """
     seen: Outcomes = []
     began = read_seconds(server)

@@ -154,7 +154,7 @@ async def refused_signed_out(scene: Scene) -> None:
 
 
 async def busy(scene: Scene) -> None:
-    """Redis answers nobody."""
+    """Redis does not answer."""
     with scene.stage.redis.frozen():
         await scene.page.goto(SESSIONS)
         await expect_refusal(scene.page, "busy")

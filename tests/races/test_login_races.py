@@ -78,7 +78,7 @@ async def test_many_right_logins_at_once_all_succeed_and_leave_no_trace_in_the_c
 async def test_of_a_hundred_right_logins_at_once_none_counts_as_guessing(
     arena: Arena, http: httpx2.AsyncClient
 ) -> None:
-    """How many get their turn at the first attempt depends on the machine; the others are told to come back."""
+    """The number that succeeds at the first attempt depends on the machine. The others are asked to come back."""
     refused: list[httpx2.Response] = []
 
     async def log_in() -> httpx2.Response:
@@ -107,7 +107,7 @@ def endless_time(held_time: LoopTime, monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_of_a_hundred_right_logins_at_once_all_succeed_where_there_is_time_for_all(
     endless_time: None, make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
-    """One of them may be checked at a time, so that all others wait."""
+    """One login is checked at a time, so that all others wait."""
     async with serving(make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS="1/minute"), clock) as http:
         answers = await result_of(all_at_once([PHONE_APP.log_in(http, ALICE) for _ in range(CROWD)]))
 
@@ -136,7 +136,7 @@ class Waiting:
         return self._tasks[-1]
 
     async def leave(self) -> None:
-        """End the logins that a failed test leaves behind, while Redis can still be told of it."""
+        """End the logins that a failed test leaves behind, while Redis can still release them."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

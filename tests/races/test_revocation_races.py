@@ -35,7 +35,7 @@ PLACES = places(0, CONTENDERS // 4, CONTENDERS, more=(5, CONTENDERS // 2, 3 * CO
 """Where among the refreshes the revocation stands: each is another interleaving."""
 
 ENDED = (200, 401)
-"""What a revokeAll is answered. 401: an attempt before, which was answered 503, has ended its session."""
+"""The answers of a successful revokeAll. 401: an earlier attempt that was answered 503 has ended its own session."""
 
 Session = tuple[App, dict[str, str]]
 

@@ -69,7 +69,7 @@ is_asking, ssl.create_default_context = False, make_context
 sys.addaudithook(hear)
 asyncio.run(main())
 """
-"""A fresh process, which tells what it imports and whether it reads certificates while it asks for the first time."""
+"""A new process, which prints its imports during the first request, and whether it reads certificates in a thread."""
 
 
 @pytest.mark.clause("decided-one-request-is-bounded")

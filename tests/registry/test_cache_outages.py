@@ -110,7 +110,7 @@ async def fails_in_time(memory: RegistryMemory, held_time: LoopTime) -> None:
 
 
 async def comes_back(memory: RegistryMemory, client: Client, held_time: LoopTime) -> None:
-    """Ask until Redis answers; meanwhile there are errors only. Time passes, since the link may pause."""
+    """Ask until Redis answers. Until then there are errors only. Time passes, since the connection may pause."""
 
     async def ask() -> Client | None:
         while True:
@@ -175,7 +175,7 @@ async def test_what_changes_beyond_a_cut_network_is_old_for_a_second_at_most(
 async def test_a_server_that_took_the_place_of_another_is_asked(
     stage: Stage, parts: Parts, held_time: LoopTime
 ) -> None:
-    """It changed while nobody could hear of it."""
+    """The record changed while no invalidation could arrive."""
     await remember(parts.memory)
     trust = find_trust(parts.memory)
     with stage.killed():

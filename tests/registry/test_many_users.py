@@ -142,7 +142,7 @@ class Costs:
 async def test_to_apply_a_file_takes_as_many_commands_for_each_user(
     store: redis.Redis, make_settings: MakeSettings, held_time: LoopTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the time stands still nothing else is asked. No ready hash is hashed again."""
+    """The time stands still, so that there are no other commands. No existing hash is hashed again."""
     monkeypatch.delattr("service.registry.records.hash_password")
     url = make_settings().redis_url
     assert url is not None

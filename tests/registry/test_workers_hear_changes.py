@@ -71,7 +71,7 @@ async def served(ask: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Respon
 
 
 async def use(http: httpx2.AsyncClient, statuses: list[int], is_over: asyncio.Event) -> None:
-    """Send what the clients send that nobody touches."""
+    """Send requests of the clients that are not changed."""
     tokens = {app: tokens_of(await app.log_in(http, ALICE)) for app in (PHONE_APP, MADE_SECRET)}
     while not is_over.is_set():
         for app in tokens:

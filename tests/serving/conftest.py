@@ -24,7 +24,7 @@ GET = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
 SLOW = GET.replace(b"/ ", b"/slow ", 1)
 ANSWER = b"HTTP/1.1 200 OK"
 TICK_SECONDS = 0.1
-"""How long the server sleeps between two looks at its connections."""
+"""The interval at which the server checks its connections."""
 
 
 @dataclass

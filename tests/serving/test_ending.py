@@ -25,7 +25,7 @@ LAST = b"connection: close"
 
 
 def ask(port: int, path: str) -> tuple[int, str | None] | None:
-    """Over a connection of its own: the status and the header Connection. None where nobody listens any more."""
+    """Ask on a new connection. Returns the status and the header Connection, or None if the port is closed."""
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)) as connection:
         try:
             connection.connect()
@@ -41,7 +41,7 @@ def ask(port: int, path: str) -> tuple[int, str | None] | None:
 def test_after_sigterm_an_instance_is_not_ready_but_serves_on_for_a_while(
     tmp_path: Path, own_redis: RedisServer, workers: str
 ) -> None:
-    """How long it serves on is a matter of the tests below, which hold its time."""
+    """The tests below hold the time and prove how long it serves."""
     environment = environment_of(own_redis, WEB_CONCURRENCY=workers, LOG_LEVEL="info")
     with running_service(tmp_path, environment) as service:
         service.process.send_signal(signal.SIGTERM)

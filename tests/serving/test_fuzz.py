@@ -25,7 +25,7 @@ from tests.waiting import PATIENCE_SECONDS
 QUICK, LONG = 600, 20_000
 AT_ONCE = 16
 SILENCE_SECONDS = 0.15
-"""How long nothing has to come until we stop listening. What comes later on a busy machine is only in the log."""
+"""The silence after which the test stops reading. Later output of a busy machine is only in the log."""
 
 STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 # Of many logins at once some are 503: a password's hash takes time.

@@ -53,10 +53,10 @@ class Attacked:
     port: int = 0
     hostile: dict[str, Hostile] = field(default_factory=dict)
     calls: list[int] = field(default_factory=list)
-    """How many functions each step of the loop called."""
+    """The number of functions that each step of the loop called."""
 
     normalized: list[int] = field(default_factory=list)
-    """How long each text was that was normalized."""
+    """The length of each text that was normalized."""
 
     def send(self, hostile: Hostile) -> Answer:
         """Return the answer. What the loop did for it, also behind the answer, is in `calls` and `normalized`."""

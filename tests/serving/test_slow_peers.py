@@ -15,7 +15,7 @@ from tests.serving.conftest import ANSWER, GET, SLOW, Peer, Serving, running_ser
 from tests.waiting import wait_until
 
 LOOK_SECONDS = 1.0
-"""How often the server looks for peers that are late."""
+"""The interval at which the server looks for slow peers."""
 
 HALF_A_HEAD = b"POST / HTTP/1.1\r\nHost: here\r\nX-Half: a"
 

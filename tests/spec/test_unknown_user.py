@@ -1,6 +1,6 @@
-"""An unknown user costs the same hash as a wrong password, over HTTP: time tells nobody who has an account.
+"""An unknown user costs the same hash as a wrong password, over HTTP, so that time does not show who has an account.
 
-That both ask Redis the same is shown by `test_login_costs_alike.py`.
+`test_login_costs_alike.py` proves that both send the same commands to Redis.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from tests.waiting import take_turn, until
 
 STEP_SECONDS = 0.05
 QUIET_TURNS = 2
-"""One turn alone may come before the operating system has handed over what was sent."""
+"""So many turns without traffic count as rest, since the operating system may hand over data late."""
 
 Result = TypeVar("Result")
 
@@ -31,7 +31,7 @@ class Traffic:
         self.connecting = 0
 
     def is_quiet(self) -> bool:
-        """Tell whether each connection is made, and each command answered but those that a server holds back."""
+        """Return True if each connection is made, and each command answered unless its server holds that back."""
         return not self.connecting and all(map(_is_quiet, self.wires))
 
 
@@ -65,9 +65,10 @@ class Passing:
             await self.settle()
 
     async def let_pass_until(self, is_so: Callable[[], object], seconds: float, *, step: float = STEP_SECONDS) -> None:
-        """Move the time until the condition is so. Raises AssertionError where it is not within these seconds.
+        """Move the time until the condition is true, at most by these seconds. Raises AssertionError if it is not true
+        then.
 
-        At their end the time stands still until it is so.
+        After these seconds the time stands still until the condition is true.
         """
         await self.settle()
         end = self.read() + seconds
@@ -77,7 +78,7 @@ class Passing:
         await until(is_so, f"what is to be so within {seconds:g} s of the held time")
 
     async def run(self, work: Awaitable[Result], seconds: float) -> Result:
-        """Let time pass until the work is done. Raises AssertionError where it is not within these seconds."""
+        """Let time pass until the work is done, at most these seconds. Raises AssertionError if it is not done then."""
         task = asyncio.ensure_future(work)
         try:
             await self.let_pass_until(task.done, seconds)
@@ -86,7 +87,7 @@ class Passing:
         return await task
 
     def _is_quiet(self) -> bool:
-        """Tell whether no task can go on, beside the one that asks."""
+        """Return True if no task but the calling one can run."""
         ready: Any = vars(asyncio.get_running_loop())["_ready"]
         return not ready and self._traffic.is_quiet()
 

@@ -13,7 +13,7 @@ from tests.servers import free_port
 
 INVALIDATE = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$%d\r\n%b\r\n"
 STARTED_AT = 2_000_000_000
-"""What a scripted clock shows when the time of the event loop is 0."""
+"""The time of a scripted clock when the time of the event loop is 0."""
 
 held_back: set[tuple[str, int]] = set()
 """The addresses of the clients for whom a scripted server holds back an answer at this moment."""

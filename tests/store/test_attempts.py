@@ -128,7 +128,7 @@ async def crowd(parts: Parts, patience: None) -> AsyncIterator[Crowd]:
 
 
 async def is_refused_at_once(attempts: Attempts, counter: Counter = TEN) -> bool:
-    """Tell whether a caller is refused before Redis is asked."""
+    """Return True if a caller is refused before Redis is asked."""
     reserving = asyncio.create_task(attempts.reserve([counter]))
     await asyncio.sleep(0)
     is_refused = reserving.done() and isinstance(reserving.exception(), TemporarilyUnavailable)

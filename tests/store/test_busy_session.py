@@ -64,7 +64,7 @@ async def test_the_four_hundredth_refresh_runs_one_command_more(
 async def test_a_refresh_of_a_busy_session_reads_as_little_as_the_first(
     sessions: Sessions, clock: Clock, store: redis.Redis
 ) -> None:
-    """As many fields, none of them longer than those of a fresh session may be."""
+    """The refresh reads as many fields, and none of them is longer than a field of a new session may be."""
 
     async def list_reads() -> list[str]:
         head = sessions.parsed(session).head

@@ -31,7 +31,7 @@ from tests.store.scripted_redis import STARTED_AT, ScriptedRedis, read_scripted_
 from tests.waiting import until
 
 EXACTLY = 1e-5
-"""What the sums of fractions of seconds since 1970 may differ by."""
+"""The rounding error of sums of seconds since 1970."""
 
 
 class Memory:

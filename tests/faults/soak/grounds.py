@@ -36,9 +36,9 @@ Inject = Callable[[random.Random], Fault]
 
 
 class Ground:
-    """`redis_urls` are what the instances are told, one each; the last one has a single worker.
+    """The servers of one round. `redis_urls` has one address for each instance; the last instance has a single worker.
 
-    `history` is that of the round under way: some faults last until it shows that they were felt.
+    `history` is that of the present round. Some faults last until the history shows their effect.
     """
 
     history: History
@@ -194,7 +194,7 @@ class SingleServer(Ground):
         return Fault(name="lose_answer", started=started, ended=read_clock())
 
     def fill_memory(self, rng: random.Random) -> Fault:
-        """`maxmemory` is reached, until somebody was refused at least."""
+        """Redis reaches `maxmemory`, until at least one request was refused."""
         started = read_clock()
         with self._stage.full():
             hang(rng)

@@ -74,10 +74,10 @@ class Session:
 
 
 class Device:
-    """Somebody's browser or phone, with an address of its own.
+    """A browser or phone with an address of its own.
 
-    `only` is the one instance that it asks, where it asks but one, and each time by a new connection: its workers
-    share the connections among them.
+    `only` is the one instance that it asks, if it asks only one, with a new connection each time: the workers of an
+    instance share the connections.
     """
 
     def __init__(self, load: Load, person: Person, rng: random.Random, only: int | None = None) -> None:
@@ -441,7 +441,7 @@ class Load(threading.Thread):
 
     @property
     def patient(self) -> Sequence[Person]:
-        """Those who never log out everywhere."""
+        """Return the users who never log out everywhere."""
         return self.people[: len(self.people) // 2]
 
     @property

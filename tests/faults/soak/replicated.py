@@ -26,7 +26,7 @@ AWAY_SECONDS = 2.0
 SHORTEST_DEAF_SECONDS, LONGEST_DEAF_SECONDS = 0.5, 1.5
 """How long a replica hears nothing before its master dies, at least."""
 LEAST_LOST = 5
-"""So many requests that wait for a replica are answered meanwhile: what they did is lost."""
+"""The number of requests that are answered while they wait for a replica. Their effect is lost."""
 SLOTS_AT_ONCE = 8
 MOVED_SHARE = 0.5
 """Of the keys of a slot, before the others follow."""

@@ -43,7 +43,7 @@ def has_lived(load: Load) -> bool:
 
 
 def is_kept(session: Session) -> bool:
-    """Whether it is alive, and belongs to one of those who never log out everywhere."""
+    """Return True for a session that is alive and belongs to a user who never logs out everywhere."""
     return not session.is_over and session.device.person in session.device.load.patient
 
 
