@@ -49,6 +49,9 @@ TOPOLOGIES = ("single", "sentinel", "cluster")
 ON_EVERY_TOPOLOGY = ("store", "races", "gateway")
 MakeSettings = Callable[..., Settings]
 
+ROUNDING_MS = 1
+"""Redis reports times in whole milliseconds."""
+
 
 class AnyRedis(Protocol):
     """One server, or several that are one store."""
@@ -254,6 +257,29 @@ class Clock:
 @pytest.fixture
 def clock(store: redis.Redis) -> Clock:
     return Clock(store)
+
+
+def read_server_ms(store: redis.Redis) -> int:
+    seconds, microseconds = store.time()
+    return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+class Elapsed:
+    """The time since the test began, by the clock of Redis, which no test can hold. It bounds the rest of lifetimes."""
+
+    def __init__(self, store: redis.Redis) -> None:
+        self._store = store
+        self._began_ms = read_server_ms(store)
+
+    def leaves(self, left_ms: float, lifetime_ms: int) -> bool:
+        """Return True if `left_ms`, read before this call, can be the rest of a lifetime that began in this test."""
+        elapsed_ms = read_server_ms(self._store) - self._began_ms
+        return lifetime_ms - elapsed_ms - ROUNDING_MS <= left_ms <= lifetime_ms
+
+
+@pytest.fixture
+def elapsed(store: redis.Redis) -> Elapsed:
+    return Elapsed(store)
 
 
 def environment_of(server: AnyRedis, **variables: str) -> dict[str, str]:

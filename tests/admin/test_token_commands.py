@@ -12,8 +12,7 @@ from service.app import Parts
 from tests.admin.conftest import Admin
 from tests.admin.test_user_commands import is_live
 from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, REVOKE_ALL, WEB_SHOP
-from tests.conftest import Clock, make_code
-from tests.store.sessions import read_server_ms
+from tests.conftest import Clock, make_code, read_server_ms
 
 
 async def explain(admin: Admin, token: str) -> str:

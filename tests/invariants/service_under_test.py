@@ -21,10 +21,9 @@ from service.store.redis_url import parse_redis_url
 from service.store.registry import RegistryStore
 from service.store.revocations import Revocations
 from service.tokens import RandomToken, make_access_token, make_browser_session, make_consent
-from tests.conftest import SECRET_KEY, AnyRedis
+from tests.conftest import SECRET_KEY, AnyRedis, read_server_ms
 from tests.consenting import allow_code, ask_for
 from tests.invariants import model
-from tests.store.sessions import read_server_ms
 
 Result = TypeVar("Result")
 Dump = tuple[float, Mapping[bytes, tuple[bytes, int]]]

@@ -8,9 +8,9 @@ from dataclasses import fields
 import pytest
 
 from service.settings import Settings
-from tests.conftest import Clock
+from tests.conftest import Clock, read_server_ms
 from tests.servers import CHECKOUT
-from tests.store.sessions import Sessions, read_server_ms
+from tests.store.sessions import Sessions
 
 HOUR_SECONDS = 3_600
 

@@ -12,6 +12,7 @@ from playwright.async_api import BrowserContext, Locator, Page, expect
 
 from tests.browser import SESSIONS, ask, page_text
 from tests.cast import ALICE, Person, tokens_of
+from tests.conftest import read_server_ms
 from tests.pages.application import Application
 from tests.pages.browser import Device
 from tests.pages.conftest import OpenPage
@@ -28,7 +29,6 @@ from tests.pages.steps import (
     stay_box,
     username_field,
 )
-from tests.store.sessions import read_server_ms
 
 WRONG = Person(ALICE.username, "a guess")
 NOBODY = Person("nobody@example.com", ALICE.password)

@@ -84,7 +84,7 @@ async def test_every_grant_has_the_same_answer(
     assert set(body) == FIELDS
     assert body["token_type"] == "Bearer"
     assert type(body["expires_in"]) is int
-    assert 599 <= body["expires_in"] <= 600
+    assert body["expires_in"] == 600
     assert body["scope"] == "realm:main role:enduser"
     assert "set-cookie" not in response.headers
 

@@ -26,6 +26,7 @@ from service.store.records import FamilyRecord, parse_family
 from service.store.scripts import Script
 from service.tokens import RandomToken, make_access_token
 from tests.cast import ALICE, PHONE_CALLBACK, Person
+from tests.conftest import Elapsed, read_server_ms
 from tests.consenting import allow_code
 
 ENDUSER = "realm:main role:enduser"
@@ -70,6 +71,7 @@ class Sessions:
     def __init__(self, parts: Parts, store: redis.Redis, **lifetimes: int | None) -> None:
         self.parts = parts
         self.store = store
+        self.elapsed = Elapsed(store)
         self.set_lifetimes(**lifetimes)
 
     def set_lifetimes(self, **lifetimes: int | None) -> None:
@@ -228,8 +230,3 @@ def stop_clock(script: Script, stands_ms: int) -> Script:
     seconds, ms = divmod(stands_ms, 1000)
     text = script.text.replace("redis.call('TIME')", f"{{{seconds}, {ms * 1000}}}")
     return script._replace(text=text, sha1=hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
-
-
-def read_server_ms(store: redis.Redis) -> int:
-    seconds, microseconds = store.time()
-    return int(seconds) * 1000 + int(microseconds) // 1000

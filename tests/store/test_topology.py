@@ -20,6 +20,7 @@ from service.store.sentinels import Sentinels
 from service.store.staggered import ASK_PAUSE_SECONDS, ASK_SECONDS
 from service.store.topology import WATCH_SECONDS
 from service.tokens import make_access_token
+from tests.conftest import read_server_ms
 from tests.servers import RedisServer, free_port, start_redis, stop
 from tests.store.passing import STEP_SECONDS, Passing
 from tests.store.scripted_cluster import (
@@ -34,7 +35,6 @@ from tests.store.scripted_cluster import (
     scripted_cluster,
 )
 from tests.store.scripted_redis import ScriptedRedis, bulk, scripted_redis
-from tests.store.sessions import read_server_ms
 from tests.waiting import until
 
 LATE_SECONDS = 0.6
