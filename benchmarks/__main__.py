@@ -29,7 +29,7 @@ from benchmarks.peers import PEERS, Peer, find_versions, running_peer
 from benchmarks.report import COMPARED, summarise, write_report
 from benchmarks.results import Peers, Results, Series, describe_machine, describe_redis, load_results
 from benchmarks.scale import measure_many_sessions, measure_workers
-from tests.servers import CHECKOUT, server_binary
+from tests.support.servers import CHECKOUT, server_binary
 
 REPORT, QUICK_REPORT = CHECKOUT / "docs" / "benchmarks", CHECKOUT / "build" / "benchmarks"
 

@@ -9,10 +9,10 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 from benchmarks.processes import LOAD_CORE, SERVER_CORE, on_core
-from service.app import Parts
-from tests.cast import WEB_SHOP
+from service.worker import Worker
 from tests.faults.stage import Session, Stage, parts_on, start_sessions
-from tests.servers import ServiceProcess, running_service
+from tests.support.actors import WEB_SHOP
+from tests.support.servers import ServiceProcess, running_service
 
 CLIENT = WEB_SHOP
 """It has a secret, as the peers' client has."""
@@ -77,7 +77,7 @@ def running_arena(folder: Path, name: str, *options: str) -> Iterator[Arena]:
         arena.close()
 
 
-async def start_users(parts: Parts, count: int) -> list[Session]:
+async def start_users(parts: Worker, count: int) -> list[Session]:
     """As many new users, each with one session."""
     waiting = iter(range(count))
     sessions: list[Session] = []

@@ -9,9 +9,9 @@ import redis
 
 from benchmarks.arena import Arena, start_users
 from benchmarks.memory import rotate
-from service.app import Parts
-from service.credentials import RefreshToken
-from service.settings import load_settings
+from service.config.settings import load_settings
+from service.crypto.keyring import RefreshToken
+from service.worker import Worker
 from tests.conftest import SECRET_KEY
 from tests.faults.stage import KEYRING, Stage
 
@@ -35,7 +35,7 @@ def measure_busy_session(arena: Arena) -> float:
 async def _measure(stage: Stage) -> float:
     clock_offset_ms = 0
     settings = load_settings({"REDIS_URL": stage.redis.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY})
-    parts = Parts(settings, lambda: clock_offset_ms)
+    parts = Worker(settings, lambda: clock_offset_ms)
 
     stage.store.flushdb()
     (busy,) = await _start(parts, 1)
@@ -56,7 +56,7 @@ async def _measure(stage: Stage) -> float:
     return min(of_busy) / min(of_fresh)
 
 
-async def _start(parts: Parts, count: int) -> list[RefreshToken]:
+async def _start(parts: Worker, count: int) -> list[RefreshToken]:
     return [token for _, text in await start_users(parts, count) if (token := KEYRING.parse_refresh_token(text))]
 
 

@@ -19,17 +19,27 @@ import httpx2
 from redis.crc import key_slot
 
 from benchmarks.processes import cpu_seconds
-from service.app import Parts
-from service.credentials import RefreshToken
+from service.config.settings import load_settings
+from service.crypto.keyring import RefreshToken
+from service.crypto.opaque_tokens import make_access_token
+from service.gateway.access_record import access_key
 from service.protocol.user import User, identify_user
-from service.settings import load_settings
-from service.store.keys import access_key
-from service.tokens import make_access_token
-from tests.cast import ALICE, INTROSPECT, PHONE_APP, REVOKE, TOKEN, VERIFY, access_name_of, bearer, login_form
+from service.worker import Worker
 from tests.conftest import SECRET_KEY, make_code
 from tests.faults.stage import KEYRING, Session, Stage, client_of, parts_on, start_sessions
-from tests.servers import running_service, start_redis, stop
-from tests.waiting import wait_until
+from tests.support.actors import (
+    ALICE,
+    INTROSPECT,
+    PHONE_APP,
+    REVOKE,
+    TOKEN,
+    VERIFY,
+    access_name_of,
+    bearer,
+    login_form,
+)
+from tests.support.servers import running_service, start_redis, stop
+from tests.support.waiting import wait_until
 
 USERS = 10_000
 CALLS = 10_000
@@ -102,7 +112,7 @@ async def _measure_rewrite(stage: Stage) -> None:
     _say(f"its fork: {fork_ms:.1f} ms, {copied} MiB copied of {_used(stage) >> 20} MiB\n")
 
 
-async def _measure_sessions(stage: Stage, parts: Parts, sessions_each: int) -> None:
+async def _measure_sessions(stage: Stage, parts: Worker, sessions_each: int) -> None:
     """With one live access token each, and then without."""
     stage.store.flushdb()
     before = _used(stage)
@@ -132,14 +142,14 @@ async def _measure_scripts(stage: Stage) -> None:
         try:
             hours: list[int] = []
             settings = load_settings({"REDIS_URL": stage.redis.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY})
-            parts = Parts(settings, lambda: len(hours) * 3_600_000)
+            parts = Worker(settings, lambda: len(hours) * 3_600_000)
             await _measure_each_script(stage, parts, hours)
             await parts.close()
         finally:
             stop(replica.process)
 
 
-async def _measure_each_script(stage: Stage, parts: Parts, hours: list[int]) -> None:
+async def _measure_each_script(stage: Stage, parts: Worker, hours: list[int]) -> None:
     """Each entry of `hours` moves the clock of the scripts by one, so that sessions grow as old ones do."""
     _say("of Redis:  in the script, in all (with sending and the file), and bytes to the replica and to the file")
     sessions: list[Session] = []
@@ -194,7 +204,7 @@ async def _measure_each_script(stage: Stage, parts: Parts, hours: list[int]) -> 
 
 
 async def _measure_index(
-    parts: Parts, meter: _Meter, size: int, spend: Callable[[RefreshToken], Awaitable[None]]
+    parts: Worker, meter: _Meter, size: int, spend: Callable[[RefreshToken], Awaitable[None]]
 ) -> None:
     """A refresh of somebody who has so many sessions, all in one index."""
     sessions = await start_sessions(parts, f"hot{size}@example.com", size)
@@ -205,7 +215,7 @@ async def _measure_index(
         await _each(some, spend)
 
 
-async def _start(parts: Parts, username: str, sessions: list[Session]) -> None:
+async def _start(parts: Worker, username: str, sessions: list[Session]) -> None:
     sessions += await start_sessions(parts, username, 1)
 
 

@@ -15,14 +15,21 @@ import msgspec
 from benchmarks.arena import Arena
 from benchmarks.load import LoadFailed
 from benchmarks.results import Rows
-from service.app import Parts
-from service.hashing import hash_made_secret
+from service.config.settings import load_settings
+from service.crypto.password_hashing import hash_made_secret
 from service.protocol.client import Client
-from service.settings import load_settings
-from tests.cast import ALICE, GATEWAY, MADE_SECRET, PHONE_APP, App, tokens_of
+from service.worker import Worker
 from tests.faults.stage import PLENTY, client_of
-from tests.servers import ServiceProcess
-from tests.waiting import PATIENCE_SECONDS
+from tests.support.actors import (
+    ALICE,
+    GATEWAY,
+    MADE_SECRET,
+    PHONE_APP,
+    App,
+    tokens_of,
+)
+from tests.support.servers import ServiceProcess
+from tests.support.waiting import PATIENCE_SECONDS
 
 IN_FORCE = "a change of a client is in force at four workers, the last of them"
 WORKERS = 4
@@ -45,7 +52,7 @@ def measure_changes(arena: Arena, rounds: int) -> Rows:
 async def _measure(arena: Arena, workers: Sequence[ServiceProcess], rounds: int) -> dict[str, list[float]]:
     measured: dict[str, list[float]] = {"added": [], "rotated": [], "deleted": []}
     is_over = asyncio.Event()
-    parts = Parts(load_settings(arena.stage.environment()))
+    parts = Worker(load_settings(arena.stage.environment()))
     async with _clients_of(workers) as ways, _clients_of(workers) as loaded:
 
         async def change(what: str, work: Awaitable[object], app: App, status: int) -> None:
@@ -94,5 +101,5 @@ async def _use(http: httpx2.AsyncClient, is_over: asyncio.Event) -> None:
         tokens = {app: tokens_of(answer) for app, answer in answers.items()}
 
 
-async def _put(parts: Parts, client: Client) -> None:
+async def _put(parts: Worker, client: Client) -> None:
     await parts.registry.put_client(client, old_origins=(), new_origins=(), loss=None)

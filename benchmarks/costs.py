@@ -23,8 +23,17 @@ from benchmarks.inside import logging_to, serving_inside
 from benchmarks.load import LoadFailed
 from benchmarks.processes import SERVER_CORE, on_core
 from benchmarks.results import Rows
-from service.scopes import IS_WHOLE
-from tests.cast import ALICE, GATEWAY, INTROSPECT, TOKEN, VERIFY, WEB_SHOP, bearer, tokens_of
+from service.web.request.state import BODY_IS_COMPLETE
+from tests.support.actors import (
+    ALICE,
+    GATEWAY,
+    INTROSPECT,
+    TOKEN,
+    VERIFY,
+    WEB_SHOP,
+    bearer,
+    tokens_of,
+)
 
 COSTS = "processor time in the application"
 ROUTE, REFRESH, VERIFY_ASKING = "an empty route", "refresh", "verify, Redis asked"
@@ -111,6 +120,6 @@ def _make_request(method: str, path: str, headers: Mapping[str, str], body: byte
         "query_string": b"",
         "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
         "client": ("127.0.0.1", 50_000),
-        IS_WHOLE: True,
+        BODY_IS_COMPLETE.name: True,
     }
     return scope, body

@@ -20,12 +20,12 @@ import httpx2
 from benchmarks.load import LoadFailed
 from benchmarks.results import Rows
 from service.protocol.user import identify_user
-from tests.cast import ALICE, PHONE_APP, tokens_of
 from tests.cluster.nodes import Cluster, Shard, Watched, running_cluster, running_sentinel
 from tests.conftest import environment_of
 from tests.faults.stage import client_of
-from tests.servers import ServiceProcess, running_service
-from tests.waiting import PATIENCE_SECONDS, until_status
+from tests.support.actors import ALICE, PHONE_APP, tokens_of
+from tests.support.servers import ServiceProcess, running_service
+from tests.support.waiting import PATIENCE_SECONDS, until_status
 
 BACK, REFUSED = "the service is back after a replica was promoted", "503 during a failover, the slowest request"
 READY = "the service is ready again after a failover"

@@ -13,7 +13,7 @@ import sys
 
 import service.app  # noqa: F401 - as a worker has it
 from benchmarks.callbacks import watching_steps
-from service.realms.outgoing import Outgoing
+from service.http_client.client import Outgoing
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n{}"
 

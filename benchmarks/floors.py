@@ -22,8 +22,8 @@ from starlette.types import Receive, Scope, Send
 
 from benchmarks.load import LoadFailed, Target
 from benchmarks.processes import SERVER_CORE, on_core
-from tests.servers import CHECKOUT, RedisServer, free_port, stop
-from tests.waiting import wait_until
+from tests.support.servers import CHECKOUT, RedisServer, free_port, stop
+from tests.support.waiting import wait_until
 
 BODY = b'{"filler":"' + b"x" * (200 - 13) + b'"}'
 KEY = "benchmark"

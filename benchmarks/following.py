@@ -19,14 +19,14 @@ import redis
 from benchmarks.inside import logging_to
 from benchmarks.load import LoadFailed
 from benchmarks.results import Rows
-from service.app import Parts
+from service.config.settings import load_settings
 from service.gateway import BearerLookup, StoreUnavailable
-from service.settings import load_settings
-from tests.cast import access_key_of
+from service.worker import Worker
 from tests.cluster.nodes import MASTER_NAME, Cluster, Shard, Watched, running_cluster, running_sentinel
 from tests.conftest import environment_of
 from tests.faults.stage import start_sessions
-from tests.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.actors import access_key_of
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 FOLLOWS = "gateway's library follows a replica that was promoted"
 HEARS = "gateway's library hears of the new master's news"
@@ -107,7 +107,7 @@ async def _remembering(
     store: Cluster | Watched, is_there: Callable[[str], bool]
 ) -> AsyncIterator[tuple[BearerLookup, Sequence[str]]]:
     """The library with access tokens of the shard; it remembers each from its second use on."""
-    parts = Parts(load_settings(environment_of(store)))
+    parts = Worker(load_settings(environment_of(store)))
     sessions = [(await start_sessions(parts, f"user {number}", 2)) for number in range(USERS)]
     await parts.close()
     tokens = [token for of_user in sessions for token, _ in of_user if is_there(access_key_of(token))]

@@ -10,16 +10,17 @@ from pathlib import Path
 import httpx2
 from starlette.types import ASGIApp
 
-from service.app import Parts, assemble
-from service.logs import configure_logging
-from service.settings import load_settings
+from service.app import build_app
+from service.config.settings import load_settings
+from service.observability.logs import configure_logging
+from service.worker import Worker
 from tests.conftest import client_of, lifespan_of
 
 
 @asynccontextmanager
 async def serving_inside(environment: Mapping[str, str]) -> AsyncIterator[tuple[ASGIApp, httpx2.AsyncClient]]:
     """Start the application without a server, and a client of it."""
-    app = assemble(Parts(load_settings(environment), lambda: 0))
+    app = build_app(Worker(load_settings(environment), lambda: 0))
     async with lifespan_of(app), client_of(app) as http:
         yield app, http
 

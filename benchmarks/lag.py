@@ -18,9 +18,9 @@ from urllib.parse import urlencode
 from benchmarks.arena import CLIENT, Arena
 from benchmarks.load import LoadFailed
 from benchmarks.results import Rows
-from service.lifeline import __file__ as lifeline
-from tests.cast import REVOKE, REVOKE_ALL, VERIFY, bearer
-from tests.servers import CHECKOUT, ServiceProcess, stop
+from service.system.parent_death import __file__ as parent_death
+from tests.support.actors import REVOKE, REVOKE_ALL, VERIFY, bearer
+from tests.support.servers import CHECKOUT, ServiceProcess, stop
 
 P99, MOST = "three gateways refuse after a revocation, p99", "three gateways refuse after a revocation, the slowest"
 REVOKED, ALL_REVOKED = "revoke", "revokeAll of 500 tokens"
@@ -138,7 +138,7 @@ def _revoke(connection: http.client.HTTPConnection, order: str) -> float:
 
 @contextmanager
 def _running_gateway(redis_url: str) -> Iterator[_Gateway]:
-    command = [sys.executable, lifeline, str(os.getpid()), sys.executable, "-m", "benchmarks.watcher", redis_url]
+    command = [sys.executable, parent_death, str(os.getpid()), sys.executable, "-m", "benchmarks.watcher", redis_url]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT) as process:
         try:
             yield _Gateway(process)

@@ -14,9 +14,9 @@ from benchmarks.arena import Arena
 from benchmarks.load import CONNECTIONS
 from benchmarks.processes import SERVER_CORE, on_core
 from service.gateway import BearerLookup
-from service.store.redis_url import parse_redis_url
-from service.store.wire import open_wire
-from tests.cast import access_key_of
+from service.redis_client.connection import open_wire
+from service.redis_client.url import parse_redis_url
+from tests.support.actors import access_key_of
 
 BARE, CACHED = "a SHA-256 and a dict", "lookup, from memory"
 AT_A_TIME = 100_000

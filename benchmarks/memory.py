@@ -11,13 +11,13 @@ import redis
 from benchmarks.arena import CLIENT, Arena, start_users
 from benchmarks.operations import VERIFY_ASKING, make_refresh, make_verify
 from benchmarks.processes import pss_mib
-from service.app import Parts
-from service.credentials import RefreshToken
-from service.settings import load_settings
-from service.tokens import make_access_token
+from service.config.settings import load_settings
+from service.crypto.keyring import RefreshToken
+from service.crypto.opaque_tokens import make_access_token
+from service.worker import Worker
 from tests.conftest import SECRET_KEY
 from tests.faults.stage import KEYRING, Stage
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 ROTATED_SESSIONS = 1_000
 ROTATIONS = 3
@@ -74,7 +74,7 @@ async def _measure_growth(stage: Stage) -> float:
             "TOKEN_SERVICE_REFRESH_GRACE": str(SHORT_SECONDS),
         }
     )
-    parts = Parts(settings, lambda: 0)
+    parts = Worker(settings, lambda: 0)
     stage.store.flushdb()
     sessions = await start_users(parts, ROTATED_SESSIONS)
     tokens = [token for _, text in sessions if (token := KEYRING.parse_refresh_token(text))]
@@ -90,7 +90,7 @@ async def _measure_growth(stage: Stage) -> float:
     return (weights[-1] - weights[0]) / (ROTATIONS * len(tokens))
 
 
-async def rotate(parts: Parts, tokens: Sequence[RefreshToken]) -> list[RefreshToken]:
+async def rotate(parts: Worker, tokens: Sequence[RefreshToken]) -> list[RefreshToken]:
     """The next refresh token of each session, whose present one is spent."""
     for token in tokens:
         await parts.families.spend(

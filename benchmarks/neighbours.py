@@ -19,9 +19,9 @@ from benchmarks.load import LoadFailed
 from benchmarks.processes import LOAD_CORE, await_idle, on_core, pss_mib
 from benchmarks.results import Machine, Notice
 from benchmarks.tables import format_machine, format_table
-from tests.cast import VERIFY
-from tests.hostile import Caller, Hostile, get, make_hostile_requests, make_variables
-from tests.waiting import PATIENCE_SECONDS
+from tests.support.actors import VERIFY
+from tests.support.hostile_requests import Caller, Hostile, get, make_hostile_requests, make_variables
+from tests.support.waiting import PATIENCE_SECONDS
 
 NOTICED = "`verify` beside a hostile request, p99"
 PAGE = "neighbours.md"
@@ -44,7 +44,7 @@ two more rounds are measured, and the table has the round whose 99th percentile 
 to the attacker has the expected status, and none is a refusal by a limit of attempts. "Sent" counts the hostile
 requests of that round, and "memory" is how much the worker grew meanwhile; argon2id takes 19 MiB for its first check.
 The worker has a core for itself; the caller, the attacker and Redis share the other one. The hostile requests are in
-[hostile.py](../../tests/hostile.py).
+[hostile.py](../../tests/support/hostile_requests.py).
 """
 
 

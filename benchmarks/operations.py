@@ -12,8 +12,16 @@ import httpx2
 
 from benchmarks.arena import CLIENT, Arena
 from benchmarks.load import CONNECTIONS, LoadFailed, Target
-from tests.cast import GATEWAY, INTROSPECT, REVOKE, TOKEN, VERIFY, App, bearer
-from tests.servers import ServiceProcess
+from tests.support.actors import (
+    GATEWAY,
+    INTROSPECT,
+    REVOKE,
+    TOKEN,
+    VERIFY,
+    App,
+    bearer,
+)
+from tests.support.servers import ServiceProcess
 
 REFRESHES_PER_SECOND = 5_000
 """So many sessions are there for each second of a round; a faster service refreshes them more than once.

@@ -16,12 +16,20 @@ from benchmarks.arena import Arena
 from benchmarks.load import LoadFailed
 from benchmarks.processes import LOAD_CORE, on_core
 from benchmarks.results import WHOLE, Rows
-from tests.cast import ALICE, PHONE_APP
 from tests.conftest import SEED
 from tests.faults.stage import client_of
-from tests.organisation import PASSWORD, TOKEN, USERNAME, Hang, ScriptedOrganisation, realm_of, running_organisation
 from tests.realms.journey import log_in_with_password
-from tests.waiting import until, until_status
+from tests.support.actors import ALICE, PHONE_APP
+from tests.support.fake_provider import (
+    PASSWORD,
+    TOKEN,
+    USERNAME,
+    Hang,
+    ScriptedOrganisation,
+    realm_of,
+    running_organisation,
+)
+from tests.support.waiting import until, until_status
 
 BESIDE = "logins of realm main beside an organisation that hangs / alone"
 HAMMERS = 40

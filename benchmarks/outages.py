@@ -16,10 +16,13 @@ from benchmarks.arena import Arena
 from benchmarks.inside import logging_to
 from benchmarks.load import LoadFailed
 from benchmarks.results import WHOLE, Rows
+from service.crypto.opaque_tokens import make_access_token
 from service.gateway import BearerLookup, StoreUnavailable
-from service.store.deadline import DEADLINE_SECONDS, charge, start_budget
-from service.tokens import make_access_token
-from tests.cast import (
+from service.redis_client.deadline import DEADLINE_SECONDS, charge, start_budget
+from tests.conftest import environment_of, make_code
+from tests.faults.proxy import running_proxy
+from tests.faults.stage import Stage, client_of, parts_on, start_sessions
+from tests.support.actors import (
     ALICE,
     AUDITOR,
     BOB,
@@ -32,11 +35,15 @@ from tests.cast import (
     tokens_of,
     verify,
 )
-from tests.conftest import environment_of, make_code
-from tests.faults.proxy import running_proxy
-from tests.faults.stage import Stage, client_of, parts_on, start_sessions
-from tests.servers import RedisServer, ServiceProcess, free_port, running_service, start_redis, stop
-from tests.waiting import until_status, wait_until
+from tests.support.servers import (
+    RedisServer,
+    ServiceProcess,
+    free_port,
+    running_service,
+    start_redis,
+    stop,
+)
+from tests.support.waiting import until_status, wait_until
 
 REFUSED, FLOOD = "503 while Redis is away, the slowest request", "503 while Redis is away, many requests at once"
 BACK, READY = "the service is back after Redis", "a service that was started before Redis is ready after it"

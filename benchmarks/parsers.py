@@ -17,23 +17,24 @@ from starlette.requests import Request
 
 from benchmarks.processes import SERVER_CORE, on_core
 from benchmarks.results import Rows
-from service.credentials import Keyring
-from service.endpoints.addresses import get_prefixes
-from service.endpoints.browser import Browsers
+from service.crypto.keyring import Keyring
 from service.protocol.authorization import is_registered, parse_query
 from service.protocol.bearer import parse_bearer
 from service.protocol.client import Client
 from service.protocol.client_authentication import parse_basic
 from service.protocol.errors import BearerMissing, InvalidScope, OAuthError
-from service.protocol.organisation_answers import Declined, Misanswer, parse_metadata, parse_token_answer
 from service.protocol.parameters import MAX_FORM_BYTES, TOKEN_PARAMETERS, check_content_type, parse_form
+from service.protocol.provider_responses import Declined, Misanswer, parse_metadata, parse_token_answer
 from service.protocol.scope import parse_scope
+from service.protocol.token_form import parse_access_token
 from service.protocol.uri import find_server_mistake
 from service.protocol.user import identify_user
-from service.realms.id_token import Expectation, UnknownKey, check_id_token, parse_keys
-from service.registry.seed import BadSeed, parse_seed
-from service.store.redis_url import parse_redis_url, without_password
-from service.tokens import parse_access_token
+from service.realms.provider.id_token import Expectation, UnknownKey, check_id_token, parse_keys
+from service.redis_client.url import parse_redis_url, without_password
+from service.registry.seed_file.reader import parse_seed
+from service.registry.seed_file.schema import BadSeed
+from service.web.pages.cookies import Browsers
+from service.web.request.client_address import get_prefixes
 
 GROWTH, SCOPES = "time of a parser for its largest input / in proportion", "a scope of 60 KB is refused"
 TIMES = 8

@@ -18,9 +18,9 @@ from benchmarks.inside import logging_to, serving_inside
 from benchmarks.load import LoadFailed
 from benchmarks.processes import SERVER_CORE, on_core
 from benchmarks.results import Rows
-from service.hashing import hash_password, verify_nobody, verify_password
-from tests.browser import Browser, ask
-from tests.cast import ALICE, PHONE_APP, Person
+from service.crypto.password_hashing import hash_password, verify_nobody, verify_password
+from tests.support.actors import ALICE, PHONE_APP, Person
+from tests.support.browser import Browser, ask
 
 REFUSALS = "refused logins, the dearest / the cheapest, processor time"
 PASSWORDS = {"a usual password": "wrong", "a very long password": "x" * 2000}

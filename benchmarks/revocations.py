@@ -16,9 +16,9 @@ from benchmarks.arena import Arena
 from benchmarks.load import LoadFailed
 from benchmarks.results import Rows
 from service.store.revocations import MOST_KEYS
-from tests.cast import revoke_all
 from tests.faults.stage import client_of, parts_on, start_sessions
-from tests.servers import ServiceProcess
+from tests.support.actors import revoke_all
+from tests.support.servers import ServiceProcess
 
 STEP = "a step of revokeAll / a start of a session, processor time of Redis"
 ANSWERED = "revokeAll is answered"

@@ -15,7 +15,7 @@ from benchmarks.load import LoadFailed
 from benchmarks.processes import SERVER_CORE, on_core
 from benchmarks.results import WHOLE, Rows
 from tests.conftest import SECRET_KEY
-from tests.servers import CHECKOUT
+from tests.support.servers import CHECKOUT
 
 USERS = 100_000
 APPLIED = f"a seed file of {USERS:,} users is applied, processor time with that of Redis"
@@ -32,16 +32,16 @@ USER = """\
 LOADER = """
 import asyncio, json, sys, time
 from pathlib import Path
-from service.app import Parts
-from service.registry.seed import load_seed
-from service.settings import load_settings
+from service.app import Worker
+from service.registry.seed_file.reader import load_seed
+from service.config.settings import load_settings
 
 def read_peak_kib():
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
 
 async def main(file, url, secret_key):
-    parts = Parts(load_settings({"REDIS_URL": url, "TOKEN_SERVICE_SECRET_KEY": secret_key}))
+    parts = Worker(load_settings({"REDIS_URL": url, "TOKEN_SERVICE_SECRET_KEY": secret_key}))
     before = read_peak_kib()
     seconds, changed = [], []
     for _ in range(2):

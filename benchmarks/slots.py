@@ -9,16 +9,16 @@ from pathlib import Path
 
 from benchmarks.load import LoadFailed
 from benchmarks.results import WHOLE, Rows
-from service.app import Parts
+from service.config.settings import load_settings
 from service.protocol.user import identify_user
-from service.settings import load_settings
 from service.store.keys import index_key
-from tests.cast import PHONE_APP, tokens_of
+from service.worker import Worker
 from tests.cluster.moving import moving_slot
 from tests.cluster.nodes import CALM_TIMEOUT_MS, Cluster, running_cluster
 from tests.conftest import environment_of
 from tests.faults.stage import client_of, start_sessions
-from tests.servers import ServiceProcess, running_service
+from tests.support.actors import PHONE_APP, tokens_of
+from tests.support.servers import ServiceProcess, running_service
 
 KEYS, SESSIONS = 20_000, 8
 REFUSED = f"refreshes that are refused while their slot of {KEYS:,} keys moves"
@@ -46,7 +46,7 @@ def _fill(cluster: Cluster) -> None:
 async def _measure(cluster: Cluster, service: ServiceProcess) -> float:
     names = (f"mover-{number}@example.com" for number in count())
     movers = list(islice((name for name in names if identify_user("main", name).shard == SHARD), SESSIONS))
-    parts = Parts(load_settings(environment_of(cluster)))
+    parts = Worker(load_settings(environment_of(cluster)))
     tokens = [(await start_sessions(parts, name, 1))[0][1] for name in movers]
     await parts.close()
     statuses: list[int] = []

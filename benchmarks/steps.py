@@ -15,11 +15,12 @@ from benchmarks.inside import logging_to
 from benchmarks.load import LoadFailed
 from benchmarks.processes import SERVER_CORE, on_core
 from benchmarks.results import WHOLE, Rows
-from service.app import Parts, assemble
-from service.settings import load_settings
-from tests.hostile import Caller, Hostile, get, make_hostile_requests, make_variables
-from tests.servers import CHECKOUT
+from service.app import build_app
+from service.config.settings import load_settings
+from service.worker import Worker
 from tests.serving.conftest import running_server
+from tests.support.hostile_requests import Caller, Hostile, get, make_hostile_requests, make_variables
+from tests.support.servers import CHECKOUT
 
 HOSTILE, OUTGOING = "longest step for a hostile request", "longest step of the first request to an organisation"
 HARMLESS = Hostile.of("a health check", get("/healthz"), 200)
@@ -36,7 +37,7 @@ def measure_steps(arena: Arena, rounds: int) -> Rows:
 
 def _measure_hostile_requests(arena: Arena, rounds: int) -> dict[str, list[float]]:
     ((access_token, _),) = arena.start_sessions(1)
-    app = assemble(Parts(load_settings(arena.stage.environment(**make_variables(arena.folder)))))
+    app = build_app(Worker(load_settings(arena.stage.environment(**make_variables(arena.folder)))))
     with watching_steps() as steps, running_server(app, loop="asyncio", lifespan="on") as serving:
         return {
             hostile.name: [_measure_longest_step(serving.port, hostile, steps) for _ in range(rounds)]

@@ -28,10 +28,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from service import lifeline
-from service.serving.greeting import EXAMPLE_LOGIN
-from service.settings import EXAMPLE_SEED
-from service.store.server_binary import NoServerBinary, find_server_binary
+from service.config.settings import EXAMPLE_SEED
+from service.embedded.binary import NoServerBinary, find_server_binary
+from service.serving.banner import EXAMPLE_LOGIN
+from service.system import parent_death
 
 __all__ = [
     "Stack",
@@ -178,7 +178,7 @@ def running(
 ) -> Iterator[_Process]:
     """In a process group of its own, since ctrl-C would end all at once, and not even after kill -9 without us."""
     popen = subprocess.Popen(
-        [sys.executable, "-I", "-S", str(lifeline.__file__), str(os.getpid()), *command],
+        [sys.executable, "-I", "-S", str(parent_death.__file__), str(os.getpid()), *command],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -29,24 +29,25 @@ from hypothesis import settings as fuzzing
 from passlib.context import CryptContext
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service import hashing
-from service.app import Parts, assemble
-from service.logs import configure_logging
+from service.app import build_app
+from service.config.settings import Settings, load_settings
+from service.crypto import password_hashing
+from service.observability.logs import configure_logging
 from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.user import User, identify_user
-from service.settings import Settings, load_settings
-from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, App, Person
+from service.worker import Worker
 from tests.cluster.nodes import running_calm_cluster, running_calm_sentinel
-from tests.consenting import allow_code
-from tests.loop_time import LoopTime, moving_loop_time
-from tests.openapi import check_answer
-from tests.servers import CHECKOUT, RedisServer, start_redis, stop
+from tests.support.actors import ALICE, PHONE_APP, PHONE_CALLBACK, App, Person
+from tests.support.codes import allow_code
+from tests.support.loop_time import LoopTime, moving_loop_time
+from tests.support.openapi import check_answer
+from tests.support.servers import CHECKOUT, RedisServer, start_redis, stop
 
 SEED = CHECKOUT / "tests" / "seed.yaml"
 SECRET_KEY = "a secret key of the tests of 32 bytes or more"
 
 TOPOLOGIES = ("single", "sentinel", "cluster")
-ON_EVERY_TOPOLOGY = ("store", "races", "gateway")
+ON_EVERY_TOPOLOGY = ("store", "redis_client", "races", "gateway")
 MakeSettings = Callable[..., Settings]
 
 ROUNDING_MS = 1
@@ -144,20 +145,20 @@ def held_time(loop_time: LoopTime) -> Iterator[LoopTime]:
         yield loop_time
 
 
-REAL_COST = hashing._argon2id, hashing.MEMORY_KIB, hashing.PASSES
+REAL_COST = password_hashing._argon2id, password_hashing.MEMORY_KIB, password_hashing.PASSES
 
 
 def _set_cost(patch: pytest.MonkeyPatch, context: CryptContext, memory_kib: int, passes: int) -> None:
-    patch.setattr(hashing, "_argon2id", context)
-    patch.setattr(hashing, "MEMORY_KIB", memory_kib)
-    patch.setattr(hashing, "PASSES", passes)
+    patch.setattr(password_hashing, "_argon2id", context)
+    patch.setattr(password_hashing, "MEMORY_KIB", memory_kib)
+    patch.setattr(password_hashing, "PASSES", passes)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_hashes() -> Iterator[None]:
     """In this process hashes of passwords cost as little as argon2 allows: most tests are about something else."""
     with pytest.MonkeyPatch.context() as patch:
-        _set_cost(patch, hashing._argon2id.copy(argon2__memory_cost=64, argon2__time_cost=1), 64, 1)
+        _set_cost(patch, password_hashing._argon2id.copy(argon2__memory_cost=64, argon2__time_cost=1), 64, 1)
         yield
 
 
@@ -314,7 +315,7 @@ def registry_dump(single_server: RedisServer) -> Mapping[bytes, bytes]:
 
 
 async def _seed(settings: Settings) -> None:
-    parts = Parts(settings, lambda: 0)
+    parts = Worker(settings, lambda: 0)
     await parts.apply_seed()
     await parts.close()
 
@@ -341,9 +342,9 @@ def registry(registry_dump: Mapping[bytes, bytes], store: redis.Redis) -> None:
 
 
 @pytest.fixture
-async def parts(make_settings: MakeSettings, clock: Clock, registry: None) -> AsyncIterator[Parts]:
+async def parts(make_settings: MakeSettings, clock: Clock, registry: None) -> AsyncIterator[Worker]:
     """The service's parts with the default settings, for tests below HTTP and to make codes."""
-    parts = Parts(make_settings(), lambda: clock.offset_ms)
+    parts = Worker(make_settings(), lambda: clock.offset_ms)
     yield parts
     await parts.close()
 
@@ -380,7 +381,7 @@ async def serving(
 
     Each of its answers must be one that docs/openapi.yaml describes.
     """
-    app = assemble(Parts(settings, lambda: clock.offset_ms))
+    app = build_app(Worker(settings, lambda: clock.offset_ms))
     async with lifespan_of(app), client_of(app, address) as client:
         yield client
 
@@ -427,7 +428,7 @@ async def lifespan_of(app: ASGIApp) -> AsyncIterator[None]:
 
 
 async def make_code(
-    parts: Parts,
+    parts: Worker,
     person: Person = ALICE,
     app: App = PHONE_APP,
     *,

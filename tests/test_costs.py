@@ -15,8 +15,9 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts
-from tests.cast import (
+from service.worker import Worker
+from tests.conftest import Clock, make_code
+from tests.support.actors import (
     ALICE,
     GATEWAY,
     PHONE_APP,
@@ -25,8 +26,7 @@ from tests.cast import (
     tokens_of,
     verify,
 )
-from tests.conftest import Clock, make_code
-from tests.watching import ONE_SERVER
+from tests.support.redis_monitor import ONE_SERVER
 
 pytestmark = ONE_SERVER
 
@@ -93,17 +93,17 @@ COSTS = {
 """For each: what is sent, and how many commands its scripts run."""
 
 
-async def begin_session(http: httpx2.AsyncClient, parts: Parts) -> Session:
+async def begin_session(http: httpx2.AsyncClient, parts: Worker) -> Session:
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
     return Session(tokens["access_token"], tokens["refresh_token"], await make_code(parts))
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
 async def test_no_more_is_asked_of_redis_than_before(
-    http: httpx2.AsyncClient, parts: Parts, store: redis.Redis, monkeypatch: pytest.MonkeyPatch, name: str
+    http: httpx2.AsyncClient, parts: Worker, store: redis.Redis, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     # A client's secret is admitted once a second, whatever it does.
-    monkeypatch.setattr("service.endpoints.client_authentication.ADMITTED_SECONDS", 3600)
+    monkeypatch.setattr("service.web.request.client_authentication.ADMITTED_SECONDS", 3600)
     operation = OPERATIONS[name]
     for _ in range(3):
         # Clients and users are remembered by now, and Redis knows the scripts.

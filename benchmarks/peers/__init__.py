@@ -26,8 +26,8 @@ from benchmarks.arena import Arena
 from benchmarks.load import LoadFailed, Target
 from benchmarks.operations import ACCESS_TOKENS, REFRESHES_PER_SECOND
 from benchmarks.processes import SERVER_CORE, on_core
-from tests.servers import free_port, stop
-from tests.waiting import wait_until
+from tests.support.servers import free_port, stop
+from tests.support.waiting import wait_until
 
 FOLDER = Path(__file__).parent
 CLIENT = {"client_id": "shop", "client_secret": "shop-secret"}

@@ -9,7 +9,7 @@ from typing import TextIO
 
 import click
 
-from service.admin.commands import console
+from service.admin.command import console
 
 SUBJECTS = ("seeds", "clients", "users", "tokens", "revocations", "events", "stats", "doctor", "hashing")
 
@@ -17,7 +17,7 @@ SUBJECTS = ("seeds", "clients", "users", "tokens", "revocations", "events", "sta
 def load_console() -> click.Group:
     """With all of its commands."""
     for subject in SUBJECTS:
-        importlib.import_module(f"service.admin.{subject}")
+        importlib.import_module(f"service.admin.commands.{subject}")
     return console
 
 

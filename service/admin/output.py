@@ -17,8 +17,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 from rich.text import Text
 
-from service.admin.questions import ask_yes_or_no
-from service.logs import escape_json
+from service.admin.prompts import ask_yes_or_no
+from service.observability.logs import escape_json
 from service.protocol.grammar import make_printable
 
 Fields = Mapping[str, Any]

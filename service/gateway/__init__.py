@@ -1,6 +1,6 @@
 """What an API or a gateway imports to judge bearer tokens by itself, without starting the service.
 
-    from service.gateway import BearerLookup
+    from . import BearerLookup
 
     bearer = BearerLookup("redis://gateway:secret@redis.internal:6379/0")
     grant = await bearer.lookup(access_token)       # an AccessGrant, or None where the token is not live
@@ -8,8 +8,8 @@
 `middleware` holds a plain ASGI middleware, `authentication` a backend for Starlette's own.
 """
 
-from service.gateway.lookup import BearerLookup
-from service.protocol.bearer import AccessGrant
-from service.store.deadline import StoreUnavailable
+from ..protocol.bearer import AccessGrant
+from ..redis_client.deadline import StoreUnavailable
+from .lookup import BearerLookup
 
 __all__ = ["AccessGrant", "BearerLookup", "StoreUnavailable"]

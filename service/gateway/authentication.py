@@ -14,11 +14,11 @@ from starlette.authentication import AuthCredentials, AuthenticationBackend, Aut
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from service.gateway.bearer import parse_required_scope, require_grant
-from service.gateway.lookup import BearerLookup
-from service.protocol.bearer import AccessGrant, check_scope
-from service.protocol.errors import BearerMissing, OAuthError
-from service.protocol.refusal import render_refusal
+from ..protocol.bearer import AccessGrant, check_scope
+from ..protocol.error_response import render_refusal
+from ..protocol.errors import BearerMissing, OAuthError
+from .bearer import parse_required_scope, require_grant
+from .lookup import BearerLookup
 
 Parameters = ParamSpec("Parameters")
 

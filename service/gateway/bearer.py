@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from service.gateway.lookup import BearerLookup
-from service.outage import report_outage
-from service.protocol.bearer import AccessGrant, check_scope, parse_bearer
-from service.protocol.errors import InvalidScope, InvalidToken
-from service.protocol.scope import Scope, parse_scope
-from service.store.deadline import StoreUnavailable
+from ..protocol.bearer import AccessGrant, check_scope, parse_bearer
+from ..protocol.errors import InvalidScope, InvalidToken
+from ..protocol.scope import Scope, parse_scope
+from ..redis_client.deadline import StoreUnavailable
+from .lookup import BearerLookup
+from .outage_log import report_outage
 
 
 def parse_required_scope(text: str) -> str:

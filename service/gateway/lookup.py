@@ -1,8 +1,9 @@
-"""A bearer token's grant: from memory while Redis vouches for it, else by one GET.
+"""Looks up the grant of a bearer token: in a cache that Redis invalidates, otherwise by one GET.
 
-What Redis says by itself (this token was revoked, this key expired, everything was emptied) leaves memory in the moment
-that it arrives. Where nothing can arrive, memory is not believed for more than a second (see `store/links`). A token's
-end is also reckoned here, since Redis tells of an expired key only when it comes upon it.
+An invalidation from Redis (a token was revoked, a key expired, the database was emptied) removes cached grants as soon
+as it arrives. Without a live connection a cached grant is used for one second at most; see
+redis_client/managed_connection.py. The expiry is also computed here, since Redis sends the invalidation of an
+expired key only when it deletes the key.
 
 Clauses: RFC 6749 §7, RFC 6750 §3.1, SPEC §4.5
 """
@@ -19,14 +20,15 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Final, TypeVar
 
-from service.protocol.bearer import AccessGrant
-from service.store.access_tokens import parse_grant
-from service.store.deadline import StoreUnavailable, Watch, watch_nothing
-from service.store.keys import access_key, list_subject_starts
-from service.store.links import Link, Purpose, Trust, read_clock
-from service.store.redis_url import RedisUrl, parse_redis_url, without_password
-from service.store.routing import Router
-from service.tokens import DIGEST_BYTES, RANDOM_TOKEN_CHARACTERS, SHARD, encode, is_access_token
+from ..protocol.bearer import AccessGrant
+from ..protocol.token_form import DIGEST_BYTES, RANDOM_TOKEN_CHARACTERS, SHARD, encode, is_access_token
+from ..redis_client.clock import read_clock
+from ..redis_client.deadline import StoreUnavailable, Watch, watch_nothing
+from ..redis_client.managed_connection import Link, Trust
+from ..redis_client.purpose import Purpose
+from ..redis_client.router import Router
+from ..redis_client.url import RedisUrl, parse_redis_url, without_password
+from .access_record import PROBE_KEYS, access_key, list_subject_starts, parse_grant
 
 Entry = TypeVar("Entry")
 
@@ -137,7 +139,7 @@ class BearerLookup:
         loop = asyncio.get_running_loop()
         if self._router is None or self._loop is not loop:
             self.forget(None)
-            self._router = Router(Purpose(self._url, "lookups", self if self._memory else None))
+            self._router = Router(Purpose(self._url, "lookups", self if self._memory else None, probe_keys=PROBE_KEYS))
             self._loop = loop
         return self._router
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
-from service.gateway.bearer import parse_required_scope, require_grant
-from service.gateway.lookup import BearerLookup
-from service.protocol.errors import BearerMissing, OAuthError
-from service.protocol.refusal import Refusal, render_refusal
+from ..protocol.error_response import Refusal, render_refusal
+from ..protocol.errors import BearerMissing, OAuthError
+from .bearer import parse_required_scope, require_grant
+from .lookup import BearerLookup
 
 # The types of ASGI, where `scope` is a connection and no OAuth scope; those of every framework fit.
 ASGIScope = MutableMapping[str, Any]

@@ -14,23 +14,23 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from service.protocol.client import (
+from .client import (
     AUTHORIZATION_CODE,
     MAX_CLIENT_ID_CHARACTERS,
     Client,
     check_grant_type,
     check_scope,
 )
-from service.protocol.errors import (
+from .errors import (
     AccessDenied,
     InvalidRequest,
     InvalidScope,
     OAuthError,
     UnsupportedResponseType,
 )
-from service.protocol.grammar import S256_CHALLENGE, is_vschar
-from service.protocol.parameters import read_fields
-from service.protocol.scope import Scope, parse_scope
+from .grammar import S256_CHALLENGE, is_vschar
+from .parameters import read_fields
+from .scope import Scope, parse_scope
 
 AUTHORIZATION_PARAMETERS: Final = frozenset(
     {"response_type", "client_id", "redirect_uri", "scope", "state", "code_challenge", "code_challenge_method"}

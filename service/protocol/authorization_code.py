@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import msgspec
 
-from service.protocol.client import Client
-from service.protocol.errors import InvalidGrant
-from service.protocol.parameters import Form
-from service.protocol.pkce import check_code_verifier
-from service.protocol.scope import parse_scope
+from .client import Client
+from .errors import InvalidGrant
+from .parameters import Form
+from .pkce import check_code_verifier
+from .scope import parse_scope
 
 
 class AuthorizationCode(msgspec.Struct, frozen=True, kw_only=True):

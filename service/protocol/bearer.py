@@ -10,10 +10,10 @@ from typing import Final
 
 import msgspec
 
-from service.protocol.errors import BearerMissing, InsufficientScope, InvalidRequest, InvalidToken, MalformedBearer
-from service.protocol.grammar import B64TOKEN, SCOPE_TOKEN
-from service.protocol.parameters import parse_form
-from service.protocol.scope import has_known_items, parse_realm
+from .errors import BearerMissing, InsufficientScope, InvalidRequest, InvalidToken, MalformedBearer
+from .grammar import B64TOKEN, SCOPE_TOKEN
+from .parameters import parse_form
+from .scope import has_known_items, parse_realm
 
 MAX_NEEDED_SCOPE_CHARACTERS: Final = 1024
 """A challenge repeats what was needed, and proxies refuse long headers."""

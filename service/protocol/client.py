@@ -9,8 +9,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from service.protocol.errors import IntrospectionRefused, InvalidScope, UnauthorizedClient
-from service.protocol.scope import Scope, parse_scope
+from .errors import IntrospectionRefused, InvalidScope, UnauthorizedClient
+from .scope import Scope, parse_scope
 
 AUTHORIZATION_CODE: Final = "authorization_code"
 PASSWORD: Final = "password"

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from service.protocol.client import MAX_CLIENT_ID_CHARACTERS
-from service.protocol.errors import InvalidClient, InvalidRequest
-from service.protocol.grammar import is_vschar
-from service.protocol.parameters import Form, decode_field
+from .client import MAX_CLIENT_ID_CHARACTERS
+from .errors import InvalidClient, InvalidRequest
+from .grammar import is_vschar
+from .parameters import Form, decode_field
 
 
 class ClientCredentials(msgspec.Struct, frozen=True):

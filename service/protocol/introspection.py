@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from service.protocol.scope import parse_realm
+from .scope import parse_realm
 
 TokenUse = Literal["access_token", "refresh_token"]
 

@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from service.protocol.client import GRANT_TYPES
-from service.protocol.scope import REALMS, ROLES
+from .client import GRANT_TYPES
+from .scope import REALMS, ROLES
 
 WELL_KNOWN_PATH: Final = "/.well-known/oauth-authorization-server"
 

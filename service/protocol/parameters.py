@@ -11,8 +11,8 @@ from binascii import a2b_qp
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from service.protocol.errors import InvalidRequest
-from service.protocol.grammar import is_unicode_without_line_ends
+from .errors import InvalidRequest
+from .grammar import is_unicode_without_line_ends
 
 FORM_CONTENT_TYPE: Final = "application/x-www-form-urlencoded"
 MAX_FORM_BYTES: Final = 64 * 1024

@@ -9,8 +9,8 @@ import hashlib
 import hmac
 from base64 import urlsafe_b64encode
 
-from service.protocol.errors import InvalidGrant
-from service.protocol.grammar import CODE_VERIFIER
+from .errors import InvalidGrant
+from .grammar import CODE_VERIFIER
 
 
 def make_code_challenge(code_verifier: str) -> str:

@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from service.protocol.errors import InvalidScope
-from service.protocol.grammar import SCOPE_TOKEN
+from .errors import InvalidScope
+from .grammar import SCOPE_TOKEN
 
 MAIN_REALM: Final = "main"
 REALMS: Final = (MAIN_REALM, "cep")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
-from service.protocol.grammar import is_vschar
+from .grammar import is_vschar
 
 
 def is_loopback(host: str) -> bool:

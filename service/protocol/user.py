@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from service.protocol.scope import MAIN_REALM
+from .scope import MAIN_REALM
 
 MAX_USERNAME_CHARACTERS: Final = 255
 MIN_PASSWORD_CHARACTERS: Final = 8

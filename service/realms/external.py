@@ -14,12 +14,14 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import NamedTuple
 from urllib.parse import urlencode
 
-from service.credentials import Keyring
-from service.outage import OutageReport
+from service.crypto.keyring import Keyring
+from service.gateway.outage_log import OutageReport
+from service.http_client.client import Outgoing
 from service.protocol.authorization import Query
 from service.protocol.errors import AccessDenied, InvalidGrant, TemporarilyUnavailable
-from service.protocol.organisation import Organisation, Server
-from service.protocol.organisation_answers import (
+from service.protocol.pkce import make_code_challenge
+from service.protocol.provider import Organisation, Server
+from service.protocol.provider_responses import (
     RETRY_SECONDS,
     CodeRefused,
     Declined,
@@ -31,12 +33,10 @@ from service.protocol.organisation_answers import (
     make_unavailable,
     read_callback,
 )
-from service.protocol.pkce import make_code_challenge
 from service.protocol.scope import MAIN_REALM, REALMS
 from service.protocol.user import User, identify_user, normalize_username
-from service.realms.conversation import Conversation
-from service.realms.gate import Gate
-from service.realms.outgoing import Outgoing
+from service.realms.provider.circuit_breaker import Gate
+from service.realms.provider.client import Conversation
 from service.registry.cache import RealmCache, UserCache
 
 log = logging.getLogger("service.realms")

@@ -9,12 +9,13 @@ from contextlib import suppress
 
 import msgspec
 
-from service.hashing import HashingPool, verify_nobody, verify_password
+from service.crypto.hashing_pool import HashingPool
+from service.crypto.password_hashing import verify_nobody, verify_password
 from service.protocol.errors import InvalidGrant
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User, UserIdentity, identify_user
+from service.redis_client.deadline import StoreUnavailable
 from service.registry.cache import UserCache
-from service.store.deadline import StoreUnavailable
 from service.store.registry import RegistryStore
 
 

@@ -1,12 +1,12 @@
-"""Each worker's memory of the registry, which Redis keeps true: what changes leaves it as soon as Redis says so.
+"""Each worker's cache of clients, users and realms, which Redis invalidates.
 
-The way to Redis is that of bearer lookups (see `store/links`): reads and the news of changes come in one stream, so
-nothing old is remembered after the news that it is old; and where no news can arrive, memory is not believed for more
-than a second. What cannot be read again is not trusted on: an outage is an error.
+Reads and invalidations come over one connection, as for bearer lookups (redis_client/managed_connection.py). So no
+stale record is stored after its invalidation, and without a live connection a cached record is used for one second at
+most. A record that cannot be read again is an outage; the cache never replaces it.
 
-A record is remembered from its second use on, and what does not exist for half a second only, without Redis watching
-its key: names that somebody made up cost Redis no memory. A user who does not exist is not remembered at all, since
-most of an organisation's users are listed nowhere, and who is listed by now counts at once.
+A record is cached from its second use on. The absence of a record is cached for half a second, and Redis does not track
+its key, so that made-up names cost Redis no memory. The absence of a user is not cached at all: most users of an
+external realm are listed nowhere, and a user who is listed now counts at once.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ from collections.abc import Callable, Collection, Sequence
 from contextvars import Context
 from typing import Any, Final, Generic, TypeVar
 
-from service.metrics import CacheCounts, count_redis_call
+from service.gateway.access_record import PROBE_KEYS
+from service.observability.metrics import CacheCounts, count_redis_call
 from service.protocol.client import Client
-from service.protocol.organisation import Organisation
+from service.protocol.provider import Organisation
 from service.protocol.user import User, UserIdentity
-from service.store.deadline import StoreUnavailable, within_deadline
-from service.store.keys import get_slot
-from service.store.links import Link, Purpose, Trust, read_clock
-from service.store.redis_url import RedisUrl
+from service.redis_client.clock import read_clock
+from service.redis_client.deadline import StoreUnavailable, within_deadline
+from service.redis_client.managed_connection import Link, Trust
+from service.redis_client.purpose import Purpose
+from service.redis_client.router import Router
+from service.redis_client.slots import get_slot
+from service.redis_client.url import RedisUrl
 from service.store.registry import CLIENTS, ORIGINS, REALMS, USERS, KeyCommand, Kind
-from service.store.routing import Router
 
 MOST_ENTRIES: Final = 10_000
 """Of each kind; those that were not asked for longest go first."""
@@ -177,7 +180,7 @@ class RegistryMemory:
 
     def _find_router(self) -> Router:
         if self._router is None:
-            self._router = Router(Purpose(self._url, "registry", self))
+            self._router = Router(Purpose(self._url, "registry", self, probe_keys=PROBE_KEYS))
         return self._router
 
     def forget(self, keys: Sequence[bytes] | None) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-from service.credentials import Keyring
-from service.hashing import hash_password, verify_password
+from service.crypto.keyring import Keyring
+from service.crypto.password_hashing import hash_password, verify_password
 from service.protocol.client import Client, is_short_secret
-from service.protocol.organisation import Organisation
+from service.protocol.provider import Organisation
 from service.protocol.user import User
-from service.registry.seed import ClientEntry, RealmEntry, UserEntry
+from service.registry.seed_file.schema import ClientEntry, RealmEntry, UserEntry
 
 
 def find_origins(redirect_uris: Iterable[str]) -> tuple[str, ...]:

@@ -11,10 +11,8 @@ import uvicorn
 from click.core import ParameterSource
 from uvicorn.main import main as uvicorn_command
 
-from service.serving.connections import Connection
-from service.settings import Settings, default_base_url
-
-__all__ = ["BadArguments", "apply_arguments", "apply_port", "make_configuration", "parse_arguments"]
+from service.config.settings import Settings, default_base_url
+from service.serving.uvicorn_protocol import Connection
 
 APPLICATION = "service.app:create_app"
 GRACEFUL_SHUTDOWN_SECONDS = 10

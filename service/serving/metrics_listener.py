@@ -16,9 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
-from service import metrics
-
-__all__ = ["answering_metrics", "sharing_numbers"]
+from service.observability import metrics
 
 PATH: Final = "/metrics"
 PATIENCE_SECONDS: Final = 5

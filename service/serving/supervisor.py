@@ -18,8 +18,16 @@ import structlog
 import uvicorn
 from uvicorn.supervisors import ChangeReload
 
-from service.logs import configure_logging
-from service.registry.seed import BadSeed, load_seed
+from service.config.parsers import HostPort
+from service.config.reading import BadSettings
+from service.config.settings import Settings, default_base_url, load_settings, unknown_variables
+from service.embedded.binary import NoServerBinary
+from service.embedded.process import StoreFailed
+from service.embedded.server import EmbeddedStore
+from service.observability.logs import configure_logging
+from service.redis_client.url import without_password
+from service.registry.seed_file.reader import load_seed
+from service.registry.seed_file.schema import BadSeed
 from service.serving.arguments import (
     Arguments,
     BadArguments,
@@ -28,23 +36,12 @@ from service.serving.arguments import (
     make_configuration,
     parse_arguments,
 )
-from service.serving.greeting import greet_when_ready
-from service.serving.listening import AddressRefused, listen
+from service.serving.banner import greet_when_ready
+from service.serving.draining_server import Server, raise_file_limit
 from service.serving.metrics_listener import answering_metrics, sharing_numbers
-from service.serving.server import Server, raise_file_limit
+from service.serving.sockets import AddressRefused, listen
 from service.serving.workers import Workers
-from service.settings import (
-    BadSettings,
-    HostPort,
-    Settings,
-    default_base_url,
-    load_settings,
-    unknown_variables,
-)
-from service.store.embedded import EmbeddedStore, FolderRefused, NoServerBinary, StoreFailed
-from service.store.redis_url import without_password
-
-__all__ = ["serve"]
+from service.system.private_files import FolderRefused
 
 DONE, FAILED, REFUSED = 0, 1, 2
 

@@ -15,9 +15,7 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 from uvicorn.supervisors.multiprocess import Process
 
-from service.serving.server import LINGER_SECONDS, Server
-
-__all__ = ["Workers"]
+from service.serving.draining_server import LINGER_SECONDS, Server
 
 # So many new processes for each worker within the window: they do not die, they cannot start.
 REPLACEMENTS = 5
@@ -30,7 +28,7 @@ POLL_SECONDS = 0.05
 log = structlog.get_logger(__name__)
 
 
-class Worker(Process):
+class WorkerProcess(Process):
     """One process, which runs our server instead of uvicorn's."""
 
     def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], lingers: bool) -> None:
@@ -60,9 +58,9 @@ class Worker(Process):
 
 
 class Workers(Multiprocess):
-    """Wherever uvicorn's would start a process of its own, this one starts a Worker."""
+    """Wherever uvicorn's would start a process of its own, this one starts a WorkerProcess."""
 
-    processes: list[Worker]  # type: ignore[assignment]
+    processes: list[WorkerProcess]  # type: ignore[assignment]
 
     def __init__(self, configuration: uvicorn.Config, sockets: list[socket.socket], lingers: bool) -> None:
         super().__init__(configuration, sockets)
@@ -75,8 +73,8 @@ class Workers(Multiprocess):
         for _ in range(self.processes_num):
             self.processes.append(self._start_worker())
 
-    def _start_worker(self) -> Worker:
-        worker = Worker(self.config, self.sockets, self._lingers)
+    def _start_worker(self) -> WorkerProcess:
+        worker = WorkerProcess(self.config, self.sockets, self._lingers)
         worker.start()
         return worker
 
@@ -148,7 +146,7 @@ class Workers(Multiprocess):
             for worker in self.processes:
                 worker.hurry()
 
-    def _await_end(self, workers: Sequence[Worker], meanwhile: Callable[[], None] = lambda: None) -> None:
+    def _await_end(self, workers: Sequence[WorkerProcess], meanwhile: Callable[[], None] = lambda: None) -> None:
         """Of workers that were told to; kills those that take longer than any request may."""
         graceful = self.config.timeout_graceful_shutdown or 0
         deadline = time.monotonic() + max(LINGER_SECONDS, self.config.timeout_keep_alive) + graceful + CLOSING_SECONDS

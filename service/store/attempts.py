@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from service.protocol.errors import TemporarilyUnavailable
-from service.store.connection import StoreConnection
-from service.store.deadline import StoreUnavailable, charge_wait
+from service.redis_client.deadline import StoreUnavailable, charge_wait
+from service.store.client import StoreClient
 from service.store.keys import address_key
 from service.store.scripts import load_script
 
@@ -82,7 +82,7 @@ class Exhausted(Exception):
 
 
 class Attempts:
-    def __init__(self, connection: StoreConnection) -> None:
+    def __init__(self, connection: StoreClient) -> None:
         self._connection = connection
         self._queues: WeakValueDictionary[str, _Queue] = WeakValueDictionary()
         self._giving_back: set[asyncio.Task[None]] = set()

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from service.protocol.token_form import RandomToken
 from service.protocol.user import User, UserIdentity, identify_user
-from service.store.connection import StoreConnection
+from service.store.client import StoreClient
 from service.store.keys import browser_key, user_key
 from service.store.records import parse_browser_session
 from service.store.scripts import load_script
-from service.tokens import RandomToken
 
 _START: Final = load_script("start_browser_session")
 _END: Final = load_script("end_browser_session")
@@ -37,7 +37,7 @@ class BrowserSession(NamedTuple):
 
 
 class BrowserSessions:
-    def __init__(self, connection: StoreConnection) -> None:
+    def __init__(self, connection: StoreClient) -> None:
         self._connection = connection
 
     async def start(

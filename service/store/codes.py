@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from service.credentials import RefreshToken
+from service.crypto.keyring import RefreshToken
+from service.gateway.access_record import access_key
 from service.protocol.authorization_code import AuthorizationCode, RedeemedCode
+from service.protocol.token_form import RandomToken
 from service.protocol.token_response import Lifetimes
 from service.store import records
-from service.store.connection import StoreConnection
-from service.store.keys import access_key, code_key, family_key, redeemed_key
+from service.store.client import StoreClient
+from service.store.keys import code_key, family_key, redeemed_key
 from service.store.scripts import load_script
-from service.tokens import RandomToken
 
 REMEMBERED_MS: Final = 600_000
 
@@ -22,7 +23,7 @@ _REDEEM: Final = load_script("redeem_authorization_code")
 
 
 class Codes:
-    def __init__(self, connection: StoreConnection, lifetimes: Lifetimes) -> None:
+    def __init__(self, connection: StoreClient, lifetimes: Lifetimes) -> None:
         self._connection = connection
         self._lifetimes = lifetimes
 

@@ -11,13 +11,13 @@ import msgspec
 
 from service.protocol.authorization import ConsentRequest
 from service.protocol.authorization_code import AuthorizationCode
+from service.protocol.token_form import RandomToken
 from service.protocol.token_response import Lifetimes
 from service.protocol.user import User
-from service.store.connection import StoreConnection
+from service.store.client import StoreClient
 from service.store.keys import browser_key, code_key, consent_key, user_key
 from service.store.records import parse_consent, read_json
 from service.store.scripts import load_script
-from service.tokens import RandomToken
 
 CONSENT_MS: Final = 1_800_000
 
@@ -40,7 +40,7 @@ class Consent(NamedTuple):
 
 
 class Consents:
-    def __init__(self, connection: StoreConnection, lifetimes: Lifetimes) -> None:
+    def __init__(self, connection: StoreClient, lifetimes: Lifetimes) -> None:
         self._connection = connection
         self._lifetimes = lifetimes
 
@@ -84,7 +84,7 @@ class Consents:
         ]
         answer = (await self._connection.run(_ALLOW, keys, arguments))[0]
         assert answer in get_args(AllowAnswer), answer
-        return cast(AllowAnswer, answer)
+        return cast("AllowAnswer", answer)
 
     async def deny(self, name: RandomToken, session: RandomToken) -> DenyAnswer:
         """A session in another shard is another user's, and "signed_out" as with `allow`."""
@@ -93,7 +93,7 @@ class Consents:
         keys = [consent_key(name.shard, name.digest), browser_key(session.shard, session.digest)]
         answer = (await self._connection.run(_DENY, keys, [self._connection.clock_offset_ms()]))[0]
         assert answer in get_args(DenyAnswer), answer
-        return cast(DenyAnswer, answer)
+        return cast("DenyAnswer", answer)
 
 
 def _parse_consent(record: bytes) -> Consent:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from service.store.connection import StoreConnection
+from service.store.client import StoreClient
 from service.store.keys import registry_key
 from service.store.scripts import load_script
 
@@ -44,7 +44,7 @@ class StoredEvent(NamedTuple):
 
 
 class EventStream:
-    def __init__(self, connection: StoreConnection) -> None:
+    def __init__(self, connection: StoreClient) -> None:
         self._connection = connection
 
     async def append(self, events: Sequence[bytes], of_strangers: Sequence[bytes] = ()) -> None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import hashlib
 
-from service.store.connection import StoreConnection
+from service.store.client import StoreClient
 from service.store.keys import external_key
 
 
 class ExternalLogins:
-    def __init__(self, connection: StoreConnection) -> None:
+    def __init__(self, connection: StoreClient) -> None:
         self._connection = connection
 
     async def take(self, state: str, time_left_ms: int) -> bool:

@@ -8,14 +8,15 @@ from __future__ import annotations
 from itertools import count
 from typing import Final, Literal, NamedTuple, get_args
 
-from service.credentials import RefreshToken
+from service.crypto.keyring import RefreshToken
+from service.gateway.access_record import access_key
+from service.protocol.token_form import RandomToken
 from service.protocol.token_response import Lifetimes
 from service.protocol.user import User, UserIdentity
-from service.store.connection import StoreConnection
-from service.store.keys import access_key, family_key, index_key, mark_key, user_key
+from service.store.client import StoreClient
+from service.store.keys import family_key, index_key, mark_key, user_key
 from service.store.records import parse_family
 from service.store.scripts import load_script
-from service.tokens import RandomToken
 
 Success = Literal["rotated", "repeated", "recovered"]
 Refusal = Literal["replayed", "foreign", "without_secret", "withdrawn", "beyond", "unknown"]
@@ -86,7 +87,7 @@ class FamilyView(NamedTuple):
 
 
 class Families:
-    def __init__(self, connection: StoreConnection, lifetimes: Lifetimes) -> None:
+    def __init__(self, connection: StoreClient, lifetimes: Lifetimes) -> None:
         self._connection = connection
         self._lifetimes = lifetimes
 

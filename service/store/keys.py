@@ -40,16 +40,11 @@ written.
 from __future__ import annotations
 
 import hashlib
-from base64 import urlsafe_b64encode
-from collections.abc import Collection
 from typing import Final
-
-from redis.crc import key_slot
 
 from service.protocol.user import UserIdentity
 
 REGISTRY_SHARD: Final = "registry"
-SHARDS: Final = 4096
 
 LASTING_KINDS: Final = frozenset(
     {"user", "seed", "client", "realm", "origin", "owed_sweeps", "owed_realm_sweeps", "owed_revocations"}
@@ -62,38 +57,8 @@ def find_kind(key: str) -> str:
     return key.partition(":")[0]
 
 
-def get_slot(key: str) -> int:
-    """Return the number of the hash slot in which the key lies, were the server a cluster."""
-    return key_slot(key.encode())
-
-
-def list_subject_starts(slots: Collection[int]) -> frozenset[str]:
-    """Return the first two characters of the subjects of all users whose keys lie in these hash slots.
-
-    They are the 12 bits of the shard, in base64url.
-    """
-    return frozenset(
-        urlsafe_b64encode(bytes((shard >> 4, (shard & 15) << 4))).decode()[:2]
-        for shard in range(SHARDS)
-        if get_slot(f"{{{shard:03x}}}") in slots
-    )
-
-
-def guard_key(key: str) -> str:
-    """Return the name of a key that never exists, in the slot of this one.
-
-    A script that makes names of keys by itself declares it. In a slot that is moving Redis then refuses to run the
-    script at all, instead of running it where some of those keys are missing.
-    """
-    return f"guard:{key[key.index('{') : key.index('}') + 1]}"
-
-
 def fence_key(shard: str) -> str:
     return f"fence:{{{shard}}}"
-
-
-def access_key(shard: str, digest: str) -> str:
-    return f"access:{{{shard}}}:{digest}"
 
 
 def family_key(shard: str, family_digest: str) -> str:

@@ -13,11 +13,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from service.gateway.access_record import VERSION
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD
-from service.store.deadline import StoreUnavailable
-
-VERSION: Final = "2"
-"""The version of every family and of every record that is made of lines."""
+from service.redis_client.deadline import StoreUnavailable
 
 _LONGEST_VERSION: Final = 20
 _ACCESS_FIELD: Final = re.compile(r"a\d+")

@@ -12,14 +12,14 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from service.protocol.client import Client, Loss
-from service.protocol.organisation import Organisation
+from service.protocol.provider import Organisation
 from service.protocol.user import User, UserIdentity
-from service.store.connection import StoreConnection
+from service.redis_client.connection import Command
+from service.redis_client.lock import StoreLock
+from service.store.client import StoreClient
 from service.store.keys import registry_key, user_key, user_seed_key
-from service.store.lock import StoreLock
 from service.store.records import read_json, reading
 from service.store.scripts import load_script
-from service.store.wire import Command
 
 LOCK_SECONDS: Final = 10
 
@@ -80,7 +80,7 @@ USERS: Final = Kind[UserIdentity, User | None](
 class RegistryStore:
     """Each read asks Redis."""
 
-    def __init__(self, connection: StoreConnection) -> None:
+    def __init__(self, connection: StoreClient) -> None:
         self._connection = connection
 
     async def find_client(self, client_id: str) -> Client | None:

@@ -15,11 +15,11 @@ import asyncio
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from service.store.connection import StoreConnection
+from service.redis_client.lock import Run
+from service.redis_client.slots import SlotIsMoving
+from service.store.client import StoreClient
 from service.store.families import Ending
 from service.store.keys import index_key, mark_key, revoked_key
-from service.store.lock import Run
-from service.store.moving import SlotIsMoving
 from service.store.scripts import load_script
 
 MOST_KEYS: Final = 300
@@ -31,7 +31,7 @@ _DELETE: Final = load_script("delete_revoked")
 
 
 class Revocations:
-    def __init__(self, connection: StoreConnection) -> None:
+    def __init__(self, connection: StoreClient) -> None:
         self._connection = connection
 
     async def revoke_all(

@@ -15,13 +15,13 @@ import pytest
 import structlog
 from click.testing import CliRunner
 
-from service.admin import commands
+from service.admin import command
 from service.admin.__main__ import load_console
-from service.admin.desk import Desk
-from service.registry import consequences
-from service.settings import load_settings
+from service.admin.context import Desk
+from service.config.settings import load_settings
+from service.registry import pending_revocations
 from tests.conftest import Clock, environment_of
-from tests.servers import RedisServer
+from tests.support.servers import RedisServer
 
 CONSOLE = load_console()
 
@@ -68,7 +68,7 @@ def type_in(*words: str, typed: str | None = None, environment: dict[str, str]) 
 @pytest.fixture(autouse=True)
 def no_worker_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing is under way a sweep need not wait."""
-    monkeypatch.setattr(consequences, "SWEEP_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(pending_revocations, "SWEEP_PAUSE_SECONDS", 0)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def admin(environment: dict[str, str], clock: Clock, registry: None, monkeypatch
     def open_desk() -> Desk:
         return Desk(load_settings(os.environ), lambda: clock.offset_ms)
 
-    monkeypatch.setattr(commands, "open_desk", open_desk)
+    monkeypatch.setattr(command, "open_desk", open_desk)
 
     async def run(*words: str, typed: str | None = None) -> Answer:
         return await asyncio.to_thread(type_in, *words, typed=typed, environment=environment)

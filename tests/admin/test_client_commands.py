@@ -6,10 +6,17 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts
+from service.worker import Worker
 from tests.admin.conftest import Admin
-from tests.cast import ALICE, GATEWAY, MADE_SECRET, PHONE_APP, WEB_SHOP, App
 from tests.conftest import Clock, make_code
+from tests.support.actors import (
+    ALICE,
+    GATEWAY,
+    MADE_SECRET,
+    PHONE_APP,
+    WEB_SHOP,
+    App,
+)
 
 CREATED = (
     *("client", "create", "kiosk", "--name", "Kiosk", "--scope", "realm:main role:enduser", "--json"),
@@ -153,7 +160,7 @@ async def test_without_an_overlap_the_old_secret_ends_at_once(admin: Admin, http
 
 @pytest.mark.clause("decided-client-deleted")
 async def test_a_deleted_client_is_gone_with_all_that_it_had(
-    admin: Admin, http: httpx2.AsyncClient, parts: Parts
+    admin: Admin, http: httpx2.AsyncClient, parts: Worker
 ) -> None:
     tokens = (await WEB_SHOP.log_in(http, ALICE)).json()
     others = (await PHONE_APP.log_in(http, ALICE)).json()

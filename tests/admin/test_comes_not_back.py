@@ -8,15 +8,22 @@ import httpx2
 import pytest
 import redis
 
-from service.app import SETTLE_SECONDS, Parts
 from service.protocol.user import identify_user
 from service.store.keys import registry_key
+from service.worker import SETTLE_SECONDS, Worker
 from tests.admin.conftest import Admin
 from tests.admin.test_user_commands import is_live
-from tests.cast import ALICE, BOB, PHONE_APP, WEB_SHOP, App, Person
 from tests.conftest import SEED, Clock, MakeSettings, serving
-from tests.loop_time import LoopTime
-from tests.waiting import until
+from tests.support.actors import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    WEB_SHOP,
+    App,
+    Person,
+)
+from tests.support.loop_time import LoopTime
+from tests.support.waiting import until
 
 NEW_PASSWORD = Person(ALICE.username, "a new password")
 
@@ -77,7 +84,7 @@ async def test_a_console_with_another_key_applies_no_seed_by_mistake(
 @pytest.mark.parametrize("is_restarted", [False, True])
 async def test_what_a_console_that_was_killed_still_owed_is_ended_by_the_service(
     http: httpx2.AsyncClient,
-    parts: Parts,
+    parts: Worker,
     store: redis.Redis,
     make_settings: MakeSettings,
     clock: Clock,
@@ -104,7 +111,7 @@ async def test_what_a_console_that_was_killed_still_owed_is_ended_by_the_service
     assert await is_live(http, bobs["access_token"])
 
 
-async def test_a_change_that_is_refused_still_ends_what_was_owed(admin: Admin, parts: Parts) -> None:
+async def test_a_change_that_is_refused_still_ends_what_was_owed(admin: Admin, parts: Worker) -> None:
     """Whoever repeats a command that was killed is told that there is nobody any more, and finishes it."""
     await parts.registry.note_owed_revocations([identify_user(ALICE.realm, ALICE.username)])
 

@@ -14,14 +14,15 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts, assemble
-from service.hashing import verify_password
+from service.app import build_app
+from service.crypto.password_hashing import verify_password
 from service.protocol.user import User, identify_user
 from service.store.keys import index_key
+from service.worker import Worker
 from tests.admin.conftest import CONSOLE, Admin, type_in
-from tests.cast import ALICE, BOB, PHONE_APP, Person
 from tests.conftest import SECRET_KEY, AnyRedis, Clock, MakeSettings, client_of, lifespan_of
-from tests.waiting import PATIENCE_SECONDS
+from tests.support.actors import ALICE, BOB, PHONE_APP, Person
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 class TestEvents:
@@ -64,7 +65,7 @@ class TestEvents:
     async def test_made_up_failures_hide_none_of_a_users(
         self, admin: Admin, make_settings: MakeSettings, clock: Clock
     ) -> None:
-        app = assemble(Parts(make_settings(), lambda: clock.offset_ms))
+        app = build_app(Worker(make_settings(), lambda: clock.offset_ms))
         async with lifespan_of(app), client_of(app) as http:
             for number in range(12):
                 await PHONE_APP.log_in(http, Person(f"nobody{number}@example.com", "wrong"))
@@ -78,7 +79,7 @@ class TestEvents:
         assert [event.get("username") for event in everything].count(None) == 11
 
     async def test_following_shows_each_event_of_either_stream_once(
-        self, environment: dict[str, str], parts: Parts
+        self, environment: dict[str, str], parts: Worker
     ) -> None:
         await parts.event_stream.append([b'{"event":"1"}'], [b'{"event":"2"}'] * 30)
         words = (sys.executable, "-X", "faulthandler", "-m", "service.admin", "events", "--follow", "--json")
@@ -104,7 +105,7 @@ class TestEvents:
         assert (rest, told, console.returncode) == (b"", b"", 0)
 
     async def test_a_name_with_control_characters_is_shown_and_not_obeyed(
-        self, admin: Admin, parts: Parts, store: redis.Redis
+        self, admin: Admin, parts: Worker, store: redis.Redis
     ) -> None:
         """Whoever may choose a name at an organisation must not be able to write on an admin's terminal."""
         eve = User(realm="cep", username="eve\x9b31m\x1b[31m\u202e")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import httpx2
 import pytest
 
-from service.admin.words import format_time
+from service.admin.formatting import format_time
 from tests.admin.conftest import Admin
 from tests.admin.test_user_commands import is_live
-from tests.cast import ALICE, BOB, PHONE_APP, WEB_SHOP
 from tests.conftest import Clock
+from tests.support.actors import ALICE, BOB, PHONE_APP, WEB_SHOP
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from service.hashing import verify_password
-from tests.servers import CHECKOUT
-from tests.waiting import PATIENCE_SECONDS, wait_until
+from service.crypto.password_hashing import verify_password
+from tests.support.servers import CHECKOUT
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 ADMIN = str(CHECKOUT / "scripts" / "admin")
 CTRL_C = "\x03"

@@ -8,11 +8,11 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts
+from service.worker import Worker
 from tests.admin.conftest import Admin
 from tests.admin.test_user_commands import is_live
-from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, REVOKE_ALL, WEB_SHOP
 from tests.conftest import Clock, make_code, read_server_ms
+from tests.support.actors import ALICE, PHONE_APP, PHONE_CALLBACK, REVOKE_ALL, WEB_SHOP
 
 
 async def explain(admin: Admin, token: str) -> str:
@@ -71,7 +71,7 @@ async def test_who_ended_a_session_and_why_is_told(
     assert told["replayed_generation"] == 1
 
 
-async def test_the_other_ends_are_told_apart(admin: Admin, http: httpx2.AsyncClient, parts: Parts) -> None:
+async def test_the_other_ends_are_told_apart(admin: Admin, http: httpx2.AsyncClient, parts: Worker) -> None:
     revoked, everywhere, console = [(await PHONE_APP.log_in(http, ALICE)).json() for _ in range(3)]
     await PHONE_APP.revoke(http, revoked["refresh_token"])
     await admin("token", "revoke", console["refresh_token"])
@@ -87,7 +87,7 @@ async def test_the_other_ends_are_told_apart(admin: Admin, http: httpx2.AsyncCli
 
 
 async def test_a_code_is_told_before_and_after_its_exchange(
-    admin: Admin, http: httpx2.AsyncClient, parts: Parts
+    admin: Admin, http: httpx2.AsyncClient, parts: Worker
 ) -> None:
     code = await make_code(parts)
     assert (await explain(admin, code)).startswith("Waits for its exchange, for another ")

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from tests.admin.conftest import Admin, Answer
-from tests.cast import ALICE, BOB, GATEWAY, PHONE_APP, Person
+from tests.support.actors import ALICE, BOB, GATEWAY, PHONE_APP, Person
 
 EVE = Person("eve@example.com", "eve's own password")
 CREATE = ("user", "create", "eve@example.com", "--role", "enduser", "--name", "Eve")

@@ -18,8 +18,8 @@ from authlib.integrations.httpx_client import AsyncOAuth2Client
 from authlib.oauth2.rfc6749.errors import MismatchingStateException
 from authlib.oauth2.rfc8414 import AuthorizationServerMetadata, get_well_known_url
 
-from tests.cast import App
-from tests.waiting import PATIENCE_SECONDS
+from tests.support.actors import App
+from tests.support.waiting import PATIENCE_SECONDS
 
 AUTHLIB = "authlib"
 JAVASCRIPT = ("oauth4webapi", "openid-client")

@@ -10,9 +10,10 @@ from authlib.integrations.base_client import OAuthError
 from authlib.integrations.httpx_client import AsyncOAuth2Client
 from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
-from service.app import Parts
-from service.settings import load_settings
-from tests.cast import (
+from service.config.settings import load_settings
+from service.worker import Worker
+from tests.conftest import environment_of, make_code
+from tests.support.actors import (
     ALICE,
     BOB,
     PHONE_APP,
@@ -24,9 +25,8 @@ from tests.cast import (
     WEB_SHOP,
     App,
 )
-from tests.conftest import environment_of, make_code
-from tests.servers import RedisServer, ServiceProcess, running_service, start_redis, stop
-from tests.waiting import PATIENCE_SECONDS
+from tests.support.servers import RedisServer, ServiceProcess, running_service, start_redis, stop
+from tests.support.waiting import PATIENCE_SECONDS
 
 SCOPE = "realm:main role:enduser"
 VERIFIER = "v" * 43
@@ -51,9 +51,9 @@ def service(own_redis: RedisServer, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture
-async def parts(own_redis: RedisServer, service: ServiceProcess) -> AsyncIterator[Parts]:
+async def parts(own_redis: RedisServer, service: ServiceProcess) -> AsyncIterator[Worker]:
     """To make codes as the consent page would."""
-    parts = Parts(load_settings(environment_of(own_redis)), lambda: 0)
+    parts = Worker(load_settings(environment_of(own_redis)), lambda: 0)
     yield parts
     await parts.close()
 
@@ -126,7 +126,7 @@ async def test_an_expired_token_is_refreshed_by_authlib_on_its_own(service: Serv
 @pytest.mark.parametrize(("app", "method"), METHODS)
 @pytest.mark.parametrize("verifier", [None, VERIFIER], ids=["without PKCE", "with PKCE"])
 async def test_a_code_is_exchanged_for_tokens(
-    service: ServiceProcess, parts: Parts, app: App, method: str, verifier: str | None
+    service: ServiceProcess, parts: Worker, app: App, method: str, verifier: str | None
 ) -> None:
     callback = SHOP_CALLBACK if app is WEB_SHOP else PHONE_CALLBACK
     challenge = create_s256_code_challenge(verifier) if verifier else None

@@ -10,12 +10,21 @@ import httpx2
 import pytest
 import yaml
 
-from tests.browser import Browser
-from tests.cast import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, SHOP_CALLBACK, WEB_SHOP, App, Person
 from tests.clients.foreign import JAVASCRIPT, LIBRARIES, ForeignClient, Refused, Settings, foreign_client
 from tests.conftest import SEED, environment_of
-from tests.servers import ServiceProcess, running_service, start_redis, stop
-from tests.waiting import PATIENCE_SECONDS
+from tests.support.actors import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    SHOP_CALLBACK,
+    WEB_SHOP,
+    App,
+    Person,
+)
+from tests.support.browser import Browser
+from tests.support.servers import ServiceProcess, running_service, start_redis, stop
+from tests.support.waiting import PATIENCE_SECONDS
 
 SCOPE = "realm:main role:enduser"
 KEPT_QUERY = "https://shop.example:8443/other?keep=this"

@@ -17,12 +17,19 @@ import httpx2
 import pytest
 
 from examples.client import ExampleClient
-from service.app import Parts
-from service.settings import load_settings
-from tests.cast import WEB_SHOP
+from service.config.settings import load_settings
+from service.worker import Worker
 from tests.conftest import environment_of, make_code
-from tests.servers import CHECKOUT, ServiceProcess, free_port, running_service, start_redis, stop
-from tests.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.actors import WEB_SHOP
+from tests.support.servers import (
+    CHECKOUT,
+    ServiceProcess,
+    free_port,
+    running_service,
+    start_redis,
+    stop,
+)
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 HOME = "http://127.0.0.1:9000"
 SCOPE = "realm:main role:enduser"
@@ -43,9 +50,9 @@ def service(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture
-async def parts(environment: dict[str, str], service: ServiceProcess) -> AsyncIterator[Parts]:
+async def parts(environment: dict[str, str], service: ServiceProcess) -> AsyncIterator[Worker]:
     """To make codes as the consent page would."""
-    parts = Parts(load_settings(environment), lambda: 0)
+    parts = Worker(load_settings(environment), lambda: 0)
     yield parts
     await parts.close()
 
@@ -91,7 +98,7 @@ async def come_back(browser: httpx2.AsyncClient, **answer: str) -> str:
     return await read_page(browser)
 
 
-async def sign_in(browser: httpx2.AsyncClient, parts: Parts, issuer: str) -> str:
+async def sign_in(browser: httpx2.AsyncClient, parts: Worker, issuer: str) -> str:
     asked = await ask_to_sign_in(browser)
     code = await make_code(
         parts, app=WEB_SHOP, redirect_uri=asked["redirect_uri"], code_challenge=asked["code_challenge"]
@@ -124,7 +131,7 @@ async def test_the_button_leads_to_the_authorization_endpoint_of_the_metadata(
 
 
 async def test_a_code_becomes_tokens_that_are_refreshed_and_then_revoked(
-    browser: httpx2.AsyncClient, service: ServiceProcess, parts: Parts
+    browser: httpx2.AsyncClient, service: ServiceProcess, parts: Worker
 ) -> None:
     signed_in = await sign_in(browser, parts, service.url)
     assert "You are signed in." in signed_in
@@ -146,7 +153,7 @@ async def test_a_code_becomes_tokens_that_are_refreshed_and_then_revoked(
 
 
 async def test_an_answer_that_this_browser_did_not_ask_for_is_not_taken(
-    browser: httpx2.AsyncClient, service: ServiceProcess, parts: Parts
+    browser: httpx2.AsyncClient, service: ServiceProcess, parts: Worker
 ) -> None:
     asked = await ask_to_sign_in(browser)
     answers = {

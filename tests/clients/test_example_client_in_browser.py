@@ -12,15 +12,22 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from tests.browser import page_text
-from tests.cast import ALICE
 from tests.clients.test_example_client import SCOPE, is_answering
 from tests.conftest import environment_of
 from tests.pages.accessibility import assert_accessible, assert_fits
 from tests.pages.browser import DESKTOP, NO_JAVASCRIPT, PHONE, Complaints, Device, new_context, running_browser
 from tests.pages.steps import allow, button, deny, expect_consent, log_in, sign_in
-from tests.servers import CHECKOUT, ServiceProcess, free_port, running_service, start_redis, stop
-from tests.waiting import wait_until
+from tests.support.actors import ALICE
+from tests.support.browser import page_text
+from tests.support.servers import (
+    CHECKOUT,
+    ServiceProcess,
+    free_port,
+    running_service,
+    start_redis,
+    stop,
+)
+from tests.support.waiting import wait_until
 
 WEB_SHOP_PORT = free_port()
 CLIENTS = {

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Callable
 import httpx2
 import pytest
 
-from service.app import Parts, assemble
-from service.settings import Settings, load_settings
+from service.app import build_app
+from service.config.settings import Settings, load_settings
+from service.worker import Worker
 from tests.cluster.nodes import Cluster
 from tests.conftest import SECRET_KEY, SEED, AnyRedis, client_of, lifespan_of
 
@@ -35,16 +36,16 @@ def cluster_settings(cluster: Cluster) -> Settings:
 
 
 @pytest.fixture
-async def cluster_parts(cluster_settings: Settings) -> AsyncIterator[Parts]:
+async def cluster_parts(cluster_settings: Settings) -> AsyncIterator[Worker]:
     """Of the service that `cluster_http` speaks to."""
-    parts = Parts(cluster_settings, lambda: 0)
+    parts = Worker(cluster_settings, lambda: 0)
     yield parts
     await parts.close()
 
 
 @pytest.fixture
-async def cluster_http(cluster_parts: Parts) -> AsyncIterator[httpx2.AsyncClient]:
+async def cluster_http(cluster_parts: Worker) -> AsyncIterator[httpx2.AsyncClient]:
     """The service with the cast as its seed."""
-    app = assemble(cluster_parts)
+    app = build_app(cluster_parts)
     async with lifespan_of(app), client_of(app) as http:
         yield http

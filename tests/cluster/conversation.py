@@ -13,22 +13,23 @@ import json
 import os
 from collections.abc import Awaitable
 
-from service.app import Parts, assemble
+from service.app import build_app
+from service.config.settings import Settings, load_settings
+from service.crypto.opaque_tokens import make_access_token
 from service.gateway import BearerLookup
-from service.settings import Settings, load_settings
-from service.store.connection import StoreConnection
-from service.store.deadline import StoreUnavailable
-from service.store.redis_url import parse_redis_url
-from service.tokens import make_access_token
+from service.redis_client.deadline import StoreUnavailable
+from service.redis_client.url import parse_redis_url
+from service.store.client import StoreClient
+from service.worker import Worker
 from tests.admin.conftest import type_in
-from tests.cast import ALICE, PHONE_APP
 from tests.conftest import client_of, lifespan_of
+from tests.support.actors import ALICE, PHONE_APP
 
 
 async def converse(settings: Settings) -> dict[str, object]:
     url = os.environ["REDIS_URL"]
     bearer = BearerLookup(os.environ.get("GATEWAY_REDIS_URL", url))
-    app = assemble(Parts(settings, lambda: 0))
+    app = build_app(Worker(settings, lambda: 0))
     async with lifespan_of(app), client_of(app) as http:
         said: dict[str, object] = {"ready": (await http.get("/readyz")).status_code}
         login = await PHONE_APP.log_in(http, ALICE)
@@ -36,7 +37,7 @@ async def converse(settings: Settings) -> dict[str, object]:
         token = login.json().get("access_token", make_access_token("0a3").text)
         found = await _try(bearer.lookup(token))
         said["gateway"] = getattr(found, "username", found)
-    store = StoreConnection(parse_redis_url(url))
+    store = StoreClient(parse_redis_url(url))
     said["service"] = await _try(store.read("EXISTS", "user:{0a3}:x"))
     console = {"REDIS_URL": os.environ.get("CONSOLE_REDIS_URL", url)}
     stats = await asyncio.to_thread(type_in, "stats", "--json", environment=console)

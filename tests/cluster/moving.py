@@ -10,8 +10,8 @@ from typing import Any
 import redis
 
 from tests.cluster.nodes import Cluster
-from tests.servers import RedisServer
-from tests.waiting import wait_until
+from tests.support.servers import RedisServer
+from tests.support.waiting import wait_until
 
 KEYS_AT_ONCE = 100
 

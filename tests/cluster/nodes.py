@@ -17,10 +17,18 @@ from typing import Any, cast
 
 import redis
 
-from service.lifeline import __file__ as lifeline
-from tests.certificates import Authority
-from tests.servers import PASSWORD, RedisServer, free_port, knows_users, launch_redis, name_user, server_binary
-from tests.waiting import PATIENCE_SECONDS, wait_until
+from service.system.parent_death import __file__ as parent_death
+from tests.support.certificates import Authority
+from tests.support.servers import (
+    PASSWORD,
+    RedisServer,
+    free_port,
+    knows_users,
+    launch_redis,
+    name_user,
+    server_binary,
+)
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 SLOTS = 16384
 MASTER_NAME = "tokens"
@@ -163,7 +171,7 @@ class Cluster:
 
     def connect(self) -> redis.Redis:
         """The client, which has the same methods but for few."""
-        return cast(redis.Redis, self.client)
+        return cast("redis.Redis", self.client)
 
     def node_of(self, key: str) -> int:
         """The number of the node that keeps it."""
@@ -348,7 +356,7 @@ class Watched(Shard):
 
     def _is_seen_by(self, client: redis.Redis) -> bool:
         try:
-            master = cast(dict[str, Any], client.sentinel_master(MASTER_NAME))
+            master = cast("dict[str, Any]", client.sentinel_master(MASTER_NAME))
             replicas = client.sentinel_slaves(MASTER_NAME)
         except redis.RedisError:
             return False
@@ -430,7 +438,7 @@ def _launch_sentinels(
             *watching,
         ]
         configuration.write_text("\n".join(lines) + "\n")
-        command = [sys.executable, lifeline, str(os.getpid()), server_binary(), str(configuration), "--sentinel"]
+        command = [sys.executable, parent_death, str(os.getpid()), server_binary(), str(configuration), "--sentinel"]
         with (home / "redis.log").open("wb") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log)
         authority = watched.master.authority

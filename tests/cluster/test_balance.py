@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from redis.crc import key_slot
 
+from service.gateway.access_record import access_key
 from service.protocol.user import UserIdentity, identify_user
-from service.store.keys import access_key, family_key, index_key, user_key
+from service.store.keys import family_key, index_key, user_key
 from tests.cluster.nodes import SLOTS, running_cluster
 
 USERS = 100_000

@@ -11,30 +11,24 @@ import httpx2
 import pytest
 from msgspec.structs import replace
 
-from service.app import Parts
-from service.credentials import Keyring, make_first_refresh_token
+from service.crypto.keyring import Keyring, make_first_refresh_token
+from service.crypto.opaque_tokens import make_access_token
+from service.gateway.access_record import access_key
 from service.protocol.scope import parse_scope
+from service.protocol.token_form import parse_access_token
 from service.protocol.user import User, identify_user
-from service.store.census import take_census
-from service.store.connection import StoreConnection
+from service.redis_client.url import parse_redis_url
+from service.store.client import StoreClient
 from service.store.events import EventStream, get_position
-from service.store.inspection import EndedFamily, TokenInspection
-from service.store.keys import access_key, family_key
-from service.store.redis_url import parse_redis_url
-from service.store.sweeps import Session
-from service.tokens import make_access_token, parse_access_token
-from tests.browser import (
-    SESSIONS,
-    SWITCH,
-    Browser,
-    Page,
-    answer_of,
-    ask,
-    assert_refused,
-    assert_sent_back,
-    is_login_page,
-)
-from tests.cast import (
+from service.store.keys import family_key
+from service.store.reports.session_count import take_census
+from service.store.reports.session_scan import Session
+from service.store.reports.token_inspection import EndedFamily, TokenInspection
+from service.worker import Worker
+from tests.cluster.nodes import Cluster
+from tests.conftest import SECRET_KEY, make_code
+from tests.faults.stage import LATEST_SECONDS, start_sessions
+from tests.support.actors import (
     ALICE,
     BOB,
     MADE_SECRET,
@@ -46,11 +40,19 @@ from tests.cast import (
     revoke_all,
     tokens_of,
 )
-from tests.cluster.nodes import Cluster
-from tests.conftest import SECRET_KEY, make_code
-from tests.faults.stage import LATEST_SECONDS, start_sessions
-from tests.loop_time import LoopTime
-from tests.waiting import until, until_status
+from tests.support.browser import (
+    SESSIONS,
+    SWITCH,
+    Browser,
+    Page,
+    answer_of,
+    ask,
+    assert_refused,
+    assert_sent_back,
+    is_login_page,
+)
+from tests.support.loop_time import LoopTime
+from tests.support.waiting import until, until_status
 
 KEYRING = Keyring((SECRET_KEY.encode(),))
 PEOPLE = tuple(Person(f"user-{number}@example.com", ALICE.password) for number in range(30))
@@ -58,7 +60,7 @@ PEOPLE = tuple(Person(f"user-{number}@example.com", ALICE.password) for number i
 Tokens = dict[str, str]
 
 
-async def start_session(parts: Parts, person: Person, client_id: str = "phone-app") -> Tokens:
+async def start_session(parts: Worker, person: Person, client_id: str = "phone-app") -> Tokens:
     """A session as a login would make it."""
     identity = identify_user(person.realm, person.username)
     user = await parts.registry.find_user(identity) or User(realm=person.realm, username=person.username)
@@ -76,7 +78,7 @@ async def start_session(parts: Parts, person: Person, client_id: str = "phone-ap
     return {"access_token": access_token.text, "refresh_token": KEYRING.sign_refresh_token(refresh_token)}
 
 
-async def register(parts: Parts, people: Sequence[Person]) -> None:
+async def register(parts: Worker, people: Sequence[Person]) -> None:
     """All with Alice's password, whose hash costs something."""
     alice = await parts.registry.find_user(identify_user(ALICE.realm, ALICE.username))
     assert alice is not None
@@ -113,7 +115,7 @@ async def test_the_users_of_this_file_are_spread_over_all_nodes(cluster: Cluster
 
 @pytest.mark.clause("decided-i4-three-masters", "decided-i4-one-slot", "decided-redis-cluster")
 async def test_every_transition_of_every_user_stays_in_one_slot(
-    cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_parts: Parts
+    cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_parts: Worker
 ) -> None:
     """A key in another slot would be refused by Redis, and the answer would be 500."""
     await register(cluster_parts, PEOPLE)
@@ -148,7 +150,7 @@ async def test_every_transition_of_every_user_stays_in_one_slot(
 @pytest.mark.clause("decided-i4-three-masters", "decided-i4-one-slot", "decided-redis-cluster")
 @pytest.mark.clause("decided-revoke-all-covers-logins")
 async def test_the_pages_work_for_users_on_every_node(
-    cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_parts: Parts
+    cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_parts: Worker
 ) -> None:
     """What comes after a login lies on the node of its user."""
     people = PEOPLE[:15]
@@ -212,10 +214,10 @@ async def test_wrong_client_secrets_count_on_a_cluster(cluster_http: httpx2.Asyn
     assert statuses == [401] * 30 + [429]
 
 
-async def test_the_stream_of_security_events_lies_on_one_node(cluster: Cluster, cluster_parts: Parts) -> None:
+async def test_the_stream_of_security_events_lies_on_one_node(cluster: Cluster, cluster_parts: Worker) -> None:
     """The service writes it, and the console reads it."""
     await cluster_parts.event_stream.append([b"1", b"2"])
-    connection = StoreConnection(parse_redis_url(cluster.url_of("console")))
+    connection = StoreClient(parse_redis_url(cluster.url_of("console")))
     stream = EventStream(connection)
     entries = await stream.read_latest(2)
 
@@ -226,7 +228,7 @@ async def test_the_stream_of_security_events_lies_on_one_node(cluster: Cluster, 
 
 @pytest.mark.clause("decided-redis-cluster")
 async def test_a_sweep_ends_the_sessions_of_a_client_on_all_nodes_and_no_others(
-    cluster: Cluster, cluster_parts: Parts
+    cluster: Cluster, cluster_parts: Worker
 ) -> None:
     narrowed = [await start_session(cluster_parts, person, "narrowed") for person in PEOPLE]
     others = [await start_session(cluster_parts, person, "other") for person in PEOPLE]
@@ -246,7 +248,7 @@ async def test_a_sweep_ends_the_sessions_of_a_client_on_all_nodes_and_no_others(
 
 @pytest.mark.clause("decided-redis-cluster", "decided-revoke-all-issued-before", "decided-token-inspection")
 async def test_what_was_issued_up_to_a_time_ends_for_everybody_on_all_nodes_and_says_why(
-    cluster: Cluster, cluster_parts: Parts
+    cluster: Cluster, cluster_parts: Worker
 ) -> None:
     older = [await start_session(cluster_parts, person) for person in PEOPLE]
     until_ms = await cluster_parts.families.read_clock_ms()
@@ -271,7 +273,7 @@ async def test_what_was_issued_up_to_a_time_ends_for_everybody_on_all_nodes_and_
 
 @pytest.mark.clause("decided-redis-cluster")
 async def test_more_requests_at_once_than_connections_are_all_served(
-    cluster_http: httpx2.AsyncClient, cluster_parts: Parts
+    cluster_http: httpx2.AsyncClient, cluster_parts: Worker
 ) -> None:
     """They wait for a connection, as on a single server."""
     tokens = await start_session(cluster_parts, PEOPLE[0])
@@ -283,7 +285,7 @@ async def test_more_requests_at_once_than_connections_are_all_served(
 
 @pytest.mark.clause("decided-redis-cluster", "decided-redis-away", "decided-i8-fail-closed")
 async def test_while_a_node_is_away_its_users_get_503_and_the_others_are_served(
-    cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_parts: Parts, held_time: LoopTime
+    cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_parts: Worker, held_time: LoopTime
 ) -> None:
     with_registry = cluster.node_of("client:{registry}:phone-app")
     away = (with_registry + 1) % len(cluster.nodes)
@@ -315,7 +317,7 @@ def node_key(person: Person) -> str:
     return f"family:{{{identify_user(person.realm, person.username).shard}}}:x"
 
 
-async def test_sessions_are_counted_and_estimated_over_all_masters(cluster: Cluster, cluster_parts: Parts) -> None:
+async def test_sessions_are_counted_and_estimated_over_all_masters(cluster: Cluster, cluster_parts: Worker) -> None:
     def fill(numbers: range) -> None:
         pipeline = cluster.client.pipeline()  # type: ignore[no-untyped-call]
         for number in numbers:
@@ -333,6 +335,6 @@ async def test_sessions_are_counted_and_estimated_over_all_masters(cluster: Clus
 
 
 @pytest.mark.clause("decided-redis-cluster")
-async def test_a_crowd_may_be_the_first_to_ask(cluster_parts: Parts) -> None:
+async def test_a_crowd_may_be_the_first_to_ask(cluster_parts: Worker) -> None:
     """Nothing is known of the cluster yet, and nobody is connected."""
     assert len(await start_sessions(cluster_parts, "user", 20)) == 20

@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable
 import httpx2
 import pytest
 
-from service.app import Parts
-from service.registry import consequences
+from service.registry import pending_revocations
+from service.worker import Worker
 from tests.admin.conftest import Answer, type_in
-from tests.cast import ALICE, PHONE_APP, WEB_SHOP
 from tests.cluster.nodes import Cluster
 from tests.cluster.test_cluster import PEOPLE, is_known, start_session
 from tests.conftest import SECRET_KEY
+from tests.support.actors import ALICE, PHONE_APP, WEB_SHOP
 
 Admin = Callable[..., Awaitable[Answer]]
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.clause("decided-redis-cluster")
 
 @pytest.fixture
 def admin(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Admin:
-    monkeypatch.setattr(consequences, "SWEEP_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(pending_revocations, "SWEEP_PAUSE_SECONDS", 0)
     environment = {"REDIS_URL": cluster.url_of("console"), "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}
 
     async def run(*words: str) -> Answer:
@@ -35,7 +35,7 @@ def admin(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Admin:
 
 
 async def test_everything_is_counted_and_looked_at(
-    admin: Admin, cluster_http: httpx2.AsyncClient, cluster_parts: Parts
+    admin: Admin, cluster_http: httpx2.AsyncClient, cluster_parts: Worker
 ) -> None:
     for person in PEOPLE:
         await start_session(cluster_parts, person)
@@ -49,7 +49,7 @@ async def test_everything_is_counted_and_looked_at(
 
 
 async def test_mass_logout_reaches_all_masters(
-    admin: Admin, cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_parts: Parts
+    admin: Admin, cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_parts: Worker
 ) -> None:
     everybody = [await start_session(cluster_parts, person) for person in PEOPLE]
 
@@ -59,7 +59,7 @@ async def test_mass_logout_reaches_all_masters(
 
 
 async def test_a_deleted_client_and_a_disabled_user_lose_all_that_they_had(
-    admin: Admin, cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_parts: Parts
+    admin: Admin, cluster: Cluster, cluster_http: httpx2.AsyncClient, cluster_parts: Worker
 ) -> None:
     shops = [await start_session(cluster_parts, person, "web-shop") for person in PEOPLE]
     alices = (await PHONE_APP.log_in(cluster_http, ALICE)).json()

@@ -11,14 +11,22 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from service.app import Parts, assemble
+from service.app import build_app
+from service.config.settings import load_settings
 from service.protocol.user import identify_user
-from service.settings import load_settings
-from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, assert_error, tokens_of, verify
+from service.worker import Worker
 from tests.cluster.nodes import Cluster, Shard, Watched, running_cluster, running_sentinel
 from tests.conftest import SECRET_KEY, SEED, client_of, lifespan_of, make_code
-from tests.loop_time import LoopTime
-from tests.waiting import PATIENCE_SECONDS, take_turn
+from tests.support.actors import (
+    ALICE,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    assert_error,
+    tokens_of,
+    verify,
+)
+from tests.support.loop_time import LoopTime
+from tests.support.waiting import PATIENCE_SECONDS, take_turn
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +36,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @asynccontextmanager
-async def service_at(url: str, durability: str = "memory") -> AsyncIterator[tuple[Parts, httpx2.AsyncClient]]:
+async def service_at(url: str, durability: str = "memory") -> AsyncIterator[tuple[Worker, httpx2.AsyncClient]]:
     settings = {
         "REDIS_URL": url,
         "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY,
@@ -36,8 +44,8 @@ async def service_at(url: str, durability: str = "memory") -> AsyncIterator[tupl
         "TOKEN_SERVICE_DURABILITY": durability,
         "LOG_LEVEL": "warning",
     }
-    parts = Parts(load_settings(settings), lambda: 0)
-    app = assemble(parts)
+    parts = Worker(load_settings(settings), lambda: 0)
+    app = build_app(parts)
     async with lifespan_of(app), client_of(app) as http:
         yield parts, http
 

@@ -10,28 +10,28 @@ from pathlib import Path
 import pytest
 import redis
 
-from service.app import Parts
+from service.config.settings import load_settings
+from service.crypto.opaque_tokens import make_access_token
 from service.gateway import BearerLookup, StoreUnavailable
-from service.settings import load_settings
-from service.store import backoff, links
+from service.redis_client import backoff, managed_connection
+from service.redis_client.deadline import DEADLINE_SECONDS
+from service.redis_client.managed_connection import BEAT_SECONDS
 from service.store.access_tokens import AccessTokens
-from service.store.deadline import DEADLINE_SECONDS
-from service.store.links import BEAT_SECONDS
-from service.tokens import make_access_token
-from tests.cast import access_key_of, access_name_of
+from service.worker import Worker
 from tests.cluster.moving import moving_slot
 from tests.cluster.nodes import MASTER_NAME, Cluster, running_cluster, running_sentinel
 from tests.conftest import SECRET_KEY
 from tests.faults.stage import start_sessions
-from tests.loop_time import STEP_SECONDS, LoopTime
-from tests.waiting import until, until_true, wait_until
+from tests.support.actors import access_key_of, access_name_of
+from tests.support.loop_time import STEP_SECONDS, LoopTime
+from tests.support.waiting import until, until_true, wait_until
 
 USERS = 12
 
 
 @asynccontextmanager
-async def parts_at(url: str) -> AsyncIterator[Parts]:
-    parts = Parts(load_settings({"REDIS_URL": url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}), lambda: 0)
+async def parts_at(url: str) -> AsyncIterator[Worker]:
+    parts = Worker(load_settings({"REDIS_URL": url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}), lambda: 0)
     yield parts
     await parts.close()
 
@@ -43,13 +43,13 @@ async def lookup_at(url: str) -> AsyncIterator[BearerLookup]:
     await bearer.close()
 
 
-async def start_many(parts: Parts) -> list[str]:
+async def start_many(parts: Worker) -> list[str]:
     """Access tokens of users all over the shards."""
     sessions = [await start_sessions(parts, f"user {n}", 2) for n in range(USERS)]
     return [access_token for of_user in sessions for access_token, _ in of_user]
 
 
-async def revoke(parts: Parts, token: str) -> None:
+async def revoke(parts: Worker, token: str) -> None:
     assert await AccessTokens(parts.connection).revoke(access_name_of(token), client_id="phone-app") is not None
 
 
@@ -78,7 +78,7 @@ async def until_live(bearer: BearerLookup, token: str) -> None:
 
 @pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
 async def test_memory_follows_every_node_of_a_cluster(
-    cluster: Cluster, cluster_parts: Parts, held_time: LoopTime
+    cluster: Cluster, cluster_parts: Worker, held_time: LoopTime
 ) -> None:
     """The time stands still, so that tokens leave memory by invalidations only."""
     tokens = await start_many(cluster_parts)
@@ -121,7 +121,7 @@ async def test_a_node_that_lost_the_majority_is_not_believed(
 ) -> None:
     """It lives, it is a master, and it tells the time; elsewhere its successor may have revoked what it still has."""
     monkeypatch.setattr(backoff, "STABLE_SECONDS", 0.0)  # so that there is no pause before the next connection
-    monkeypatch.setattr(links, "DRIFT_SECONDS", 3_600.0)  # the clock of Redis goes on while ours is held
+    monkeypatch.setattr(managed_connection, "DRIFT_SECONDS", 3_600.0)  # the clock of Redis goes on while ours is held
     with running_cluster(tmp_path) as cluster:
         async with parts_at(cluster.url) as parts, lookup_at(cluster.url) as bearer:
             tokens = [token for token in await start_many(parts) if cluster.node_of(access_key_of(token)) == 0]

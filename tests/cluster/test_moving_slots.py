@@ -13,18 +13,24 @@ import httpx2
 import pytest
 from _pytest.mark import ParameterSet
 
-from service import metrics
-from service.app import Parts, assemble
-from service.credentials import Keyring
+from service.app import build_app
+from service.config.settings import Settings, load_settings
+from service.crypto.keyring import Keyring
+from service.observability import metrics
 from service.protocol.user import User, identify_user
-from service.settings import Settings, load_settings
-from service.store import connection
-from service.store.deadline import DEADLINE_SECONDS, StoreUnavailable
+from service.redis_client import client as connection
+from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable
+from service.redis_client.slots import PAUSE_SECONDS
 from service.store.keys import family_key, index_key
-from service.store.moving import PAUSE_SECONDS
 from service.store.revocations import Revocations
+from service.worker import Worker
 from tests.admin.conftest import Answer, type_in
-from tests.cast import (
+from tests.cluster.moving import moving_slot
+from tests.cluster.nodes import Cluster, running_cluster
+from tests.conftest import SECRET_KEY, SEED, client_of, lifespan_of, make_code
+from tests.faults.stage import start_sessions
+from tests.store.interruptions import BreakingConnection
+from tests.support.actors import (
     ALICE,
     PHONE_APP,
     PHONE_CALLBACK,
@@ -35,15 +41,10 @@ from tests.cast import (
     tokens_of,
     verify,
 )
-from tests.cluster.moving import moving_slot
-from tests.cluster.nodes import Cluster, running_cluster
-from tests.conftest import SECRET_KEY, SEED, client_of, lifespan_of, make_code
-from tests.faults.stage import start_sessions
-from tests.loop_time import LoopTime
-from tests.scraping import Scrape
-from tests.servers import REDIS_6, other_binaries, server_binary
-from tests.store.interruptions import BreakingConnection
-from tests.waiting import until
+from tests.support.loop_time import LoopTime
+from tests.support.metrics_scrape import Scrape
+from tests.support.servers import REDIS_6, other_binaries, server_binary
+from tests.support.waiting import until
 
 KEYRING = Keyring((SECRET_KEY.encode(),))
 
@@ -63,7 +64,7 @@ MOVED: dict[str, Callable[[str], bool]] = {
 class Stage:
     cluster: Cluster
     settings: Settings
-    parts: Parts
+    parts: Worker
     http: httpx2.AsyncClient
     users: int = 0
 
@@ -167,8 +168,8 @@ async def running_stage(cluster: Cluster, **variables: str) -> AsyncIterator[Sta
             **variables,
         }
     )
-    parts = Parts(settings, lambda: 0)
-    app = assemble(parts)
+    parts = Worker(settings, lambda: 0)
+    app = build_app(parts)
     async with lifespan_of(app), client_of(app) as http:
         yield Stage(cluster, settings, parts, http)
     await parts.close()

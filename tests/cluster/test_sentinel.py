@@ -7,15 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from service.app import Parts, assemble
-from service.settings import load_settings
-from service.store.census import take_census
-from tests.cast import ALICE, PHONE_APP, WEB_SHOP, assert_error, revoke_all, tokens_of
+from service.app import build_app
+from service.config.settings import load_settings
+from service.store.reports.session_count import take_census
+from service.worker import Worker
 from tests.cluster.nodes import running_sentinel
 from tests.cluster.test_failover import outlast
 from tests.conftest import SECRET_KEY, SEED, client_of, lifespan_of
-from tests.loop_time import LoopTime
-from tests.waiting import until_status, wait_until
+from tests.support.actors import (
+    ALICE,
+    PHONE_APP,
+    WEB_SHOP,
+    assert_error,
+    revoke_all,
+    tokens_of,
+)
+from tests.support.loop_time import LoopTime
+from tests.support.waiting import until_status, wait_until
 
 
 @pytest.mark.clause("decided-redis-sentinel", "decided-redis-away", "decided-i8-fail-closed")
@@ -29,8 +37,8 @@ async def test_a_service_behind_sentinel_outlives_its_master(tmp_path: Path, loo
                 "LOG_LEVEL": "warning",
             }
         )
-        parts = Parts(settings, lambda: 0)
-        app = assemble(parts)
+        parts = Worker(settings, lambda: 0)
+        app = build_app(parts)
         async with lifespan_of(app), client_of(app) as http:
             assert (await http.get("/readyz")).status_code == 200
             alice = tokens_of(await PHONE_APP.log_in(http, ALICE))

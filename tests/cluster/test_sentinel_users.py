@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 import redis
 
+from service.crypto.opaque_tokens import make_access_token
 from service.gateway import BearerLookup
-from service.store.connection import StoreConnection
-from service.store.readiness import find_obstacle
-from service.store.redis_url import parse_redis_url
-from service.tokens import make_access_token
+from service.redis_client.url import parse_redis_url
+from service.store.client import StoreClient
+from service.store.reports.readiness import find_obstacle
 from tests.cluster.nodes import MASTER_NAME, OPERATOR, running_sentinel
 from tests.cluster.test_lookups import parts_at
-from tests.loop_time import LoopTime
-from tests.redis_users import find_refusals
-from tests.servers import CHECKOUT, PASSWORD, free_port, knows_users, server_binary
-from tests.waiting import until, until_reachable
+from tests.support.loop_time import LoopTime
+from tests.support.redis_users import find_refusals
+from tests.support.servers import CHECKOUT, PASSWORD, free_port, knows_users, server_binary
+from tests.support.waiting import until, until_reachable
 
 USERS = (CHECKOUT / "examples" / "redis-sentinel.acl").read_text().splitlines()
 AS_REPLICA = ("--masteruser", "replica", "--masterauth", PASSWORD)
@@ -59,7 +59,7 @@ async def test_the_users_of_replication_and_sentinel_may_do_what_a_failover_take
 
 async def confirm_something(url: str) -> None:
     """As TOKEN_SERVICE_DURABILITY=replica has it."""
-    connection = StoreConnection(parse_redis_url(url), durability="replica")
+    connection = StoreClient(parse_redis_url(url), durability="replica")
     async with connection.durably("0a3") as scripts:
         await scripts.leave_fence()
     await connection.close()

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.certificates import HOST, Authority, speaks_tls
 from tests.cluster.nodes import running_cluster, running_sentinel
 from tests.conftest import SECRET_KEY, SEED
-from tests.servers import CHECKOUT, RedisServer, server_binary, start_redis, stop
+from tests.support.certificates import HOST, Authority, speaks_tls
+from tests.support.servers import CHECKOUT, RedisServer, server_binary, start_redis, stop
 
 WELL = {"ready": 200, "login": 200, "gateway": "alice@example.com", "service": 0, "console": 1}
 

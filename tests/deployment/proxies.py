@@ -22,8 +22,8 @@ from deployment.stack import (
     write_certificate,
     write_nginx_configuration,
 )
-from tests.servers import CHECKOUT, free_port
-from tests.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.servers import CHECKOUT, free_port
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 DEPLOYMENT = CHECKOUT / "deployment"
 

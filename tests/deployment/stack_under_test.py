@@ -17,9 +17,9 @@ from typing import Any
 
 import httpx2
 
-from service.lifeline import __file__ as lifeline
-from tests.servers import CHECKOUT, free_port, stop
-from tests.waiting import PATIENCE_SECONDS, wait_until
+from service.system.parent_death import __file__ as parent_death
+from tests.support.servers import CHECKOUT, free_port, stop
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 STACK = (sys.executable, "-P", "-m", "deployment.stack")
 # Linux takes any of these for its own, so a test can come from another address than the one that is trusted.
@@ -78,7 +78,17 @@ def running_stack(folder: Path) -> Iterator[RunningStack]:
     plain = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     with (folder / "stdout").open("wb") as output, (folder / "stderr").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", lifeline, str(os.getpid()), *STACK, "--folder", folder / "stack", *arguments],
+            [
+                sys.executable,
+                "-I",
+                "-S",
+                parent_death,
+                str(os.getpid()),
+                *STACK,
+                "--folder",
+                folder / "stack",
+                *arguments,
+            ],
             env=plain | {"PYTHONPATH": str(CHECKOUT)},
             stdout=output,
             stderr=log,

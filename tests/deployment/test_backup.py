@@ -13,11 +13,11 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from service.registry import consequences
-from service.settings import load_settings
+from service.config.settings import load_settings
+from service.registry import pending_revocations
 from tests.admin.conftest import type_in
-from tests.browser import SESSIONS, Browser, is_login_page
-from tests.cast import (
+from tests.conftest import Clock, environment_of, serving
+from tests.support.actors import (
     ALICE,
     BOB,
     PHONE_APP,
@@ -30,9 +30,16 @@ from tests.cast import (
     tokens_of,
     verify,
 )
-from tests.conftest import Clock, environment_of, serving
-from tests.servers import CHECKOUT, RedisServer, knows_users, server_binary, start_redis, stop
-from tests.waiting import wait_until
+from tests.support.browser import SESSIONS, Browser, is_login_page
+from tests.support.servers import (
+    CHECKOUT,
+    RedisServer,
+    knows_users,
+    server_binary,
+    start_redis,
+    stop,
+)
+from tests.support.waiting import wait_until
 
 GUIDE = (CHECKOUT / "docs" / "operations.md").read_text().partition("## Backup and restore")[2].partition("\n## ")[0]
 MAKING, RESTORING = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)
@@ -89,7 +96,7 @@ class Machine:
 async def test_what_was_revoked_since_a_backup_stays_revoked_when_it_is_restored_by_the_guide(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consequences, "SWEEP_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(pending_revocations, "SWEEP_PAUSE_SECONDS", 0)
     machine = Machine(tmp_path)
     settings = load_settings(environment_of(machine.redis))
     before, after = RESTORING.split("./scripts/admin")

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 import yaml
 
-from service.settings import BadSettings, load_settings, unknown_variables
-from tests.servers import CHECKOUT, server_binary
+from service.config.reading import BadSettings
+from service.config.settings import load_settings, unknown_variables
+from tests.support.servers import CHECKOUT, server_binary
 
 DEPLOYMENT = CHECKOUT / "deployment"
 PROGRAMS = Path(sys.executable).parent

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import httpx2
 
-from service.lifeline import __file__ as lifeline
-from tests.cast import ALICE, TOKEN, login_form
-from tests.servers import CHECKOUT, free_port, stop
-from tests.waiting import PATIENCE_SECONDS, wait_until
+from service.system.parent_death import __file__ as parent_death
+from tests.support.actors import ALICE, TOKEN, login_form
+from tests.support.servers import CHECKOUT, free_port, stop
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 HONCHO = Path(sys.executable).parent / "honcho"
 
@@ -25,7 +25,7 @@ def test_honcho_runs_the_service_with_a_redis_beside_it_and_ends_both(tmp_path: 
     log = tmp_path / "log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, lifeline, str(os.getpid()), HONCHO, "start", "--no-colour", "--port", str(web_port)],
+            [sys.executable, parent_death, str(os.getpid()), HONCHO, "start", "--no-colour", "--port", str(web_port)],
             cwd=CHECKOUT,
             env=plain | settings,
             stdout=output,

@@ -12,10 +12,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.cast import REVOKE
 from tests.deployment.proxies import running_haproxy, running_nginx
-from tests.servers import free_port
-from tests.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.actors import REVOKE
+from tests.support.servers import free_port
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 before_instances = pytest.mark.parametrize("running_proxy", [running_nginx, running_haproxy], ids=["nginx", "haproxy"])
 RunningProxy = Callable[..., AbstractContextManager[httpx2.Client]]

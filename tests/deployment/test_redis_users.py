@@ -16,26 +16,27 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts, assemble
+from service.app import build_app
+from service.config.settings import load_settings
 from service.protocol.user import identify_user
-from service.registry import consequences
-from service.registry.seed import parse_seed
-from service.settings import load_settings
+from service.redis_client.script import load_own_script
+from service.redis_client.url import parse_redis_url
+from service.registry import pending_revocations
+from service.registry.seed_file.reader import parse_seed
 from service.store import keys
-from service.store.census import COUNTED_KEYS, take_census
-from service.store.connection import StoreConnection
+from service.store.client import StoreClient
 from service.store.events import EventStream
-from service.store.redis_url import parse_redis_url
-from service.store.scripts import load_script
+from service.store.reports.session_count import COUNTED_KEYS, take_census
+from service.worker import Worker
 from tests.admin.conftest import Answer, type_in
-from tests.browser import Browser, ask
-from tests.cast import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, tokens_of
 from tests.conftest import SEED, Clock, client_of, environment_of, lifespan_of, make_code
 from tests.house.test_keys import read_table
 from tests.invariants.life import Life
-from tests.redis_users import WITHOUT_RIGHTS, find_allowed, find_refusals, read_rights
-from tests.servers import CHECKOUT, USER_FILES, RedisServer, knows_users, server_binary
 from tests.store.test_census import fill
+from tests.support.actors import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, tokens_of
+from tests.support.browser import Browser, ask
+from tests.support.redis_users import WITHOUT_RIGHTS, find_allowed, find_refusals, read_rights
+from tests.support.servers import CHECKOUT, USER_FILES, RedisServer, knows_users, server_binary
 
 UNSEEN = {
     "asking": "of a key whose slot moves, on a cluster",
@@ -59,7 +60,7 @@ users: [{username: alice@example.com, password: correct horse battery staple, ro
 """
 SCOPES = ("--scope", "realm:main role:enduser", "--default-scope", "realm:main role:enduser")
 
-SCRIPTS = sorted((CHECKOUT / "service" / "store" / "lua").glob("*.lua"))
+SCRIPTS = sorted((CHECKOUT / "service").glob("*/lua/*.lua"))
 
 pytestmark = [
     pytest.mark.clause("decided-redis-users"),
@@ -71,7 +72,7 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def no_worker_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing is under way a sweep need not wait."""
-    monkeypatch.setattr(consequences, "SWEEP_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(pending_revocations, "SWEEP_PAUSE_SECONDS", 0)
 
 
 class Use:
@@ -118,8 +119,8 @@ async def test_the_service_uses_all_that_it_was_granted(
         environment_of(redis_server, REDIS_URL=redis_server.url_of("service"), TOKEN_SERVICE_VERIFY_CACHE="on")
     )
     with watching(store, "service") as use:
-        parts = Parts(settings, lambda: clock.offset_ms)
-        app = assemble(parts)
+        parts = Worker(settings, lambda: clock.offset_ms)
+        app = build_app(parts)
         async with lifespan_of(app), client_of(app) as http:
             async for _ in Life(http, parts, clock).operations():
                 pass
@@ -137,7 +138,7 @@ async def test_the_service_uses_all_that_it_was_granted(
     assert use.kinds == {row.kind for row in read_table()} | DECLARED
 
 
-async def change_the_seed(parts: Parts) -> None:
+async def change_the_seed(parts: Worker) -> None:
     """A realm that comes and loses a role, and a user and a client who lose one."""
     text = SEED.read_text()
     for changed in (
@@ -149,7 +150,7 @@ async def change_the_seed(parts: Parts) -> None:
 
 
 async def test_the_console_uses_all_that_it_was_granted(
-    redis_server: RedisServer, store: redis.Redis, parts: Parts, http: httpx2.AsyncClient, tmp_path: Path
+    redis_server: RedisServer, store: redis.Redis, parts: Worker, http: httpx2.AsyncClient, tmp_path: Path
 ) -> None:
     environment = environment_of(redis_server, REDIS_URL=redis_server.url_of("console"))
     browser = Browser(http)
@@ -207,7 +208,7 @@ async def test_the_console_uses_all_that_it_was_granted(
         await admin("revoke-all", "--everything", "--yes")
         await live()
         await admin("user", "delete", ALICE.username, "--yes")
-        connection = StoreConnection(parse_redis_url(environment["REDIS_URL"]))
+        connection = StoreClient(parse_redis_url(environment["REDIS_URL"]))
         assert await EventStream(connection).read()  # as `events --follow` does until Ctrl-C
         await leave_fences(connection, store)
         await connection.close()
@@ -217,13 +218,13 @@ async def test_the_console_uses_all_that_it_was_granted(
     assert_all_is_used(use, "console")
 
 
-async def leave_fences(connection: StoreConnection, store: redis.Redis) -> None:
+async def leave_fences(connection: StoreClient, store: redis.Redis) -> None:
     """As a revocation that finds nothing does where TOKEN_SERVICE_DURABILITY is not `memory`.
 
     Somebody empties the cache of scripts meanwhile.
     """
     for _ in range(2):
-        assert await connection.run(load_script("leave_fence"), [keys.fence_key("0a3")], [1000]) == ["left"]
+        assert await connection.run(load_own_script("leave_fence"), [keys.fence_key("0a3")], [1000]) == ["left"]
         store.script_flush()
 
 

@@ -12,12 +12,19 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.cast import ALICE, GATEWAY, INTROSPECT, TOKEN, VERIFY, login_form
 from tests.conftest import environment_of
 from tests.deployment.proxies import running_haproxy, running_nginx
-from tests.scraping import Scrape
-from tests.servers import RedisServer, ServiceProcess, free_port, running_service, stop
-from tests.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.actors import (
+    ALICE,
+    GATEWAY,
+    INTROSPECT,
+    TOKEN,
+    VERIFY,
+    login_form,
+)
+from tests.support.metrics_scrape import Scrape
+from tests.support.servers import RedisServer, ServiceProcess, free_port, running_service, stop
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 OLD, NEW = "the key of yesterday of 32 bytes or more", "the key of tomorrow of 32 bytes or more: a long one"
 STEPS = (OLD, f"{OLD},{NEW}", f"{NEW},{OLD}", NEW)

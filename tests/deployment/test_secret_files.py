@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.cast import ALICE, TOKEN, login_form
 from tests.conftest import environment_of
-from tests.servers import CHECKOUT, RedisServer, running_service
+from tests.support.actors import ALICE, TOKEN, login_form
+from tests.support.servers import CHECKOUT, RedisServer, running_service
 
 
 @pytest.mark.clause("decided-secrets-from-files")

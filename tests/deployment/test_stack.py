@@ -18,10 +18,17 @@ import httpx2
 import pytest
 
 from deployment.stack import running
-from tests.cast import ALICE, INTROSPECT, REVOKE, TOKEN, VERIFY, login_form
 from tests.deployment.stack_under_test import ELSEWHERE, RunningStack, running_stack
-from tests.servers import CHECKOUT, free_port
-from tests.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.actors import (
+    ALICE,
+    INTROSPECT,
+    REVOKE,
+    TOKEN,
+    VERIFY,
+    login_form,
+)
+from tests.support.servers import CHECKOUT, free_port
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 PHONE_APP = {"client_id": "phone-app"}
 LOGIN = PHONE_APP | login_form(ALICE, "realm:main role:enduser")

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Iterator
 import httpx2
 import pytest
 
-from service.app import Parts
+from service.worker import Worker
 from tests.faults.proxy import running_proxy
 from tests.faults.stage import Stage, client_of, parts_on
-from tests.servers import other_binaries, running_service
+from tests.support.servers import other_binaries, running_service
 
 
 @pytest.fixture(scope="package")
@@ -59,7 +59,7 @@ async def beyond(stage: Stage) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 @pytest.fixture
-async def parts(stage: Stage) -> AsyncIterator[Parts]:
+async def parts(stage: Stage) -> AsyncIterator[Worker]:
     """The store below HTTP, straight to Redis."""
     async with parts_on(stage) as parts:
         yield parts

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 
 import hiredis
 
-from tests.servers import free_port
-from tests.waiting import PATIENCE_SECONDS
+from tests.support.servers import free_port
+from tests.support.waiting import PATIENCE_SECONDS
 
 SLICE = 1 << 16
 

@@ -11,20 +11,20 @@ from typing import Any
 import httpx2
 import redis
 
-from service.app import Parts
-from service.credentials import Keyring, make_first_refresh_token
+from service.config.settings import load_settings
+from service.crypto.keyring import Keyring, make_first_refresh_token
+from service.crypto.opaque_tokens import make_access_token
 from service.protocol.user import User
-from service.settings import load_settings
 from service.store.keys import ended_key, family_key
 from service.store.records import FamilyRecord, parse_family
-from service.store.scripts import load_script
-from service.tokens import make_access_token
-from tests.cast import access_key_of
+from service.store.scripts import load_all_scripts, load_script
+from service.worker import Worker
 from tests.conftest import SECRET_KEY, environment_of
 from tests.faults.proxy import Proxy
-from tests.loop_time import LoopTime
-from tests.servers import CHECKOUT, RedisServer, ServiceProcess, start_redis, stop
-from tests.waiting import PATIENCE_SECONDS
+from tests.support.actors import access_key_of
+from tests.support.loop_time import LoopTime
+from tests.support.servers import RedisServer, ServiceProcess, start_redis, stop
+from tests.support.waiting import PATIENCE_SECONDS
 
 PLENTY = "1000000/minute"
 # What was answered is in the file then, and outlives the process. With `everysec` a write waits for a slow fsync.
@@ -34,7 +34,6 @@ SESSIONS_AT_ONCE = 500
 LATEST_SECONDS = 2.0
 """The time limit for the answer of every request that needs Redis."""
 
-SCRIPTS = tuple(file.stem for file in (CHECKOUT / "service/store/lua").glob("*.lua") if file.stem != "records")
 
 Session = tuple[str, str]
 """An access token and its refresh token."""
@@ -65,8 +64,8 @@ class Stage:
         for key in self.store.scan_iter(count=1000):
             if self.store.ttl(key) >= 0:
                 self.store.delete(key)
-        for name in SCRIPTS:
-            self.store.script_load(load_script(name).text)
+        for text in load_all_scripts().values():
+            self.store.script_load(text)
 
     def start_redis_again(self) -> None:
         """With the same data; the scripts are forgotten."""
@@ -132,14 +131,14 @@ class Stage:
 
 
 @asynccontextmanager
-async def parts_on(stage: Stage) -> AsyncIterator[Parts]:
+async def parts_on(stage: Stage) -> AsyncIterator[Worker]:
     settings = {"REDIS_URL": stage.redis.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}
-    parts = Parts(load_settings(settings), lambda: 0)
+    parts = Worker(load_settings(settings), lambda: 0)
     yield parts
     await parts.close()
 
 
-async def start_sessions(parts: Parts, username: str, count: int, client_id: str = "phone-app") -> list[Session]:
+async def start_sessions(parts: Worker, username: str, count: int, client_id: str = "phone-app") -> list[Session]:
     """Sessions of somebody whom the registry does not know, as a login would make them."""
     user = User(realm="main", username=username)
 

@@ -11,16 +11,26 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts, assemble
-from service.settings import BadSettings, load_settings
-from service.store.confirmations import LONGEST_IDLE_SECONDS, RESERVE_SECONDS
-from service.store.deadline import DEADLINE_SECONDS, StoreUnavailable
-from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, access_key_of, assert_error, revoke_all, tokens_of
+from service.app import build_app
+from service.config.reading import BadSettings
+from service.config.settings import load_settings
+from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable
+from service.redis_client.durable_writes import LONGEST_IDLE_SECONDS, RESERVE_SECONDS
+from service.worker import Worker
 from tests.conftest import client_of, environment_of, lifespan_of, make_code
-from tests.loop_time import LoopTime
-from tests.servers import RedisServer, start_redis, stop
-from tests.waiting import PATIENCE_SECONDS, until, wait_until
-from tests.watching import watching
+from tests.support.actors import (
+    ALICE,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    access_key_of,
+    assert_error,
+    revoke_all,
+    tokens_of,
+)
+from tests.support.loop_time import LoopTime
+from tests.support.redis_monitor import watching
+from tests.support.servers import RedisServer, start_redis, stop
+from tests.support.waiting import PATIENCE_SECONDS, until, wait_until
 
 CONTENDERS = 40
 
@@ -53,9 +63,9 @@ def replica(built_pair: tuple[RedisServer, RedisServer]) -> RedisServer:
 
 
 @asynccontextmanager
-async def service_on(server: RedisServer, durability: str) -> AsyncIterator[tuple[Parts, httpx2.AsyncClient]]:
-    parts = Parts(load_settings(environment_of(server, TOKEN_SERVICE_DURABILITY=durability)), lambda: 0)
-    app = assemble(parts)
+async def service_on(server: RedisServer, durability: str) -> AsyncIterator[tuple[Worker, httpx2.AsyncClient]]:
+    parts = Worker(load_settings(environment_of(server, TOKEN_SERVICE_DURABILITY=durability)), lambda: 0)
+    app = build_app(parts)
     async with lifespan_of(app), client_of(app) as http:
         yield parts, http
 
@@ -65,7 +75,7 @@ def knows(server: RedisServer, tokens: dict[str, str]) -> bool:
         return bool(client.exists(access_key_of(tokens["access_token"])))
 
 
-async def confirm(parts: Parts) -> None:
+async def confirm(parts: Worker) -> None:
     async with parts.connection.durably("0a3") as scripts:
         await scripts.leave_fence()
 

@@ -9,20 +9,12 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts
+from service.crypto.opaque_tokens import make_access_token
 from service.protocol.user import identify_user
-from service.tokens import make_access_token
-from tests.browser import (
-    SESSIONS,
-    Browser,
-    Page,
-    answer_of,
-    ask,
-    assert_refused,
-    is_consent_page,
-    is_login_page,
-)
-from tests.cast import (
+from service.worker import Worker
+from tests.conftest import make_code
+from tests.faults.stage import KEYRING, Stage, client_of
+from tests.support.actors import (
     ALICE,
     AUDITOR,
     BOB,
@@ -36,10 +28,18 @@ from tests.cast import (
     tokens_of,
     verify,
 )
-from tests.conftest import make_code
-from tests.faults.stage import KEYRING, Stage, client_of
-from tests.servers import REDIS_6, other_binaries, running_service
-from tests.waiting import wait_until
+from tests.support.browser import (
+    SESSIONS,
+    Browser,
+    Page,
+    answer_of,
+    ask,
+    assert_refused,
+    is_consent_page,
+    is_login_page,
+)
+from tests.support.servers import REDIS_6, other_binaries, running_service
+from tests.support.waiting import wait_until
 
 ON_EVERY_SERVER = {
     "test_what_a_full_redis_refuses_is_503_and_leaves_everything_as_it_was",
@@ -61,7 +61,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed", "decided-i10-outage-is-not-theft")
 async def test_what_a_full_redis_refuses_is_503_and_leaves_everything_as_it_was(
-    stage: Stage, direct: httpx2.AsyncClient, parts: Parts
+    stage: Stage, direct: httpx2.AsyncClient, parts: Worker
 ) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(direct, ALICE))
     code = await make_code(parts)
@@ -233,7 +233,7 @@ def look_at_pages(stage: Stage) -> dict[str, str]:
 
 
 @pytest.mark.clause("decided-revoke-all-on-a-full-redis", "decided-i7-revocation-is-final")
-async def test_a_full_redis_takes_a_revoke_all(stage: Stage, direct: httpx2.AsyncClient, parts: Parts) -> None:
+async def test_a_full_redis_takes_a_revoke_all(stage: Stage, direct: httpx2.AsyncClient, parts: Worker) -> None:
     sessions = [tokens_of(await app.log_in(direct, ALICE)) for app in (PHONE_APP, WEB_SHOP, MADE_SECRET)]
     code = await make_code(parts)
 
@@ -251,7 +251,7 @@ async def test_a_full_redis_takes_a_revoke_all(stage: Stage, direct: httpx2.Asyn
 
 @pytest.mark.clause("decided-redis-away", "decided-ended-families", "decided-second-exchange-ends-family")
 async def test_on_a_full_redis_a_code_or_a_refresh_token_that_comes_again_ends_the_session(
-    stage: Stage, direct: httpx2.AsyncClient, parts: Parts
+    stage: Stage, direct: httpx2.AsyncClient, parts: Worker
 ) -> None:
     code = await make_code(parts)
     exchanged = tokens_of(await PHONE_APP.exchange(direct, code, PHONE_CALLBACK))
@@ -280,7 +280,7 @@ async def test_on_a_full_redis_a_code_or_a_refresh_token_that_comes_again_ends_t
 
 @pytest.mark.clause("decided-revoke-all-issued-before", "decided-revoke-all-on-a-full-redis")
 async def test_a_full_redis_takes_a_revoke_all_for_an_earlier_time_and_keeps_what_is_younger(
-    stage: Stage, direct: httpx2.AsyncClient, parts: Parts
+    stage: Stage, direct: httpx2.AsyncClient, parts: Worker
 ) -> None:
     alice = identify_user("main", ALICE.username)
     older = tokens_of(await PHONE_APP.log_in(direct, ALICE))
@@ -299,7 +299,9 @@ async def test_a_full_redis_takes_a_revoke_all_for_an_earlier_time_and_keeps_wha
 
 
 @pytest.mark.clause("decided-redis-away", "decided-ended-families")
-async def test_a_full_redis_takes_the_sweep_of_a_client(stage: Stage, direct: httpx2.AsyncClient, parts: Parts) -> None:
+async def test_a_full_redis_takes_the_sweep_of_a_client(
+    stage: Stage, direct: httpx2.AsyncClient, parts: Worker
+) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(direct, ALICE))
     code = await make_code(parts)
 

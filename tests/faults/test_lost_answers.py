@@ -9,14 +9,22 @@ from dataclasses import dataclass
 import httpx2
 import pytest
 
-from service.app import Parts
 from service.store.scripts import load_script
-from tests.browser import Browser, answer_of, ask, assert_refused, is_login_page
-from tests.cast import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, assert_error, revoke_all, tokens_of
+from service.worker import Worker
 from tests.conftest import make_code
 from tests.faults.stage import Session, Stage, call_of, start_sessions
-from tests.waiting import until_status
-from tests.watching import watching
+from tests.support.actors import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    assert_error,
+    revoke_all,
+    tokens_of,
+)
+from tests.support.browser import Browser, answer_of, ask, assert_refused, is_login_page
+from tests.support.redis_monitor import watching
+from tests.support.waiting import until_status
 
 SPEND = load_script("spend_refresh_token")
 EVENTS = load_script("append_events")
@@ -79,7 +87,7 @@ TRANSITIONS = (
 @pytest.mark.clause("decided-i10-own-retry", "decided-i8-fail-closed")
 @pytest.mark.parametrize("transition", TRANSITIONS, ids=lambda transition: transition.script)
 async def test_no_script_is_run_twice_by_the_redis_client_itself(
-    stage: Stage, beyond: httpx2.AsyncClient, parts: Parts, transition: Transition
+    stage: Stage, beyond: httpx2.AsyncClient, parts: Worker, transition: Transition
 ) -> None:
     tokens, code = tokens_of(await PHONE_APP.log_in(beyond, ALICE)), await make_code(parts)
     families = count_families(stage)
@@ -231,7 +239,7 @@ async def test_a_revocation_whose_answer_was_lost_holds_and_can_be_asked_for_aga
 
 @pytest.mark.clause("decided-i10-cancelled-request", "decided-i8-one-deadline")
 async def test_an_answer_that_came_too_late_is_heard_by_nobody_else(
-    stage: Stage, beyond: httpx2.AsyncClient, parts: Parts
+    stage: Stage, beyond: httpx2.AsyncClient, parts: Worker
 ) -> None:
     """Their requests are given up, and the connection with them, which all share."""
     usernames = [f"user-{number}@example.com" for number in range(USERS)]

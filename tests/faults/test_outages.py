@@ -9,10 +9,12 @@ from typing import NamedTuple
 import httpx2
 import pytest
 
-from service.app import Parts
-from service.settings import load_settings
+from service.config.settings import load_settings
 from service.store.scripts import load_script
-from tests.cast import (
+from service.worker import Worker
+from tests.conftest import Clock, make_code, serving
+from tests.faults.stage import Stage, ask_at_once, client_of
+from tests.support.actors import (
     ALICE,
     AUDITOR,
     BOB,
@@ -26,10 +28,8 @@ from tests.cast import (
     tokens_of,
     verify,
 )
-from tests.conftest import Clock, make_code, serving
-from tests.faults.stage import Stage, ask_at_once, client_of
-from tests.loop_time import LoopTime
-from tests.waiting import until_reachable, until_status, wait_until
+from tests.support.loop_time import LoopTime
+from tests.support.waiting import until_reachable, until_status, wait_until
 
 FLOOD = 100
 CROWD = 20
@@ -48,7 +48,7 @@ class Held(NamedTuple):
     code: str
 
 
-async def hold_something(http: httpx2.AsyncClient, parts: Parts) -> Held:
+async def hold_something(http: httpx2.AsyncClient, parts: Worker) -> Held:
     alice, bob = tokens_of(await PHONE_APP.log_in(http, ALICE)), tokens_of(await WEB_SHOP.log_in(http, BOB))
     return Held(alice, bob, await make_code(parts))
 
@@ -85,7 +85,7 @@ def assert_all_refused(answers: list[httpx2.Response]) -> None:
 )
 @pytest.mark.parametrize("outage", OUTAGES)
 async def test_without_redis_everything_is_503_and_works_again_after_it(
-    stage: Stage, parts: Parts, loop_time: LoopTime, outage: str
+    stage: Stage, parts: Worker, loop_time: LoopTime, outage: str
 ) -> None:
     async with client_of(stage.beyond if outage == "cut_off" else stage.direct) as http:
         held = await hold_something(http, parts)
@@ -114,7 +114,7 @@ async def test_without_redis_everything_is_503_and_works_again_after_it(
 @pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed", "decided-i8-one-deadline")
 @pytest.mark.parametrize("outage", OUTAGES)
 async def test_without_redis_each_answer_comes_within_two_seconds(
-    stage: Stage, parts: Parts, held_time: LoopTime, outage: str
+    stage: Stage, parts: Worker, held_time: LoopTime, outage: str
 ) -> None:
     url = stage.proxy.url if outage == "cut_off" else stage.redis.url
     async with serving(load_settings(stage.environment(REDIS_URL=url)), Clock(stage.store)) as http:

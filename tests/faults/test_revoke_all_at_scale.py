@@ -11,17 +11,17 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from service.app import Parts
-from service.settings import load_settings
-from service.store.deadline import DEADLINE_SECONDS
+from service.config.settings import load_settings
+from service.redis_client.deadline import DEADLINE_SECONDS
 from service.store.scripts import load_script
-from tests.cast import PHONE_APP, assert_error, revoke_all
+from service.worker import Worker
 from tests.conftest import Clock, serving
 from tests.faults.stage import Session, Stage, call_of, client_of, start_sessions
-from tests.loop_time import LoopTime
-from tests.servers import running_service
-from tests.waiting import until, until_status
-from tests.watching import watching
+from tests.support.actors import PHONE_APP, assert_error, revoke_all
+from tests.support.loop_time import LoopTime
+from tests.support.redis_monitor import watching
+from tests.support.servers import running_service
+from tests.support.waiting import until, until_status
 
 DELETE = load_script("delete_revoked")
 MOST_KEYS = 300
@@ -78,7 +78,7 @@ def assert_bounded(step: list[list[str]]) -> None:
 )
 @pytest.mark.parametrize("count", [2_000, pytest.param(10_000, marks=pytest.mark.long)])
 async def test_thousands_of_sessions_are_gone_when_the_answer_is_sent_and_no_step_is_long(
-    stage: Stage, parts: Parts, held_time: LoopTime, count: int
+    stage: Stage, parts: Worker, held_time: LoopTime, count: int
 ) -> None:
     """However many sessions there are, a step deletes few keys. The bench says how long a step takes."""
     of_another = await start_sessions(parts, "another@example.com", 1)
@@ -102,7 +102,7 @@ async def test_thousands_of_sessions_are_gone_when_the_answer_is_sent_and_no_ste
 
 @pytest.mark.clause("decided-revoke-all-many-sessions")
 async def test_others_of_the_same_redis_are_served_while_sessions_are_deleted(
-    stage: Stage, direct: httpx2.AsyncClient, parts: Parts, held_time: LoopTime
+    stage: Stage, direct: httpx2.AsyncClient, parts: Worker, held_time: LoopTime
 ) -> None:
     """The deletion is held between two of its steps."""
     sessions = await start_sessions(parts, USERNAME, 1_000)
@@ -131,7 +131,7 @@ async def beyond_proxy(stage: Stage) -> AsyncIterator[httpx2.AsyncClient]:
 )
 @pytest.mark.parametrize("steps", [1, pytest.param(2, marks=pytest.mark.long), 4])
 async def test_a_revoke_all_that_an_outage_breaks_off_is_finished_by_who_asks_again_with_the_same_token(
-    stage: Stage, direct: httpx2.AsyncClient, parts: Parts, held_time: LoopTime, steps: int
+    stage: Stage, direct: httpx2.AsyncClient, parts: Worker, held_time: LoopTime, steps: int
 ) -> None:
     sessions = await start_sessions(parts, USERNAME, 1_000)
 
@@ -160,7 +160,7 @@ async def test_a_revoke_all_that_an_outage_breaks_off_is_finished_by_who_asks_ag
     "decided-revoke-all-many-sessions", "decided-revoke-all-presented-token-last", "decided-i7-revocation-is-final"
 )
 async def test_a_revoke_all_whose_service_is_killed_is_finished_by_another_instance(
-    stage: Stage, direct: httpx2.AsyncClient, parts: Parts, tmp_path: Path
+    stage: Stage, direct: httpx2.AsyncClient, parts: Worker, tmp_path: Path
 ) -> None:
     sessions = await start_sessions(parts, USERNAME, 1_000)
 

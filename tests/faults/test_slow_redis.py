@@ -9,11 +9,14 @@ from contextlib import asynccontextmanager
 import httpx2
 import pytest
 
-from service.app import Parts
-from service.settings import load_settings
-from service.store import links
-from service.store.links import end_task
-from tests.cast import (
+from service.config.settings import load_settings
+from service.redis_client import managed_connection
+from service.redis_client.tasks import end_task
+from service.worker import Worker
+from tests.conftest import Clock, make_code, serving
+from tests.faults.proxy import Proxy
+from tests.faults.stage import LATEST_SECONDS, Stage
+from tests.support.actors import (
     ALICE,
     AUDITOR,
     PHONE_APP,
@@ -23,11 +26,8 @@ from tests.cast import (
     tokens_of,
     verify,
 )
-from tests.conftest import Clock, make_code, serving
-from tests.faults.proxy import Proxy
-from tests.faults.stage import LATEST_SECONDS, Stage
-from tests.loop_time import STEP_SECONDS, TURNS, LoopTime
-from tests.waiting import take_turn, until_status
+from tests.support.loop_time import STEP_SECONDS, TURNS, LoopTime
+from tests.support.waiting import take_turn, until_status
 
 ANSWER_SECONDS = 0.6
 ROUNDS = 2
@@ -57,11 +57,13 @@ async def passing_time(held_time: LoopTime, proxy: Proxy) -> AsyncIterator[None]
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-one-deadline", "decided-i8-fail-closed")
 async def test_a_redis_that_answers_late_is_no_outage(
-    stage: Stage, parts: Parts, held_time: LoopTime, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, parts: Worker, held_time: LoopTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All connections are made anew while it is slow. A login needs more answers than there is time for."""
 
-    monkeypatch.setattr(links, "DRIFT_SECONDS", 3_600.0)  # Redis's clock is not the one that the test moves
+    monkeypatch.setattr(
+        managed_connection, "DRIFT_SECONDS", 3_600.0
+    )  # Redis's clock is not the one that the test moves
 
     async def measure(request: Awaitable[httpx2.Response]) -> tuple[httpx2.Response, float]:
         asked = held_time.read()

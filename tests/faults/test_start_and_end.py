@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from service.store.scripts import load_script
-from tests.cast import ALICE, PHONE_APP, assert_error, tokens_of
 from tests.conftest import environment_of
 from tests.faults.proxy import running_proxy
 from tests.faults.stage import Stage, call_of, client_of
-from tests.servers import RedisServer, free_port, running_service, start_redis, stop
-from tests.waiting import until, wait_until
+from tests.support.actors import ALICE, PHONE_APP, assert_error, tokens_of
+from tests.support.servers import RedisServer, free_port, running_service, start_redis, stop
+from tests.support.waiting import until, wait_until
 
 SPEND = load_script("spend_refresh_token")
 REQUESTS = 5

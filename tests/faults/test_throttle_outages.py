@@ -8,14 +8,21 @@ from collections.abc import Awaitable, Callable
 import httpx2
 import pytest
 
-from service.endpoints import client_authentication
-from service.settings import load_settings
-from service.store import backoff
-from tests.cast import ALICE, MADE_SECRET, PHONE_APP, Person, assert_error, tokens_of
+from service.config.settings import load_settings
+from service.redis_client import backoff
+from service.web.request import client_authentication
 from tests.conftest import Clock, serving
 from tests.faults.stage import LATEST_SECONDS, Stage, call_of
-from tests.loop_time import STEP_SECONDS, LoopTime
-from tests.waiting import until_status
+from tests.support.actors import (
+    ALICE,
+    MADE_SECRET,
+    PHONE_APP,
+    Person,
+    assert_error,
+    tokens_of,
+)
+from tests.support.loop_time import STEP_SECONDS, LoopTime
+from tests.support.waiting import until_status
 
 SETTLE = call_of("settle_attempt")
 RESERVE = call_of("reserve_attempt")

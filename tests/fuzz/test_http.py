@@ -19,9 +19,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.types import ASGIApp, Message
 
-from service.app import Parts, assemble
-from tests.browser import AUTHORIZATION, CHALLENGE, CONSENT, LOGIN, SESSIONS, SWITCH, Browser, Page, ask
-from tests.cast import (
+from service.app import build_app
+from service.worker import Worker
+from tests.conftest import Clock, MakeSettings, client_of, lifespan_of
+from tests.fuzz.material import Bend, bend, bends, bent, bent_bytes, data
+from tests.support.actors import (
     ALICE,
     INTROSPECT,
     PHONE_APP,
@@ -33,9 +35,18 @@ from tests.cast import (
     WEB_SHOP,
     login_form,
 )
-from tests.conftest import Clock, MakeSettings, client_of, lifespan_of
-from tests.fuzz.material import Bend, bend, bends, bent, bent_bytes, data
-from tests.openapi import check_answer
+from tests.support.browser import (
+    AUTHORIZATION,
+    CHALLENGE,
+    CONSENT,
+    LOGIN,
+    SESSIONS,
+    SWITCH,
+    Browser,
+    Page,
+    ask,
+)
+from tests.support.openapi import check_answer
 
 FORM = b"application/x-www-form-urlencoded"
 ONE_OF_US = WEB_SHOP.credentials | {"token": "tsat1_0a3" + "A" * 44}
@@ -85,7 +96,7 @@ async def app(
     """Whose throttles let garbage through, and whose log repeats no password whatever came with it."""
     limits = ("LOGIN_ATTEMPTS", "LOGIN_ATTEMPTS_PER_USER", "LOGIN_ATTEMPTS_PER_ADDRESS", "CLIENT_ATTEMPTS")
     plenty = {f"TOKEN_SERVICE_{name}": "1000000/minute" for name in limits}
-    app = assemble(Parts(make_settings(TOKEN_SERVICE_TRUSTED_PROXIES="198.18.0.0/15", **plenty), lambda: 0))
+    app = build_app(Worker(make_settings(TOKEN_SERVICE_TRUSTED_PROXIES="198.18.0.0/15", **plenty), lambda: 0))
     async with lifespan_of(app):
         yield app
     assert json_logs.getvalue()

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from service.protocol.authorization import parse_query
 from service.protocol.errors import AccessDenied
-from service.protocol.organisation import Organisation
-from service.protocol.organisation_answers import (
+from service.protocol.provider import Organisation
+from service.protocol.provider_responses import (
     CALLBACK_PARAMETERS,
     Declined,
     Metadata,
@@ -27,7 +27,7 @@ from service.protocol.organisation_answers import (
     read_callback,
     read_person,
 )
-from service.realms.id_token import UnknownKey, check_id_token, parse_keys
+from service.realms.provider.id_token import UnknownKey, check_id_token, parse_keys
 from tests.fuzz.material import assert_no_blow_up, bent_bytes, bent_text, data, json_values
 from tests.realms.test_id_token import (
     CLAIMS,
@@ -65,7 +65,7 @@ def bodies(*good: dict[str, Any]) -> st.SearchStrategy[bytes]:
     return st.one_of(changed, bent_bytes(*map(msgspec.json.encode, good)), data, json_values.map(msgspec.json.encode))
 
 
-@pytest.mark.fuzzes("organisation_answers.parse_metadata", "organisation_answers.parse_json")
+@pytest.mark.fuzzes("provider_responses.parse_metadata", "provider_responses.parse_json")
 @example(b"[" * 100_000)
 @given(bodies(METADATA))
 def test_metadata_is_read_or_a_misanswer(body: bytes) -> None:
@@ -75,7 +75,7 @@ def test_metadata_is_read_or_a_misanswer(body: bytes) -> None:
         parse_json(body, dict[str, Any], "it")
 
 
-@pytest.mark.fuzzes("organisation_answers.parse_token_answer", "organisation_answers.parse_claims")
+@pytest.mark.fuzzes("provider_responses.parse_token_answer", "provider_responses.parse_claims")
 @given(statuses, bodies(TOKENS, {"error": "invalid_grant"}, {"active": True, "sub": "zoe"}))
 def test_answers_about_a_login_are_read_or_told(status: int, body: bytes) -> None:
     with suppress(Misanswer, Declined):

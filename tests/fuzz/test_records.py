@@ -12,14 +12,15 @@ import redis
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from service.app import Parts
-from service.credentials import make_first_refresh_token
-from service.store import browser_sessions, codes, consents, records, registry, sweeps
-from service.store.access_tokens import parse_grant
-from service.store.deadline import StoreUnavailable
-from service.store.inspection import TokenInspection
-from service.store.keys import access_key, code_key, ended_key, family_key, redeemed_key
-from service.tokens import make_access_token, make_browser_session, make_random_token
+from service.crypto.keyring import make_first_refresh_token
+from service.crypto.opaque_tokens import make_access_token, make_browser_session, make_random_token
+from service.gateway.access_record import access_key, parse_grant
+from service.redis_client.deadline import StoreUnavailable
+from service.store import browser_sessions, codes, consents, records, registry
+from service.store.keys import code_key, ended_key, family_key, redeemed_key
+from service.store.reports import session_scan
+from service.store.reports.token_inspection import TokenInspection
+from service.worker import Worker
 from tests.fuzz.material import bent_bytes, data, json_values
 from tests.store.sessions import DEFAULT_LIFETIMES
 
@@ -63,8 +64,8 @@ PARSERS: dict[str, tuple[Parse, bytes]] = {
     "redeemed code": (codes.parse_redeemed, REDEEMED),
     "family": (lambda record: records.parse_family(make_hash(record)), FAMILY),
     "tombstone": (records.parse_tombstone, TOMBSTONE),
-    "code in a sweep": (sweeps._parse_code, CODE),
-    "family in a sweep": (lambda record: sweeps._parse_family(make_hash(record)), FAMILY),
+    "code in a sweep": (session_scan._parse_code, CODE),
+    "family in a sweep": (lambda record: session_scan._parse_family(make_hash(record)), FAMILY),
     "consent": (consents._parse_consent, CONSENT),
     "browser session": (lambda record: browser_sessions._parse_session(make_browser_session("0a3"), record), SESSION),
     "client": (registry._parse_client, CLIENT),
@@ -75,7 +76,7 @@ pieces = st.one_of(data, st.just(b"\n"), json_values.map(msgspec.json.encode))
 
 
 @pytest.mark.fuzzes(
-    "access_tokens.parse_grant",
+    "access_record.parse_grant",
     "codes._parse_code",
     "codes.parse_redeemed",
     "records.parse_family",
@@ -88,8 +89,8 @@ pieces = st.one_of(data, st.just(b"\n"), json_values.map(msgspec.json.encode))
     "records._parse_access_entry",
     "records._parse_replayed",
     "records._parse_spent_entry",
-    "sweeps._parse_code",
-    "sweeps._parse_family",
+    "session_scan._parse_code",
+    "session_scan._parse_family",
     "consents._parse_consent",
     "browser_sessions._parse_session",
     "registry._parse_client",
@@ -127,7 +128,7 @@ def test_an_answer_that_is_no_text_is_an_outage(kind: str, answer: Any) -> None:
 @example(FAMILY.replace(b"9700000000000", b"9" * 400))
 @given(st.one_of(bent_bytes(FAMILY, CODE, REDEEMED, TOMBSTONE, GRANT), pieces))
 async def test_whatever_stands_in_the_place_of_a_session_is_read_or_an_outage(
-    parts: Parts, store: redis.Redis, record: bytes
+    parts: Worker, store: redis.Redis, record: bytes
 ) -> None:
     """For a client, for the user's page, for the console, and for a gateway that may remember it."""
     code, access_token = make_random_token("tsac1_", "0a3"), make_access_token("0a3")

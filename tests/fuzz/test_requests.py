@@ -16,10 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from service.credentials import Keyring, make_first_refresh_token, make_refresh_token
-from service.endpoints.addresses import UNKNOWN, TrustedProxies, find_address, get_prefixes
-from service.endpoints.browser import Browsers
-from service.endpoints.forms import read_form
+from service.crypto.keyring import Keyring, make_first_refresh_token, make_refresh_token
+from service.crypto.opaque_tokens import make_access_token, make_browser_session, make_consent, make_random_token
 from service.gateway.bearer import parse_required_scope
 from service.protocol.authorization import MAX_STATE_BYTES, ReturnAddress, is_registered, make_location, parse_query
 from service.protocol.bearer import parse_bearer, parse_needed_scope
@@ -39,20 +37,20 @@ from service.protocol.errors import (
 from service.protocol.parameters import MAX_FORM_BYTES, TOKEN_PARAMETERS, check_content_type, parse_form
 from service.protocol.pkce import check_code_verifier, make_code_challenge
 from service.protocol.scope import REALMS, ROLES, parse_realm, parse_scope
-from service.protocol.uri import find_server_mistake, find_uri_mistake
-from service.protocol.user import User
-from service.tokens import (
+from service.protocol.token_form import (
     RandomToken,
     is_access_token,
-    make_access_token,
-    make_browser_session,
-    make_consent,
-    make_random_token,
     parse_access_token,
     parse_authorization_code,
     parse_browser_session,
     parse_consent,
 )
+from service.protocol.uri import find_server_mistake, find_uri_mistake
+from service.protocol.user import User
+from service.web.middleware.trusted_proxies import UNKNOWN, TrustedProxies
+from service.web.pages.cookies import Browsers
+from service.web.request.client_address import find_address, get_prefixes
+from service.web.request.form import read_form
 from tests.fuzz.material import (
     LARGE,
     assert_no_blow_up,
@@ -211,11 +209,11 @@ RANDOM: list[tuple[Parse, RandomToken]] = [
 
 
 @pytest.mark.fuzzes(
-    "tokens.parse_access_token",
-    "tokens.parse_authorization_code",
-    "tokens.parse_consent",
-    "tokens.parse_browser_session",
-    "tokens._parse_random_token",
+    "token_form.parse_access_token",
+    "token_form.parse_authorization_code",
+    "token_form.parse_consent",
+    "token_form.parse_browser_session",
+    "token_form._parse_random_token",
 )
 @given(st.sampled_from(RANDOM), st.data())
 def test_a_random_token_has_one_spelling(kind: tuple[Parse, RandomToken], draw: st.DataObject) -> None:
@@ -232,7 +230,7 @@ def test_a_random_token_has_one_spelling(kind: tuple[Parse, RandomToken], draw: 
         assert len(presented) == len(made.text)
 
 
-@pytest.mark.fuzzes("credentials.parse_refresh_token")
+@pytest.mark.fuzzes("keyring.parse_refresh_token")
 @given(st.data(), st.integers(1, 2**32 - 1))
 def test_a_refresh_token_is_good_in_the_spelling_that_was_signed_and_no_other(
     draw: st.DataObject, generation: int
@@ -331,7 +329,7 @@ def test_a_presented_address_is_the_registered_one_but_for_a_loopback_port(prese
 HOPS = ("203.0.113.9", "10.0.0.1:99", "[2001:db8::1]:443", "::ffff:10.0.0.2", "fe80::1%eth0", "unknown", "")
 
 
-@pytest.mark.fuzzes("addresses._parse_hop")
+@pytest.mark.fuzzes("client_address.parse_hop")
 @given(
     st.lists(st.one_of(st.sampled_from(HOPS), bent_text(*HOPS)).map(lambda hop: hop.encode()), max_size=4),
     header.filter(bool),

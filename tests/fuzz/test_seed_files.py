@@ -11,10 +11,11 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from service.registry.seed import BadSeed, Seed, parse_seed
+from service.registry.seed_file.reader import parse_seed
+from service.registry.seed_file.schema import BadSeed, Seed
 from tests.conftest import SEED
 from tests.fuzz.material import PIECES, assert_no_blow_up, bent, data, json_values
-from tests.servers import CHECKOUT
+from tests.support.servers import CHECKOUT
 
 SEEDS = (SEED.read_bytes(), (CHECKOUT / "examples" / "seed.yaml").read_bytes())
 TREES = tuple(yaml.safe_load(seed) for seed in SEEDS)
@@ -66,7 +67,7 @@ def as_tree(seed: Seed) -> dict[str, Any]:
     }
 
 
-@pytest.mark.fuzzes("seed.parse_seed")
+@pytest.mark.fuzzes("reader.parse_seed")
 @given(st.one_of(bent(st.sampled_from(SEEDS), pieces), st.lists(pieces, max_size=8).map(b"".join)))
 @example(b"\xff\xfe")
 @example(b"[" * 10_000)

@@ -12,15 +12,17 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from service.admin.commands import Parsed
-from service.admin.entries import check_client, check_user
+from service.admin.command import Parsed
+from service.admin.formatting import format_span, format_time, parse_time_ms
 from service.admin.output import WrongInput
-from service.admin.words import format_span, format_time, parse_time_ms
+from service.admin.validation import check_client, check_user
+from service.config.parsers import parse_duration_or_zero_ms
+from service.config.reading import BadSettings
+from service.config.settings import SETTINGS, load_settings
+from service.embedded.binary import parse_release
 from service.gateway.lookup import _parse_url
+from service.redis_client.url import parse_redis_url, without_password
 from service.serving.arguments import BadArguments, parse_arguments
-from service.settings import SETTINGS, BadSettings, load_settings, parse_duration_or_zero_ms
-from service.store.redis_url import parse_redis_url, without_password
-from service.store.server_binary import parse_release
 from tests.fuzz.material import assert_no_blow_up, bent_text, text, wild
 
 PASSWORD = "Tr0ub4dor"
@@ -64,27 +66,27 @@ def mistakes_of(environment: dict[str, str]) -> str:
 
 
 @pytest.mark.fuzzes(
-    "settings.parse_redis_address",
-    "settings.parse_host",
-    "settings.parse_port",
-    "settings.parse_address",
-    "settings.parse_workers",
-    "settings.parse_folder",
-    "settings.parse_file",
-    "settings.parse_base_url",
-    "settings.parse_duration_ms",
-    "settings.parse_duration_or_zero_ms",
-    "settings.parse_password_length",
-    "settings.parse_limit",
-    "settings.parse_networks",
-    "settings.parse_switch",
-    "settings.parse_page_name",
-    "settings.parse_logo",
-    "settings.parse_colour",
-    "settings.parse_log_level",
-    "settings.parse_log_format",
-    "settings.parse_secret_keys",
-    "settings.parse_durability",
+    "parsers.parse_redis_address",
+    "parsers.parse_host",
+    "parsers.parse_port",
+    "parsers.parse_address",
+    "parsers.parse_workers",
+    "parsers.parse_folder",
+    "parsers.parse_file",
+    "parsers.parse_base_url",
+    "parsers.parse_duration_ms",
+    "parsers.parse_duration_or_zero_ms",
+    "parsers.parse_password_length",
+    "parsers.parse_limit",
+    "parsers.parse_networks",
+    "parsers.parse_switch",
+    "parsers.parse_page_name",
+    "parsers.parse_logo",
+    "parsers.parse_colour",
+    "parsers.parse_log_level",
+    "parsers.parse_log_format",
+    "parsers.parse_secret_keys",
+    "parsers.parse_durability",
 )
 @given(
     st.dictionaries(st.sampled_from(VARIABLES), st.one_of(st.sampled_from(GOOD), bent_text(*GOOD), wild), max_size=6)
@@ -116,14 +118,14 @@ def test_no_mistake_repeats_a_secret_key(key: str, behind: str) -> None:
 
 
 @pytest.mark.fuzzes(
-    "redis_url.parse_redis_url",
-    "redis_url._parse_unix",
-    "redis_url._parse_single",
-    "redis_url._parse_cluster",
-    "redis_url._parse_sentinel",
-    "redis_url._parse_nodes",
-    "redis_url._parse_node",
-    "redis_url._parse_database",
+    "url.parse_redis_url",
+    "url._parse_unix",
+    "url._parse_single",
+    "url._parse_cluster",
+    "url._parse_sentinel",
+    "url._parse_nodes",
+    "url._parse_node",
+    "url._parse_database",
     "lookup._parse_url",
 )
 @given(st.one_of(bent_text(*(url.format("u:p@") for url in URLS)), wild))
@@ -202,7 +204,7 @@ def test_arguments_are_read_or_told(arguments: list[str]) -> None:
         parse_arguments(arguments, load_settings(ENOUGH))
 
 
-@pytest.mark.fuzzes("words.parse_time_ms")
+@pytest.mark.fuzzes("formatting.parse_time_ms")
 @given(st.one_of(bent_text("24h", "1.5d", "2026-11-21T08:30:00Z", "9999-12-31T23:59:59-23:59", "2026-W47-6"), wild))
 @example("9999-12-31T23:59:59-23:59")
 def test_times_and_spans_are_read_or_wrong_usage(words: str) -> None:
@@ -225,7 +227,7 @@ def test_what_the_console_is_told_is_an_entry_or_wrong_input(name: str, shown: s
         check_user("main", name, item, (shown,), shown, 8)
 
 
-@pytest.mark.fuzzes("server_binary.parse_release")
+@pytest.mark.fuzzes("binary.parse_release")
 @given(bent_text("redis 7.0.15", "valkey 9.1.2"))
 @example("redis 7.0." + "9" * 5000)
 def test_a_release_is_read_or_none(words: str) -> None:

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.exceptions import RedisError
 
-from service.store.connection import _parse_info
-from service.store.deadline import StoreUnavailable
-from service.store.moving import parse_own_slots
-from service.store.redis_url import parse_redis_url
-from service.store.topology import _parse_ranges
-from service.store.wire import Wire, open_wire
+from service.redis_client.client import _parse_info
+from service.redis_client.connection import Wire, open_wire
+from service.redis_client.deadline import StoreUnavailable
+from service.redis_client.slots import parse_own_slots
+from service.redis_client.topology import _parse_ranges
+from service.redis_client.url import parse_redis_url
 from tests.fuzz.material import bent_bytes, json_values
-from tests.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 HELLO = b"%1\r\n+server\r\n+redis\r\n"
 RESP = (
@@ -132,7 +132,7 @@ def test_a_map_of_a_cluster_is_read_or_an_error(answer: Any) -> None:
     assert all(0 <= first <= last < 16384 for first, last, _ in ranges)
 
 
-@pytest.mark.fuzzes("connection._parse_info")
+@pytest.mark.fuzzes("client._parse_info")
 @given(st.one_of(st.binary(), bent_bytes(b"# Memory\r\nused_memory:5\r\nmaxmemory_policy:noeviction\r\n")))
 def test_whatever_stands_in_an_info_is_read(text: bytes) -> None:
     assert all(":" not in name for name in _parse_info(text))
@@ -144,7 +144,7 @@ OWN_LINE = (
 OTHER_LINE = b"292f8b3 10.0.0.2:6379@16379,host master - 0 1426238316232 2 connected 5461-10922"
 
 
-@pytest.mark.fuzzes("moving.parse_own_slots")
+@pytest.mark.fuzzes("slots.parse_own_slots")
 @given(st.one_of(st.binary(), bent_bytes(OWN_LINE, OTHER_LINE, OTHER_LINE + b"\n" + OWN_LINE + b"\n")))
 def test_what_a_node_says_of_its_slots_is_read_or_an_outage(answer: bytes) -> None:
     with suppress(StoreUnavailable):

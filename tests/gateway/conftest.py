@@ -8,9 +8,9 @@ import httpx2
 import pytest
 
 from service.gateway import BearerLookup
-from tests.cast import ALICE, PHONE_APP, tokens_of
 from tests.conftest import AnyRedis, Clock
-from tests.servers import free_port
+from tests.support.actors import ALICE, PHONE_APP, tokens_of
+from tests.support.servers import free_port
 
 
 @pytest.fixture

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 import redis
 
+from service.crypto.opaque_tokens import make_access_token
 from service.gateway import BearerLookup
+from service.gateway.access_record import access_key
+from service.redis_client.connection import open_wire
+from service.redis_client.url import parse_redis_url
 from service.store import keys
-from service.store.redis_url import parse_redis_url
-from service.store.wire import open_wire
-from service.tokens import make_access_token
 from tests.faults.stage import Stage, parts_on, start_sessions
-from tests.redis_users import WITHOUT_RIGHTS, find_allowed
-from tests.servers import CHECKOUT, stop
-from tests.waiting import until
+from tests.support.redis_users import WITHOUT_RIGHTS, find_allowed
+from tests.support.servers import CHECKOUT, stop
+from tests.support.waiting import until
 
 ACL_FILE = CHECKOUT / "examples" / "redis-gateway.acl"
 ALLOWED = {"get", "time", "client|tracking", "client|caching", "cluster|slots", "cluster|info"}
@@ -53,7 +54,7 @@ async def test_the_gateways_user_looks_tokens_up_and_hears_of_their_end(stage: S
 
 
 def test_the_gateways_user_may_give_no_other_command(stage: Stage) -> None:
-    allowed = find_allowed(stage.store, "gateway", keys.access_key("0a3", "digest"))
+    allowed = find_allowed(stage.store, "gateway", access_key("0a3", "digest"))
 
     assert allowed - WITHOUT_RIGHTS <= ALLOWED | {name.partition("|")[0] for name in ALLOWED}
     assert allowed >= ALLOWED
@@ -73,11 +74,11 @@ def test_the_gateways_user_may_give_no_other_command(stage: Stage) -> None:
 )
 def test_the_gateways_user_may_read_no_other_key(stage: Stage, key: str) -> None:
     with redis.Redis(port=stage.redis.port, username="gateway", password="change-me") as gateway:
-        assert gateway.get(keys.access_key("0a3", "digest")) is None
+        assert gateway.get(access_key("0a3", "digest")) is None
         with pytest.raises(redis.exceptions.NoPermissionError):
             gateway.get(key)
         with pytest.raises(redis.exceptions.NoPermissionError):
-            gateway.set(keys.access_key("0a3", "digest"), "forged")
+            gateway.set(access_key("0a3", "digest"), "forged")
 
 
 async def test_the_gateways_user_can_hear_the_names_of_other_keys_but_not_what_they_hold(stage: Stage) -> None:

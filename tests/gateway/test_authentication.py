@@ -17,9 +17,9 @@ from starlette.routing import Route
 
 from service.gateway import BearerLookup
 from service.gateway.authentication import BearerBackend, BearerUser, answer_refusal, requires_scope
-from tests.cast import ALICE, PHONE_APP, WEB_SHOP, assert_error, bearer
 from tests.conftest import Clock, client_of
 from tests.gateway.conftest import log_in
+from tests.support.actors import ALICE, PHONE_APP, WEB_SHOP, assert_error, bearer
 
 BARE_CHALLENGE = 'Bearer realm="token-service"'
 

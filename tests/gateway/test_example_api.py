@@ -12,11 +12,11 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from service.lifeline import __file__ as lifeline
-from tests.cast import ALICE, PHONE_APP, assert_error, bearer, tokens_of
+from service.system.parent_death import __file__ as parent_death
 from tests.conftest import AnyRedis
-from tests.servers import CHECKOUT, free_port, stop
-from tests.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.actors import ALICE, PHONE_APP, assert_error, bearer, tokens_of
+from tests.support.servers import CHECKOUT, free_port, stop
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def api(redis_server: AnyRedis, tmp_path: Path) -> Iterator[str]:
     command = [sys.executable, "-m", "uvicorn", "--factory", "examples.api:make_api", "--port", str(port)]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, lifeline, str(os.getpid()), *command],
+            [sys.executable, parent_death, str(os.getpid()), *command],
             cwd=CHECKOUT,
             env=os.environ | {"REDIS_URL": redis_server.url},
             stdout=output,

@@ -11,9 +11,9 @@ import httpx2
 import pytest
 
 from service.gateway import BearerLookup
-from tests.cast import ALICE, PHONE_APP, bearer, tokens_of
 from tests.conftest import AnyRedis, client_of
-from tests.servers import CHECKOUT
+from tests.support.actors import ALICE, PHONE_APP, bearer, tokens_of
+from tests.support.servers import CHECKOUT
 
 GUIDE = (CHECKOUT / "docs" / "gateway-python.md").read_text()
 EXAMPLES = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)

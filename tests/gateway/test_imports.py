@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.servers import CHECKOUT
+from tests.support.servers import CHECKOUT
 
 # The client of Redis looks whether cryptography is there, which loads its empty outermost package only.
 HEAVY = (
@@ -43,4 +43,10 @@ def test_the_gateway_loads_neither_the_service_nor_what_only_the_service_needs(
     loaded = loaded_with(module)
 
     assert module in loaded
-    assert not loaded & {*forbidden, "service.app", "service.settings", "service.endpoints", "service.credentials"}
+    assert not loaded & {
+        *forbidden,
+        "service.app",
+        "service.config.settings",
+        "service.endpoints",
+        "service.crypto.keyring",
+    }

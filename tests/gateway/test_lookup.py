@@ -12,24 +12,24 @@ from typing import Any
 import pytest
 import redis
 
-from service.app import Parts
+from service.crypto.opaque_tokens import make_access_token
 from service.gateway import BearerLookup, StoreUnavailable
+from service.gateway.access_record import access_key
 from service.gateway.lookup import UNKNOWN_SECONDS
 from service.protocol.user import identify_user
+from service.redis_client.backoff import STABLE_SECONDS
+from service.redis_client.managed_connection import TRUSTED_SECONDS
+from service.redis_client.url import parse_redis_url
 from service.store.access_tokens import AccessTokens
-from service.store.backoff import STABLE_SECONDS
-from service.store.keys import access_key
-from service.store.links import TRUSTED_SECONDS
-from service.store.redis_url import parse_redis_url
-from service.tokens import make_access_token
-from tests.cast import access_key_of, access_name_of
+from service.worker import Worker
 from tests.conftest import AnyRedis, Clock
 from tests.faults.stage import start_sessions
-from tests.loop_time import SAME_SECONDS, LoopTime
-from tests.servers import start_redis, stop
-from tests.store.scripted_cluster import record
-from tests.store.scripted_redis import INVALIDATE, scripted_redis
-from tests.waiting import until
+from tests.redis_client.scripted_cluster import record
+from tests.redis_client.scripted_redis import INVALIDATE, scripted_redis
+from tests.support.actors import access_key_of, access_name_of
+from tests.support.loop_time import SAME_SECONDS, LoopTime
+from tests.support.servers import start_redis, stop
+from tests.support.waiting import until
 
 MOMENT_SECONDS = 0.01
 CAROL = identify_user("main", "carol@example.com")
@@ -40,7 +40,7 @@ COUNTS_READS = pytest.mark.single_server("reads are counted, and on a cluster a 
 
 
 @pytest.fixture
-async def tokens(parts: Parts) -> list[str]:
+async def tokens(parts: Worker) -> list[str]:
     """Live access tokens of one user, each of a session of its own."""
     return [access_token for access_token, _ in await start_sessions(parts, CAROL.username, 20)]
 
@@ -282,7 +282,7 @@ async def test_the_tokens_that_were_not_asked_for_longest_leave_a_full_memory(
 
 
 @pytest.mark.clause("decided-memory-follows-redis", "decided-i7-revocation-is-final")
-async def test_a_revoked_token_leaves_memory(lookup: BearerLookup, parts: Parts, tokens: list[str]) -> None:
+async def test_a_revoked_token_leaves_memory(lookup: BearerLookup, parts: Worker, tokens: list[str]) -> None:
     await remember(lookup, tokens[:2])
 
     await AccessTokens(parts.connection).revoke(access_name_of(tokens[0]), client_id="phone-app")
@@ -293,7 +293,7 @@ async def test_a_revoked_token_leaves_memory(lookup: BearerLookup, parts: Parts,
 
 @pytest.mark.clause("decided-memory-follows-redis", "decided-i7-revocation-is-final")
 async def test_revoke_all_empties_memory_of_the_users_tokens(
-    lookup: BearerLookup, parts: Parts, tokens: list[str]
+    lookup: BearerLookup, parts: Worker, tokens: list[str]
 ) -> None:
     (other, _), *_ = await start_sessions(parts, "dave@example.com", 1)
     await remember(lookup, [*tokens, other])
@@ -453,7 +453,7 @@ async def test_a_record_that_nobody_can_read_is_an_error_and_not_an_answer(
 
 
 @pytest.mark.clause("decided-memory-follows-redis")
-async def test_no_old_news_stays_where_reads_and_revocations_race(lookup: BearerLookup, parts: Parts) -> None:
+async def test_no_old_news_stays_where_reads_and_revocations_race(lookup: BearerLookup, parts: Worker) -> None:
     """A stale fill: a read, its invalidation, and only then the old value is put into memory, for good."""
     for _ in range(10):
         tokens = [token for token, _ in await start_sessions(parts, CAROL.username, 100)]
@@ -475,7 +475,7 @@ async def test_no_old_news_stays_where_reads_and_revocations_race(lookup: Bearer
 
 @pytest.mark.clause("decided-one-connection-many-answers")
 async def test_a_lookup_that_is_given_up_leaves_its_answer_to_nobody(
-    redis_server: AnyRedis, parts: Parts, tokens: list[str]
+    redis_server: AnyRedis, parts: Worker, tokens: list[str]
 ) -> None:
     async with lookup_with(redis_server.url, memory=False) as bearer:
         expected = {token: await bearer.lookup(token) for token in tokens}

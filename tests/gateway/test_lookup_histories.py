@@ -21,19 +21,20 @@ from pathlib import Path
 
 import pytest
 
-from service.app import Parts
+from service.config.settings import load_settings
+from service.crypto.opaque_tokens import make_access_token
 from service.gateway import BearerLookup, StoreUnavailable
+from service.protocol.token_form import RandomToken
 from service.protocol.user import User
-from service.settings import load_settings
-from service.store.links import TRUSTED_SECONDS
-from service.tokens import RandomToken, make_access_token
-from tests.cast import access_name_of
+from service.redis_client.managed_connection import TRUSTED_SECONDS
+from service.worker import Worker
 from tests.conftest import SECRET_KEY
 from tests.faults.proxy import running_proxy
 from tests.faults.stage import Stage, start_sessions
-from tests.loop_time import LoopTime
-from tests.servers import stop
-from tests.waiting import until
+from tests.support.actors import access_name_of
+from tests.support.loop_time import LoopTime
+from tests.support.servers import stop
+from tests.support.waiting import until
 
 SHORT_MS = 800
 MOST_TOKENS = 40
@@ -111,8 +112,8 @@ class World:
         self,
         stage: Stage,
         seed: int,
-        lasting: Parts,
-        passing: Parts,
+        lasting: Worker,
+        passing: Worker,
         bearers: list[BearerLookup],
         loop_time: LoopTime,
     ) -> None:
@@ -301,7 +302,7 @@ async def _run(folder: Path, seed: int, rounds: int, loop_time: LoopTime) -> His
     async with AsyncExitStack() as open_things:
         open_things.callback(lambda: stop(stage.redis.process, signal.SIGKILL))
         stage.proxy = open_things.enter_context(running_proxy(stage.redis.port))
-        lasting, short = (Parts(load_settings(each), lambda: 0) for each in (environment, passing))
+        lasting, short = (Worker(load_settings(each), lambda: 0) for each in (environment, passing))
         bearers = [BearerLookup(stage.redis.url), BearerLookup(stage.redis.url), BearerLookup(stage.proxy.url)]
         for close in (lasting.close, short.close, *(bearer.close for bearer in bearers)):
             open_things.push_async_callback(close)

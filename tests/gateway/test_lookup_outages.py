@@ -7,21 +7,21 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from service.app import Parts
+from service.crypto.opaque_tokens import make_access_token
 from service.gateway import AccessGrant, BearerLookup, StoreUnavailable
 from service.protocol.user import identify_user
-from service.store.backoff import MAX_PAUSE_SECONDS, STABLE_SECONDS
-from service.store.deadline import DEADLINE_SECONDS, charge, start_budget
-from service.store.links import BEAT_SECONDS, TRUSTED_SECONDS, Trust
-from service.tokens import make_access_token
-from tests.cast import access_key_of
+from service.redis_client.backoff import MAX_PAUSE_SECONDS, STABLE_SECONDS
+from service.redis_client.deadline import DEADLINE_SECONDS, charge, start_budget
+from service.redis_client.managed_connection import BEAT_SECONDS, TRUSTED_SECONDS, Trust
+from service.worker import Worker
 from tests.faults.proxy import running_proxy
 from tests.faults.stage import Stage, parts_on, start_sessions
-from tests.loop_time import SAME_SECONDS, LoopTime
-from tests.servers import stop
-from tests.store.scripted_cluster import record
-from tests.store.scripted_redis import ScriptedRedis, scripted_redis
-from tests.waiting import until
+from tests.redis_client.scripted_cluster import record
+from tests.redis_client.scripted_redis import ScriptedRedis, scripted_redis
+from tests.support.actors import access_key_of
+from tests.support.loop_time import SAME_SECONDS, LoopTime
+from tests.support.servers import stop
+from tests.support.waiting import until
 
 CAROL = identify_user("main", "carol@example.com")
 MOMENT_SECONDS = 0.01
@@ -47,13 +47,13 @@ def stage(built_stage: Stage) -> Stage:
 
 
 @pytest.fixture
-async def parts(stage: Stage) -> AsyncIterator[Parts]:
+async def parts(stage: Stage) -> AsyncIterator[Worker]:
     async with parts_on(stage) as parts:
         yield parts
 
 
 @pytest.fixture
-async def tokens(parts: Parts) -> list[str]:
+async def tokens(parts: Worker) -> list[str]:
     return [access_token for access_token, _ in await start_sessions(parts, CAROL.username, 5)]
 
 
@@ -264,7 +264,7 @@ async def test_a_request_that_used_most_of_its_time_does_not_wait_for_a_frozen_r
 
 @pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed")
 async def test_what_is_revoked_beyond_a_cut_network_is_live_for_a_second_at_most(
-    stage: Stage, beyond: BearerLookup, parts: Parts, tokens: list[str], held_time: LoopTime
+    stage: Stage, beyond: BearerLookup, parts: Worker, tokens: list[str], held_time: LoopTime
 ) -> None:
     await remember(beyond, tokens)
     with stage.cut_off():

@@ -9,13 +9,12 @@ import httpx2
 import pytest
 import redis
 
+from service.gateway.access_record import access_key, parse_grant
+from service.protocol.token_form import digest_token, is_access_token
 from service.protocol.user import identify_user
-from service.store.access_tokens import parse_grant
-from service.store.keys import access_key
-from service.tokens import digest_token, is_access_token
-from tests.cast import ALICE, PHONE_APP, access_key_of, tokens_of
 from tests.gateway.test_acl import ACL_FILE
-from tests.servers import CHECKOUT
+from tests.support.actors import ALICE, PHONE_APP, access_key_of, tokens_of
+from tests.support.servers import CHECKOUT
 
 GUIDE = (CHECKOUT / "docs" / "gateway-redis.md").read_text()
 TOKEN = re.findall(r"^TOKEN=(\S+)$", GUIDE, re.MULTILINE)[0]

@@ -19,10 +19,10 @@ from urllib.parse import urlencode
 
 import pytest
 
-from service.lifeline import __file__ as lifeline
+from service.system.parent_death import __file__ as parent_death
 from tests.faults.stage import Stage, parts_on, start_sessions
-from tests.servers import CHECKOUT, ServiceProcess, running_service, stop
-from tests.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.servers import CHECKOUT, ServiceProcess, running_service, stop
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 GATEWAYS = 3
 
@@ -97,7 +97,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 @contextmanager
 def _running_gateway(stage: Stage) -> Iterator[Gateway]:
-    command = [sys.executable, lifeline, str(os.getpid()), sys.executable, "-m", "tests.gateway.watcher"]
+    command = [sys.executable, parent_death, str(os.getpid()), sys.executable, "-m", "tests.gateway.watcher"]
     with subprocess.Popen(
         [*command, stage.redis.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT
     ) as process:

@@ -13,7 +13,7 @@ import asyncio
 import sys
 
 from service.gateway import BearerLookup, StoreUnavailable
-from tests.waiting import take_turn
+from tests.support.waiting import take_turn
 
 LOOKS_AFTER_THE_END = 10
 

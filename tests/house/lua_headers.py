@@ -3,10 +3,12 @@
 import re
 from dataclasses import dataclass
 
-from tests.servers import CHECKOUT
+from tests.support.servers import CHECKOUT
 
-FOLDER = CHECKOUT / "service" / "store" / "lua"
-NAMES = sorted(path.stem for path in FOLDER.glob("*.lua") if path.stem != "records")
+FOLDERS = (CHECKOUT / "service" / "store" / "lua", CHECKOUT / "service" / "redis_client" / "lua")
+RECORDS = FOLDERS[0] / "records.lua"
+FILES = {path.stem: path for folder in FOLDERS for path in folder.glob("*.lua") if path != RECORDS}
+NAMES = sorted(FILES)
 
 FIELDS = ("KEYS", "DERIVED", "ARGV", "RETURNS", "CLAUSES")
 
@@ -75,7 +77,7 @@ class LuaScript:
 
 
 def read_script(name: str) -> LuaScript:
-    text = (FOLDER / f"{name}.lua").read_text()
+    text = FILES[name].read_text()
     lines = text.splitlines()
     length = next(index for index, line in enumerate(lines) if not line.startswith("--"))
     bound, rest = _read_bindings(lines[length:])
@@ -135,7 +137,7 @@ def returned_words(script: LuaScript) -> set[str]:
 
 def built_kinds(script: LuaScript) -> set[str]:
     """The kinds of keys that the body builds, by itself or through functions of records.lua."""
-    functions = {match[1]: match[0] for match in _FUNCTION.finditer((FOLDER / "records.lua").read_text())}
+    functions = {match[1]: match[0] for match in _FUNCTION.finditer(RECORDS.read_text())}
     pending, seen, kinds = [script.body], set[str](), set[str]()
     while pending:
         text = pending.pop()

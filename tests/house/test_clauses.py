@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import clauses as book
+from tools import clauses as book
 
 CLAUSES = book.load_clauses()
 IDS = {clause.id for clause in CLAUSES}

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from tests.servers import CHECKOUT
+from tests.support.servers import CHECKOUT
 
 DOCUMENTS = sorted([*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/**/*.md"), *CHECKOUT.glob("examples/**/*.md")])
 LINKING = [*DOCUMENTS, CHECKOUT / "docs" / "openapi.yaml"]

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.endpoints import token as token_endpoint
-from service.protocol import errors, parameters
+from service.protocol import errors, http_errors, parameters
 from service.protocol.authorization import AUTHORIZATION_PARAMETERS
-from service.protocol.errors import DESCRIPTIONS, OAuthError
+from service.protocol.error_descriptions import DESCRIPTIONS
+from service.protocol.errors import OAuthError
 from service.store.families import Refusal
+from service.web.api.grants import authorization_code, refresh_token
 from tests.house.lua_headers import read_script
-from tests.servers import CHECKOUT
+from tests.support.servers import CHECKOUT
 
 CODES_OF_THE_RFCS = {
     # RFC 6749 §5.2
@@ -29,7 +30,9 @@ CODES_OF_THE_RFCS = {
 ALLOWED = re.compile(r"[\x20-\x21\x23-\x5B\x5D-\x7E]+")
 
 ERRORS = {
-    name: value for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, OAuthError)
+    name: value
+    for name, value in (vars(errors) | vars(http_errors)).items()
+    if isinstance(value, type) and issubclass(value, OAuthError)
 }
 
 
@@ -39,8 +42,8 @@ def used_reasons() -> Iterator[str]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ERRORS:
                 yield from reasons_of(node.args[0])
-    yield from (reason for _, reason in token_endpoint._REFUSALS.values())
-    yield from token_endpoint._CODE_REFUSALS.values()
+    yield from (reason for _, reason in refresh_token._REFUSALS.values())
+    yield from authorization_code._CODE_REFUSALS.values()
 
 
 def reasons_of(argument: ast.expr) -> Iterator[str]:
@@ -55,7 +58,7 @@ def reasons_of(argument: ast.expr) -> Iterator[str]:
 def test_every_refusal_of_the_script_that_redeems_has_a_reason() -> None:
     words = read_script("redeem_authorization_code").header.words - {"redeemed"}
 
-    assert words == set(token_endpoint._CODE_REFUSALS)
+    assert words == set(authorization_code._CODE_REFUSALS)
 
 
 def test_every_reason_has_a_description_and_every_description_a_reason() -> None:
@@ -97,5 +100,5 @@ def test_every_error_has_the_status_of_its_kind() -> None:
 def test_every_refusal_of_a_refresh_has_an_answer() -> None:
     words = read_script("spend_refresh_token").header.words - {"rotated", "repeated", "recovered"}
 
-    assert words == set(token_endpoint._REFUSALS)
+    assert words == set(refresh_token._REFUSALS)
     assert words == set(typing.get_args(Refusal))

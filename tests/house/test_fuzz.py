@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.servers import CHECKOUT
+from tests.support.servers import CHECKOUT
 
 FuzzedName = str
 """Of the module and the function: `scope.parse_scope`."""

@@ -8,21 +8,21 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts
-from service.configured import find_store
+from service.config.wiring import find_store
 from service.protocol.user import identify_user
-from service.registry.seed import parse_seed
+from service.redis_client.deadline import StoreUnavailable
+from service.registry.seed_file.reader import parse_seed
 from service.store import keys
 from service.store.attempts import Counter
-from service.store.connection import StoreConnection
-from service.store.deadline import StoreUnavailable
-from service.store.readiness import find_obstacle
+from service.store.client import StoreClient
+from service.store.reports.readiness import find_obstacle
 from service.store.revocations import Revocations
-from tests.browser import Browser, ask
-from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, tokens_of
+from service.worker import Worker
 from tests.conftest import MakeSettings, make_code
 from tests.house.lua_headers import NAMES
 from tests.store.interruptions import BreakingConnection
+from tests.support.actors import ALICE, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, tokens_of
+from tests.support.browser import Browser, ask
 
 REALM = b"""
 realms:
@@ -56,7 +56,7 @@ def read_table() -> list[Row]:
 
 
 async def every_kind_of_key(
-    parts: Parts, http: httpx2.AsyncClient, broken: StoreConnection, durable: StoreConnection
+    parts: Worker, http: httpx2.AsyncClient, broken: StoreClient, durable: StoreClient
 ) -> AsyncIterator[str]:
     """One of every operation; after each the store may be looked at."""
     await parts.seeding.apply(parse_seed(REALM))
@@ -115,12 +115,12 @@ def look_at_every_key(store: redis.Redis) -> list[tuple[str, str, int]]:
 
 
 async def test_every_key_stands_in_the_table_and_every_row_is_true(
-    parts: Parts, http: httpx2.AsyncClient, store: redis.Redis, make_settings: MakeSettings
+    parts: Worker, http: httpx2.AsyncClient, store: redis.Redis, make_settings: MakeSettings
 ) -> None:
     table = read_table()
     seen = set[Row]()
     broken = BreakingConnection(make_settings(), calls=1)
-    durable = StoreConnection(find_store(make_settings()), durability="disk")
+    durable = StoreClient(find_store(make_settings()), durability="disk")
     async for operation in every_kind_of_key(parts, http, broken, durable):
         for key, found_type, left_ms in look_at_every_key(store):
             rows = [row for row in table if row.fits(key)]

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from tests.house.lua_headers import FIELDS, NAMES, built_kinds, read_script, returned_words
-from tests.servers import CHECKOUT
+from tests.house.lua_headers import FIELDS, FILES, NAMES, built_kinds, read_script, returned_words
+from tests.support.servers import CHECKOUT
 
 pytestmark = pytest.mark.parametrize("name", NAMES)
 
@@ -61,14 +61,16 @@ def test_the_header_lists_the_kinds_of_keys_that_are_built(name: str) -> None:
 
 
 def test_a_script_has_tests_of_its_own(name: str) -> None:
-    assert (CHECKOUT / "tests" / "store" / f"test_{name}.py").is_file()
+    folder = FILES[name].parent.parent.name
+
+    assert (CHECKOUT / "tests" / folder / f"test_{name}.py").is_file()
 
 
 def test_a_script_is_loaded_in_one_place(name: str) -> None:
     loads = [
         path.name
         for path in (CHECKOUT / "service").rglob("*.py")
-        for _ in re.findall(rf'load_script\("{name}"\)', path.read_text())
+        for _ in re.findall(rf'load_(?:own_)?script\("{name}"\)', path.read_text())
     ]
 
     assert len(loads) == 1

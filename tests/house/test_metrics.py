@@ -12,9 +12,9 @@ import yaml
 from prometheus_client import Counter, Gauge, Histogram
 
 import service
-from service import metrics
-from tests.scraping import Scrape
-from tests.servers import CHECKOUT
+from service.observability import metrics
+from tests.support.metrics_scrape import Scrape
+from tests.support.servers import CHECKOUT
 
 OPERATIONS = (CHECKOUT / "docs" / "operations.md").read_text()
 ALERTS = yaml.safe_load((CHECKOUT / "deployment" / "alerts.yaml").read_text())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.servers import CHECKOUT
+from tests.support.servers import CHECKOUT
 
 UNBOUNDED = {f"{name}.{part}" for name in ("request", "conn") for part in ("cookies", "query_params", "form")}
 """Attributes of a Starlette request that parse all of a cookie header, a query or a body, however long."""

@@ -1,7 +1,7 @@
 """docs/settings.md says of each setting what the code says."""
 
-from service.settings import SETTINGS
-from tests.settings_reference import MANUAL, make_manual, tables_of
+from service.config.settings import SETTINGS
+from tools.settings_reference import MANUAL, make_manual, tables_of
 
 
 def test_the_manual_has_the_tables_that_the_code_makes() -> None:

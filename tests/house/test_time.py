@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import CHECKOUT
+from tests.support.servers import CHECKOUT
 
 TESTS = CHECKOUT / "tests"
 
@@ -30,8 +30,8 @@ CLOCKS = {
     "times",
 }
 READERS = {
-    "waiting.py": "bounds how long a hang is waited for, and makes the only pauses",
-    "organisation.py": "writes the time into its tokens, and answers slowly by the time of the event loop",
+    "support/waiting.py": "bounds how long a hang is waited for, and makes the only pauses",
+    "support/fake_provider.py": "writes the time into its tokens, and answers slowly by the time of the event loop",
     "faults/soak/clock.py": "orders what the soak sees",
     "invariants/wrong_clock/sitecustomize.py": "is a wrong clock, for other processes",
 }

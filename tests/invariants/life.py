@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import httpx2
 
-from service.app import Parts
 from service.protocol.pkce import make_code_challenge
-from tests.browser import SWITCH, Browser, Page, answer_of, ask, assert_refused, assert_sent_back
-from tests.cast import (
+from service.worker import Worker
+from tests.conftest import Clock, make_code
+from tests.support.actors import (
     ALICE,
     MADE_SECRET,
     PHONE_APP,
@@ -22,7 +22,15 @@ from tests.cast import (
     revoke_all,
     tokens_of,
 )
-from tests.conftest import Clock, make_code
+from tests.support.browser import (
+    SWITCH,
+    Browser,
+    Page,
+    answer_of,
+    ask,
+    assert_refused,
+    assert_sent_back,
+)
 
 WRONG_PASSWORD = "a wrong password of Alice's"
 WRONG_SECRET = "a-wrong-secret-of-the-shop"
@@ -35,7 +43,7 @@ class Life:
     holds: its cookies, and the names and signatures in its forms."""
 
     http: httpx2.AsyncClient
-    parts: Parts
+    parts: Worker
     clock: Clock
     presentable: set[str] = field(default_factory=set)
 

@@ -6,24 +6,26 @@ import asyncio
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
-from service.credentials import Keyring, RefreshToken, make_first_refresh_token
+from service.crypto.keyring import Keyring, RefreshToken, make_first_refresh_token
+from service.crypto.opaque_tokens import make_access_token, make_browser_session, make_consent
+from service.gateway.access_record import access_key
 from service.protocol.authorization_code import AuthorizationCode
+from service.protocol.token_form import RandomToken
 from service.protocol.token_response import Lifetimes
 from service.protocol.user import User
+from service.redis_client.url import parse_redis_url
 from service.store.access_tokens import AccessTokens
 from service.store.browser_sessions import BrowserSessions
+from service.store.client import StoreClient
 from service.store.codes import Codes
-from service.store.connection import StoreConnection
 from service.store.consents import Consents
 from service.store.families import Families
-from service.store.keys import access_key, browser_key, code_key, consent_key, ended_key, family_key
-from service.store.redis_url import parse_redis_url
+from service.store.keys import browser_key, code_key, consent_key, ended_key, family_key
 from service.store.registry import RegistryStore
 from service.store.revocations import Revocations
-from service.tokens import RandomToken, make_access_token, make_browser_session, make_consent
 from tests.conftest import SECRET_KEY, AnyRedis, read_server_ms
-from tests.consenting import allow_code, ask_for
 from tests.invariants import model
+from tests.support.codes import allow_code, ask_for
 
 Result = TypeVar("Result")
 Dump = tuple[float, Mapping[bytes, tuple[bytes, int]]]
@@ -62,7 +64,7 @@ class ServiceUnderTest:
         self._store.flushall()
         self._began_ms = read_server_ms(self._store)
         self._offset_ms = 0
-        self._connection = StoreConnection(parse_redis_url(server.url), clock_offset_ms=lambda: self._offset_ms)
+        self._connection = StoreClient(parse_redis_url(server.url), clock_offset_ms=lambda: self._offset_ms)
         self._families = Families(self._connection, LIFETIMES)
         self._codes = Codes(self._connection, LIFETIMES)
         self._browser_sessions = BrowserSessions(self._connection)

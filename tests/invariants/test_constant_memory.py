@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from service.store.families import Spent
-from tests.at_rest import read_key
 from tests.store.pages import Pages
 from tests.store.sessions import Session, Sessions
+from tests.support.at_rest import read_key
 
 REFRESHES = 2_000
 KINDS = ("access", "family", "index", "mark", "code", "redeemed", "revoked", "browser", "consent", "ended")

@@ -11,15 +11,15 @@ import msgspec
 import pytest
 import redis
 
-from service.app import Parts
-from service.registry.seed import load_seed, parse_seed
-from tests.at_rest import read_everything
+from service.registry.seed_file.reader import load_seed, parse_seed
+from service.worker import Worker
 from tests.conftest import SECRET_KEY, SEED
-from tests.events import events_of
 from tests.invariants.life import Life
-from tests.servers import RedisServer
-from tests.waiting import PATIENCE_SECONDS, wait_until
-from tests.watching import ONE_SERVER
+from tests.support.at_rest import read_everything
+from tests.support.events import events_of
+from tests.support.redis_monitor import ONE_SERVER
+from tests.support.servers import RedisServer
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 ORGANISATION_SECRET = "secret-at-the-organisation"
 REALM = f'realms: {{cep: {{client_id: us, client_secret: {ORGANISATION_SECRET}, issuer: "https://login.example.org"}}}}'
@@ -110,7 +110,7 @@ class Monitor:
 
 @pytest.mark.clause("decided-i5-nothing-presentable-at-rest")
 @ONE_SERVER
-async def test_nothing_presentable_is_ever_sent_to_redis(life: Life, redis_server: RedisServer, parts: Parts) -> None:
+async def test_nothing_presentable_is_ever_sent_to_redis(life: Life, redis_server: RedisServer, parts: Worker) -> None:
     """Someone who watches the traffic with MONITOR sees digests and hashes, no token and no password."""
     monitor = Monitor(redis_server)
     monitor.start()

@@ -7,10 +7,10 @@ from dataclasses import fields
 
 import pytest
 
-from service.settings import Settings
+from service.config.settings import Settings
 from tests.conftest import Clock, read_server_ms
-from tests.servers import CHECKOUT
 from tests.store.sessions import Sessions
+from tests.support.servers import CHECKOUT
 
 HOUR_SECONDS = 3_600
 
@@ -88,11 +88,11 @@ def test_the_service_itself_never_moves_the_clock() -> None:
     made = [ast.unparse(node) for _, node in syntax_of_service() if isinstance(node, ast.Call) and makes_parts(node)]
 
     assert passed <= {("app.py", "clock_offset_ms"), ("admin/desk.py", "clock_offset_ms")}
-    assert made == ["Parts(settings)"]
+    assert made == ["Worker(settings)"]
 
 
 def makes_parts(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Name) and call.func.id == "Parts"
+    return isinstance(call.func, ast.Name) and call.func.id == "Worker"
 
 
 @pytest.mark.clause("decided-i9-one-clock")

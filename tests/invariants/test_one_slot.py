@@ -6,8 +6,8 @@ import pytest
 import redis
 
 from service.protocol.user import identify_user
-from tests.cast import ALICE, BOB
 from tests.invariants.life import Life
+from tests.support.actors import ALICE, BOB
 
 REGISTRY_KINDS = {"client", "origin", "seed", "probe", "realm", "owed_sweeps", "owed_revocations", "lock"}
 USER_KINDS = {"access", "family", "code", "redeemed", "browser", "consent", "ended"}

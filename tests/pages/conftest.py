@@ -15,13 +15,13 @@ import pytest
 import redis
 from playwright.async_api import Browser, Page
 
-from service.app import Parts
-from service.settings import load_settings
+from service.config.settings import load_settings
+from service.worker import Worker
 from tests.pages.application import Application, running_application
 from tests.pages.browser import DESKTOP, Complaints, Device, new_context, running_browser
 from tests.pages.stage import Stage, forget_all_but_the_registry, running_stage
-from tests.servers import ServiceProcess, running_service
-from tests.waiting import PATIENCE_SECONDS
+from tests.support.servers import ServiceProcess, running_service
+from tests.support.waiting import PATIENCE_SECONDS
 
 OpenPage = Callable[..., Awaitable[Page]]
 StartService = Callable[..., ServiceProcess]
@@ -74,9 +74,9 @@ def start_service(shared_stage: Stage, store: redis.Redis, tmp_path: Path) -> It
 
 
 @pytest.fixture
-async def parts(shared_stage: Stage, service: ServiceProcess) -> AsyncIterator[Parts]:
+async def parts(shared_stage: Stage, service: ServiceProcess) -> AsyncIterator[Worker]:
     """The parts of a service on the same Redis, to register who is not in the seed."""
-    parts = Parts(load_settings(shared_stage.environment))
+    parts = Worker(load_settings(shared_stage.environment))
     yield parts
     await parts.close()
 

@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 import yaml
 from playwright.async_api import Locator, Page, expect
 
-from tests.browser import ask, page_text
-from tests.cast import App, Person
 from tests.conftest import environment_of
 from tests.pages.stage import SHOP
-from tests.servers import RedisServer, free_port, running_service, start_redis, stop
+from tests.support.actors import App, Person
+from tests.support.browser import ask, page_text
+from tests.support.servers import RedisServer, free_port, running_service, start_redis, stop
 
 OUR_NAME: Final = "The Token Service"
 ORGANISATION: Final = "Example Organisation"

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import redis
 import yaml
 
-from tests.cast import PHONE_CALLBACK, App
 from tests.conftest import SEED, environment_of
-from tests.servers import RedisServer, ServiceProcess, running_service, start_redis, stop
+from tests.support.actors import PHONE_CALLBACK, App
+from tests.support.servers import RedisServer, ServiceProcess, running_service, start_redis, stop
 
 SHOP = App("shop", "shop-secret")
 PKCE_ONLY = App("pkce-only")

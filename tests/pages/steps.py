@@ -7,14 +7,14 @@ import msgspec
 import redis
 from playwright.async_api import Locator, Page, expect
 
-from service.app import Parts
-from service.credentials import make_browser_secret
-from service.tokens import make_browser_session
-from tests.browser import page_text
-from tests.cast import ALICE, PHONE_APP, Person
-from tests.consenting import SESSION_MS
+from service.crypto.keyring import make_browser_secret
+from service.crypto.opaque_tokens import make_browser_session
+from service.worker import Worker
 from tests.pages.browser import PATIENCE_MS
-from tests.waiting import until_status
+from tests.support.actors import ALICE, PHONE_APP, Person
+from tests.support.browser import page_text
+from tests.support.codes import SESSION_MS
+from tests.support.waiting import until_status
 
 HOUR_SECONDS = 3_600
 expect.set_options(timeout=PATIENCE_MS)
@@ -67,7 +67,7 @@ async def sign_in(page: Page, person: Person = ALICE, *, stay: bool = False) -> 
     await expect_heading(page, "sessions.heading")
 
 
-async def be_signed_in(page: Page, parts: Parts, person: Person = ALICE) -> None:
+async def be_signed_in(page: Page, parts: Worker, person: Person = ALICE) -> None:
     """As after a login that is no subject of the test, and that it need not wait for."""
     user = await parts.logins.find_user(person.realm, person.username)
     assert user is not None
@@ -132,7 +132,7 @@ async def expect_refusal(page: Page, kind: str) -> None:
     await expect(page.get_by_role("button")).to_have_count(0)
 
 
-async def register_person(parts: Parts, username: str, **changes: object) -> Person:
+async def register_person(parts: Worker, username: str, **changes: object) -> Person:
     """Somebody with Alice's password, and her roles unless the changes say otherwise."""
     alice = await parts.logins.find_user(ALICE.realm, ALICE.username)
     assert alice is not None

@@ -10,11 +10,9 @@ import pytest
 import redis
 from playwright.async_api import Page, expect
 
-from service.app import Parts
 from service.protocol.user import identify_user
 from service.store.keys import mark_key
-from tests.browser import SESSIONS, ask, page_text, register
-from tests.cast import ALICE, PHONE_APP, WEB_SHOP, App, Person
+from service.worker import Worker
 from tests.pages.accessibility import assert_usable
 from tests.pages.application import Application
 from tests.pages.stage import SHOP, Stage
@@ -31,6 +29,8 @@ from tests.pages.steps import (
     register_person,
     spoil_login_form,
 )
+from tests.support.actors import ALICE, PHONE_APP, WEB_SHOP, App, Person
+from tests.support.browser import SESSIONS, ask, page_text, register
 
 EDGES = """buttons => buttons.map(button => getComputedStyle(button)).map(style => [
   style.borderTopStyle, parseFloat(style.borderTopWidth) >= 1, style.borderTopColor === style.backgroundColor])"""
@@ -41,7 +41,7 @@ class Scene:
     """All that a state of a page may need."""
 
     page: Page
-    parts: Parts
+    parts: Worker
     http: httpx2.AsyncClient
     store: redis.Redis
     stage: Stage
@@ -60,7 +60,7 @@ class Scene:
 @pytest.fixture
 def scene(
     page: Page,
-    parts: Parts,
+    parts: Worker,
     http: httpx2.AsyncClient,
     store: redis.Redis,
     shared_stage: Stage,

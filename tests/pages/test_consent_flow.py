@@ -11,9 +11,7 @@ import pytest
 import redis
 from playwright.async_api import Page, expect
 
-from service.app import Parts
-from tests.browser import SESSIONS, ask, change_user, page_text, register
-from tests.cast import ALICE, BOB, PHONE_APP, assert_error, is_live, revoke_all, tokens_of
+from service.worker import Worker
 from tests.pages.accessibility import END_OF_ANIMATIONS
 from tests.pages.application import Application
 from tests.pages.browser import DESKTOP, NO_JAVASCRIPT, PHONE, Device
@@ -35,7 +33,17 @@ from tests.pages.steps import (
     register_person,
     spoil_login_form,
 )
-from tests.servers import ServiceProcess
+from tests.support.actors import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    assert_error,
+    is_live,
+    revoke_all,
+    tokens_of,
+)
+from tests.support.browser import SESSIONS, ask, change_user, page_text, register
+from tests.support.servers import ServiceProcess
 
 STATE = "a state & more = ä"
 
@@ -46,7 +54,7 @@ def request_address(application: Application) -> str:
 
 
 @pytest.fixture
-async def asked(page: Page, parts: Parts, request_address: str) -> Page:
+async def asked(page: Page, parts: Worker, request_address: str) -> Page:
     """Alice, signed in some time ago, at the consent page."""
     await be_signed_in(page, parts)
     await page.goto(request_address)
@@ -101,7 +109,7 @@ async def test_who_denies_sends_the_application_away_without_a_code(
 
 @pytest.mark.clause("decided-consent-every-time", "6819-5.2.4.1-no-automatic-repeat", "6749-10.2-no-automatic-repeat")
 async def test_who_is_signed_in_is_only_asked_and_asked_every_time(
-    page: Page, parts: Parts, application: Application, request_address: str
+    page: Page, parts: Worker, application: Application, request_address: str
 ) -> None:
     await be_signed_in(page, parts)
     for times in (1, 2):
@@ -239,7 +247,7 @@ async def assert_unanswered(page: Page, application: Application) -> None:
 
 
 async def test_a_click_meant_for_the_page_before_answers_nothing(
-    page: Page, parts: Parts, application: Application, request_address: str
+    page: Page, parts: Worker, application: Application, request_address: str
 ) -> None:
     """The second click of a double click is ignored while the page is new. The keyboard works at once."""
     await be_signed_in(page, parts)
@@ -302,7 +310,7 @@ async def test_the_keyboard_answers_while_a_pointer_that_has_just_come_is_ignore
 
 @pytest.mark.clause("decided-consent-ignores-double-click")
 async def test_the_first_tap_on_a_phone_answers(
-    open_page: OpenPage, parts: Parts, application: Application, request_address: str
+    open_page: OpenPage, parts: Worker, application: Application, request_address: str
 ) -> None:
     page = await open_page(PHONE)
     await be_signed_in(page, parts)
@@ -430,7 +438,7 @@ async def test_a_login_page_left_open_across_revoke_all_still_works(
 
 @pytest.mark.long
 async def test_a_consent_page_of_who_was_disabled_meanwhile_gives_nothing(
-    page: Page, application: Application, parts: Parts, store: redis.Redis, request_address: str
+    page: Page, application: Application, parts: Worker, store: redis.Redis, request_address: str
 ) -> None:
     dora = await register_person(parts, "dora@example.com")
     await be_signed_in(page, parts, dora)
@@ -448,7 +456,7 @@ async def test_a_consent_page_of_who_was_disabled_meanwhile_gives_nothing(
 
 @pytest.mark.long
 async def test_a_consent_page_that_shows_a_role_which_was_lost_gives_nothing(
-    page: Page, application: Application, parts: Parts, store: redis.Redis, request_address: str
+    page: Page, application: Application, parts: Worker, store: redis.Redis, request_address: str
 ) -> None:
     emil = await register_person(parts, "emil@example.com")
     await be_signed_in(page, parts, emil)
@@ -476,7 +484,7 @@ async def test_an_application_on_the_own_machine_is_answered_on_the_port_that_it
 
 
 async def test_an_app_on_a_phone_is_answered_at_a_scheme_of_its_own(
-    page: Page, parts: Parts, service: ServiceProcess, http: httpx2.AsyncClient
+    page: Page, parts: Worker, service: ServiceProcess, http: httpx2.AsyncClient
 ) -> None:
     """No such app is installed here, so Chromium gives up once it knows where to go."""
     callback = "com.example.app:/callback"

@@ -9,9 +9,7 @@ import httpx2
 import pytest
 from playwright.async_api import Page, expect
 
-from service.app import Parts
-from tests.browser import SESSIONS, ask, page_text, register
-from tests.cast import ALICE, AUDITOR, PHONE_APP, Person, assert_error, tokens_of
+from service.worker import Worker
 from tests.pages.accessibility import assert_usable
 from tests.pages.application import Application, Visit
 from tests.pages.browser import NO_JAVASCRIPT
@@ -44,7 +42,16 @@ from tests.pages.steps import (
     username_field,
 )
 from tests.realms.journey import CALLBACK
-from tests.servers import ServiceProcess, free_port
+from tests.support.actors import (
+    ALICE,
+    AUDITOR,
+    PHONE_APP,
+    Person,
+    assert_error,
+    tokens_of,
+)
+from tests.support.browser import SESSIONS, ask, page_text, register
+from tests.support.servers import ServiceProcess, free_port
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +198,7 @@ async def test_who_denies_at_the_organisation_sends_the_application_away_without
 @pytest.mark.clause("spec-4.1-denial", "spec-7.3-redirect-errors")
 @pytest.mark.long
 async def test_who_denies_at_the_organisation_gets_back_to_an_app_on_their_phone_by_a_link(
-    page: Page, parts: Parts, service: ServiceProcess, organisation: Organisation
+    page: Page, parts: Worker, service: ServiceProcess, organisation: Organisation
 ) -> None:
     """Chromium holds the redirects after the organisation's form against its policy, which does not know the app."""
     callback = "com.example.app:/callback"

@@ -8,7 +8,6 @@ import httpx2
 import pytest
 from playwright.async_api import Page
 
-from tests.cast import AUDITOR, tokens_of
 from tests.pages.application import Application
 from tests.pages.browser import NO_JAVASCRIPT, PHONE, Device
 from tests.pages.conftest import OpenPage
@@ -17,7 +16,8 @@ from tests.pages.stage import SHOP, Stage, running_stage
 from tests.pages.steps import allow, button, expect_consent
 from tests.realms.journey import CALLBACK
 from tests.realms.provider import LOGIN, SUB, Provider, realm_of_provider, running_provider
-from tests.servers import free_port
+from tests.support.actors import AUDITOR, tokens_of
+from tests.support.servers import free_port
 
 NAME = "Example Provider"
 

@@ -10,8 +10,6 @@ import pytest
 import redis
 from playwright.async_api import BrowserContext, Locator, Page, expect
 
-from tests.browser import SESSIONS, ask, page_text
-from tests.cast import ALICE, Person, tokens_of
 from tests.conftest import read_server_ms
 from tests.pages.application import Application
 from tests.pages.browser import Device
@@ -29,6 +27,8 @@ from tests.pages.steps import (
     stay_box,
     username_field,
 )
+from tests.support.actors import ALICE, Person, tokens_of
+from tests.support.browser import SESSIONS, ask, page_text
 
 WRONG = Person(ALICE.username, "a guess")
 NOBODY = Person("nobody@example.com", ALICE.password)

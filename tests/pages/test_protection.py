@@ -10,16 +10,16 @@ import pytest
 import redis
 from playwright.async_api import Browser, Page, expect
 
-from service.app import Parts
-from tests.browser import CONSENT, LOGIN, SESSIONS, SWITCH, ask
-from tests.browser import Browser as BrowserWithoutScreen
-from tests.browser import Page as PageWithoutScreen
-from tests.cast import BOB, PHONE_APP, is_live, tokens_of
+from service.worker import Worker
 from tests.pages.application import Application
 from tests.pages.browser import DESKTOP, Complaints, new_context
 from tests.pages.stage import SHOP
 from tests.pages.steps import allow, be_signed_in, expect_consent, expect_heading, expect_login, expect_refusal
-from tests.servers import ServiceProcess
+from tests.support.actors import BOB, PHONE_APP, is_live, tokens_of
+from tests.support.browser import CONSENT, LOGIN, SESSIONS, SWITCH, ask
+from tests.support.browser import Browser as BrowserWithoutScreen
+from tests.support.browser import Page as PageWithoutScreen
+from tests.support.servers import ServiceProcess
 
 SAME_SITE, OTHER_SITE = "same site", "other site"
 
@@ -43,7 +43,7 @@ async def lure(page: Page, application: Application, where: str, action: str, fi
 @pytest.mark.parametrize("where", [pytest.param(SAME_SITE, marks=pytest.mark.long), OTHER_SITE])
 @pytest.mark.long
 async def test_no_page_can_be_framed(
-    browser: Browser, parts: Parts, service: ServiceProcess, application: Application, where: str
+    browser: Browser, parts: Worker, service: ServiceProcess, application: Application, where: str
 ) -> None:
     """Chromium shows an error of its own instead, and says why once or twice, which nobody here counts."""
     context = await new_context(browser, DESKTOP, service.url)
@@ -87,7 +87,7 @@ async def test_nobody_is_logged_in_by_a_form_of_another_site(
 @pytest.mark.parametrize(("where", "kind"), [(SAME_SITE, "forged"), (OTHER_SITE, "signed_out")])
 async def test_nobody_consents_by_a_form_of_another_site(
     page: Page,
-    parts: Parts,
+    parts: Worker,
     http: httpx2.AsyncClient,
     service: ServiceProcess,
     application: Application,
@@ -117,7 +117,7 @@ async def test_nobody_consents_by_a_form_of_another_site(
 @pytest.mark.parametrize("where", [SAME_SITE, OTHER_SITE])
 async def test_nobody_is_signed_out_by_a_form_of_another_site(
     page: Page,
-    parts: Parts,
+    parts: Worker,
     http: httpx2.AsyncClient,
     service: ServiceProcess,
     application: Application,
@@ -142,7 +142,7 @@ async def test_nobody_is_signed_out_by_a_form_of_another_site(
 
 @pytest.mark.clause("6749-10.12-csrf")
 async def test_a_link_of_another_site_opens_a_question_and_answers_nothing(
-    page: Page, parts: Parts, service: ServiceProcess, application: Application, store: redis.Redis
+    page: Page, parts: Worker, service: ServiceProcess, application: Application, store: redis.Redis
 ) -> None:
     """Whoever is signed in stays so: the cookies come along where somebody follows a link."""
     await be_signed_in(page, parts)
@@ -162,7 +162,7 @@ OPENER_PAGE = """<!doctype html><link rel="icon" href="data:,">
 
 @pytest.mark.clause("decided-pages-cut-off-opener")
 async def test_a_page_in_a_popup_has_no_opener_and_the_callback_page_still_reports_back(
-    page: Page, parts: Parts, service: ServiceProcess, application: Application
+    page: Page, parts: Worker, service: ServiceProcess, application: Application
 ) -> None:
     await be_signed_in(page, parts)
     address = service.url + ask(SHOP, application.callback, state="s")
@@ -193,7 +193,7 @@ async def test_the_browser_knows_every_feature_that_the_pages_turn_off(page: Pag
 
 @pytest.mark.clause("decided-pages-never-cors")
 async def test_a_script_of_another_origin_reads_no_page(
-    page: Page, parts: Parts, service: ServiceProcess, application: Application, complaints: Complaints
+    page: Page, parts: Worker, service: ServiceProcess, application: Application, complaints: Complaints
 ) -> None:
     await be_signed_in(page, parts)
     application.serve("/", "<title>A page</title>")
@@ -211,7 +211,7 @@ async def test_a_script_of_another_origin_reads_no_page(
 
 
 async def test_no_script_runs_on_a_page_whoever_puts_it_there(
-    page: Page, parts: Parts, application: Application, complaints: Complaints
+    page: Page, parts: Worker, application: Application, complaints: Complaints
 ) -> None:
     await page.goto(SESSIONS)
     await expect_login(page)
@@ -240,7 +240,7 @@ async def assert_inert(page: Page, complaints: Complaints) -> None:
 
 
 async def test_a_form_that_leads_to_no_application_ends_nowhere_else(
-    page: Page, parts: Parts, application: Application, complaints: Complaints
+    page: Page, parts: Worker, application: Application, complaints: Complaints
 ) -> None:
     """Markup that somebody could smuggle into the page of sessions sends nothing away."""
     await be_signed_in(page, parts)
@@ -258,7 +258,7 @@ async def test_a_form_that_leads_to_no_application_ends_nowhere_else(
     assert not application.visits
 
 
-async def test_pages_are_not_kept_by_the_browser(page: Page, parts: Parts, application: Application) -> None:
+async def test_pages_are_not_kept_by_the_browser(page: Page, parts: Worker, application: Application) -> None:
     """Whoever uses the machine next, and goes back, reads nothing."""
     await be_signed_in(page, parts)
     await page.goto(f"{SESSIONS}?{urlencode({'signed_out': 'here'})}")

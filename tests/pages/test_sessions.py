@@ -10,11 +10,19 @@ import pytest
 import redis
 from playwright.async_api import Locator, Page, expect
 
-from service.app import Parts
-from tests.browser import SESSIONS, page_text
-from tests.cast import ALICE, BOB, PHONE_APP, WEB_SHOP, assert_error, is_live, tokens_of
+from service.worker import Worker
 from tests.pages.conftest import OpenPage
 from tests.pages.steps import be_signed_in, button, expect_heading, expect_login, log_in
+from tests.support.actors import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    WEB_SHOP,
+    assert_error,
+    is_live,
+    tokens_of,
+)
+from tests.support.browser import SESSIONS, page_text
 
 Tokens = Mapping[str, str]
 A_MOMENT_AGO = re.compile(f"{page_text('ago.now')}|[0-9]+ minutes? ago")
@@ -31,7 +39,7 @@ async def shop(http: httpx2.AsyncClient) -> Tokens:
 
 
 @pytest.fixture
-async def listed(page: Page, parts: Parts, phone: Tokens, shop: Tokens) -> Page:
+async def listed(page: Page, parts: Worker, phone: Tokens, shop: Tokens) -> Page:
     """Alice at her page, where two applications stand."""
     await be_signed_in(page, parts)
     await page.goto(SESSIONS)
@@ -82,7 +90,7 @@ async def test_who_signs_out_here_leaves_the_applications_alone(
 async def test_who_signs_out_everywhere_ends_every_application_and_every_browser(
     listed: Page,
     open_page: OpenPage,
-    parts: Parts,
+    parts: Worker,
     http: httpx2.AsyncClient,
     store: redis.Redis,
     phone: Tokens,
@@ -116,7 +124,7 @@ async def test_a_page_of_sessions_left_open_across_signing_out_everywhere_asks_f
     assert is_live(store, later["access_token"])
 
 
-async def test_the_start_page_leads_to_the_sessions(page: Page, parts: Parts) -> None:
+async def test_the_start_page_leads_to_the_sessions(page: Page, parts: Worker) -> None:
     await be_signed_in(page, parts)
     await page.goto("/")
     await page.get_by_role("link", name=page_text("start.sessions"), exact=True).click()

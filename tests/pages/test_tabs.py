@@ -7,9 +7,7 @@ import pytest
 import redis
 from playwright.async_api import Page, expect
 
-from service.app import Parts
-from tests.browser import ask
-from tests.cast import ALICE, BOB, PHONE_APP, tokens_of
+from service.worker import Worker
 from tests.pages.application import Application
 from tests.pages.stage import SHOP
 from tests.pages.steps import (
@@ -21,6 +19,8 @@ from tests.pages.steps import (
     log_in,
     reach_consent,
 )
+from tests.support.actors import ALICE, BOB, PHONE_APP, tokens_of
+from tests.support.browser import ask
 
 
 async def test_two_tabs_with_two_applications_log_in_and_consent_in_turns(
@@ -48,7 +48,7 @@ async def test_two_tabs_with_two_applications_log_in_and_consent_in_turns(
 
 @pytest.mark.long
 async def test_a_signed_in_browser_answers_two_applications_in_two_tabs(
-    page: Page, parts: Parts, application: Application, http: httpx2.AsyncClient
+    page: Page, parts: Worker, application: Application, http: httpx2.AsyncClient
 ) -> None:
     await be_signed_in(page, parts)
     other = await page.context.new_page()

@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from service.protocol import errors
-from service.protocol.errors import DESCRIPTIONS, OAuthError
+from service.protocol import errors, http_errors
+from service.protocol.error_descriptions import DESCRIPTIONS
+from service.protocol.errors import OAuthError
 
 NQSCHAR = re.compile(r"[\x20\x21\x23-\x5B\x5D-\x7E]+")
 
@@ -64,7 +65,7 @@ def test_every_code_is_one_of_the_standards() -> None:
     ],
 )
 def test_each_exception_has_one_status_and_one_code(name: str, status: int, error: str) -> None:
-    exception = getattr(errors, name)
+    exception = vars(errors).get(name) or vars(http_errors)[name]
 
     assert (exception.status, exception.error) == (status, error)
 

@@ -15,14 +15,14 @@ import httpx2
 import pytest
 import redis
 
-from service.credentials import Keyring
+from service.crypto.keyring import Keyring
 from service.store.keys import family_key
 from service.store.records import parse_family
-from tests.cast import App, access_key_of
 from tests.conftest import SECRET_KEY, AnyRedis, environment_of
-from tests.loop_time import PACE
-from tests.servers import running_service
-from tests.waiting import PATIENCE_SECONDS, until_not
+from tests.support.actors import App, access_key_of
+from tests.support.loop_time import PACE
+from tests.support.servers import running_service
+from tests.support.waiting import PATIENCE_SECONDS, until_not
 
 CONTENDERS = 64
 PLENTY = "1000000/minute"

@@ -9,8 +9,8 @@ from functools import cache
 import httpx2
 import pytest
 
-from service.app import Parts
-from service.settings import load_settings
+from service.config.settings import load_settings
+from service.worker import Worker
 from tests.conftest import SECRET_KEY, starting_when_asked
 from tests.races.arena import PLENTY, Arena, open_connections, running_arena
 
@@ -54,8 +54,8 @@ async def http(arena: Arena) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 @pytest.fixture
-async def parts(arena: Arena) -> AsyncIterator[Parts]:
+async def parts(arena: Arena) -> AsyncIterator[Worker]:
     """Beside the instances: to make codes as the consent page would, and to change what is registered."""
-    parts = Parts(load_settings({"REDIS_URL": arena.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}), lambda: 0)
+    parts = Worker(load_settings({"REDIS_URL": arena.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}), lambda: 0)
     yield parts
     await parts.close()

@@ -10,7 +10,7 @@ import sys
 
 import service.app  # noqa: F401 - its modules are to be there when their clock is replaced
 from service.serving.supervisor import serve
-from tests.loop_time import moving_loop_time
+from tests.support.loop_time import moving_loop_time
 
 if __name__ == "__main__":
     with moving_loop_time():

@@ -10,9 +10,17 @@ from urllib.parse import quote_plus
 import httpx2
 import pytest
 
-from tests.cast import MADE_SECRET, READER, REVOKE, WEB_SHOP, App, assert_error, basic
 from tests.races.arena import Arena, all_at_once, open_connections, running_arena
-from tests.servers import start_redis, stop
+from tests.support.actors import (
+    MADE_SECRET,
+    READER,
+    REVOKE,
+    WEB_SHOP,
+    App,
+    assert_error,
+    basic,
+)
+from tests.support.servers import start_redis, stop
 
 ALLOWED = 5
 GUESSES = 100

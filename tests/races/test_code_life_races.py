@@ -11,8 +11,8 @@ from hashlib import sha256
 import httpx2
 import pytest
 
-from tests.browser import SESSIONS, Browser, Page, answer_of, ask, is_login_page
-from tests.cast import (
+from tests.races.arena import Arena, all_at_once, is_live, patiently, places
+from tests.support.actors import (
     ALICE,
     BOB,
     PHONE_APP,
@@ -25,7 +25,14 @@ from tests.cast import (
     revoke_all,
     tokens_of,
 )
-from tests.races.arena import Arena, all_at_once, is_live, patiently, places
+from tests.support.browser import (
+    SESSIONS,
+    Browser,
+    Page,
+    answer_of,
+    ask,
+    is_login_page,
+)
 
 CROWD = 24
 CODES = 10

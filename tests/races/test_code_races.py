@@ -5,10 +5,18 @@ from __future__ import annotations
 import httpx2
 import pytest
 
-from service.app import Parts
-from tests.cast import PHONE_APP, PHONE_CALLBACK, SHOP_CALLBACK, WEB_SHOP, App, assert_error, tokens_of
+from service.worker import Worker
 from tests.conftest import make_code
 from tests.races.arena import CONTENDERS, Arena, all_at_once, is_live
+from tests.support.actors import (
+    PHONE_APP,
+    PHONE_CALLBACK,
+    SHOP_CALLBACK,
+    WEB_SHOP,
+    App,
+    assert_error,
+    tokens_of,
+)
 
 ROUNDS = 4
 
@@ -23,7 +31,7 @@ ROUNDS = 4
 )
 @pytest.mark.parametrize(("app", "callback"), [(PHONE_APP, PHONE_CALLBACK), (WEB_SHOP, SHOP_CALLBACK)])
 async def test_of_many_exchanges_of_one_code_one_wins_at_most_and_the_rest_end_what_it_won(
-    arena: Arena, http: httpx2.AsyncClient, parts: Parts, app: App, callback: str
+    arena: Arena, http: httpx2.AsyncClient, parts: Worker, app: App, callback: str
 ) -> None:
     for _ in range(ROUNDS):
         code = await make_code(parts, app=app, redirect_uri=callback)
@@ -40,7 +48,7 @@ async def test_of_many_exchanges_of_one_code_one_wins_at_most_and_the_rest_end_w
 
 @pytest.mark.clause("decided-i1-one-winner", "decided-wrong-exchange-leaves-the-code")
 async def test_a_code_survives_many_exchanges_by_another_client_and_is_good_for_its_own(
-    arena: Arena, http: httpx2.AsyncClient, parts: Parts
+    arena: Arena, http: httpx2.AsyncClient, parts: Worker
 ) -> None:
     for place in (0, CONTENDERS // 2, CONTENDERS):
         code = await make_code(parts)

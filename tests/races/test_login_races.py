@@ -11,16 +11,26 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts, assemble
+from service.app import build_app
+from service.config.settings import Settings
 from service.protocol.user import identify_user
-from service.settings import Settings
 from service.store import attempts
 from service.store.keys import login_key
-from tests.cast import ALICE, BOB, PHONE_APP, WEB_SHOP, App, Person, assert_error, tokens_of
+from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, client_of, lifespan_of, serving
-from tests.loop_time import LoopTime
 from tests.races.arena import CONTENDERS, Arena, all_at_once, patiently
-from tests.waiting import result_of, until
+from tests.support.actors import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    WEB_SHOP,
+    App,
+    Person,
+    assert_error,
+    tokens_of,
+)
+from tests.support.loop_time import LoopTime
+from tests.support.waiting import result_of, until
 
 ALLOWED = 10
 CROWD = 100
@@ -125,7 +135,7 @@ def full(endless_time: None, store: redis.Redis, registry: None) -> str:
 class Waiting:
     """A service in this process, and how many logins wait in it for room on a counter."""
 
-    def __init__(self, parts: Parts, http: httpx2.AsyncClient) -> None:
+    def __init__(self, parts: Worker, http: httpx2.AsyncClient) -> None:
         self.http = http
         self._parts = parts
         self._tasks: list[asyncio.Task[httpx2.Response]] = []
@@ -148,8 +158,8 @@ class Waiting:
 
 @asynccontextmanager
 async def waiting_at(settings: Settings, clock: Clock) -> AsyncIterator[Waiting]:
-    parts = Parts(settings, lambda: clock.offset_ms)
-    app = assemble(parts)
+    parts = Worker(settings, lambda: clock.offset_ms)
+    app = build_app(parts)
     async with lifespan_of(app), client_of(app) as http:
         waiting = Waiting(parts, http)
         try:

@@ -9,19 +9,10 @@ from functools import partial
 import httpx2
 import pytest
 
-from service.app import Parts
 from service.protocol.user import identify_user
-from tests.browser import (
-    SESSIONS,
-    Browser,
-    answer_of,
-    ask,
-    assert_refused,
-    change_user,
-    is_consent_page,
-    is_login_page,
-)
-from tests.cast import (
+from service.worker import Worker
+from tests.races.arena import Arena, all_at_once, is_live, patiently, places
+from tests.support.actors import (
     ALICE,
     BOB,
     PHONE_APP,
@@ -33,8 +24,17 @@ from tests.cast import (
     revoke_all,
     tokens_of,
 )
-from tests.hearing import heard
-from tests.races.arena import Arena, all_at_once, is_live, patiently, places
+from tests.support.browser import (
+    SESSIONS,
+    Browser,
+    answer_of,
+    ask,
+    assert_refused,
+    change_user,
+    is_consent_page,
+    is_login_page,
+)
+from tests.support.invalidations import heard
 
 ROUNDS = 2
 CLICKS = 24
@@ -255,7 +255,7 @@ async def test_of_logins_in_browsers_amid_a_revoke_all_each_is_good_wholly_or_no
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-disabled-user")
 @pytest.mark.parametrize("place", [0, 3, 8])
 async def test_no_login_in_a_browser_amid_the_disabling_of_its_user_is_good_for_anything(
-    arena: Arena, http: httpx2.AsyncClient, parts: Parts, place: int
+    arena: Arena, http: httpx2.AsyncClient, parts: Worker, place: int
 ) -> None:
     """As a seed does it: first the record, then all that the user has. Eight logins are not too many wrong ones."""
     browsers = [Browser(http) for _ in range(8)]

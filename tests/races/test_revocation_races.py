@@ -9,12 +9,14 @@ from functools import partial
 import httpx2
 import pytest
 
-from service.app import Parts
-from service.credentials import RefreshToken, make_first_refresh_token
+from service.crypto.keyring import RefreshToken, make_first_refresh_token
+from service.crypto.opaque_tokens import make_access_token
 from service.protocol.user import User, identify_user
 from service.store.keys import ended_key
-from service.tokens import make_access_token
-from tests.cast import (
+from service.worker import Worker
+from tests.conftest import make_code
+from tests.races.arena import CONTENDERS, KEYRING, Arena, all_at_once, is_live, patiently, places
+from tests.support.actors import (
     ALICE,
     BOB,
     MADE_SECRET,
@@ -27,8 +29,6 @@ from tests.cast import (
     revoke_all,
     tokens_of,
 )
-from tests.conftest import make_code
-from tests.races.arena import CONTENDERS, KEYRING, Arena, all_at_once, is_live, patiently, places
 
 APPS = (PHONE_APP, WEB_SHOP, MADE_SECRET, PHONE_APP)
 PLACES = places(0, CONTENDERS // 4, CONTENDERS, more=(5, CONTENDERS // 2, 3 * CONTENDERS // 4))
@@ -176,7 +176,7 @@ async def test_an_access_token_that_many_revoke_amid_refreshes_is_dead_and_takes
 @pytest.mark.clause("decided-revoke-all-issued-before", "decided-i7-revocation-is-final")
 @pytest.mark.parametrize("place", [0, CONTENDERS // 4, CONTENDERS])
 async def test_of_sessions_amid_refreshes_those_up_to_a_time_end_and_the_younger_stay_whole(
-    arena: Arena, http: httpx2.AsyncClient, parts: Parts, place: int
+    arena: Arena, http: httpx2.AsyncClient, parts: Worker, place: int
 ) -> None:
     alice = identify_user("main", ALICE.username)
     older = [await log_in(http, app) for app in (PHONE_APP, MADE_SECRET)]
@@ -212,7 +212,7 @@ def digest_of(body: dict[str, str]) -> str:
 
 @pytest.mark.clause("decided-late-replay-ends-family", "decided-ended-families", "decided-i1-one-winner")
 async def test_of_many_late_replays_at_once_one_ends_the_session_and_is_the_one_remembered(
-    arena: Arena, parts: Parts
+    arena: Arena, parts: Worker
 ) -> None:
     for _ in range(5):
         user = User(realm="main", username="nobody@example.com")
@@ -238,7 +238,7 @@ async def test_of_many_late_replays_at_once_one_ends_the_session_and_is_the_one_
         assert tombstone[2:5] == ["replayed", "9", str(1 + verdicts.index("replayed") % 8)]
 
 
-async def refresh(parts: Parts, first: RefreshToken, generation: int) -> str:
+async def refresh(parts: Worker, first: RefreshToken, generation: int) -> str:
     outcome = await parts.families.spend(
         first._replace(generation=generation),
         client_id="phone-app",
@@ -253,7 +253,7 @@ async def refresh(parts: Parts, first: RefreshToken, generation: int) -> str:
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-seed-ends-sessions")
 @pytest.mark.parametrize("place", [0, 3])
 async def test_nothing_of_a_client_from_before_a_sweep_outlives_it_amid_exchanges_and_refreshes(
-    arena: Arena, http: httpx2.AsyncClient, parts: Parts, place: int
+    arena: Arena, http: httpx2.AsyncClient, parts: Worker, place: int
 ) -> None:
     people = [ALICE, BOB]
     codes = [await make_code(parts, people[i % 2]) for i in range(CONTENDERS)]

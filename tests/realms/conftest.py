@@ -9,13 +9,13 @@ import httpx2
 import pytest
 import yaml
 
-from service.app import Parts
-from service.registry.seed import parse_seed
-from tests.browser import Browser
-from tests.hearing import heard
-from tests.loop_time import STEP_SECONDS, LoopTime
-from tests.organisation import ScriptedOrganisation, realm_of, running_organisation
-from tests.waiting import take_turn
+from service.registry.seed_file.reader import parse_seed
+from service.worker import Worker
+from tests.support.browser import Browser
+from tests.support.fake_provider import ScriptedOrganisation, realm_of, running_organisation
+from tests.support.invalidations import heard
+from tests.support.loop_time import STEP_SECONDS, LoopTime
+from tests.support.waiting import take_turn
 
 Enlist = Callable[..., Awaitable[None]]
 
@@ -43,7 +43,7 @@ async def giving_up(organisation: ScriptedOrganisation, held_time: LoopTime) -> 
 
 
 @pytest.fixture
-def enlist(parts: Parts, organisation: ScriptedOrganisation) -> Enlist:
+def enlist(parts: Worker, organisation: ScriptedOrganisation) -> Enlist:
     """Registers the organisation as realm cep, with what a test has to change in its entry, and users of the test's."""
 
     async def enlist(*users: dict[str, object], **changes: object) -> None:

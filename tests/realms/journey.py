@@ -7,8 +7,8 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import httpx2
 
-from tests.browser import LOGIN, Browser, ask
-from tests.cast import PHONE_APP, App, Person
+from tests.support.actors import PHONE_APP, App, Person
+from tests.support.browser import LOGIN, Browser, ask
 
 CEP_SCOPE: Final = "realm:cep role:enduser"
 CALLBACK: Final = "/authorization/callback"

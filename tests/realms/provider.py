@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.servers import free_port
-from tests.waiting import PATIENCE_SECONDS
+from tests.support.servers import free_port
+from tests.support.waiting import PATIENCE_SECONDS
 
 _NODE = Path(sys.executable).with_name("node")
 _SCRIPT = Path(__file__).with_suffix(".mjs")

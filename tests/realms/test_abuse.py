@@ -6,11 +6,11 @@ import httpx2
 import pytest
 import redis
 
-from tests.browser import SWITCH, Browser, Page
-from tests.cast import assert_error
 from tests.conftest import Clock, MakeSettings, serving
-from tests.organisation import PASSWORD, TOKEN, USERNAME, Reply, ScriptedOrganisation
 from tests.realms.journey import log_in_by_way_of_cep, log_in_with_password
+from tests.support.actors import assert_error
+from tests.support.browser import SWITCH, Browser, Page
+from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, Reply, ScriptedOrganisation
 
 SPELLINGS = ["zoe", "ZOE", "Zoe", " zoe", "zoe ", "\uff5aoe", "zo\u00e9", "zoe\u0301", "ZO\u00c9"]
 

@@ -19,12 +19,22 @@ import pytest
 import redis
 from joserfc.jwk import ECKey, Key, KeySet, OKPKey, RSAKey
 
-from service.app import Parts
-from service.realms.gate import PAUSE_SECONDS
+from service.realms.provider.circuit_breaker import PAUSE_SECONDS
 from service.registry.cache import UNKNOWN_SECONDS
 from service.store.keys import registry_key
-from tests.at_rest import read_everything
-from tests.browser import (
+from service.worker import Worker
+from tests.conftest import Clock, MakeSettings, serving
+from tests.realms.conftest import Enlist
+from tests.realms.journey import (
+    bend,
+    come_back,
+    log_in_by_way_of_cep,
+    log_in_there,
+    query_of,
+    set_out,
+)
+from tests.support.at_rest import read_everything
+from tests.support.browser import (
     ISSUER,
     Browser,
     Page,
@@ -36,10 +46,7 @@ from tests.browser import (
     page_text,
     register,
 )
-from tests.conftest import Clock, MakeSettings, serving
-from tests.hearing import heard
-from tests.loop_time import LoopTime
-from tests.organisation import (
+from tests.support.fake_provider import (
     CLAIMS,
     CLIENT_ID,
     CLIENT_SECRET,
@@ -61,15 +68,8 @@ from tests.organisation import (
     read_wall_clock,
     running_organisation,
 )
-from tests.realms.conftest import Enlist
-from tests.realms.journey import (
-    bend,
-    come_back,
-    log_in_by_way_of_cep,
-    log_in_there,
-    query_of,
-    set_out,
-)
+from tests.support.invalidations import heard
+from tests.support.loop_time import LoopTime
 
 STATE = "a state of the client"
 ASK = ask(scope="realm:cep role:enduser", state=STATE)
@@ -683,7 +683,7 @@ async def test_a_new_key_is_found_by_asking_once_more(
     organisation: ScriptedOrganisation, browser: Browser, cep: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
-    monkeypatch.setattr("service.realms.conversation.NEW_KEYS_SECONDS", 0.0)
+    monkeypatch.setattr("service.realms.provider.client.NEW_KEYS_SECONDS", 0.0)
     key = other_key(auto_kid=True)
     organisation.keys = [key, published_key()]
     organisation.sign_with(key)
@@ -699,12 +699,12 @@ async def test_a_key_that_is_nowhere_is_asked_for_once_more_and_then_not_for_a_w
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
     organisation.sign_with(other_key(auto_kid=True))
     with monkeypatch.context() as patch:
-        patch.setattr("service.realms.conversation.NEW_KEYS_SECONDS", 0.0)
+        patch.setattr("service.realms.provider.client.NEW_KEYS_SECONDS", 0.0)
         other = Browser(browser.http)
         assert_came_to_nothing(await log_in_by_way_of_cep(other, ASK), other, "temporarily_unavailable")
         assert len(organisation.calls(KEYS)) == 2
 
-    patch.setattr("service.realms.conversation.NEW_KEYS_SECONDS", 3600.0)
+    patch.setattr("service.realms.provider.client.NEW_KEYS_SECONDS", 3600.0)
     for _ in range(3):
         assert_came_to_nothing(await log_in_by_way_of_cep(other, ASK), other, "temporarily_unavailable")
     assert len(organisation.calls(KEYS)) == 2
@@ -1067,7 +1067,7 @@ async def test_a_realm_that_changes_while_the_organisation_is_asked(
 async def test_a_realm_that_gives_no_roles_any_more(
     browser: Browser, enlist: Enlist, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.registry.consequences.SWEEP_PAUSE_SECONDS", 0)
+    monkeypatch.setattr("service.registry.pending_revocations.SWEEP_PAUSE_SECONDS", 0)
     await enlist()
     path = await log_in_there(await set_out(browser, ASK))
     await enlist(default_roles=["partner", "enduser"])
@@ -1084,7 +1084,7 @@ async def test_a_realm_that_was_removed(
     organisation: ScriptedOrganisation,
     browser: Browser,
     cep: None,
-    parts: Parts,
+    parts: Worker,
     store: redis.Redis,
     loop_time: LoopTime,
 ) -> None:
@@ -1101,7 +1101,7 @@ async def test_a_realm_that_was_removed(
 
 
 async def test_a_login_of_a_realm_that_was_removed_serves_nobody(
-    browser: Browser, cep: None, parts: Parts, store: redis.Redis
+    browser: Browser, cep: None, parts: Worker, store: redis.Redis
 ) -> None:
     page = await log_in_by_way_of_cep(browser, ASK)
     store.delete(registry_key("realm", "cep"))
@@ -1113,7 +1113,7 @@ async def test_a_login_of_a_realm_that_was_removed_serves_nobody(
 
 @pytest.mark.clause("6749-4.1.2.1-no-redirect")
 async def test_a_client_whose_address_was_taken_away(
-    organisation: ScriptedOrganisation, browser: Browser, cep: None, parts: Parts
+    organisation: ScriptedOrganisation, browser: Browser, cep: None, parts: Worker
 ) -> None:
     scope = "realm:cep role:enduser"
     app = await register(parts, "cep-only", scope=scope, default_scope=scope)

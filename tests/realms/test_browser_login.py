@@ -12,8 +12,31 @@ from urllib.parse import quote_plus
 import httpx2
 import pytest
 
-from service.app import Parts
-from tests.browser import (
+from service.worker import Worker
+from tests.conftest import Clock, MakeSettings, serving
+from tests.realms.conftest import Enlist
+from tests.realms.journey import (
+    ASK_CEP,
+    CALLBACK,
+    choose_cep,
+    come_back,
+    log_in_by_way_of_cep,
+    log_in_there,
+    place_of,
+    query_of,
+    set_out,
+)
+from tests.support.actors import (
+    ALICE,
+    AUDITOR,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    Person,
+    revoke_all,
+    tokens_of,
+    verify,
+)
+from tests.support.browser import (
     CONSENT,
     ISSUER,
     SESSIONS,
@@ -29,9 +52,7 @@ from tests.browser import (
     is_login_page,
     page_text,
 )
-from tests.cast import ALICE, AUDITOR, PHONE_APP, PHONE_CALLBACK, Person, revoke_all, tokens_of, verify
-from tests.conftest import Clock, MakeSettings, serving
-from tests.organisation import (
+from tests.support.fake_provider import (
     AUTHORIZE,
     CLAIMS,
     CLIENT_ID,
@@ -44,18 +65,6 @@ from tests.organisation import (
     USERINFO,
     Reply,
     ScriptedOrganisation,
-)
-from tests.realms.conftest import Enlist
-from tests.realms.journey import (
-    ASK_CEP,
-    CALLBACK,
-    choose_cep,
-    come_back,
-    log_in_by_way_of_cep,
-    log_in_there,
-    place_of,
-    query_of,
-    set_out,
 )
 
 SUB = str(CLAIMS["sub"])
@@ -544,7 +553,7 @@ async def test_who_is_listed_gets_in_where_nobody_else_does(
 @pytest.mark.clause("decided-disabled-user")
 @pytest.mark.parametrize("is_listed", [True, False])
 async def test_a_disabled_user_is_denied_though_the_organisation_lets_them_in(
-    browser: Browser, enlist: Enlist, parts: Parts, is_listed: bool
+    browser: Browser, enlist: Enlist, parts: Worker, is_listed: bool
 ) -> None:
     await enlist(*([{"username": SUB, "realm": "cep", "roles": ["enduser"]}] if is_listed else []))
     await change_user(parts, ZOE, disabled=True)
@@ -555,7 +564,7 @@ async def test_a_disabled_user_is_denied_though_the_organisation_lets_them_in(
 
 @pytest.mark.clause("decided-disabled-user")
 async def test_a_login_of_a_user_who_was_disabled_since_is_worth_nothing(
-    browser: Browser, cep: None, parts: Parts
+    browser: Browser, cep: None, parts: Worker
 ) -> None:
     page = await log_in_by_way_of_cep(browser)
     await change_user(parts, ZOE, disabled=True)
@@ -768,7 +777,7 @@ async def test_who_signs_out_is_not_let_in_again_by_the_next_click_of_somebody_e
     assert "prompt" not in query_of(await choose_cep(browser, await browser.open(SESSIONS)))
 
 
-async def test_who_is_not_admitted_here_is_told_so(browser: Browser, cep: None, parts: Parts) -> None:
+async def test_who_is_not_admitted_here_is_told_so(browser: Browser, cep: None, parts: Worker) -> None:
     await change_user(parts, ZOE, disabled=True)
     page = await come_back(browser, await log_in_there(await choose_cep(browser, await browser.open(SESSIONS))))
 

@@ -7,15 +7,15 @@ import io
 import httpx2
 import pytest
 
-from service.app import Parts
 from service.protocol.user import User
 from service.store.attempts import Counter
 from service.store.keys import address_key
-from tests.browser import SESSIONS, Browser
-from tests.cast import PHONE_APP
-from tests.events import events_of
-from tests.organisation import CLAIMS, PASSWORD, USERNAME, ScriptedOrganisation
+from service.worker import Worker
 from tests.realms.journey import choose_cep, come_back, log_in_by_way_of_cep, log_in_there, log_in_with_password
+from tests.support.actors import PHONE_APP
+from tests.support.browser import SESSIONS, Browser
+from tests.support.events import events_of
+from tests.support.fake_provider import CLAIMS, PASSWORD, USERNAME, ScriptedOrganisation
 
 ADDRESS = "203.0.113.7"
 AT_CEP = {"client_id": PHONE_APP.client_id, "realm": "cep", "address": ADDRESS}
@@ -50,7 +50,7 @@ async def test_a_login_that_the_organisation_denies_is_told(
 
 
 async def test_a_user_of_ours_who_is_disabled_is_told_without_a_name(
-    cep: None, parts: Parts, browser: Browser, json_logs: io.StringIO
+    cep: None, parts: Worker, browser: Browser, json_logs: io.StringIO
 ) -> None:
     """Whom the organisation named, and our record does not admit: nobody logged in."""
     await parts.registry.put_users([User(realm="cep", username=str(CLAIMS["sub"]), disabled=True)])
@@ -83,7 +83,7 @@ async def test_an_organisation_that_is_away_is_no_failed_login(
 
 
 async def test_an_address_from_which_the_organisation_refuses_too_much_is_told(
-    cep: None, parts: Parts, http: httpx2.AsyncClient, json_logs: io.StringIO
+    cep: None, parts: Worker, http: httpx2.AsyncClient, json_logs: io.StringIO
 ) -> None:
     counter = Counter(address_key("refused", ADDRESS, "cep"), 100, 60_000)
     for _ in range(100):

@@ -13,8 +13,15 @@ from joserfc import jws, jwt
 from joserfc.errors import SecurityWarning
 from joserfc.jwk import ECKey, Key, KeySet, OctKey, OKPKey, RSAKey
 
-from service.protocol.organisation_answers import Misanswer
-from service.realms.id_token import ALGORITHMS, LEEWAY_SECONDS, Expectation, UnknownKey, check_id_token, parse_keys
+from service.protocol.provider_responses import Misanswer
+from service.realms.provider.id_token import (
+    ALGORITHMS,
+    LEEWAY_SECONDS,
+    Expectation,
+    UnknownKey,
+    check_id_token,
+    parse_keys,
+)
 
 pytestmark = pytest.mark.clause("decided-external-id-token")
 

@@ -12,13 +12,14 @@ import httpx2
 import pytest
 import redis
 
-from service.realms import gate, outgoing
-from tests.cast import ALICE, PHONE_APP, assert_error
-from tests.loop_time import LoopTime
-from tests.organisation import PASSWORD, TOKEN, USERNAME, Hang, ScriptedOrganisation
+from service.http_client import client
+from service.realms.provider import circuit_breaker
 from tests.realms.conftest import Enlist
 from tests.realms.journey import log_in_with_password
-from tests.waiting import PATIENCE_SECONDS, until
+from tests.support.actors import ALICE, PHONE_APP, assert_error
+from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, Hang, ScriptedOrganisation
+from tests.support.loop_time import LoopTime
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.clause("decided-external-isolated", "decided-external-limits", "decided-external-realm-down")
 
@@ -63,15 +64,15 @@ async def test_a_hanging_organisation_gets_twenty_calls_at_once_and_realm_main_n
     before = len(organisation.calls(TOKEN))
 
     crowd = start_crowd(http)
-    await until(lambda: organisation.waiting == gate.CALLS)
+    await until(lambda: organisation.waiting == circuit_breaker.CALLS)
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
-    await held_time.outlast(until_done(crowd, CROWD - gate.CALLS))
-    assert organisation.waiting == gate.CALLS
+    await held_time.outlast(until_done(crowd, CROWD - circuit_breaker.CALLS))
+    assert organisation.waiting == circuit_breaker.CALLS
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
     await held_time.outlast(end_of(crowd))
 
     # Whoever found no room was sent away before those who hung were given up.
-    assert len(organisation.calls(TOKEN)) - before == gate.CALLS
+    assert len(organisation.calls(TOKEN)) - before == circuit_breaker.CALLS
     await organisation.left_alone()
 
 
@@ -80,7 +81,7 @@ async def test_after_a_row_of_hanging_calls_nobody_waits_any_more_until_one_is_a
 ) -> None:
     assert (await log_in_to_cep(http)).status_code == 200
     organisation.answer(TOKEN, Hang())
-    await hang(organisation, held_time, start_crowd(http, gate.FAILURES))
+    await hang(organisation, held_time, start_crowd(http, circuit_breaker.FAILURES))
     asked = len(organisation.calls(TOKEN))
 
     await end_of(start_crowd(http))
@@ -94,12 +95,12 @@ async def test_an_organisation_that_is_back_is_used_again(
 ) -> None:
     """More calls were given up than there is room for, and none of them is in the way of new ones."""
     organisation.answer(TOKEN, Hang())
-    await hang(organisation, held_time, start_crowd(http, gate.CALLS))
-    held_time.advance(gate.PAUSE_SECONDS)
+    await hang(organisation, held_time, start_crowd(http, circuit_breaker.CALLS))
+    held_time.advance(circuit_breaker.PAUSE_SECONDS)
     await hang(organisation, held_time, start_crowd(http, 1))
     await organisation.left_alone()
     organisation.answer(TOKEN, None)
-    held_time.advance(gate.PAUSE_SECONDS)
+    held_time.advance(circuit_breaker.PAUSE_SECONDS)
 
     assert (await log_in_to_cep(http)).status_code == 200
 
@@ -110,8 +111,8 @@ async def test_callers_who_hang_up_take_up_no_room(
     organisation.answer(TOKEN, Hang())
     for _ in range(3):
         calls = len(organisation.calls(TOKEN))
-        crowd = start_crowd(http, gate.CALLS)
-        await organisation.reached(TOKEN, calls + gate.CALLS // 2)
+        crowd = start_crowd(http, circuit_breaker.CALLS)
+        await organisation.reached(TOKEN, calls + circuit_breaker.CALLS // 2)
         for login in crowd:
             login.cancel()
         await asyncio.gather(*crowd, return_exceptions=True)
@@ -158,8 +159,8 @@ async def test_a_name_server_that_hangs_keeps_nobody_else_from_looking_up_names(
     """A connection to a Redis that has a name needs one of the event loop's few threads."""
     named = ("authorization_endpoint", "token_endpoint", "userinfo_endpoint")
     await enlist(issuer=None, **{name: f"https://{SLOW_HOST}/{name}" for name in named})
-    crowd = start_crowd(http, gate.CALLS)
-    await until(lambda: names.waiting == outgoing.LOOKUPS)
+    crowd = start_crowd(http, circuit_breaker.CALLS)
+    await until(lambda: names.waiting == client.LOOKUPS)
 
     loop = asyncio.get_running_loop()
     assert await loop.getaddrinfo("localhost", 6379)
@@ -168,7 +169,7 @@ async def test_a_name_server_that_hangs_keeps_nobody_else_from_looking_up_names(
     await held_time.outlast(end_of(crowd))
 
     # The threads still hang. Who waited for one of them is gone.
-    assert names.waiting == outgoing.LOOKUPS
+    assert names.waiting == client.LOOKUPS
     names.released.set()
     await until(lambda: names.waiting == 0)
 
@@ -190,7 +191,7 @@ async def test_a_name_server_that_is_back_is_used_again(
         "getaddrinfo",
         lambda host, *rest, **more: names_of_this_machine(SLOW_HOST if host == "localhost" else host, *rest, **more),
     )
-    crowd = start_crowd(http, gate.CALLS - 1)
+    crowd = start_crowd(http, circuit_breaker.CALLS - 1)
     await until(lambda: names.waiting > 0)
     await held_time.outlast(end_of(crowd))
     names.released.set()

@@ -19,9 +19,9 @@ from joserfc import jwt
 from joserfc.errors import BadSignatureError
 from joserfc.jwk import KeySet, OctKey, RSAKey
 
-from service.registry.seed import RealmEntry
-from tests.browser import CHALLENGE, VERIFIER
-from tests.organisation import (
+from service.registry.seed_file.schema import RealmEntry
+from tests.support.browser import CHALLENGE, VERIFIER
+from tests.support.fake_provider import (
     AUTHORIZE,
     CLAIMS,
     CLIENT_ID,

@@ -16,10 +16,14 @@ import redis
 import yaml
 from joserfc import jwt
 
-from service.app import Parts
 from service.protocol.user import User, identify_user
 from service.store.keys import login_key, registry_key
-from tests.cast import (
+from service.worker import Worker
+from tests.conftest import SEED, Clock, MakeSettings, environment_of, serving
+from tests.invariants.test_nothing_presentable import dump_everything, find_secrets
+from tests.realms.conftest import Enlist
+from tests.realms.journey import CEP_SCOPE, log_in_with_password
+from tests.support.actors import (
     ALICE,
     PHONE_APP,
     WEB_SHOP,
@@ -30,11 +34,7 @@ from tests.cast import (
     tokens_of,
     verify,
 )
-from tests.conftest import SEED, Clock, MakeSettings, environment_of, serving
-from tests.hearing import heard
-from tests.invariants.test_nothing_presentable import dump_everything, find_secrets
-from tests.loop_time import LoopTime
-from tests.organisation import (
+from tests.support.fake_provider import (
     CLAIMS,
     CLIENT_ID,
     CLIENT_SECRET,
@@ -58,9 +58,9 @@ from tests.organisation import (
     realm_of,
     running_organisation,
 )
-from tests.realms.conftest import Enlist
-from tests.realms.journey import CEP_SCOPE, log_in_with_password
-from tests.servers import RedisServer, free_port, running_service
+from tests.support.invalidations import heard
+from tests.support.loop_time import LoopTime
+from tests.support.servers import RedisServer, free_port, running_service
 
 SUB = str(CLAIMS["sub"])
 EMAIL = str(CLAIMS["email"])
@@ -716,7 +716,7 @@ async def test_a_list_of_users_names_them_as_the_organisation_does_and_not_as_th
 
 @pytest.mark.clause("decided-disabled-user")
 async def test_a_disabled_user_is_answered_like_a_wrong_password_though_the_organisation_says_yes(
-    http: httpx2.AsyncClient, cep: None, parts: Parts, store: redis.Redis
+    http: httpx2.AsyncClient, cep: None, parts: Worker, store: redis.Redis
 ) -> None:
     wrong = await guess(http)
     await parts.registry.put_users([User(realm="cep", username=SUB, roles=("enduser",), disabled=True)])
@@ -767,7 +767,7 @@ async def test_a_realm_that_is_gone_is_refused_cleanly(
     http: httpx2.AsyncClient,
     organisation: ScriptedOrganisation,
     cep: None,
-    parts: Parts,
+    parts: Worker,
     store: redis.Redis,
 ) -> None:
     assert (await log_in(http)).status_code == 200
@@ -793,7 +793,7 @@ async def test_a_realm_that_changes_while_its_organisation_thinks_gives_no_token
     http: httpx2.AsyncClient,
     organisation: ScriptedOrganisation,
     cep: None,
-    parts: Parts,
+    parts: Worker,
     store: redis.Redis,
     changes: dict[str, object] | None,
 ) -> None:
@@ -814,7 +814,7 @@ async def test_a_realm_that_changes_while_its_organisation_thinks_gives_no_token
 
 @pytest.mark.clause("decided-disabled-user")
 async def test_a_user_who_is_disabled_while_the_organisation_thinks_gets_no_tokens(
-    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, cep: None, parts: Parts, store: redis.Redis
+    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, cep: None, parts: Worker, store: redis.Redis
 ) -> None:
     login = asyncio.create_task(log_in(http))
     async with held(organisation, login):
@@ -839,7 +839,7 @@ async def test_a_client_does_not_get_what_it_lost_while_the_organisation_thought
     http: httpx2.AsyncClient,
     organisation: ScriptedOrganisation,
     cep: None,
-    parts: Parts,
+    parts: Worker,
     store: redis.Redis,
     changes: dict[str, object] | None,
     status: int,

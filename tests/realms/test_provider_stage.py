@@ -12,9 +12,9 @@ import pytest
 from joserfc import jwt
 from joserfc.jwk import KeySet
 
-from service.registry.seed import RealmEntry
-from tests.browser import CHALLENGE, VERIFIER, Browser, Page, answer_of
+from service.registry.seed_file.schema import RealmEntry
 from tests.realms.provider import LOGIN, SUB, Provider, realm_of_provider, running_provider
+from tests.support.browser import CHALLENGE, VERIFIER, Browser, Page, answer_of
 
 CALLBACK = "http://127.0.0.1:8000/authorization/callback"
 

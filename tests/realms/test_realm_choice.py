@@ -7,8 +7,19 @@ from dataclasses import replace
 import httpx2
 import pytest
 
-from service.app import Parts
-from tests.browser import (
+from service.worker import Worker
+from tests.realms.conftest import Enlist
+from tests.realms.journey import ASK_CEP, choose_cep, come_back, log_in_there, place_of, query_of, set_out
+from tests.support.actors import (
+    ALICE,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    SHOP_CALLBACK,
+    WEB_SHOP,
+    Person,
+    tokens_of,
+)
+from tests.support.browser import (
     LOGIN,
     SESSIONS,
     SWITCH,
@@ -24,10 +35,7 @@ from tests.browser import (
     page_text,
     register,
 )
-from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, SHOP_CALLBACK, WEB_SHOP, Person, tokens_of
-from tests.organisation import PASSWORD, ScriptedOrganisation
-from tests.realms.conftest import Enlist
-from tests.realms.journey import ASK_CEP, choose_cep, come_back, log_in_there, place_of, query_of, set_out
+from tests.support.fake_provider import PASSWORD, ScriptedOrganisation
 
 ASK_EITHER = ask(scope="role:enduser")
 BUTTON = page_text("login.organisation").format(organisation="Example Energy Cooperative")
@@ -196,7 +204,7 @@ async def test_where_only_main_is_open_there_is_no_button_and_no_way_around_it(
 
 @pytest.mark.clause("decided-realm-choice")
 async def test_where_only_cep_is_open_there_is_no_page_to_choose_at(
-    browser: Browser, cep: None, parts: Parts, organisation: ScriptedOrganisation
+    browser: Browser, cep: None, parts: Worker, organisation: ScriptedOrganisation
 ) -> None:
     scope = "realm:cep role:enduser"
     app = await register(parts, "cep-only", scope=scope, default_scope=scope)

@@ -9,16 +9,16 @@ import httpx2
 import pytest
 import yaml
 
-from service.app import Parts
-from service.registry.seed import parse_seed
-from tests.browser import SESSIONS, Browser, assert_refused, is_consent_page
-from tests.cast import assert_error
+from service.registry.seed_file.reader import parse_seed
+from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
-from tests.loop_time import LoopTime
-from tests.organisation import PASSWORD, TOKEN, USERNAME, ScriptedOrganisation, realm_of
 from tests.realms.journey import come_back, log_in_there, log_in_with_password, set_out
-from tests.servers import RedisServer
-from tests.waiting import until_status
+from tests.support.actors import assert_error
+from tests.support.browser import SESSIONS, Browser, assert_refused, is_consent_page
+from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, ScriptedOrganisation, realm_of
+from tests.support.loop_time import LoopTime
+from tests.support.servers import RedisServer
+from tests.support.waiting import until_status
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ async def frail(
 ) -> AsyncIterator[httpx2.AsyncClient]:
     """The service on a server that the test may stop, with realm cep."""
     settings = make_settings(REDIS_URL=own_redis.url)
-    parts = Parts(settings, lambda: clock.offset_ms)
+    parts = Worker(settings, lambda: clock.offset_ms)
     await parts.seeding.apply(parse_seed(yaml.safe_dump({"realms": {"cep": realm_of(organisation)}}).encode()))
     await parts.close()
     async with serving(settings, clock) as http:

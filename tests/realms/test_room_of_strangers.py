@@ -14,12 +14,19 @@ from typing import Final
 import pytest
 import redis
 
-from service.app import Parts
 from service.store.events import MOST_EVENTS
-from tests.browser import Browser, ask
-from tests.cast import ALICE, PHONE_APP, TOKEN, App, Person, basic
+from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
 from tests.realms.journey import ASK_CEP, come_back, log_in_there, log_in_with_password, set_out
+from tests.support.actors import (
+    ALICE,
+    PHONE_APP,
+    TOKEN,
+    App,
+    Person,
+    basic,
+)
+from tests.support.browser import Browser, ask
 
 ADDRESSES: Final = 100
 MOST_BYTES: Final = 64 * 1024 * 1024
@@ -91,7 +98,7 @@ def weigh(store: redis.Redis) -> float:
     return total
 
 
-async def weigh_full_event_streams(parts: Parts, store: redis.Redis) -> int:
+async def weigh_full_event_streams(parts: Worker, store: redis.Redis) -> int:
     """Return the bytes of both streams when each is full of its longest entry so far."""
     entries = await parts.event_stream.read()
     longest = [max((entry.text for entry in entries if entry.stream == stream), key=len) for stream in (0, 1)]
@@ -105,7 +112,7 @@ async def weigh_full_event_streams(parts: Parts, store: redis.Redis) -> int:
 
 @pytest.mark.clause("decided-nothing-kept-for-strangers", "decided-throttle-lifetimes")
 async def test_a_hundred_addresses_at_all_limits_take_64_mib_at_most(
-    make_settings: MakeSettings, clock: Clock, registry: None, cep: None, parts: Parts, store: redis.Redis
+    make_settings: MakeSettings, clock: Clock, registry: None, cep: None, parts: Worker, store: redis.Redis
 ) -> None:
     taken: dict[str, float] = {}
     async with serving(make_settings(), clock, address="2001:db8::1") as http:

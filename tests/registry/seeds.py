@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from service.credentials import Keyring
-from service.hashing import hash_password
+from service.crypto.keyring import Keyring
+from service.crypto.password_hashing import hash_password
 from service.protocol.token_response import Lifetimes
-from service.registry.consequences import Consequences
-from service.registry.seed import Seed, parse_seed
-from service.registry.seeding import Seeding
-from service.store.connection import StoreConnection
+from service.registry.pending_revocations import Consequences
+from service.registry.seed_file.apply import Seeding
+from service.registry.seed_file.reader import parse_seed
+from service.registry.seed_file.schema import Seed
+from service.store.client import StoreClient
 from service.store.families import Families
 from service.store.registry import RegistryStore
+from service.store.reports.session_scan import Sweeps
 from service.store.revocations import Revocations
-from service.store.sweeps import Sweeps
 from tests.store.sessions import DEFAULT_LIFETIMES
 
 KEY_ONE, KEY_TWO = b"1" * 32, b"2" * 32
@@ -58,7 +59,7 @@ class SeedText:
         return parse_seed(self.text.encode())
 
 
-def make_seeding(connection: StoreConnection, *secret_keys: bytes, lifetimes: Lifetimes = DEFAULT_LIFETIMES) -> Seeding:
+def make_seeding(connection: StoreClient, *secret_keys: bytes, lifetimes: Lifetimes = DEFAULT_LIFETIMES) -> Seeding:
     """As a process with these keys starts."""
     registry = RegistryStore(connection)
     sweeps = Sweeps(connection, Families(connection, lifetimes))

@@ -8,17 +8,17 @@ import msgspec
 import pytest
 import redis
 
-from service.app import Parts
 from service.protocol.client import Client
-from service.protocol.organisation import Organisation
+from service.protocol.provider import Organisation
 from service.protocol.user import User, identify_user
+from service.redis_client.deadline import StoreUnavailable
 from service.registry import cache as cache_module
 from service.registry.cache import MOST_ENTRIES, UNKNOWN_SECONDS
-from service.store.deadline import StoreUnavailable
 from service.store.keys import registry_key
-from tests.hearing import heard
-from tests.loop_time import LoopTime
-from tests.watching import ONE_SERVER, watching
+from service.worker import Worker
+from tests.support.invalidations import heard
+from tests.support.loop_time import LoopTime
+from tests.support.redis_monitor import ONE_SERVER, watching
 
 CAROL = User(realm="main", username="carol@example.com", roles=("enduser",))
 ORIGIN = "https://app.example"
@@ -32,11 +32,11 @@ def make_client(name: str = "One", client_id: str = "app") -> Client:
     return Client(client_id=client_id, client_name=name)
 
 
-async def put_client(parts: Parts, client: Client) -> None:
+async def put_client(parts: Worker, client: Client) -> None:
     await parts.registry.put_client(client, old_origins=(), new_origins=(), loss=None)
 
 
-async def remember(parts: Parts, client: Client) -> None:
+async def remember(parts: Worker, client: Client) -> None:
     """From the second use on."""
     await put_client(parts, client)
     for _ in range(2):
@@ -49,7 +49,7 @@ def count_reads(commands: list[str]) -> int:
 
 @pytest.mark.clause("decided-registry-change-seen")
 @ONE_SERVER
-async def test_a_record_that_was_used_twice_costs_no_reads(parts: Parts, store: redis.Redis) -> None:
+async def test_a_record_that_was_used_twice_costs_no_reads(parts: Worker, store: redis.Redis) -> None:
     await remember(parts, make_client())
     with watching(store) as commands:
         for _ in range(100):
@@ -59,7 +59,7 @@ async def test_a_record_that_was_used_twice_costs_no_reads(parts: Parts, store: 
 
 
 @pytest.mark.clause("decided-registry-change-seen")
-async def test_a_change_is_seen_as_soon_as_redis_tells_of_it(parts: Parts) -> None:
+async def test_a_change_is_seen_as_soon_as_redis_tells_of_it(parts: Worker) -> None:
     for name in ("One", "Two", "Three"):
         await remember(parts, make_client(name))
         await put_client(parts, make_client("between"))
@@ -69,7 +69,7 @@ async def test_a_change_is_seen_as_soon_as_redis_tells_of_it(parts: Parts) -> No
 
 
 @pytest.mark.clause("decided-registry-change-seen")
-async def test_a_deleted_client_is_nobody_as_soon_as_redis_tells_of_it(parts: Parts) -> None:
+async def test_a_deleted_client_is_nobody_as_soon_as_redis_tells_of_it(parts: Worker) -> None:
     await remember(parts, make_client())
     await parts.registry.delete_client(make_client(), origins=())
     await heard(parts)
@@ -79,7 +79,7 @@ async def test_a_deleted_client_is_nobody_as_soon_as_redis_tells_of_it(parts: Pa
 
 @pytest.mark.clause("decided-registry-change-seen")
 @ONE_SERVER
-async def test_every_kind_of_record_is_remembered_and_followed(parts: Parts, store: redis.Redis) -> None:
+async def test_every_kind_of_record_is_remembered_and_followed(parts: Worker, store: redis.Redis) -> None:
     client = make_client()
     cep = Organisation(issuer="https://cep.example", client_id="us")
     await parts.registry.put_client(client, old_origins=(), new_origins=[ORIGIN], loss=None)
@@ -114,7 +114,7 @@ async def test_every_kind_of_record_is_remembered_and_followed(parts: Parts, sto
 
 
 @pytest.mark.clause("decided-registry-change-seen")
-async def test_when_everything_is_emptied_nothing_is_remembered(parts: Parts, store: redis.Redis) -> None:
+async def test_when_everything_is_emptied_nothing_is_remembered(parts: Worker, store: redis.Redis) -> None:
     await remember(parts, make_client())
     store.flushall()
     await heard(parts)
@@ -125,7 +125,7 @@ async def test_when_everything_is_emptied_nothing_is_remembered(parts: Parts, st
 @pytest.mark.clause("decided-registry-change-seen")
 @ONE_SERVER
 async def test_what_is_not_known_is_remembered_for_half_a_second(
-    parts: Parts, store: redis.Redis, held_time: LoopTime
+    parts: Worker, store: redis.Redis, held_time: LoopTime
 ) -> None:
     assert UNKNOWN_SECONDS == 0.5
     assert await parts.clients.find("app") is None
@@ -140,7 +140,7 @@ async def test_what_is_not_known_is_remembered_for_half_a_second(
 
 
 @pytest.mark.clause("decided-registry-change-seen")
-async def test_a_user_who_is_not_known_is_not_remembered(parts: Parts) -> None:
+async def test_a_user_who_is_not_known_is_not_remembered(parts: Worker) -> None:
     """Most users of an organisation are listed nowhere; one who is listed, and disabled, counts at once."""
     assert await parts.users.find(CAROL.identity) is None
     await parts.registry.put_users([CAROL])
@@ -148,7 +148,7 @@ async def test_a_user_who_is_not_known_is_not_remembered(parts: Parts) -> None:
     assert await parts.users.find(CAROL.identity) is not None
 
 
-async def test_garbage_costs_redis_no_memory(parts: Parts, store: redis.Redis, held_time: LoopTime) -> None:
+async def test_garbage_costs_redis_no_memory(parts: Worker, store: redis.Redis, held_time: LoopTime) -> None:
     """Nor does what is used once."""
     await put_client(parts, make_client())
     await parts.clients.find("app")
@@ -166,7 +166,7 @@ async def test_garbage_costs_redis_no_memory(parts: Parts, store: redis.Redis, h
 
 @pytest.mark.clause("decided-registry-change-seen")
 @ONE_SERVER
-async def test_a_record_that_was_found_to_be_old_can_be_dropped(parts: Parts, store: redis.Redis) -> None:
+async def test_a_record_that_was_found_to_be_old_can_be_dropped(parts: Worker, store: redis.Redis) -> None:
     """A script that looked knows before the news has come."""
     await remember(parts, make_client())
     parts.clients.forget("app")
@@ -177,7 +177,7 @@ async def test_a_record_that_was_found_to_be_old_can_be_dropped(parts: Parts, st
 
 
 @pytest.mark.clause("decided-registry-change-seen")
-async def test_an_answer_that_the_news_overtook_is_not_remembered(parts: Parts) -> None:
+async def test_an_answer_that_the_news_overtook_is_not_remembered(parts: Worker) -> None:
     """The record changes between Redis's answer and the next use, again and again."""
     await remember(parts, make_client("0"))
     for number in range(1, 100):
@@ -191,7 +191,7 @@ async def test_an_answer_that_the_news_overtook_is_not_remembered(parts: Parts) 
 
 @ONE_SERVER
 async def test_memory_is_bounded_and_what_was_not_used_for_longest_goes_first(
-    parts: Parts, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    parts: Worker, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert MOST_ENTRIES == 10_000
     monkeypatch.setattr(cache_module, "MOST_ENTRIES", 3)
@@ -211,7 +211,7 @@ async def test_memory_is_bounded_and_what_was_not_used_for_longest_goes_first(
 
 @pytest.mark.clause("decided-registry-change-seen")
 @ONE_SERVER
-async def test_many_who_miss_at_once_share_one_reading(parts: Parts, store: redis.Redis) -> None:
+async def test_many_who_miss_at_once_share_one_reading(parts: Worker, store: redis.Redis) -> None:
     await put_client(parts, make_client("shop", "shop"))
     await put_client(parts, make_client("portal", "portal"))
     with watching(store) as commands:
@@ -221,7 +221,7 @@ async def test_many_who_miss_at_once_share_one_reading(parts: Parts, store: redi
     assert count_reads(commands) == 2
 
 
-async def test_who_gives_up_waiting_does_not_take_the_reading_from_the_others(parts: Parts) -> None:
+async def test_who_gives_up_waiting_does_not_take_the_reading_from_the_others(parts: Worker) -> None:
     await put_client(parts, make_client())
     first, second = (asyncio.create_task(parts.clients.find("app")) for _ in range(2))
     await asyncio.sleep(0)
@@ -231,7 +231,7 @@ async def test_who_gives_up_waiting_does_not_take_the_reading_from_the_others(pa
 
 
 async def test_a_record_that_cannot_be_read_is_an_error_each_time_and_not_remembered(
-    parts: Parts, store: redis.Redis
+    parts: Worker, store: redis.Redis
 ) -> None:
     store.set(registry_key("client", "broken"), "no record")
     for _ in range(3):

@@ -10,25 +10,25 @@ import msgspec
 import pytest
 from redis.crc import key_slot
 
-from service.app import Parts
+from service.config.settings import load_settings
 from service.protocol.client import Client
+from service.redis_client.backoff import STABLE_SECONDS
+from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable
+from service.redis_client.managed_connection import TRUSTED_SECONDS, Trust
+from service.redis_client.topology import WATCH_SECONDS
+from service.redis_client.url import parse_redis_url
 from service.registry.cache import RegistryMemory
-from service.settings import load_settings
-from service.store.backoff import STABLE_SECONDS
-from service.store.deadline import DEADLINE_SECONDS, StoreUnavailable
 from service.store.keys import registry_key
-from service.store.links import TRUSTED_SECONDS, Trust
-from service.store.redis_url import parse_redis_url
-from service.store.topology import WATCH_SECONDS
+from service.worker import Worker
 from tests.conftest import SECRET_KEY
 from tests.faults.proxy import running_proxy
 from tests.faults.stage import Stage, parts_on
-from tests.hearing import heard
-from tests.loop_time import SAME_SECONDS, LoopTime
-from tests.servers import start_redis, stop
-from tests.store.scripted_cluster import scripted_cluster
-from tests.store.scripted_redis import INVALIDATE, bulk
-from tests.waiting import until, until_reachable
+from tests.redis_client.scripted_cluster import scripted_cluster
+from tests.redis_client.scripted_redis import INVALIDATE, bulk
+from tests.support.invalidations import heard
+from tests.support.loop_time import SAME_SECONDS, LoopTime
+from tests.support.servers import start_redis, stop
+from tests.support.waiting import until, until_reachable
 
 APP = Client(client_id="app", client_name="One")
 CHANGED = Client(client_id="app", client_name="Two")
@@ -55,7 +55,7 @@ def stage(built_stage: Stage) -> Stage:
 
 
 @pytest.fixture
-async def parts(stage: Stage) -> AsyncIterator[Parts]:
+async def parts(stage: Stage) -> AsyncIterator[Worker]:
     """Straight to Redis."""
     async with parts_on(stage) as parts:
         await put(parts, APP)
@@ -70,7 +70,7 @@ async def beyond(stage: Stage) -> AsyncIterator[RegistryMemory]:
     await memory.close()
 
 
-async def put(parts: Parts, client: Client) -> None:
+async def put(parts: Worker, client: Client) -> None:
     await parts.registry.put_client(client, old_origins=(), new_origins=(), loss=None)
 
 
@@ -126,7 +126,9 @@ async def comes_back(memory: RegistryMemory, client: Client, held_time: LoopTime
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-gateway-stops-trusting")
-async def test_a_lost_stream_empties_memory_and_redis_is_asked(stage: Stage, parts: Parts, held_time: LoopTime) -> None:
+async def test_a_lost_stream_empties_memory_and_redis_is_asked(
+    stage: Stage, parts: Worker, held_time: LoopTime
+) -> None:
     await remember(parts.memory)
     await let_connection_last(parts.memory, held_time)
     await remember(parts.memory)  # again, since after a stall of the machine Redis's clock seems to have leapt
@@ -147,7 +149,7 @@ async def test_a_lost_stream_empties_memory_and_redis_is_asked(stage: Stage, par
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-gateway-stops-trusting", "decided-i8-fail-closed")
 async def test_a_frozen_redis_is_believed_for_a_second_and_then_an_error(
-    stage: Stage, parts: Parts, held_time: LoopTime
+    stage: Stage, parts: Worker, held_time: LoopTime
 ) -> None:
     await remember(parts.memory)
     with stage.frozen():
@@ -160,7 +162,7 @@ async def test_a_frozen_redis_is_believed_for_a_second_and_then_an_error(
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-gateway-stops-trusting", "decided-i8-fail-closed")
 async def test_what_changes_beyond_a_cut_network_is_old_for_a_second_at_most(
-    stage: Stage, parts: Parts, beyond: RegistryMemory, held_time: LoopTime
+    stage: Stage, parts: Worker, beyond: RegistryMemory, held_time: LoopTime
 ) -> None:
     await remember(beyond)
     with stage.cut_off():
@@ -173,7 +175,7 @@ async def test_what_changes_beyond_a_cut_network_is_old_for_a_second_at_most(
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-redis-away")
 async def test_a_server_that_took_the_place_of_another_is_asked(
-    stage: Stage, parts: Parts, held_time: LoopTime
+    stage: Stage, parts: Worker, held_time: LoopTime
 ) -> None:
     """The record changed while no invalidation could arrive."""
     await remember(parts.memory)
@@ -206,7 +208,7 @@ async def test_a_worker_may_start_before_its_redis_and_is_ready_by_itself(stage:
 async def test_memory_follows_a_server_on_a_unix_socket(tmp_path: Path) -> None:
     socket = tmp_path / "redis.sock"
     server = start_redis(tmp_path, "--unixsocket", str(socket))
-    parts = Parts(load_settings({"REDIS_URL": f"unix://{socket}", "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}))
+    parts = Worker(load_settings({"REDIS_URL": f"unix://{socket}", "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}))
     await put(parts, APP)
     await remember(parts.memory)
     await put(parts, CHANGED)

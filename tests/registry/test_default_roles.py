@@ -8,17 +8,18 @@ import msgspec
 import pytest
 import redis
 
-from service.app import Parts
-from service.protocol.organisation import Organisation
-from service.registry.seed import Seed, parse_seed
-from service.registry.seeding import Seeding
-from service.store.deadline import StoreUnavailable
-from service.tokens import RandomToken
-from tests.cast import ALICE, Person
+from service.protocol.provider import Organisation
+from service.protocol.token_form import RandomToken
+from service.redis_client.deadline import StoreUnavailable
+from service.registry.seed_file.apply import Seeding
+from service.registry.seed_file.reader import parse_seed
+from service.registry.seed_file.schema import Seed
+from service.worker import Worker
 from tests.conftest import MakeSettings
 from tests.registry.seeds import SeedText, make_seeding
 from tests.store.interruptions import BreakingConnection
 from tests.store.sessions import Session, Sessions
+from tests.support.actors import ALICE, Person
 
 ZOE, YVES, LISTED = (Person(name, "", realm="cep") for name in ("zoe", "yves", "listed"))
 ENDUSER, PARTNER, BOTH = (
@@ -97,7 +98,7 @@ async def test_exactly_the_users_end_who_rested_on_a_role_that_they_have_no_more
 
 @pytest.mark.clause("decided-default-roles-narrowed")
 async def test_a_sweep_that_was_cut_short_is_finished_by_the_next_start(
-    sessions: Sessions, parts: Parts, make_settings: MakeSettings
+    sessions: Sessions, parts: Worker, make_settings: MakeSettings
 ) -> None:
     """Wherever it breaks off: before the note, between note and record, before the sweep, within it."""
     calls = 0
@@ -121,7 +122,7 @@ async def test_a_sweep_that_was_cut_short_is_finished_by_the_next_start(
 
 
 @pytest.mark.clause("decided-i5-organisation-secret-encrypted", "6819-5.1.4.1.3-realm-secret-encrypted")
-async def test_a_realm_is_kept_whole_and_its_secret_sealed(parts: Parts, seeding: Seeding, store: redis.Redis) -> None:
+async def test_a_realm_is_kept_whole_and_its_secret_sealed(parts: Worker, seeding: Seeding, store: redis.Redis) -> None:
     await seeding.apply(make_seed())
     record = await parts.registry.find_realm("cep")
 

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 import redis
 
-from service.app import Parts
 from service.protocol.client import Client
 from service.protocol.user import User
-from service.registry.changes import Change, Counts, FieldChange
-from service.registry.seed import parse_seed
-from service.registry.seeding import Seeding
+from service.registry.seed_file.apply import Seeding
+from service.registry.seed_file.plan import Change, Counts, FieldChange
+from service.registry.seed_file.reader import parse_seed
+from service.worker import Worker
 from tests.registry.seeds import KEY_ONE, KEY_TWO, OTHER_HASH, SECRET_HASH, SeedText, make_seeding
 from tests.registry.test_seeding import everything, find_alice, find_client
 
@@ -27,7 +27,7 @@ BOB = User(realm="main", username="bob@example.com")
 HASHES = ("argon2", "sha256:", "sealed")
 
 
-async def change_at_the_console(parts: Parts) -> None:
+async def change_at_the_console(parts: Worker) -> None:
     """A secret rotated with an overlap, a user disabled, another deleted."""
     shop, alice = await find_client(parts, "web-shop"), await find_alice(parts)
     rotated = msgspec.structs.replace(
@@ -97,7 +97,7 @@ async def test_what_only_looks_different_is_no_change_of_a_field(seeding: Seedin
 
 @pytest.mark.clause("decided-seed-dry-run", "decided-seed-prune")
 async def test_a_dry_run_of_pruning_names_what_goes_and_counts_what_stays(
-    parts: Parts, seeding: Seeding, store: redis.Redis
+    parts: Worker, seeding: Seeding, store: redis.Redis
 ) -> None:
     await seeding.apply(FIRST.seed)
     made = Client(client_id="made-at-the-console")
@@ -126,7 +126,7 @@ async def test_a_long_difference_is_counted_and_its_first_changes_named(seeding:
 
 
 @pytest.mark.clause("decided-seed-force")
-async def test_force_applies_over_what_was_changed_elsewhere(parts: Parts, seeding: Seeding) -> None:
+async def test_force_applies_over_what_was_changed_elsewhere(parts: Worker, seeding: Seeding) -> None:
     await seeding.apply(FIRST.seed)
     shop, alice = await find_client(parts, "web-shop"), await find_alice(parts)
     await change_at_the_console(parts)
@@ -153,7 +153,7 @@ async def test_force_writes_nothing_where_nothing_was_changed(seeding: Seeding, 
     assert before == everything(store)
 
 
-async def test_force_under_a_new_key_changes_no_user_and_no_client(parts: Parts) -> None:
+async def test_force_under_a_new_key_changes_no_user_and_no_client(parts: Worker) -> None:
     await make_seeding(parts.connection, KEY_ONE).apply(FIRST.seed)
     outcome = await make_seeding(parts.connection, KEY_TWO, KEY_ONE).apply(FIRST.seed, force=True)
 
@@ -161,7 +161,7 @@ async def test_force_under_a_new_key_changes_no_user_and_no_client(parts: Parts)
 
 
 @pytest.mark.clause("decided-seed-entry-decides")
-async def test_an_entry_that_changed_decides_over_all_of_its_record(parts: Parts, seeding: Seeding) -> None:
+async def test_an_entry_that_changed_decides_over_all_of_its_record(parts: Worker, seeding: Seeding) -> None:
     """An overlap of secrets ends, a disabled user is enabled, a deleted one comes back: the text is newer."""
     text = FIRST.text.replace("role:enduser", "role:enduser role:partner").replace("[enduser]", "[enduser, partner]")
     await seeding.apply(FIRST.seed)
@@ -176,7 +176,7 @@ async def test_an_entry_that_changed_decides_over_all_of_its_record(parts: Parts
 
 @pytest.mark.clause("decided-seed-keeps-console-changes", "decided-seed-deleted-stays-deleted")
 async def test_neither_an_old_file_nor_a_second_instance_brings_back_what_the_console_changed(
-    parts: Parts, seeding: Seeding
+    parts: Worker, seeding: Seeding
 ) -> None:
     await seeding.apply(FIRST.seed)
     await seeding.apply(FIRST.but(redirect_uri="https://phone.example/y").seed)

@@ -6,18 +6,18 @@ import msgspec
 import pytest
 import redis
 
-from service.app import Parts
 from service.protocol.user import identify_user
-from service.registry.seed import parse_seed
-from service.registry.seeding import Seeding
-from service.store.connection import StoreConnection
-from service.store.deadline import StoreUnavailable
-from service.store.redis_url import parse_redis_url
-from tests.cast import ALICE
+from service.redis_client.deadline import StoreUnavailable
+from service.redis_client.url import parse_redis_url
+from service.registry.seed_file.apply import Seeding
+from service.registry.seed_file.reader import parse_seed
+from service.store.client import StoreClient
+from service.worker import Worker
 from tests.conftest import MakeSettings
 from tests.registry.seeds import OTHER_HASH, SeedText, make_seeding
 from tests.store.interruptions import BreakingConnection
 from tests.store.sessions import Sessions
+from tests.support.actors import ALICE
 
 CALLS = range(36)
 FIRST = SeedText()
@@ -43,7 +43,7 @@ async def break_off(make_settings: MakeSettings, seed: SeedText, calls: int) -> 
     return False
 
 
-async def registry_of(parts: Parts) -> list[object]:
+async def registry_of(parts: Worker) -> list[object]:
     """What the registry says, without the revisions, which every write makes anew."""
     names = ("alice@example.com", "bob@example.com")
     users = await parts.registry.find_users([identify_user("main", name) for name in names])
@@ -62,7 +62,7 @@ async def test_breaking_off_is_tried_at_every_call(make_settings: MakeSettings, 
 @pytest.mark.clause("decided-seed-interrupted")
 @pytest.mark.parametrize("calls", CALLS)
 async def test_the_next_start_finishes_a_first_load(
-    parts: Parts, seeding: Seeding, make_settings: MakeSettings, store: redis.Redis, calls: int
+    parts: Worker, seeding: Seeding, make_settings: MakeSettings, store: redis.Redis, calls: int
 ) -> None:
     await seeding.apply(FIRST.seed)
     expected = await registry_of(parts)
@@ -96,7 +96,7 @@ async def test_the_next_start_finishes_a_change_and_ends_what_had_to_end(
 @pytest.mark.clause("decided-seed-interrupted")
 @pytest.mark.parametrize("calls", CALLS)
 async def test_going_back_to_the_file_of_before_undoes_a_change_that_broke_off(
-    parts: Parts, seeding: Seeding, make_settings: MakeSettings, calls: int
+    parts: Worker, seeding: Seeding, make_settings: MakeSettings, calls: int
 ) -> None:
     """An operator whose new file did not get through restarts with the old one."""
     await seeding.apply(FIRST.seed)
@@ -110,7 +110,7 @@ async def test_going_back_to_the_file_of_before_undoes_a_change_that_broke_off(
 @pytest.mark.clause("decided-seed-interrupted", "decided-seed-keeps-console-changes")
 @pytest.mark.parametrize("calls", CALLS)
 async def test_a_load_that_broke_off_overrules_no_change_from_elsewhere(
-    parts: Parts, seeding: Seeding, make_settings: MakeSettings, calls: int
+    parts: Worker, seeding: Seeding, make_settings: MakeSettings, calls: int
 ) -> None:
     await seeding.apply(FIRST.seed)
     bob = await parts.registry.find_user(identify_user("main", "bob@example.com"))
@@ -169,7 +169,7 @@ async def test_sessions_of_a_narrowed_client_end_even_where_the_next_file_no_lon
     assert cut_short
 
 
-class StealingConnection(StoreConnection):
+class StealingConnection(StoreClient):
     """Another process takes the lock of the registry just before a sweep looks at the sessions."""
 
     async def scan(self, pattern: str) -> AsyncIterator[list[str]]:

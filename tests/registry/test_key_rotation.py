@@ -4,9 +4,9 @@ import msgspec
 import pytest
 import redis
 
-from service.app import Parts
-from service.credentials import Keyring
-from service.protocol.organisation import Organisation
+from service.crypto.keyring import Keyring
+from service.protocol.provider import Organisation
+from service.worker import Worker
 from tests.registry.seeds import KEY_ONE, KEY_TWO, SeedText, make_seeding
 from tests.store.sessions import Sessions
 
@@ -33,7 +33,7 @@ async def test_no_step_changes_an_entry_or_ends_a_session(sessions: Sessions) ->
     assert (await sessions.spend(session, 1)).verdict == "rotated"
 
 
-async def test_the_secret_of_a_realm_comes_under_the_new_key(parts: Parts, store: redis.Redis) -> None:
+async def test_the_secret_of_a_realm_comes_under_the_new_key(parts: Worker, store: redis.Redis) -> None:
     for keys in STEPS[:3]:
         await make_seeding(parts.connection, *keys).apply(SeedText().seed)
         assert read_realm_secret(store, *keys) == "secret-at-the-organisation"
@@ -53,7 +53,7 @@ async def test_a_console_change_survives_every_step(sessions: Sessions) -> None:
 
 
 @pytest.mark.clause("decided-seed-digest-keyed")
-async def test_what_is_remembered_of_an_entry_tells_nothing_without_the_key(parts: Parts, store: redis.Redis) -> None:
+async def test_what_is_remembered_of_an_entry_tells_nothing_without_the_key(parts: Worker, store: redis.Redis) -> None:
     """The same file under two keys leaves no digest in common."""
     digests = []
     for key in (KEY_ONE, KEY_TWO):

@@ -4,16 +4,16 @@ import asyncio
 
 import pytest
 
-from service.registry import consequences
-from service.registry.consequences import SWEEP_PAUSE_SECONDS
-from service.registry.seeding import Seeding
-from service.store.deadline import DEADLINE_SECONDS
-from service.store.links import TRUSTED_SECONDS
-from tests.cast import ALICE, BOB
-from tests.loop_time import LoopTime
+from service.redis_client.deadline import DEADLINE_SECONDS
+from service.redis_client.managed_connection import TRUSTED_SECONDS
+from service.registry import pending_revocations
+from service.registry.pending_revocations import SWEEP_PAUSE_SECONDS
+from service.registry.seed_file.apply import Seeding
 from tests.registry.seeds import OTHER_HASH, SeedText
 from tests.store.sessions import ENDUSER, Session, Sessions
-from tests.waiting import until
+from tests.support.actors import ALICE, BOB
+from tests.support.loop_time import LoopTime
+from tests.support.waiting import until
 
 ORGANISATION = "realm:main role:organisation"
 MOMENT_SECONDS = 0.01
@@ -129,7 +129,7 @@ async def test_a_login_that_was_under_way_while_the_client_was_narrowed_ends_as_
     sessions: Sessions, seeding: Seeding, monkeypatch: pytest.MonkeyPatch, held_time: LoopTime
 ) -> None:
     """A worker that still remembers the old registration gives out tokens until the sweep begins."""
-    monkeypatch.setattr(consequences, "SWEEP_PAUSE_SECONDS", SWEEP_PAUSE_SECONDS)
+    monkeypatch.setattr(pending_revocations, "SWEEP_PAUSE_SECONDS", SWEEP_PAUSE_SECONDS)
     await seeding.apply(SeedText().seed)
     applying = asyncio.create_task(seeding.apply(SeedText().but(scope=ENDUSER).seed))
     await until(lambda: held_time.is_due_in(SWEEP_PAUSE_SECONDS), "the pause before the sweep")

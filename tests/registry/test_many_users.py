@@ -16,17 +16,18 @@ from subprocess import run
 import pytest
 import redis
 
-from service.app import Parts
 from service.protocol.user import identify_user
-from service.registry import seeding as seeding_module
-from service.registry.seed import BadSeed, parse_seed
-from service.registry.seeding import Seeding
-from service.store.connection import StoreConnection
-from service.store.redis_url import parse_redis_url
+from service.redis_client.url import parse_redis_url
+from service.registry.seed_file import apply as seeding_module
+from service.registry.seed_file.apply import Seeding
+from service.registry.seed_file.reader import parse_seed
+from service.registry.seed_file.schema import BadSeed
+from service.store.client import StoreClient
+from service.worker import Worker
 from tests.conftest import MakeSettings
-from tests.loop_time import LoopTime
 from tests.registry.seeds import make_seeding
-from tests.servers import CHECKOUT, RedisServer
+from tests.support.loop_time import LoopTime
+from tests.support.servers import CHECKOUT, RedisServer
 
 USER = """\
   - username: user{number}@example.com
@@ -44,12 +45,12 @@ WRITES = ("set", "hset", "del", "sadd")
 LOADER = """
 import asyncio, json, resource, sys
 from pathlib import Path
-from service.app import Parts
-from service.registry.seed import load_seed
-from service.settings import load_settings
+from service.app import Worker
+from service.registry.seed_file.reader import load_seed
+from service.config.settings import load_settings
 
 async def main(file, url):
-    parts = Parts(load_settings({"REDIS_URL": url, "TOKEN_SERVICE_SECRET_KEY": "a key of 32 bytes with 16 distinct"}))
+    parts = Worker(load_settings({"REDIS_URL": url, "TOKEN_SERVICE_SECRET_KEY": "a key of 32 bytes with 16 distinct"}))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     told = []
     for _ in range(2):
@@ -147,7 +148,7 @@ async def test_to_apply_a_file_takes_as_many_commands_for_each_user(
     url = make_settings().redis_url
     assert url is not None
     calls: list[str] = []
-    connection = StoreConnection(parse_redis_url(url), watch=lambda call, *_: calls.append(call))
+    connection = StoreClient(parse_redis_url(url), watch=lambda call, *_: calls.append(call))
     seeding = make_seeding(connection)
     await connection.find_info("memory")  # connects to every master: on a cluster a handshake reads a key, once
 
@@ -176,7 +177,7 @@ async def test_to_apply_a_file_takes_as_many_commands_for_each_user(
     assert of_a_batch_again.writes == 0
 
 
-async def test_batches_miss_nobody(parts: Parts, seeding: Seeding, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_batches_miss_nobody(parts: Worker, seeding: Seeding, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seeding_module, "_USERS_PER_BATCH", 7)
     seed = parse_seed("".join(make_lines(40)).encode())
     told: list[int] = []

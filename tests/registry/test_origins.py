@@ -2,9 +2,9 @@
 
 import pytest
 
-from service.app import Parts
 from service.registry.records import find_origins
-from service.registry.seeding import Seeding
+from service.registry.seed_file.apply import Seeding
+from service.worker import Worker
 from tests.registry.seeds import SeedText
 
 
@@ -36,7 +36,7 @@ def test_redirect_uris_at_one_place_are_one_origin() -> None:
 
 
 @pytest.mark.clause("decided-cors-origins")
-async def test_origins_follow_the_redirect_uris_of_the_seed(parts: Parts, seeding: Seeding) -> None:
+async def test_origins_follow_the_redirect_uris_of_the_seed(parts: Worker, seeding: Seeding) -> None:
     await seeding.apply(SeedText().seed)
     assert await parts.registry.is_origin("https://phone.example")
     await seeding.apply(SeedText().but(redirect_uri="https://other.example/x").seed)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 import redis
 
-from service.app import Parts
 from service.protocol.client import Client
 from service.protocol.user import User, identify_user
-from service.registry.changes import Counts
-from service.registry.seed import parse_seed
-from service.registry.seeding import Seeding
-from service.store.deadline import StoreUnavailable
-from tests.cast import ALICE, BOB, Person
+from service.redis_client.deadline import StoreUnavailable
+from service.registry.seed_file.apply import Seeding
+from service.registry.seed_file.plan import Counts
+from service.registry.seed_file.reader import parse_seed
+from service.worker import Worker
 from tests.conftest import MakeSettings
 from tests.registry.seeds import PASSWORD_HASH, SECRET_HASH, SeedText, make_seeding
 from tests.registry.test_seeding import everything
 from tests.store.interruptions import BreakingConnection
 from tests.store.sessions import Session, Sessions
+from tests.support.actors import ALICE, BOB, Person
 
 LISTED, ZOE, CAROL = Person("listed", "", realm="cep"), Person("zoe", "", realm="cep"), Person("carol", "", realm="cep")
 CONSOLE = Person("made-at-the-console@example.com", "")
@@ -36,7 +36,7 @@ users:
 KEPT = {"bob, shop", "console, shop"}
 
 
-async def make_at_the_console(parts: Parts) -> None:
+async def make_at_the_console(parts: Worker) -> None:
     client = Client(client_id="made-at-the-console", redirect_uris=("https://console.example/",))
     await parts.registry.put_client(client, old_origins=(), new_origins=("https://console.example",), loss=None)
     names = [(CONSOLE.realm, CONSOLE.username), (CAROL.realm, CAROL.username)]
@@ -97,7 +97,7 @@ async def test_without_being_asked_nothing_is_removed(sessions: Sessions, seedin
 
 @pytest.mark.clause("decided-seed-prune")
 async def test_a_file_that_is_in_force_already_can_be_pruned_by(
-    parts: Parts, seeding: Seeding, store: redis.Redis
+    parts: Worker, seeding: Seeding, store: redis.Redis
 ) -> None:
     await seeding.apply(FIRST)
     await seeding.apply(LEFT)
@@ -109,7 +109,9 @@ async def test_a_file_that_is_in_force_already_can_be_pruned_by(
 
 
 @pytest.mark.clause("decided-seed-prune")
-async def test_what_was_pruned_is_forgotten_and_comes_with_the_file_that_has_it(parts: Parts, seeding: Seeding) -> None:
+async def test_what_was_pruned_is_forgotten_and_comes_with_the_file_that_has_it(
+    parts: Worker, seeding: Seeding
+) -> None:
     await seeding.apply(FIRST)
     await seeding.apply(LEFT, prune=True)
     outcome = await seeding.apply(FIRST)
@@ -118,7 +120,7 @@ async def test_what_was_pruned_is_forgotten_and_comes_with_the_file_that_has_it(
 
 
 @pytest.mark.clause("decided-seed-prune", "decided-seed-deleted-stays-deleted")
-async def test_what_the_console_deleted_and_the_file_still_has_stays_deleted(parts: Parts, seeding: Seeding) -> None:
+async def test_what_the_console_deleted_and_the_file_still_has_stays_deleted(parts: Worker, seeding: Seeding) -> None:
     await seeding.apply(FIRST)
     await parts.registry.delete_users([identify_user("main", BOB.username)])
     shop = await parts.registry.find_client("web-shop")
@@ -135,7 +137,7 @@ async def test_what_the_console_deleted_and_the_file_still_has_stays_deleted(par
 def few_shards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only those of somebody: to ask the others takes calls that change nothing, and most of the time."""
     shards = sorted({identify_user(entry.realm, entry.username).shard for entry in FIRST.users})
-    monkeypatch.setattr("service.registry.seeding._SHARDS", shards)
+    monkeypatch.setattr("service.registry.seed_file.apply._SHARDS", shards)
 
 
 async def break_off(make_settings: MakeSettings, calls: int) -> bool:
@@ -179,7 +181,7 @@ async def test_a_pruning_that_broke_off_anywhere_is_finished_by_the_next(
 @pytest.mark.usefixtures("few_shards")
 @pytest.mark.clause("decided-seed-prune", "decided-seed-interrupted")
 async def test_a_pruning_that_broke_off_is_undone_by_the_file_of_before(
-    parts: Parts, seeding: Seeding, make_settings: MakeSettings
+    parts: Worker, seeding: Seeding, make_settings: MakeSettings
 ) -> None:
     """Whatever of it was removed by then."""
     calls = 0

@@ -2,7 +2,8 @@
 
 import pytest
 
-from service.registry.seed import BadSeed, parse_seed
+from service.registry.seed_file.reader import parse_seed
+from service.registry.seed_file.schema import BadSeed
 
 CODE_CLIENT = "clients:\n  - client_id: app\n    grant_types: [authorization_code]\n    redirect_uris: "
 CLIENT = "clients:\n  - client_id: app\n    "

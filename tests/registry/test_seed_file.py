@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from service.hashing import hash_made_secret
-from service.registry.seed import BadSeed, Seed, load_seed, parse_seed
-from tests.servers import CHECKOUT
+from service.crypto.password_hashing import hash_made_secret
+from service.registry.seed_file.reader import load_seed, parse_seed
+from service.registry.seed_file.schema import BadSeed, Seed
+from tests.support.servers import CHECKOUT
 
 CLIENT = "clients:\n  - client_id: app\n    "
 USER = "users:\n  - username: alice@example.com\n    "

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from service.app import Parts
-from service.hashing import hash_made_secret, hash_password
-from service.registry.seed import parse_seed
-from service.registry.seeding import Seeding
+from service.crypto.password_hashing import hash_made_secret, hash_password
+from service.registry.seed_file.apply import Seeding
+from service.registry.seed_file.reader import parse_seed
+from service.worker import Worker
 
 REALM = "realms: {cep: {client_id: us, issuer: 'https://a.example', %s}}"
 
@@ -18,7 +18,7 @@ def clients(**fields: str) -> bytes:
 
 
 @pytest.mark.clause("decided-short-secret-warned")
-async def test_short_client_secrets_are_warned_of_and_taken(seeding: Seeding, parts: Parts) -> None:
+async def test_short_client_secrets_are_warned_of_and_taken(seeding: Seeding, parts: Worker) -> None:
     short, long, hashed = (
         "client_secret: nineteen-characters",
         "client_secret: twenty-characters-or",
@@ -37,7 +37,7 @@ async def test_short_client_secrets_are_warned_of_and_taken(seeding: Seeding, pa
 @pytest.mark.parametrize(
     "field", ["client_secret: twenty-characters-or", f"client_secret_hash: {hash_made_secret('m' * 43)!r}", "scope: ''"]
 )
-async def test_another_secret_is_not_remembered_as_short(seeding: Seeding, parts: Parts, field: str) -> None:
+async def test_another_secret_is_not_remembered_as_short(seeding: Seeding, parts: Worker, field: str) -> None:
     await seeding.apply(parse_seed(clients(one="client_secret: short")))
     await seeding.apply(parse_seed(clients(one=field)))
 

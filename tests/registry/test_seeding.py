@@ -6,33 +6,34 @@ import msgspec
 import pytest
 import redis
 
-from service.app import Parts
-from service.hashing import verify_password
+from service.crypto.password_hashing import verify_password
 from service.protocol.client import Client
 from service.protocol.user import User, identify_user
 from service.realms.main import MainRealm
-from service.registry.seed import BadSeed, parse_seed
-from service.registry.seeding import Seeding
-from service.store.lock import LOCK_PAUSE_SECONDS
-from tests.cast import ALICE
+from service.redis_client.lock import LOCK_PAUSE_SECONDS
+from service.registry.seed_file.apply import Seeding
+from service.registry.seed_file.reader import parse_seed
+from service.registry.seed_file.schema import BadSeed
+from service.worker import Worker
 from tests.conftest import MakeSettings
-from tests.loop_time import LoopTime
-from tests.protocol.test_hashing import WEAK_HASH, WEAKER_HASH
+from tests.crypto.test_password_hashing import WEAK_HASH, WEAKER_HASH
 from tests.registry.seeds import OTHER_HASH, PASSWORD_HASH, SECRET_HASH, SeedText, make_seeding
 from tests.store.sessions import Sessions
-from tests.waiting import until
+from tests.support.actors import ALICE
+from tests.support.loop_time import LoopTime
+from tests.support.waiting import until
 
 IDENTITY = identify_user("main", ALICE.username)
 USER_KEY = f"user:{{{IDENTITY.shard}}}:{IDENTITY.subject}"
 
 
-async def find_alice(parts: Parts) -> User:
+async def find_alice(parts: Worker) -> User:
     user = await parts.registry.find_user(IDENTITY)
     assert user is not None
     return user
 
 
-async def find_client(parts: Parts, client_id: str = "phone-app") -> Client:
+async def find_client(parts: Worker, client_id: str = "phone-app") -> Client:
     client = await parts.registry.find_client(client_id)
     assert client is not None
     return client
@@ -43,7 +44,7 @@ def everything(store: redis.Redis) -> dict[str, bytes | None]:
 
 
 @pytest.mark.clause("decided-seed-adds-and-updates", "spec-2.3-client-record", "spec-2.3-user-record")
-async def test_an_empty_registry_gets_everything(parts: Parts, seeding: Seeding) -> None:
+async def test_an_empty_registry_gets_everything(parts: Worker, seeding: Seeding) -> None:
     applied = await seeding.apply(SeedText().seed)
     client, alice = await find_client(parts), await find_alice(parts)
 
@@ -64,7 +65,7 @@ async def test_the_same_file_again_touches_nothing(seeding: Seeding, store: redi
     assert before == everything(store)
 
 
-async def test_another_order_format_or_comment_is_no_change(parts: Parts, seeding: Seeding) -> None:
+async def test_another_order_format_or_comment_is_no_change(parts: Worker, seeding: Seeding) -> None:
     await seeding.apply(SeedText().seed)
     before = await find_client(parts), await find_alice(parts)
     sections = SeedText().text.split("\nclients:")
@@ -79,7 +80,7 @@ async def test_another_order_format_or_comment_is_no_change(parts: Parts, seedin
 
 
 @pytest.mark.clause("decided-seed-adds-and-updates")
-async def test_only_what_changed_in_the_file_is_updated(parts: Parts, seeding: Seeding) -> None:
+async def test_only_what_changed_in_the_file_is_updated(parts: Worker, seeding: Seeding) -> None:
     await seeding.apply(SeedText().seed)
     bob = await parts.registry.find_user(identify_user("main", "bob@example.com"))
     applied = await seeding.apply(SeedText().but(name="Alice the Second", redirect_uri="https://phone.example/y").seed)
@@ -91,7 +92,7 @@ async def test_only_what_changed_in_the_file_is_updated(parts: Parts, seeding: S
 
 
 @pytest.mark.clause("decided-seed-keeps-console-changes")
-async def test_what_was_changed_elsewhere_survives_a_restart(parts: Parts, seeding: Seeding) -> None:
+async def test_what_was_changed_elsewhere_survives_a_restart(parts: Worker, seeding: Seeding) -> None:
     await seeding.apply(SeedText().seed)
     await parts.registry.put_users([msgspec.structs.replace(await find_alice(parts), disabled=True)])
     rotated = msgspec.structs.replace(await find_client(parts, "web-shop"), client_secret_hash="sha256:" + "x" * 43)
@@ -105,7 +106,7 @@ async def test_what_was_changed_elsewhere_survives_a_restart(parts: Parts, seedi
 
 @pytest.mark.clause("decided-seed-keeps-console-changes")
 async def test_a_change_of_the_entry_itself_overrules_what_was_changed_elsewhere(
-    parts: Parts, seeding: Seeding
+    parts: Worker, seeding: Seeding
 ) -> None:
     await seeding.apply(SeedText().seed)
     await parts.registry.put_users([msgspec.structs.replace(await find_alice(parts), disabled=True)])
@@ -115,7 +116,7 @@ async def test_a_change_of_the_entry_itself_overrules_what_was_changed_elsewhere
 
 
 @pytest.mark.clause("decided-seed-deleted-stays-deleted")
-async def test_what_was_deleted_elsewhere_stays_deleted(parts: Parts, seeding: Seeding, store: redis.Redis) -> None:
+async def test_what_was_deleted_elsewhere_stays_deleted(parts: Worker, seeding: Seeding, store: redis.Redis) -> None:
     await seeding.apply(SeedText().seed)
     store.delete("client:{registry}:web-shop", USER_KEY)
     await seeding.apply(SeedText().seed)
@@ -125,7 +126,7 @@ async def test_what_was_deleted_elsewhere_stays_deleted(parts: Parts, seeding: S
     assert await parts.registry.find_user(IDENTITY) is None
 
 
-async def test_what_left_the_file_stays_until_somebody_removes_it(parts: Parts, seeding: Seeding) -> None:
+async def test_what_left_the_file_stays_until_somebody_removes_it(parts: Worker, seeding: Seeding) -> None:
     await seeding.apply(SeedText().seed)
     await seeding.apply(parse_seed(b"{}"))
 
@@ -134,7 +135,7 @@ async def test_what_left_the_file_stays_until_somebody_removes_it(parts: Parts, 
 
 
 @pytest.mark.clause("decided-seed-secrets-hashed", "6749-10.10-user-credentials-protected")
-async def test_secrets_and_passwords_rest_as_slow_hashes(parts: Parts, seeding: Seeding, store: redis.Redis) -> None:
+async def test_secrets_and_passwords_rest_as_slow_hashes(parts: Worker, seeding: Seeding, store: redis.Redis) -> None:
     text = b"""
 clients: [{client_id: reader, client_secret: a chosen secret}]
 users: [{username: alice@example.com, password: a chosen password}]
@@ -149,7 +150,7 @@ users: [{username: alice@example.com, password: a chosen password}]
 
 
 async def test_an_entry_that_changed_elsewhere_in_it_keeps_the_hash_of_its_password(
-    parts: Parts, seeding: Seeding
+    parts: Worker, seeding: Seeding
 ) -> None:
     text = "users: [{username: alice@example.com, password: a chosen password, name: %s}]"
     await seeding.apply(parse_seed((text % "One").encode()))
@@ -159,7 +160,7 @@ async def test_an_entry_that_changed_elsewhere_in_it_keeps_the_hash_of_its_passw
     assert before.password_hash == (await find_alice(parts)).password_hash
 
 
-async def log_in(parts: Parts) -> None:
+async def log_in(parts: Worker) -> None:
     await MainRealm(parts.registry, parts.users, parts.passwords).log_in(ALICE.username, "a password", "")
 
 
@@ -216,9 +217,9 @@ async def test_of_a_bad_file_nothing_is_loaded(store: redis.Redis) -> None:
 
 @pytest.mark.clause("decided-seed-one-worker-applies")
 async def test_of_two_that_start_at_once_one_applies_and_the_other_waits(
-    parts: Parts, make_settings: MakeSettings, held_time: LoopTime
+    parts: Worker, make_settings: MakeSettings, held_time: LoopTime
 ) -> None:
-    others = [Parts(make_settings(), lambda: 0) for _ in range(3)]
+    others = [Worker(make_settings(), lambda: 0) for _ in range(3)]
     seedings = [make_seeding(each.connection) for each in [parts, *others]]
     applying = asyncio.gather(*(each.apply(SeedText().seed) for each in seedings))
 
@@ -237,7 +238,7 @@ async def test_of_two_that_start_at_once_one_applies_and_the_other_waits(
 
 @pytest.mark.clause("decided-seed-one-worker-applies")
 async def test_nobody_applies_while_the_lock_is_held(
-    parts: Parts, seeding: Seeding, store: redis.Redis, held_time: LoopTime
+    parts: Worker, seeding: Seeding, store: redis.Redis, held_time: LoopTime
 ) -> None:
     async with parts.registry.make_lock():
         waiting = asyncio.create_task(seeding.apply(SeedText().seed))

@@ -12,17 +12,24 @@ import httpx2
 import msgspec
 import pytest
 
-from service.app import Parts
-from service.hashing import hash_made_secret
+from service.config.settings import load_settings
+from service.crypto.password_hashing import hash_made_secret
 from service.protocol.client import Client
-from service.settings import load_settings
-from tests.cast import ALICE, GATEWAY, MADE_SECRET, PHONE_APP, App, tokens_of
+from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, environment_of, serving
 from tests.faults.stage import PLENTY
-from tests.hearing import heard
-from tests.loop_time import LoopTime
-from tests.servers import RedisServer, ServiceProcess, running_service
-from tests.waiting import PATIENCE_SECONDS, until, until_status, wait_until
+from tests.support.actors import (
+    ALICE,
+    GATEWAY,
+    MADE_SECRET,
+    PHONE_APP,
+    App,
+    tokens_of,
+)
+from tests.support.invalidations import heard
+from tests.support.loop_time import LoopTime
+from tests.support.servers import RedisServer, ServiceProcess, running_service
+from tests.support.waiting import PATIENCE_SECONDS, until, until_status, wait_until
 
 WORKERS = 4
 ROUNDS = 3
@@ -46,9 +53,9 @@ def workers(own_redis: RedisServer, tmp_path: Path) -> Iterator[list[ServiceProc
 
 
 @pytest.fixture
-async def parts(own_redis: RedisServer) -> AsyncIterator[Parts]:
+async def parts(own_redis: RedisServer) -> AsyncIterator[Worker]:
     """What changes the registry."""
-    parts = Parts(load_settings(environment_of(own_redis)))
+    parts = Worker(load_settings(environment_of(own_redis)))
     yield parts
     await parts.close()
 
@@ -90,7 +97,7 @@ async def comes_to(http: httpx2.AsyncClient, app: App, status: int) -> None:
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-client-deleted", "6819-5.2.3.6-secret-revoked")
-async def test_four_workers_hear_changes_and_nobody_else_notices(workers: list[ServiceProcess], parts: Parts) -> None:
+async def test_four_workers_hear_changes_and_nobody_else_notices(workers: list[ServiceProcess], parts: Worker) -> None:
     statuses: list[list[int]] = [[] for _ in range(WORKERS)]
     is_over = asyncio.Event()
 
@@ -126,7 +133,7 @@ async def test_a_change_is_in_force_when_its_news_arrives(
     """No time passes, but for the half second for which a worker remembers that a client does not exist."""
     settings = make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS=PLENTY)
     async with AsyncExitStack() as open_things:
-        parts = Parts(settings)
+        parts = Worker(settings)
         open_things.push_async_callback(parts.close)
         ways = [await open_things.enter_async_context(serving(settings, clock)) for _ in range(WORKERS)]
 
@@ -150,5 +157,5 @@ async def test_a_change_is_in_force_when_its_news_arrives(
             assert await ask(NEW) == {401}
 
 
-async def put(parts: Parts, client: Client) -> None:
+async def put(parts: Worker, client: Client) -> None:
     await parts.registry.put_client(client, old_origins=(), new_origins=(), loss=None)

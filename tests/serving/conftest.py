@@ -15,10 +15,10 @@ import pytest
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.serving.connections import Connection, Connections
-from service.serving.server import Server
-from tests.loop_time import LoopTime
-from tests.waiting import PATIENCE_SECONDS, wait_until
+from service.serving.draining_server import Server
+from service.serving.uvicorn_protocol import Connection, Connections
+from tests.support.loop_time import LoopTime
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 GET = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
 SLOW = GET.replace(b"/ ", b"/slow ", 1)

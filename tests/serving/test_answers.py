@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from service.serving.connections import MOST_IN_LINE
+from service.serving.uvicorn_protocol import MOST_IN_LINE
 from tests.serving.conftest import Peer, Serving, running_server
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 
 async def answer(scope: Scope, receive: Receive, send: Send) -> None:

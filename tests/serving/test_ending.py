@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from service.app import Parts, assemble
-from service.serving import server as serving_server
-from service.serving.server import LINGER_SECONDS
+from service.app import build_app
+from service.serving import draining_server as serving_server
+from service.serving.draining_server import LINGER_SECONDS
+from service.worker import Worker
 from tests.conftest import MakeSettings, environment_of
-from tests.loop_time import LoopTime
-from tests.servers import RedisServer, running_service
 from tests.serving.conftest import ANSWER, GET, SLOW, TICK_SECONDS, Serving, running_server
-from tests.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.loop_time import LoopTime
+from tests.support.servers import RedisServer, running_service
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 LAST = b"connection: close"
 
@@ -58,7 +59,7 @@ def test_after_sigterm_an_instance_is_not_ready_but_serves_on_for_a_while(
 def test_an_ending_instance_serves_for_two_seconds(
     held_time: LoopTime, make_settings: MakeSettings, registry: None
 ) -> None:
-    app = assemble(Parts(make_settings()))
+    app = build_app(Worker(make_settings()))
     with running_server(app, lingers=True, held_time=held_time, lifespan="on") as serving:
         assert ask(serving.port, "/readyz") == (200, None)
         kept = serving.connect()

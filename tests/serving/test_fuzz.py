@@ -17,10 +17,10 @@ from urllib.parse import urlencode
 import httpx2
 import pytest
 
-from tests.cast import ALICE, PHONE_APP, TOKEN, login_form
 from tests.conftest import environment_of
-from tests.servers import RedisServer, running_service
-from tests.waiting import PATIENCE_SECONDS
+from tests.support.actors import ALICE, PHONE_APP, TOKEN, login_form
+from tests.support.servers import RedisServer, running_service
+from tests.support.waiting import PATIENCE_SECONDS
 
 QUICK, LONG = 600, 20_000
 AT_ONCE = 16

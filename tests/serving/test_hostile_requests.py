@@ -19,15 +19,16 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
-from service.app import Parts, assemble
+from service.app import build_app
+from service.config.settings import load_settings
 from service.protocol.user import MAX_USERNAME_CHARACTERS
-from service.settings import load_settings
-from tests.cast import ALICE, PHONE_APP, TOKEN, login_form
+from service.worker import Worker
 from tests.conftest import environment_of
-from tests.hostile import Answer, Caller, Hostile, make_hostile_requests, make_variables
-from tests.servers import start_redis, stop
 from tests.serving.conftest import running_server
-from tests.waiting import PATIENCE_SECONDS
+from tests.support.actors import ALICE, PHONE_APP, TOKEN, login_form
+from tests.support.hostile_requests import Answer, Caller, Hostile, make_hostile_requests, make_variables
+from tests.support.servers import start_redis, stop
+from tests.support.waiting import PATIENCE_SECONDS
 
 MOST_CALLS = 26_000
 """Calls of functions of Python and C in one step of the loop. The most are made for 16 requests of 250 chunks."""
@@ -91,7 +92,7 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
     redis = start_redis(folder)
     variables = environment_of(redis, **make_variables(folder))
     attacked = Attacked()
-    app = assemble(Parts(load_settings(variables)))
+    app = build_app(Worker(load_settings(variables)))
     with pytest.MonkeyPatch.context() as patch:
         watch_steps(patch, attacked)
         with running_server(app, loop="asyncio", lifespan="on") as serving:

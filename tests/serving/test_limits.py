@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from service.serving.connections import (
+from service.serving.uvicorn_protocol import (
     MAX_BODY_BYTES,
     MAX_CHUNKS,
     MAX_HEADERS,
@@ -18,9 +18,9 @@ from service.serving.connections import (
     MAX_PATH_BYTES,
     REFUSED_TOLD_SECONDS,
 )
-from tests.loop_time import LoopTime
 from tests.serving.conftest import ANSWER, GET, SLOW, TICK_SECONDS, Peer, Serving, running_server
 from tests.serving.test_slow_peers import assert_refused
+from tests.support.loop_time import LoopTime
 
 CHUNKED = b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
 

@@ -10,11 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.cast import TOKEN, VERIFY
 from tests.conftest import environment_of
-from tests.hostile import CHUNKED, FORM, FORM_TYPE, READ, fill, get, make_variables, post
-from tests.servers import RedisServer, ServiceProcess, running_service
-from tests.waiting import PATIENCE_SECONDS
+from tests.support.actors import TOKEN, VERIFY
+from tests.support.hostile_requests import (
+    CHUNKED,
+    FORM,
+    FORM_TYPE,
+    READ,
+    fill,
+    get,
+    make_variables,
+    post,
+)
+from tests.support.servers import RedisServer, ServiceProcess, running_service
+from tests.support.waiting import PATIENCE_SECONDS
 
 CONNECTIONS = 20
 MOST_KIB = 4 * 1024

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from service.scopes import IS_WHOLE
+from service.web.request.state import BODY_IS_COMPLETE
 from tests.serving.conftest import Peer, Serving, running_server
 
 POST = b"POST / HTTP/1.1\r\nHost: here\r\nContent-Length: 5\r\n\r\n"
 
 
 async def tell(scope: Scope, receive: Receive, send: Send) -> None:
-    body = b"whole" if scope.get(IS_WHOLE) else b"not whole"
+    body = b"whole" if BODY_IS_COMPLETE.get(scope, False) else b"not whole"
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
     await send({"type": "http.response.body", "body": body})
 

@@ -9,10 +9,10 @@ from contextlib import suppress
 
 import pytest
 
-from service.serving.connections import HEAD_SECONDS, MOST_HEAD_BYTES, MOST_IN_LINE, UNREAD_SECONDS
-from tests.loop_time import LoopTime
+from service.serving.uvicorn_protocol import HEAD_SECONDS, MOST_HEAD_BYTES, MOST_IN_LINE, UNREAD_SECONDS
 from tests.serving.conftest import ANSWER, GET, SLOW, Peer, Serving, running_server
-from tests.waiting import wait_until
+from tests.support.loop_time import LoopTime
+from tests.support.waiting import wait_until
 
 LOOK_SECONDS = 1.0
 """The interval at which the server looks for slow peers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx2
 import pytest
 
-from tests.browser import Browser
+from tests.support.browser import Browser
 
 
 @pytest.fixture

@@ -11,8 +11,9 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts
-from tests.cast import (
+from service.worker import Worker
+from tests.conftest import Clock, MakeSettings, make_code, serving
+from tests.support.actors import (
     ALICE,
     GATEWAY,
     PHONE_APP,
@@ -24,7 +25,6 @@ from tests.cast import (
     revoke_all,
     tokens_of,
 )
-from tests.conftest import Clock, MakeSettings, make_code, serving
 
 FIELDS = {"access_token", "expires_in", "scope", "refresh_token", "token_type"}
 NQSCHAR = re.compile(r"[\x20\x21\x23-\x5B\x5D-\x7E]+")
@@ -44,19 +44,19 @@ def assert_never_cached(response: httpx2.Response) -> None:
     assert response.headers["pragma"] == "no-cache"
 
 
-async def grant_by_password(http: httpx2.AsyncClient, _: Parts) -> httpx2.Response:
+async def grant_by_password(http: httpx2.AsyncClient, _: Worker) -> httpx2.Response:
     return await PHONE_APP.log_in(http, ALICE)
 
 
-async def grant_by_code(http: httpx2.AsyncClient, parts: Parts) -> httpx2.Response:
+async def grant_by_code(http: httpx2.AsyncClient, parts: Worker) -> httpx2.Response:
     return await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK)
 
 
-async def grant_by_refresh(http: httpx2.AsyncClient, parts: Parts) -> httpx2.Response:
+async def grant_by_refresh(http: httpx2.AsyncClient, parts: Worker) -> httpx2.Response:
     return await PHONE_APP.refresh(http, tokens_of(await grant_by_password(http, parts))["refresh_token"])
 
 
-async def grant_by_replay(http: httpx2.AsyncClient, parts: Parts) -> httpx2.Response:
+async def grant_by_replay(http: httpx2.AsyncClient, parts: Worker) -> httpx2.Response:
     refresh_token = tokens_of(await grant_by_password(http, parts))["refresh_token"]
     await PHONE_APP.refresh(http, refresh_token)
     return await PHONE_APP.refresh(http, refresh_token)
@@ -73,7 +73,7 @@ async def grant_by_replay(http: httpx2.AsyncClient, parts: Parts) -> httpx2.Resp
 @pytest.mark.clause("spec-1-three-grants", "spec-1-short-access-long-refresh")
 @pytest.mark.parametrize("grant", [grant_by_password, grant_by_code, grant_by_refresh, grant_by_replay])
 async def test_every_grant_has_the_same_answer(
-    http: httpx2.AsyncClient, parts: Parts, grant: Callable[[httpx2.AsyncClient, Parts], Awaitable[httpx2.Response]]
+    http: httpx2.AsyncClient, parts: Worker, grant: Callable[[httpx2.AsyncClient, Worker], Awaitable[httpx2.Response]]
 ) -> None:
     response = await grant(http, parts)
     body = read_flat_object(response)

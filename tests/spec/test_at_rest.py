@@ -8,10 +8,10 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts
 from service.protocol.pkce import make_code_challenge
-from tests.at_rest import read_everything
-from tests.cast import (
+from service.worker import Worker
+from tests.conftest import SECRET_KEY, make_code
+from tests.support.actors import (
     ALICE,
     BOB,
     MADE_SECRET,
@@ -25,12 +25,12 @@ from tests.cast import (
     revoke_all,
     tokens_of,
 )
-from tests.conftest import SECRET_KEY, make_code
+from tests.support.at_rest import read_everything
 
 VERIFIER = "v" * 64
 
 
-async def live_a_day(http: httpx2.AsyncClient, parts: Parts) -> list[str]:
+async def live_a_day(http: httpx2.AsyncClient, parts: Worker) -> list[str]:
     """Every kind of request once; returns all that could be presented."""
     pending = await make_code(parts, BOB)
     code = await make_code(parts, code_challenge=make_code_challenge(VERIFIER))
@@ -54,7 +54,7 @@ async def live_a_day(http: httpx2.AsyncClient, parts: Parts) -> list[str]:
     "decided-i5-nothing-presentable-at-rest", "6819-5.1.4.1.3-no-clear-text", "decided-seed-secrets-hashed"
 )
 async def test_redis_holds_no_token_code_secret_or_password(
-    http: httpx2.AsyncClient, parts: Parts, store: redis.Redis
+    http: httpx2.AsyncClient, parts: Worker, store: redis.Redis
 ) -> None:
     presentable = await live_a_day(http, parts)
     presentable += [token[9:] for token in presentable]
@@ -70,7 +70,7 @@ async def test_redis_holds_no_token_code_secret_or_password(
 
 @pytest.mark.clause("decided-i5-nothing-presentable-at-rest", "6749-10.4-confidential-in-storage")
 async def test_nothing_that_redis_holds_is_accepted_as_a_token(
-    http: httpx2.AsyncClient, parts: Parts, store: redis.Redis
+    http: httpx2.AsyncClient, parts: Worker, store: redis.Redis
 ) -> None:
     await live_a_day(http, parts)
     words = {word for text in read_everything(store) for part in text.split("\n") for word in part.split(":")}
@@ -87,7 +87,7 @@ async def test_nothing_that_redis_holds_is_accepted_as_a_token(
 
 @pytest.mark.clause("decided-i6-everything-expires", "6819-5.1.5.2-expiry")
 async def test_every_key_of_a_token_code_session_or_counter_expires(
-    http: httpx2.AsyncClient, parts: Parts, store: redis.Redis
+    http: httpx2.AsyncClient, parts: Worker, store: redis.Redis
 ) -> None:
     registered = set(store.scan_iter())
     tokens = await live_a_day(http, parts)

@@ -7,9 +7,18 @@ import re
 import httpx2
 import pytest
 
-from service.app import Parts
-from tests.cast import ALICE, PHONE_APP, REVOKE_ALL, TOKEN, WEB_SHOP, assert_error, revoke_all, tokens_of
+from service.worker import Worker
 from tests.conftest import Clock, make_code
+from tests.support.actors import (
+    ALICE,
+    PHONE_APP,
+    REVOKE_ALL,
+    TOKEN,
+    WEB_SHOP,
+    assert_error,
+    revoke_all,
+    tokens_of,
+)
 
 CHALLENGE = re.compile(
     r'Bearer realm="[^"\\]+"(, error="[a-z_]+", error_description="[\x20-\x21\x23-\x5B\x5D-\x7E]+")?'
@@ -75,7 +84,7 @@ async def test_a_bearer_that_is_no_live_access_token_is_invalid_token(http: http
 
 
 @pytest.mark.clause("decided-refresh-token-is-no-bearer", "6750-3.1-invalid-token-401")
-async def test_a_refresh_token_or_a_code_is_no_bearer(http: httpx2.AsyncClient, parts: Parts) -> None:
+async def test_a_refresh_token_or_a_code_is_no_bearer(http: httpx2.AsyncClient, parts: Worker) -> None:
     refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
 
     assert_error(await revoke_all(http, refresh_token), 401, "invalid_token")

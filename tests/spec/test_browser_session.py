@@ -9,8 +9,20 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts
-from tests.browser import (
+from service.worker import Worker
+from tests.conftest import SEED, Clock, MakeSettings, serving
+from tests.support.actors import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    SHOP_CALLBACK,
+    WEB_SHOP,
+    assert_error,
+    revoke_all,
+    tokens_of,
+)
+from tests.support.browser import (
     LOGIN,
     SESSIONS,
     Browser,
@@ -23,18 +35,6 @@ from tests.browser import (
     is_login_page,
     page_text,
 )
-from tests.cast import (
-    ALICE,
-    BOB,
-    PHONE_APP,
-    PHONE_CALLBACK,
-    SHOP_CALLBACK,
-    WEB_SHOP,
-    assert_error,
-    revoke_all,
-    tokens_of,
-)
-from tests.conftest import SEED, Clock, MakeSettings, serving
 
 HOUR = 3600
 THIRTY_DAYS = 30 * 24 * HOUR
@@ -274,7 +274,7 @@ async def test_who_logs_in_right_after_revoke_all_is_logged_in(browser: Browser,
         assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK)).status_code == 200
 
 
-async def test_a_disabled_user_is_logged_in_nowhere(browser: Browser, parts: Parts) -> None:
+async def test_a_disabled_user_is_logged_in_nowhere(browser: Browser, parts: Worker) -> None:
     await browser.sign_in()
     await change_user(parts, ALICE, disabled=True)
     page = await browser.open(ask())

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import httpx2
 import pytest
 
-from tests.browser import SESSIONS, Browser, Page, answer_of, ask, is_consent_page
-from tests.cast import (
+from tests.conftest import SECRET_KEY, Clock, MakeSettings, serving
+from tests.support.actors import (
     ALICE,
     AUDITOR,
     PHONE_APP,
@@ -19,7 +19,14 @@ from tests.cast import (
     bearer,
     tokens_of,
 )
-from tests.conftest import SECRET_KEY, Clock, MakeSettings, serving
+from tests.support.browser import (
+    SESSIONS,
+    Browser,
+    Page,
+    answer_of,
+    ask,
+    is_consent_page,
+)
 
 NEXT_KEY = "the key of tomorrow of 32 bytes or more: a long one"
 STEPS = (SECRET_KEY, f"{SECRET_KEY},{NEXT_KEY}", f"{NEXT_KEY},{SECRET_KEY}", NEXT_KEY)

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import httpx2
 import pytest
 
-from service.endpoints import client_authentication
 from service.store.attempts import Attempts, Counter
-from tests.cast import GATEWAY
+from service.web.request import client_authentication
+from tests.support.actors import GATEWAY
 
 CONTENDERS = 50
 

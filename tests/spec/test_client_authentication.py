@@ -9,10 +9,11 @@ from urllib.parse import quote_plus
 import httpx2
 import pytest
 
-from service.app import Parts
-from service.hashing import hash_made_secret
+from service.crypto.password_hashing import hash_made_secret
 from service.protocol.client import Client
-from tests.cast import (
+from service.worker import Worker
+from tests.conftest import Clock, MakeSettings, serving
+from tests.support.actors import (
     ALICE,
     MADE_SECRET,
     PHONE_APP,
@@ -26,7 +27,6 @@ from tests.cast import (
     login_form,
     tokens_of,
 )
-from tests.conftest import Clock, MakeSettings, serving
 
 CHALLENGE = 'Basic realm="token-service"'
 SECRET = "s" * 43
@@ -211,7 +211,7 @@ async def test_a_malformed_header_is_not_mended_by_a_client_id_in_the_body(http:
     "6749-2.3.1-basic-form-encoded", "decided-basic-and-body-differ", "decided-basic-with-same-client-id"
 )
 async def test_a_client_id_in_the_body_says_which_reading_of_basic_is_meant(
-    make_settings: MakeSettings, clock: Clock, parts: Parts
+    make_settings: MakeSettings, clock: Clock, parts: Worker
 ) -> None:
     """Two clients with one secret, of whom only the one with the plus sign may log users in."""
     secret_hash = hash_made_secret(SECRET)
@@ -241,7 +241,7 @@ async def test_a_reading_of_basic_that_the_body_does_not_name_authenticates_nobo
 
 @pytest.mark.clause("decided-unknown-client")
 async def test_a_client_id_over_255_characters_is_nobodys(
-    make_settings: MakeSettings, clock: Clock, parts: Parts
+    make_settings: MakeSettings, clock: Clock, parts: Worker
 ) -> None:
     """Registered or not: the registry is not asked for it."""
     for length in (255, 256):

@@ -12,14 +12,25 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts
-from service.hashing import hash_made_secret, hash_password
+from service.config.settings import Settings
+from service.crypto.password_hashing import hash_made_secret, hash_password
 from service.protocol.client import Client
-from service.settings import Settings
-from tests.cast import ALICE, MADE_SECRET, PHONE_APP, READER, REVOKE, WEB_SHOP, App, assert_error, basic, tokens_of
+from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
-from tests.events import events_of
-from tests.loop_time import LoopTime
+from tests.support.actors import (
+    ALICE,
+    MADE_SECRET,
+    PHONE_APP,
+    READER,
+    REVOKE,
+    WEB_SHOP,
+    App,
+    assert_error,
+    basic,
+    tokens_of,
+)
+from tests.support.events import events_of
+from tests.support.loop_time import LoopTime
 
 WRONG_SHOP = replace(WEB_SHOP, client_secret="wrong")
 
@@ -212,7 +223,7 @@ TWO_READINGS = "p+q%41/r s%2B+20%"
 async def test_a_right_secret_is_never_a_failure(
     make_settings: MakeSettings,
     clock: Clock,
-    parts: Parts,
+    parts: Worker,
     store: redis.Redis,
     json_logs: io.StringIO,
     make_hash: Callable[[str], str],
@@ -234,7 +245,7 @@ async def test_a_right_secret_is_never_a_failure(
 
 @pytest.mark.clause("decided-client-limit", "decided-only-failures-count", "decided-basic-encoded-and-raw")
 async def test_readings_that_name_two_clients_count_for_both(
-    make_settings: MakeSettings, clock: Clock, parts: Parts, store: redis.Redis
+    make_settings: MakeSettings, clock: Clock, parts: Worker, store: redis.Redis
 ) -> None:
     """Basic with `a+b` names the client "a b" form-decoded, and "a+b" raw."""
     for client_id, secret in (("a b", "the secret of one"), ("a+b", "the secret of other")):
@@ -256,7 +267,7 @@ async def test_readings_that_name_two_clients_count_for_both(
 @pytest.mark.parametrize("first", ["a+b", "a%2Bb"])
 @pytest.mark.parametrize("second", ["a+b", "a%2Bb"])
 async def test_however_a_client_id_is_spelt_its_guesses_count_together(
-    make_settings: MakeSettings, clock: Clock, parts: Parts, first: str, second: str
+    make_settings: MakeSettings, clock: Clock, parts: Worker, first: str, second: str
 ) -> None:
     client = Client(client_id="a+b", client_secret_hash=hash_made_secret("s" * 43))
     await parts.registry.put_client(client, old_origins=(), new_origins=(), loss=None)

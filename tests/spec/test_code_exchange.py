@@ -7,8 +7,9 @@ from dataclasses import replace
 import httpx2
 import pytest
 
-from service.app import Parts
-from tests.cast import (
+from service.worker import Worker
+from tests.conftest import Clock, MakeSettings, make_code, serving
+from tests.support.actors import (
     ALICE,
     PHONE_APP,
     PHONE_CALLBACK,
@@ -20,11 +21,10 @@ from tests.cast import (
     assert_error,
     tokens_of,
 )
-from tests.conftest import Clock, MakeSettings, make_code, serving
 
 
 @pytest.mark.clause("6749-4.1.4-token-response", "spec-4.2-code-grant", "7636-5-without-pkce", "spec-1-three-grants")
-async def test_a_right_code_buys_tokens(http: httpx2.AsyncClient, parts: Parts) -> None:
+async def test_a_right_code_buys_tokens(http: httpx2.AsyncClient, parts: Worker) -> None:
     tokens = tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK))
 
     assert tokens["scope"] == "realm:main role:enduser"
@@ -32,14 +32,14 @@ async def test_a_right_code_buys_tokens(http: httpx2.AsyncClient, parts: Parts) 
 
 
 @pytest.mark.clause("spec-4.2-secret-supplied", "6749-4.1.4-token-response")
-async def test_a_client_with_a_secret_buys_tokens_with_it(http: httpx2.AsyncClient, parts: Parts) -> None:
+async def test_a_client_with_a_secret_buys_tokens_with_it(http: httpx2.AsyncClient, parts: Worker) -> None:
     code = await make_code(parts, ALICE, WEB_SHOP, redirect_uri=SHOP_CALLBACK)
 
     assert (await WEB_SHOP.exchange(http, code, SHOP_CALLBACK)).status_code == 200
 
 
 @pytest.mark.clause("spec-4.2-code-client-id-or-basic", "spec-4.2-basic")
-async def test_with_basic_the_body_needs_no_client_id(http: httpx2.AsyncClient, parts: Parts) -> None:
+async def test_with_basic_the_body_needs_no_client_id(http: httpx2.AsyncClient, parts: Worker) -> None:
     code = await make_code(parts, ALICE, WEB_SHOP, redirect_uri=SHOP_CALLBACK)
     form = {"grant_type": "authorization_code", "code": code, "redirect_uri": SHOP_CALLBACK}
 
@@ -47,7 +47,7 @@ async def test_with_basic_the_body_needs_no_client_id(http: httpx2.AsyncClient, 
 
 
 @pytest.mark.clause("6749-4.1.2-second-use-denied", "6819-5.1.5.4-one-time-use", "6749-10.5-short-lived-single-use")
-async def test_a_code_buys_tokens_only_once(http: httpx2.AsyncClient, parts: Parts) -> None:
+async def test_a_code_buys_tokens_only_once(http: httpx2.AsyncClient, parts: Worker) -> None:
     code = await make_code(parts)
 
     assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK)).status_code == 200
@@ -59,7 +59,7 @@ async def test_a_code_buys_tokens_only_once(http: httpx2.AsyncClient, parts: Par
 @pytest.mark.clause("decided-wrong-exchange-leaves-the-code", "6749-5.2-invalid-grant")
 @pytest.mark.parametrize(("owner", "thief"), [(PHONE_APP, WEB_SHOP), (WEB_SHOP, PHONE_APP)])
 async def test_another_client_cannot_use_a_code_and_does_not_spoil_it(
-    http: httpx2.AsyncClient, parts: Parts, owner: App, thief: App
+    http: httpx2.AsyncClient, parts: Worker, owner: App, thief: App
 ) -> None:
     code = await make_code(parts, ALICE, owner, redirect_uri=PHONE_CALLBACK)
 
@@ -84,7 +84,7 @@ async def test_another_client_cannot_use_a_code_and_does_not_spoil_it(
     ],
 )
 async def test_the_redirect_uri_is_the_same_in_each_character(
-    http: httpx2.AsyncClient, parts: Parts, redirect_uri: str
+    http: httpx2.AsyncClient, parts: Worker, redirect_uri: str
 ) -> None:
     code = await make_code(parts, ALICE, WEB_SHOP, redirect_uri=SHOP_CALLBACK)
 
@@ -96,7 +96,7 @@ async def test_the_redirect_uri_is_the_same_in_each_character(
 @pytest.mark.clause("decided-wrong-exchange-leaves-the-code", "decided-invalid-request-400")
 @pytest.mark.parametrize("missing", ["code", "redirect_uri"])
 async def test_an_exchange_without_code_or_redirect_uri_is_invalid_request(
-    http: httpx2.AsyncClient, parts: Parts, missing: str
+    http: httpx2.AsyncClient, parts: Worker, missing: str
 ) -> None:
     form = {"grant_type": "authorization_code", "code": await make_code(parts), "redirect_uri": PHONE_CALLBACK}
 
@@ -108,7 +108,7 @@ async def test_an_exchange_without_code_or_redirect_uri_is_invalid_request(
 @pytest.mark.clause("decided-wrong-exchange-leaves-the-code")
 @pytest.mark.parametrize("secret", [None, "wrong"])
 async def test_an_exchange_without_the_secret_is_refused_and_spoils_nothing(
-    http: httpx2.AsyncClient, parts: Parts, secret: str | None
+    http: httpx2.AsyncClient, parts: Worker, secret: str | None
 ) -> None:
     code = await make_code(parts, ALICE, WEB_SHOP, redirect_uri=SHOP_CALLBACK)
     impostor = replace(WEB_SHOP, client_secret=secret)
@@ -118,7 +118,7 @@ async def test_an_exchange_without_the_secret_is_refused_and_spoils_nothing(
 
 
 @pytest.mark.clause("6749-5.2-unauthorized-client", "decided-unauthorized-client-400")
-async def test_a_client_without_the_code_grant_cannot_use_it(http: httpx2.AsyncClient, parts: Parts) -> None:
+async def test_a_client_without_the_code_grant_cannot_use_it(http: httpx2.AsyncClient, parts: Worker) -> None:
     code = await make_code(parts, ALICE, READER)
 
     assert_error(await READER.exchange(http, code, PHONE_CALLBACK), 400, "unauthorized_client")
@@ -134,7 +134,7 @@ async def test_a_made_up_code_is_invalid_grant(http: httpx2.AsyncClient, code: s
     "decided-code-ttl", "6749-4.1.2-code-expires", "6749-4.1.2-code-ten-minutes", "6749-4.1.3-code-valid"
 )
 @pytest.mark.clause("6749-10.5-short-lived-single-use", "6819-5.1.5.3-short-expiry", "6819-5.1.5.2-expiry")
-async def test_a_code_is_good_for_a_minute(http: httpx2.AsyncClient, parts: Parts, clock: Clock) -> None:
+async def test_a_code_is_good_for_a_minute(http: httpx2.AsyncClient, parts: Worker, clock: Clock) -> None:
     in_time, late = await make_code(parts), await make_code(parts)
     clock.advance(50)
 
@@ -145,7 +145,7 @@ async def test_a_code_is_good_for_a_minute(http: httpx2.AsyncClient, parts: Part
 
 @pytest.mark.clause("decided-access-token-within-family", "decided-session-max-age")
 async def test_the_age_of_a_session_counts_from_its_exchange(
-    make_settings: MakeSettings, clock: Clock, parts: Parts
+    make_settings: MakeSettings, clock: Clock, parts: Worker
 ) -> None:
     code = await make_code(parts)
     async with serving(make_settings(TOKEN_SERVICE_SESSION_MAX_AGE="30"), clock) as http:

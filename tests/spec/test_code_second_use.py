@@ -6,10 +6,19 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts
 from service.protocol.pkce import make_code_challenge
-from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, SHOP_CALLBACK, WEB_SHOP, assert_error, is_live, tokens_of
+from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, make_code, serving
+from tests.support.actors import (
+    ALICE,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    SHOP_CALLBACK,
+    WEB_SHOP,
+    assert_error,
+    is_live,
+    tokens_of,
+)
 
 VERIFIER = "v" * 43
 
@@ -17,7 +26,7 @@ VERIFIER = "v" * 43
 @pytest.mark.clause("6749-4.1.2-second-use-revokes", "decided-second-exchange-ends-family")
 @pytest.mark.clause("6749-10.5-second-exchange-revokes", "6819-5.2.1.1-derived-tokens-revoked")
 async def test_a_second_use_ends_every_token_of_the_first(
-    http: httpx2.AsyncClient, parts: Parts, store: redis.Redis
+    http: httpx2.AsyncClient, parts: Worker, store: redis.Redis
 ) -> None:
     code = await make_code(parts)
     first = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
@@ -30,7 +39,7 @@ async def test_a_second_use_ends_every_token_of_the_first(
 
 
 @pytest.mark.clause("decided-second-exchange-ends-family")
-async def test_a_second_use_ends_no_other_session(http: httpx2.AsyncClient, parts: Parts) -> None:
+async def test_a_second_use_ends_no_other_session(http: httpx2.AsyncClient, parts: Worker) -> None:
     other = tokens_of(await PHONE_APP.log_in(http, ALICE))
     code = await make_code(parts)
     for _ in range(2):
@@ -41,7 +50,7 @@ async def test_a_second_use_ends_no_other_session(http: httpx2.AsyncClient, part
 
 @pytest.mark.clause("decided-second-exchange-ends-family")
 async def test_a_second_use_with_another_redirect_uri_is_a_second_use_too(
-    http: httpx2.AsyncClient, parts: Parts
+    http: httpx2.AsyncClient, parts: Worker
 ) -> None:
     code = await make_code(parts)
     tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
@@ -52,7 +61,7 @@ async def test_a_second_use_with_another_redirect_uri_is_a_second_use_too(
 
 @pytest.mark.clause("decided-wrong-exchange-leaves-the-code", "6749-4.1.2-second-use-denied")
 async def test_another_client_does_not_end_the_session_with_a_used_code(
-    http: httpx2.AsyncClient, parts: Parts, store: redis.Redis
+    http: httpx2.AsyncClient, parts: Worker, store: redis.Redis
 ) -> None:
     code = await make_code(parts, ALICE, WEB_SHOP, redirect_uri=SHOP_CALLBACK)
     tokens = tokens_of(await WEB_SHOP.exchange(http, code, SHOP_CALLBACK))
@@ -65,7 +74,7 @@ async def test_another_client_does_not_end_the_session_with_a_used_code(
 @pytest.mark.clause("decided-second-exchange-needs-verifier", "decided-wrong-exchange-leaves-the-code")
 @pytest.mark.parametrize("extra", [{}, {"code_verifier": "w" * 43}], ids=["no verifier", "a wrong verifier"])
 async def test_a_second_use_without_the_right_verifier_ends_nothing(
-    http: httpx2.AsyncClient, parts: Parts, extra: dict[str, str]
+    http: httpx2.AsyncClient, parts: Worker, extra: dict[str, str]
 ) -> None:
     code = await make_code(parts, code_challenge=make_code_challenge(VERIFIER))
     tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK, code_verifier=VERIFIER))
@@ -75,7 +84,7 @@ async def test_a_second_use_without_the_right_verifier_ends_nothing(
 
 
 @pytest.mark.clause("decided-second-exchange-needs-verifier", "decided-second-exchange-ends-family")
-async def test_a_second_use_with_the_right_verifier_ends_the_session(http: httpx2.AsyncClient, parts: Parts) -> None:
+async def test_a_second_use_with_the_right_verifier_ends_the_session(http: httpx2.AsyncClient, parts: Worker) -> None:
     code = await make_code(parts, code_challenge=make_code_challenge(VERIFIER))
     tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK, code_verifier=VERIFIER))
 
@@ -88,7 +97,7 @@ async def test_a_second_use_with_the_right_verifier_ends_the_session(http: httpx
 @pytest.mark.clause("decided-second-exchange-remembered")
 @pytest.mark.parametrize(("seconds", "status"), [(590, 400), (600, 200)])
 async def test_a_used_code_is_remembered_for_ten_minutes(
-    http: httpx2.AsyncClient, parts: Parts, clock: Clock, seconds: int, status: int
+    http: httpx2.AsyncClient, parts: Worker, clock: Clock, seconds: int, status: int
 ) -> None:
     code = await make_code(parts)
     tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
@@ -100,7 +109,7 @@ async def test_a_used_code_is_remembered_for_ten_minutes(
 
 @pytest.mark.clause("decided-second-exchange-remembered")
 async def test_where_codes_live_longer_a_used_one_is_remembered_as_long(
-    make_settings: MakeSettings, clock: Clock, parts: Parts
+    make_settings: MakeSettings, clock: Clock, parts: Worker
 ) -> None:
     async with serving(make_settings(TOKEN_SERVICE_CODE_TTL="3600"), clock) as http:
         code = await make_code(parts)

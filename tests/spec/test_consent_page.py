@@ -8,10 +8,21 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts
-from service.rendering import Look, Renderer
 from service.store.keys import registry_key
-from tests.browser import (
+from service.web.pages.rendering import Look, Renderer
+from service.worker import Worker
+from tests.conftest import Clock, MakeSettings, serving
+from tests.support.actors import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    SHOP_CALLBACK,
+    WEB_SHOP,
+    assert_error,
+    tokens_of,
+)
+from tests.support.browser import (
     CONSENT,
     ISSUER,
     SWITCH,
@@ -27,8 +38,6 @@ from tests.browser import (
     page_text,
     register,
 )
-from tests.cast import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, SHOP_CALLBACK, WEB_SHOP, assert_error, tokens_of
-from tests.conftest import Clock, MakeSettings, serving
 
 HALF_AN_HOUR = 1800
 
@@ -57,7 +66,7 @@ async def test_the_page_says_who_asks_whom_for_what_for_how_long_and_where_the_a
 
 @pytest.mark.clause("6819-5.2.4.2-informed-decision")
 async def test_without_refresh_tokens_the_page_tells_the_life_of_an_access_token(
-    browser: Browser, parts: Parts
+    browser: Browser, parts: Worker
 ) -> None:
     app = await register(parts, "short", grant_types=("authorization_code",))
     lifetime = Renderer(Look("Token Service", "#1f5fa8", False), "").lifetime(600_000, 600_000)
@@ -80,7 +89,7 @@ async def test_without_refresh_tokens_the_page_tells_the_life_of_an_access_token
     ],
 )
 async def test_the_page_says_where_the_answer_goes_and_warns_where_it_leaves_the_machine_unencrypted(
-    browser: Browser, parts: Parts, redirect_uri: str, destination: str, is_warned: bool
+    browser: Browser, parts: Worker, redirect_uri: str, destination: str, is_warned: bool
 ) -> None:
     app = await register(parts, "some-client", redirect_uri)
     page = Page(await browser.reach_consent(ask(app, redirect_uri)))
@@ -308,7 +317,7 @@ async def test_a_question_that_was_never_asked_is_not_known(browser: Browser, na
 
 @pytest.mark.clause("6749-10.2-owner-told", "6819-5.2.4.2-informed-decision")
 async def test_a_role_that_the_user_gets_meanwhile_is_not_granted(
-    browser: Browser, http: httpx2.AsyncClient, parts: Parts
+    browser: Browser, http: httpx2.AsyncClient, parts: Worker
 ) -> None:
     page = await browser.reach_consent(ask(scope="role:enduser role:organisation"), BOB)
     await change_user(parts, BOB, roles=("enduser", "organisation"))
@@ -318,7 +327,7 @@ async def test_a_role_that_the_user_gets_meanwhile_is_not_granted(
     assert tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["scope"] == "realm:main role:enduser"
 
 
-async def test_a_role_that_the_user_lost_meanwhile_makes_no_code(browser: Browser, parts: Parts) -> None:
+async def test_a_role_that_the_user_lost_meanwhile_makes_no_code(browser: Browser, parts: Worker) -> None:
     page = await browser.reach_consent(ask(scope="role:enduser role:organisation"))
     await change_user(parts, ALICE, roles=("enduser",))
 
@@ -328,7 +337,7 @@ async def test_a_role_that_the_user_lost_meanwhile_makes_no_code(browser: Browse
     assert "code" in answer_of(await browser.allow(page))
 
 
-async def test_who_was_disabled_meanwhile_allows_nothing(browser: Browser, parts: Parts) -> None:
+async def test_who_was_disabled_meanwhile_allows_nothing(browser: Browser, parts: Worker) -> None:
     page = await browser.reach_consent(ask())
     await change_user(parts, ALICE, disabled=True)
 
@@ -350,7 +359,7 @@ async def test_who_was_disabled_meanwhile_allows_nothing(browser: Browser, parts
 async def test_what_the_client_lost_meanwhile_makes_no_code(
     make_settings: MakeSettings,
     clock: Clock,
-    parts: Parts,
+    parts: Worker,
     store: redis.Redis,
     changes: dict[str, object],
     error: str,
@@ -372,7 +381,7 @@ async def test_what_the_client_lost_meanwhile_makes_no_code(
 @pytest.mark.parametrize("decision", ["allow", "deny"])
 @pytest.mark.parametrize("is_deleted", [True, False])
 async def test_a_client_or_redirect_uri_that_is_gone_is_not_redirected_to(
-    make_settings: MakeSettings, clock: Clock, parts: Parts, store: redis.Redis, is_deleted: bool, decision: str
+    make_settings: MakeSettings, clock: Clock, parts: Worker, store: redis.Redis, is_deleted: bool, decision: str
 ) -> None:
     app = await register(parts, "changing")
     async with serving(make_settings(), clock) as before, serving(make_settings(), clock) as after:

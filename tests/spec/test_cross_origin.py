@@ -5,10 +5,21 @@ from __future__ import annotations
 import httpx2
 import pytest
 
-from service.app import Parts
-from service.endpoints.client_authentication import ClientAuthenticator
 from service.protocol.client import Client
-from tests.cast import ALICE, PHONE_APP, REVOKE, REVOKE_ALL, TOKEN, App, assert_error, bearer, login_form, tokens_of
+from service.web.request.client_authentication import ClientAuthenticator
+from service.worker import Worker
+from tests.support.actors import (
+    ALICE,
+    PHONE_APP,
+    REVOKE,
+    REVOKE_ALL,
+    TOKEN,
+    App,
+    assert_error,
+    bearer,
+    login_form,
+    tokens_of,
+)
 
 METADATA = "/.well-known/oauth-authorization-server"
 KNOWN = "https://shop.example"
@@ -153,7 +164,7 @@ async def test_a_registered_origin_may_read_that_something_unforeseen_happened(
 @pytest.mark.clause("decided-cors-origins", "decided-cors-preflight")
 @pytest.mark.parametrize(("length", "is_known"), [(300, True), (301, False), (5000, False)])
 async def test_an_origin_over_300_characters_gets_no_permission_registered_or_not(
-    http: httpx2.AsyncClient, parts: Parts, length: int, is_known: bool
+    http: httpx2.AsyncClient, parts: Worker, length: int, is_known: bool
 ) -> None:
     origin = "https://".ljust(length, "x")
     await parts.registry.put_client(Client(client_id="far"), old_origins=(), new_origins=(origin,), loss=None)

@@ -9,9 +9,9 @@ import anyio
 import httpx2
 import pytest
 
-from service.endpoints import forms
 from service.protocol.parameters import TOKEN_PARAMETERS
-from tests.cast import (
+from service.web.request import form
+from tests.support.actors import (
     ALICE,
     INTROSPECT,
     PHONE_APP,
@@ -23,7 +23,7 @@ from tests.cast import (
     login_form,
     tokens_of,
 )
-from tests.loop_time import SAME_SECONDS, STEP_SECONDS, LoopTime
+from tests.support.loop_time import SAME_SECONDS, STEP_SECONDS, LoopTime
 
 FORM = "application/x-www-form-urlencoded"
 LIMIT = 64 * 1024
@@ -230,7 +230,7 @@ async def test_a_body_that_does_not_arrive_in_time_is_invalid_request(
     response = await held_time.outlast(asking)
     waited = held_time.read() - began
 
-    assert -SAME_SECONDS <= waited - forms.BODY_SECONDS <= STEP_SECONDS + SAME_SECONDS
+    assert -SAME_SECONDS <= waited - form.BODY_SECONDS <= STEP_SECONDS + SAME_SECONDS
     assert_error(response, 408, "invalid_request")
     assert "did not arrive in time" in response.text
     assert response.headers["Connection"] == "close"

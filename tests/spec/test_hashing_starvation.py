@@ -8,8 +8,8 @@ import os
 import httpx2
 import pytest
 
-from tests.cast import ALICE, PHONE_APP, TOKEN, Person, login_form
 from tests.conftest import Clock, MakeSettings, serving
+from tests.support.actors import ALICE, PHONE_APP, TOKEN, Person, login_form
 
 PROXY = "10.0.0.1"
 FLOOD = 50 * (os.cpu_count() or 1)

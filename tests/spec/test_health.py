@@ -11,17 +11,18 @@ import pytest
 import redis
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.app import Parts, assemble
-from service.endpoints.health import REMEMBERED_SECONDS, HealthEndpoint
-from service.serving.ending import ENDING
-from service.settings import Settings
-from service.store.deadline import DEADLINE_SECONDS
-from tests.cast import ALICE, PHONE_APP
+from service.app import build_app
+from service.config.settings import Settings
+from service.redis_client.deadline import DEADLINE_SECONDS
+from service.web.api.health import REMEMBERED_SECONDS, HealthEndpoint
+from service.web.request.state import ENDING
+from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, client_of, lifespan_of, serving
-from tests.loop_time import STEP_SECONDS, LoopTime
-from tests.servers import RedisServer
-from tests.waiting import until_status
-from tests.watching import ONE_SERVER, watching
+from tests.support.actors import ALICE, PHONE_APP
+from tests.support.loop_time import STEP_SECONDS, LoopTime
+from tests.support.redis_monitor import ONE_SERVER, watching
+from tests.support.servers import RedisServer
+from tests.support.waiting import until_status
 
 AT_ONCE = 200
 FOREVER_SECONDS = 3600.0
@@ -30,11 +31,11 @@ FOREVER_SECONDS = 3600.0
 @asynccontextmanager
 async def remembering(settings: Settings, seconds: float) -> AsyncIterator[ASGIApp]:
     """The service with another time for which it remembers an answer of /readyz."""
-    parts = Parts(settings)
+    parts = Worker(settings)
     parts.health = HealthEndpoint(
         parts.connection, parts.bearer, parts.clients, parts.is_seed_in_force, remembered_seconds=seconds
     )
-    app = assemble(parts)
+    app = build_app(parts)
     async with lifespan_of(app):
         yield app
 
@@ -179,7 +180,7 @@ async def test_the_end_of_an_instance_is_told_although_its_readiness_is_remember
     async with remembering(make_settings(), FOREVER_SECONDS) as app:
 
         async def ending(scope: Scope, receive: Receive, send: Send) -> None:
-            await app({**scope, "state": {ENDING: True}}, receive, send)
+            await app({**scope, "state": {ENDING.name: True}}, receive, send)
 
         async with client_of(app) as before, client_of(ending) as after:
             assert (await before.get("/readyz")).status_code == 200

@@ -10,11 +10,12 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts
 from service.protocol.client import Client
 from service.protocol.user import identify_user
 from service.store.keys import mark_key
-from tests.cast import (
+from service.worker import Worker
+from tests.conftest import Clock, MakeSettings, make_code, serving
+from tests.support.actors import (
     ALICE,
     AUDITOR,
     GATEWAY,
@@ -30,8 +31,7 @@ from tests.cast import (
     revoke_all,
     tokens_of,
 )
-from tests.conftest import Clock, MakeSettings, make_code, serving
-from tests.watching import ONE_SERVER, watching
+from tests.support.redis_monitor import ONE_SERVER, watching
 
 KINDS = ("access_token", "refresh_token")
 INACTIVE = b'{"active":false}'
@@ -138,7 +138,7 @@ async def test_a_refresh_token_counts_from_when_it_was_made(http: httpx2.AsyncCl
 
 
 @pytest.mark.clause("decided-introspection-members")
-async def test_users_of_one_name_in_two_realms_have_two_subjects(http: httpx2.AsyncClient, parts: Parts) -> None:
+async def test_users_of_one_name_in_two_realms_have_two_subjects(http: httpx2.AsyncClient, parts: Worker) -> None:
     stranger = Person(ALICE.username, "", realm="cep")
     code = await make_code(parts, stranger, scope="realm:cep role:enduser")
     foreign = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
@@ -152,7 +152,7 @@ async def test_users_of_one_name_in_two_realms_have_two_subjects(http: httpx2.As
     assert {each["username"] for each in described} == {ALICE.username}
 
 
-async def test_a_name_beyond_ascii_is_told_as_it_is(http: httpx2.AsyncClient, parts: Parts) -> None:
+async def test_a_name_beyond_ascii_is_told_as_it_is(http: httpx2.AsyncClient, parts: Worker) -> None:
     code = await make_code(parts, Person('zoë "%20" 李', "", realm="cep"), scope="realm:cep role:enduser")
     access_token = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["access_token"]
 
@@ -160,7 +160,7 @@ async def test_a_name_beyond_ascii_is_told_as_it_is(http: httpx2.AsyncClient, pa
 
 
 async def test_a_narrowed_access_token_has_its_own_scope_and_the_session_the_whole(
-    http: httpx2.AsyncClient, parts: Parts
+    http: httpx2.AsyncClient, parts: Worker
 ) -> None:
     code = await make_code(parts, scope="realm:main role:enduser role:organisation")
     tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
@@ -322,7 +322,7 @@ async def test_refresh_tokens_are_not_active_for_who_may_only_see_access_tokens(
     assert (await describe(http, refresh_token, AUDITOR))["active"]
 
 
-async def test_a_code_is_no_token_and_stays_as_it_was(http: httpx2.AsyncClient, parts: Parts) -> None:
+async def test_a_code_is_no_token_and_stays_as_it_was(http: httpx2.AsyncClient, parts: Worker) -> None:
     code = await make_code(parts)
 
     assert_inactive(await AUDITOR.introspect(http, code))
@@ -406,7 +406,7 @@ async def test_a_client_without_the_right_is_403_about_its_own_tokens_too(http: 
 
 
 @pytest.mark.clause("decided-introspection-right")
-async def test_the_right_is_worth_nothing_without_a_secret(http: httpx2.AsyncClient, parts: Parts) -> None:
+async def test_the_right_is_worth_nothing_without_a_secret(http: httpx2.AsyncClient, parts: Worker) -> None:
     await parts.registry.put_client(
         Client(client_id="careless", introspect="all"), old_origins=(), new_origins=(), loss=None
     )

@@ -9,9 +9,17 @@ import httpx2
 import pytest
 import redis
 
-from tests.browser import SESSIONS, Browser, is_login_page
-from tests.cast import ALICE, PHONE_APP, TOKEN, WEB_SHOP, Person, basic, login_form
 from tests.conftest import Clock, MakeSettings, serving
+from tests.support.actors import (
+    ALICE,
+    PHONE_APP,
+    TOKEN,
+    WEB_SHOP,
+    Person,
+    basic,
+    login_form,
+)
+from tests.support.browser import SESSIONS, Browser, is_login_page
 
 PROXY = "10.0.0.1"
 LIMITS = {

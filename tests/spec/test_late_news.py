@@ -11,12 +11,19 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts
-from service.hashing import hash_password
+from service.crypto.password_hashing import hash_password
 from service.registry.cache import RegistryCache
-from tests.browser import Browser, answer_of, ask, assert_refused, change_user, is_consent_page
-from tests.cast import ALICE, PHONE_APP, assert_error, tokens_of
-from tests.watching import ONE_SERVER, watching
+from service.worker import Worker
+from tests.support.actors import ALICE, PHONE_APP, assert_error, tokens_of
+from tests.support.browser import (
+    Browser,
+    answer_of,
+    ask,
+    assert_refused,
+    change_user,
+    is_consent_page,
+)
+from tests.support.redis_monitor import ONE_SERVER, watching
 
 NEWER = replace(ALICE, password="another password")
 
@@ -34,7 +41,7 @@ async def remember(http: httpx2.AsyncClient) -> None:
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-i1-one-winner")
 async def test_an_old_password_gives_nothing_and_the_new_one_is_right_at_the_next_try(
-    http: httpx2.AsyncClient, parts: Parts, store: redis.Redis, deaf: None
+    http: httpx2.AsyncClient, parts: Worker, store: redis.Redis, deaf: None
 ) -> None:
     await remember(http)
     families = set(store.scan_iter("family:*"))
@@ -49,7 +56,7 @@ async def test_an_old_password_gives_nothing_and_the_new_one_is_right_at_the_nex
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-disabled-user")
 async def test_a_disabled_user_gets_nothing(
-    http: httpx2.AsyncClient, parts: Parts, store: redis.Redis, deaf: None
+    http: httpx2.AsyncClient, parts: Worker, store: redis.Redis, deaf: None
 ) -> None:
     await remember(http)
     families = set(store.scan_iter("family:*"))
@@ -62,7 +69,7 @@ async def test_a_disabled_user_gets_nothing(
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-i1-one-winner")
 async def test_a_login_is_checked_by_the_record_in_redis_and_not_by_an_old_one_in_memory(
-    browser: Browser, parts: Parts, store: redis.Redis, deaf: None
+    browser: Browser, parts: Worker, store: redis.Redis, deaf: None
 ) -> None:
     await remember(browser.http)
     form = await browser.open(ask())
@@ -76,7 +83,7 @@ async def test_a_login_is_checked_by_the_record_in_redis_and_not_by_an_old_one_i
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-i1-one-winner")
 async def test_a_consent_gives_no_code_for_an_old_record_and_the_next_one_does(
-    browser: Browser, parts: Parts, store: redis.Redis, deaf: None
+    browser: Browser, parts: Worker, store: redis.Redis, deaf: None
 ) -> None:
     page = await browser.reach_consent(ask())
     await browser.open(ask())

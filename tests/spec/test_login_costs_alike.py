@@ -10,11 +10,11 @@ import httpx2
 import pytest
 import redis
 
-from service.credentials import make_browser_secret
-from tests.browser import Browser, ask
-from tests.cast import ALICE, BOB, PHONE_APP, Person
+from service.crypto.keyring import make_browser_secret
 from tests.conftest import Clock, MakeSettings, serving
-from tests.watching import ONE_SERVER, watching
+from tests.support.actors import ALICE, BOB, PHONE_APP, Person
+from tests.support.browser import Browser, ask
+from tests.support.redis_monitor import ONE_SERVER, watching
 
 pytestmark = ONE_SERVER
 

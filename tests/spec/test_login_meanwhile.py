@@ -8,13 +8,13 @@ import msgspec
 import pytest
 import redis
 
-from service.app import Parts
 from service.protocol.user import identify_user
 from service.store.keys import login_key, registry_key
-from tests.cast import ALICE, PHONE_APP, assert_error
+from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
-from tests.hearing import heard
-from tests.waiting import until
+from tests.support.actors import ALICE, PHONE_APP, assert_error
+from tests.support.invalidations import heard
+from tests.support.waiting import until
 
 COUNTER = login_key(identify_user(ALICE.realm, ALICE.username))
 
@@ -42,7 +42,7 @@ def hold(store: redis.Redis) -> None:
 async def test_a_login_that_waited_does_not_get_what_its_client_lost_meanwhile(
     make_settings: MakeSettings,
     clock: Clock,
-    parts: Parts,
+    parts: Worker,
     store: redis.Redis,
     changes: dict[str, object] | None,
     status: int,

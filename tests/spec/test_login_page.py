@@ -10,10 +10,22 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts
-from service.hashing import hash_password
+from service.crypto.password_hashing import hash_password
 from service.protocol.user import User
-from tests.browser import (
+from service.worker import Worker
+from tests.conftest import Clock, MakeSettings, serving
+from tests.support.actors import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    SHOP_CALLBACK,
+    TOKEN,
+    WEB_SHOP,
+    Person,
+    assert_error,
+    login_form,
+)
+from tests.support.browser import (
     LOGIN,
     SESSIONS,
     Browser,
@@ -27,19 +39,7 @@ from tests.browser import (
     page_text,
     register,
 )
-from tests.cast import (
-    ALICE,
-    BOB,
-    PHONE_APP,
-    SHOP_CALLBACK,
-    TOKEN,
-    WEB_SHOP,
-    Person,
-    assert_error,
-    login_form,
-)
-from tests.conftest import Clock, MakeSettings, serving
-from tests.hashes import FULL_COST, recording_hashes
+from tests.support.password_hashes import FULL_COST, recording_hashes
 
 WRONG = page_text("login.error_wrong")
 THROTTLED = page_text("login.error_throttled")
@@ -114,7 +114,7 @@ async def test_a_wrong_password_shows_the_form_again_and_the_right_one_leads_on(
 
 
 @pytest.mark.clause("decided-wrong-password-page")
-async def test_nobody_learns_from_the_page_whether_a_user_exists(browser: Browser, parts: Parts) -> None:
+async def test_nobody_learns_from_the_page_whether_a_user_exists(browser: Browser, parts: Worker) -> None:
     await change_user(parts, BOB, disabled=True)
     page = await browser.open(ask())
     answers = [await browser.log_in(page, person) for person in (wrong(ALICE), NOBODY, wrong(BOB), BOB)]
@@ -130,7 +130,7 @@ async def test_nobody_learns_from_the_page_whether_a_user_exists(browser: Browse
 
 @pytest.mark.clause("decided-wrong-password-page", "decided-unknown-user-costs-the-same")
 @pytest.mark.usefixtures("real_hashes")
-async def test_an_unknown_user_takes_the_page_the_work_of_a_wrong_password(browser: Browser, parts: Parts) -> None:
+async def test_an_unknown_user_takes_the_page_the_work_of_a_wrong_password(browser: Browser, parts: Worker) -> None:
     await parts.registry.put_users([User(realm="main", username=ALICE.username, password_hash=hash_password("right"))])
     page = await browser.open(ask())
     for person in (wrong(ALICE), NOBODY):
@@ -222,7 +222,7 @@ async def test_a_login_that_redis_cannot_take_in_is_503_and_the_form_is_still_go
 
 @pytest.mark.clause("6749-4.1.2.1-no-redirect", "6749-3.1.2.4-no-redirect")
 async def test_a_redirect_uri_that_was_taken_away_meanwhile_is_not_redirected_to(
-    make_settings: MakeSettings, clock: Clock, parts: Parts
+    make_settings: MakeSettings, clock: Clock, parts: Worker
 ) -> None:
     app = await register(parts, "changing")
     async with serving(make_settings(), clock) as before, serving(make_settings(), clock) as after:
@@ -244,7 +244,7 @@ async def test_a_redirect_uri_that_was_taken_away_meanwhile_is_not_redirected_to
     ],
 )
 async def test_what_the_client_lost_meanwhile_travels_back_to_it(
-    make_settings: MakeSettings, clock: Clock, parts: Parts, changes: dict[str, object], error: str
+    make_settings: MakeSettings, clock: Clock, parts: Worker, changes: dict[str, object], error: str
 ) -> None:
     app = await register(parts, "changing")
     async with serving(make_settings(), clock) as before, serving(make_settings(), clock) as after:
@@ -417,7 +417,7 @@ async def test_a_browser_that_people_share_remembers_the_last_five_of_them(
 
 
 async def test_a_known_browser_is_known_no_more_once_the_password_is_another(
-    make_settings: MakeSettings, clock: Clock, parts: Parts
+    make_settings: MakeSettings, clock: Clock, parts: Worker
 ) -> None:
     async with locked_out(make_settings, clock) as (_, browser):
         page = await fail(browser, 1)

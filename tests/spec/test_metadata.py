@@ -8,10 +8,18 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from service.app import Parts
 from service.protocol.pkce import make_code_challenge
-from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, assert_error, basic, login_form
+from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, make_code, serving
+from tests.support.actors import (
+    ALICE,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    WEB_SHOP,
+    assert_error,
+    basic,
+    login_form,
+)
 
 METADATA = "/.well-known/oauth-authorization-server"
 VERIFIER = "v" * 43
@@ -186,7 +194,7 @@ async def test_users_can_log_in_to_every_realm_that_is_named_and_to_no_other(htt
 
 @pytest.mark.clause("decided-metadata", "7636-4.2-s256")
 async def test_a_code_with_a_challenge_by_the_method_that_is_named_is_exchanged(
-    http: httpx2.AsyncClient, parts: Parts
+    http: httpx2.AsyncClient, parts: Worker
 ) -> None:
     metadata = await read_metadata(http)
     code = await make_code(parts, code_challenge=make_code_challenge(VERIFIER))

@@ -9,10 +9,13 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts, assemble
-from service.hashing import HashingPool
-from service.protocol.errors import DESCRIPTIONS, TemporarilyUnavailable
-from tests.cast import (
+from service.app import build_app
+from service.crypto.hashing_pool import HashingPool
+from service.protocol.error_descriptions import DESCRIPTIONS
+from service.protocol.errors import TemporarilyUnavailable
+from service.worker import Worker
+from tests.conftest import Clock, MakeSettings, client_of, lifespan_of, make_code, serving
+from tests.support.actors import (
     ALICE,
     AUDITOR,
     PHONE_APP,
@@ -27,9 +30,8 @@ from tests.cast import (
     tokens_of,
     verify,
 )
-from tests.conftest import Clock, MakeSettings, client_of, lifespan_of, make_code, serving
-from tests.scraping import Scrape
-from tests.waiting import until_true
+from tests.support.metrics_scrape import Scrape
+from tests.support.waiting import until_true
 
 METRICS = "/metrics"
 STRANGER = "203.0.113.7"
@@ -94,7 +96,7 @@ async def test_behind_a_trusted_proxy_it_is_the_caller_who_counts(
     make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
     settings = make_settings(TOKEN_SERVICE_TRUSTED_PROXIES="127.0.0.1,10.0.0.0/8")
-    app = assemble(Parts(settings, lambda: clock.offset_ms))
+    app = build_app(Worker(settings, lambda: clock.offset_ms))
     async with lifespan_of(app), client_of(app, "127.0.0.1") as near, client_of(app, "10.0.0.1") as far:
         for proxy in (near, far):
             for hops in (STRANGER, f"127.0.0.1, {STRANGER}", f"{STRANGER}, 10.0.0.2"):
@@ -168,7 +170,7 @@ async def test_throttled_is_an_outcome_of_its_own(make_settings: MakeSettings, c
 
 
 async def test_what_becomes_of_refresh_tokens_and_codes_is_counted(
-    local: httpx2.AsyncClient, parts: Parts, clock: Clock
+    local: httpx2.AsyncClient, parts: Worker, clock: Clock
 ) -> None:
     before = await scrape(local)
     first = tokens_of(await PHONE_APP.log_in(local, ALICE))["refresh_token"]

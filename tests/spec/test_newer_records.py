@@ -10,9 +10,9 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts
-from tests.browser import SESSIONS, Browser, Page, ask, is_login_page
-from tests.cast import (
+from service.worker import Worker
+from tests.conftest import make_code
+from tests.support.actors import (
     ALICE,
     AUDITOR,
     GATEWAY,
@@ -25,7 +25,7 @@ from tests.cast import (
     bearer,
     tokens_of,
 )
-from tests.conftest import make_code
+from tests.support.browser import SESSIONS, Browser, Page, ask, is_login_page
 
 pytestmark = pytest.mark.clause("decided-newer-record", "decided-record-version", "decided-i10-outage-is-not-theft")
 
@@ -71,7 +71,7 @@ def replaced(store: redis.Redis, pattern: str, newer: Newer) -> Iterator[None]:
 
 def read_record(store: redis.Redis, key: str) -> Record:
     record: Any = store.hgetall(key) if store.type(key) == "hash" else store.get(key)
-    return cast(Record, record)
+    return cast("Record", record)
 
 
 def write_records(store: redis.Redis, records: dict[str, Record]) -> None:
@@ -105,7 +105,7 @@ async def test_an_access_token_is_not_judged(http: httpx2.AsyncClient, store: re
 
 @newer
 async def test_a_code_is_neither_exchanged_nor_spent(
-    http: httpx2.AsyncClient, parts: Parts, store: redis.Redis, newer: Newer
+    http: httpx2.AsyncClient, parts: Worker, store: redis.Redis, newer: Newer
 ) -> None:
     code = await make_code(parts)
     with replaced(store, "code:*", newer):
@@ -115,7 +115,7 @@ async def test_a_code_is_neither_exchanged_nor_spent(
 
 @newer
 async def test_the_second_use_of_a_code_ends_no_session(
-    http: httpx2.AsyncClient, parts: Parts, store: redis.Redis, newer: Newer
+    http: httpx2.AsyncClient, parts: Worker, store: redis.Redis, newer: Newer
 ) -> None:
     code = await make_code(parts)
     tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))

@@ -19,13 +19,22 @@ import jsonschema_rs
 import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31
 
-from service.app import Parts, make_routes
 from service.protocol import errors
 from service.protocol.errors import OAuthError
-from tests.cast import ALICE, BOB, GATEWAY, TOKEN, WEB_SHOP, Person, login_form
+from service.routes import make_routes
+from service.worker import Worker
 from tests.conftest import environment_of
-from tests.openapi import CONTRACT, FILE, METHODS, is_of_schema, resolve
-from tests.servers import CHECKOUT, RedisServer, ServiceProcess, running_service
+from tests.support.actors import (
+    ALICE,
+    BOB,
+    GATEWAY,
+    TOKEN,
+    WEB_SHOP,
+    Person,
+    login_form,
+)
+from tests.support.openapi import CONTRACT, FILE, METHODS, is_of_schema, resolve
+from tests.support.servers import CHECKOUT, RedisServer, ServiceProcess, running_service
 
 pytestmark = pytest.mark.clause("decided-openapi-exact")
 
@@ -189,7 +198,7 @@ def test_the_file_is_openapi_and_its_examples_are_what_it_says() -> None:
                 assert is_of_schema(example["value"], content["schema"]), example
 
 
-async def test_every_route_is_in_the_file_or_a_page(parts: Parts) -> None:
+async def test_every_route_is_in_the_file_or_a_page(parts: Worker) -> None:
     served = {route.path: route.methods for route in make_routes(parts)}
 
     described = {path: methods.keys() & METHODS for path, methods in CONTRACT["paths"].items()}

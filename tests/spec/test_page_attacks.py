@@ -12,9 +12,21 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts
-from service.tokens import digest_token
-from tests.browser import (
+from service.protocol.token_form import digest_token
+from service.worker import Worker
+from tests.conftest import Clock, MakeSettings, serving
+from tests.support.actors import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    SHOP_CALLBACK,
+    WEB_SHOP,
+    Person,
+    assert_error,
+    tokens_of,
+)
+from tests.support.browser import (
     AUTHORIZATION,
     CHALLENGE,
     CONSENT,
@@ -35,18 +47,6 @@ from tests.browser import (
     page_text,
     register,
 )
-from tests.cast import (
-    ALICE,
-    BOB,
-    PHONE_APP,
-    PHONE_CALLBACK,
-    SHOP_CALLBACK,
-    WEB_SHOP,
-    Person,
-    assert_error,
-    tokens_of,
-)
-from tests.conftest import Clock, MakeSettings, serving
 
 OTHER_SHOP_CALLBACK = "https://shop.example:8443/other?keep=this"
 WRONG = replace(ALICE, password="wrong")
@@ -196,7 +196,7 @@ async def test_unknown_parameters_are_ignored_up_to_128_in_all(browser: Browser)
 
 
 @pytest.mark.clause("6749-10.14-state-and-redirect-uri")
-async def test_hostile_names_stand_on_the_pages_as_text(browser: Browser, parts: Parts) -> None:
+async def test_hostile_names_stand_on_the_pages_as_text(browser: Browser, parts: Worker) -> None:
     app = await register(parts, "hostile", client_name=f"Shop {HOSTILE}")
     await change_user(parts, ALICE, name=f"Alice {HOSTILE}")
     login = await browser.open(ask(app, state=HOSTILE))
@@ -253,7 +253,7 @@ async def test_a_login_form_is_good_for_half_an_hour_by_the_clock_of_redis(brows
     assert_refused(await browser.log_in(page), 400, "expired")
 
 
-async def test_what_was_sealed_for_a_trip_to_an_organisation_is_no_login_form(browser: Browser, parts: Parts) -> None:
+async def test_what_was_sealed_for_a_trip_to_an_organisation_is_no_login_form(browser: Browser, parts: Worker) -> None:
     await browser.open(ask())
     await parts.clients.find(PHONE_APP.client_id)
     digest = digest_token(browser.cookie_values["ts_browser"])

@@ -8,8 +8,10 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts
-from tests.browser import (
+from service.worker import Worker
+from tests.conftest import Clock, MakeSettings, serving
+from tests.support.actors import ALICE, SHOP_CALLBACK, WEB_SHOP, assert_error
+from tests.support.browser import (
     AUTHORIZATION,
     CONSENT,
     LOGIN,
@@ -23,8 +25,6 @@ from tests.browser import (
     is_login_page,
     register,
 )
-from tests.cast import ALICE, SHOP_CALLBACK, WEB_SHOP, assert_error
-from tests.conftest import Clock, MakeSettings, serving
 
 PAGES = {
     "start": "/",
@@ -133,7 +133,7 @@ async def test_no_page_has_a_script_or_asks_another_site_for_anything(browser: B
     assert "style=" not in consent
 
 
-async def test_a_form_may_lead_to_the_client_and_nowhere_but_the_web(browser: Browser, parts: Parts) -> None:
+async def test_a_form_may_lead_to_the_client_and_nowhere_but_the_web(browser: Browser, parts: Worker) -> None:
     """Browsers hold the redirects that follow a form against its page's policy."""
     await register(parts, "native", "com.example.app:/callback")
     page = await browser.open(ask(WEB_SHOP, SHOP_CALLBACK))

@@ -8,9 +8,9 @@ import httpx2
 import msgspec
 import pytest
 
-from service.app import Parts
 from service.protocol.user import identify_user
-from tests.cast import (
+from service.worker import Worker
+from tests.support.actors import (
     ALICE,
     BOB,
     GATEWAY,
@@ -24,7 +24,7 @@ from tests.cast import (
     login_form,
     tokens_of,
 )
-from tests.hearing import heard
+from tests.support.invalidations import heard
 
 
 @pytest.mark.clause(
@@ -100,7 +100,7 @@ async def test_an_unknown_user_is_answered_in_the_words_of_a_wrong_password(http
 
 
 @pytest.mark.clause("decided-disabled-user")
-async def test_a_disabled_user_is_answered_like_a_wrong_password(http: httpx2.AsyncClient, parts: Parts) -> None:
+async def test_a_disabled_user_is_answered_like_a_wrong_password(http: httpx2.AsyncClient, parts: Worker) -> None:
     wrong = await PHONE_APP.log_in(http, replace(ALICE, password="wrong"))
     alice = await parts.registry.find_user(identify_user("main", ALICE.username))
     assert alice is not None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import httpx2
 import pytest
 
-from service.app import Parts
-from tests.cast import PHONE_APP, PHONE_CALLBACK, assert_error
+from service.worker import Worker
 from tests.conftest import make_code
+from tests.support.actors import PHONE_APP, PHONE_CALLBACK, assert_error
 
 # The example of RFC 7636, Appendix B.
 VERIFIER = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
@@ -15,7 +15,7 @@ CHALLENGE = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 
 
 @pytest.mark.clause("7636-4.2-s256", "7636-4.6-equal", "7636-4.4-challenge-bound-to-code")
-async def test_the_right_verifier_opens_the_code(http: httpx2.AsyncClient, parts: Parts) -> None:
+async def test_the_right_verifier_opens_the_code(http: httpx2.AsyncClient, parts: Worker) -> None:
     code = await make_code(parts, code_challenge=CHALLENGE)
 
     assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK, code_verifier=VERIFIER)).status_code == 200
@@ -38,7 +38,7 @@ async def test_the_right_verifier_opens_the_code(http: httpx2.AsyncClient, parts
     ],
 )
 async def test_any_other_verifier_is_refused_and_leaves_the_code(
-    http: httpx2.AsyncClient, parts: Parts, verifier: str | None
+    http: httpx2.AsyncClient, parts: Worker, verifier: str | None
 ) -> None:
     code = await make_code(parts, code_challenge=CHALLENGE)
     extra = {} if verifier is None else {"code_verifier": verifier}
@@ -48,7 +48,7 @@ async def test_any_other_verifier_is_refused_and_leaves_the_code(
 
 
 @pytest.mark.clause("7636-4.5-method-bound-to-code", "7636-4.6-not-equal")
-async def test_a_request_cannot_choose_the_method(http: httpx2.AsyncClient, parts: Parts) -> None:
+async def test_a_request_cannot_choose_the_method(http: httpx2.AsyncClient, parts: Worker) -> None:
     code = await make_code(parts, code_challenge=CHALLENGE)
 
     response = await PHONE_APP.exchange(
@@ -59,7 +59,7 @@ async def test_a_request_cannot_choose_the_method(http: httpx2.AsyncClient, part
 
 
 @pytest.mark.clause("decided-verifier-without-challenge", "decided-wrong-exchange-leaves-the-code")
-async def test_a_verifier_for_a_code_without_a_challenge_is_refused(http: httpx2.AsyncClient, parts: Parts) -> None:
+async def test_a_verifier_for_a_code_without_a_challenge_is_refused(http: httpx2.AsyncClient, parts: Worker) -> None:
     code = await make_code(parts)
 
     assert_error(await PHONE_APP.exchange(http, code, PHONE_CALLBACK, code_verifier=VERIFIER), 400, "invalid_grant")
@@ -67,7 +67,7 @@ async def test_a_verifier_for_a_code_without_a_challenge_is_refused(http: httpx2
 
 
 @pytest.mark.clause("7636-4.4-challenge-not-shown")
-async def test_a_code_does_not_show_its_challenge(parts: Parts) -> None:
+async def test_a_code_does_not_show_its_challenge(parts: Worker) -> None:
     code = await make_code(parts, code_challenge=CHALLENGE)
 
     assert CHALLENGE not in code

@@ -9,13 +9,21 @@ import msgspec
 import pytest
 import redis
 
-from service.app import Parts
-from service.hashing import hash_made_secret
-from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, App, assert_error, tokens_of
+from service.crypto.password_hashing import hash_made_secret
+from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, make_code, serving
+from tests.support.actors import (
+    ALICE,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    WEB_SHOP,
+    App,
+    assert_error,
+    tokens_of,
+)
 
 
-async def change_client(parts: Parts, app: App, **changes: object) -> None:
+async def change_client(parts: Worker, app: App, **changes: object) -> None:
     """As the console will; a service that starts afterwards sees it at once."""
     client = await parts.registry.find_client(app.client_id)
     assert client is not None
@@ -34,7 +42,7 @@ async def test_a_client_with_a_secret_refreshes_only_with_it(http: httpx2.AsyncC
 
 @pytest.mark.clause("decided-refresh-without-the-secret", "spec-4.2-refresh-secret-as-first")
 async def test_a_family_made_with_a_secret_is_not_refreshed_without_one(
-    make_settings: MakeSettings, clock: Clock, parts: Parts, store: redis.Redis
+    make_settings: MakeSettings, clock: Clock, parts: Worker, store: redis.Redis
 ) -> None:
     async with serving(make_settings(), clock) as http:
         first = tokens_of(await WEB_SHOP.log_in(http, ALICE))["refresh_token"]
@@ -51,7 +59,7 @@ async def test_a_family_made_with_a_secret_is_not_refreshed_without_one(
 
 @pytest.mark.clause("decided-client-with-secret-always-authenticates", "6749-10.2-authenticated-when-possible")
 async def test_a_client_that_has_a_secret_by_now_uses_it_for_older_families_too(
-    make_settings: MakeSettings, clock: Clock, parts: Parts
+    make_settings: MakeSettings, clock: Clock, parts: Worker
 ) -> None:
     async with serving(make_settings(), clock) as http:
         first = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
@@ -64,7 +72,7 @@ async def test_a_client_that_has_a_secret_by_now_uses_it_for_older_families_too(
 
 @pytest.mark.clause("6749-5.2-unauthorized-client", "decided-order-right-to-grant")
 async def test_a_client_that_lost_the_refresh_grant_cannot_refresh(
-    make_settings: MakeSettings, clock: Clock, parts: Parts
+    make_settings: MakeSettings, clock: Clock, parts: Worker
 ) -> None:
     async with serving(make_settings(), clock) as http:
         first = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
@@ -76,7 +84,7 @@ async def test_a_client_that_lost_the_refresh_grant_cannot_refresh(
 
 @pytest.mark.clause("6749-10.3-client-limits-scope", "decided-reserved-roles")
 async def test_a_scope_that_the_client_lost_is_granted_neither_by_a_refresh_nor_by_a_code(
-    make_settings: MakeSettings, clock: Clock, parts: Parts
+    make_settings: MakeSettings, clock: Clock, parts: Worker
 ) -> None:
     async with serving(make_settings(), clock) as http:
         first = tokens_of(await PHONE_APP.log_in(http, ALICE, "realm:main role:organisation"))["refresh_token"]

@@ -10,9 +10,17 @@ import httpx2
 import pytest
 import redis
 
-from tests.cast import ALICE, PHONE_APP, WEB_SHOP, assert_error, is_live, tokens_of, verify
 from tests.conftest import Clock, MakeSettings, serving
-from tests.events import events_of
+from tests.support.actors import (
+    ALICE,
+    PHONE_APP,
+    WEB_SHOP,
+    assert_error,
+    is_live,
+    tokens_of,
+    verify,
+)
+from tests.support.events import events_of
 
 
 def family_key(store: redis.Redis) -> str:

@@ -6,7 +6,8 @@ import httpx2
 import pytest
 import redis
 
-from tests.cast import (
+from tests.conftest import Clock, MakeSettings, serving
+from tests.support.actors import (
     ALICE,
     MADE_SECRET,
     PHONE_APP,
@@ -17,7 +18,6 @@ from tests.cast import (
     is_live,
     tokens_of,
 )
-from tests.conftest import Clock, MakeSettings, serving
 
 
 @pytest.mark.clause(

@@ -8,8 +8,9 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts
-from tests.cast import (
+from service.worker import Worker
+from tests.conftest import Clock, make_code
+from tests.support.actors import (
     ALICE,
     GATEWAY,
     PHONE_APP,
@@ -22,7 +23,6 @@ from tests.cast import (
     revoke_all,
     tokens_of,
 )
-from tests.conftest import Clock, make_code
 
 
 @pytest.mark.clause("7009-2-access-tokens", "decided-revoke-access-token-alone", "7009-2.1-refresh-token-survives")
@@ -123,7 +123,7 @@ async def test_a_second_revocation_of_a_token_is_no_error(http: httpx2.AsyncClie
     assert (await PHONE_APP.revoke(http, tokens[kind])).status_code == 200
 
 
-async def test_a_code_is_no_token_and_stays_as_it_was(http: httpx2.AsyncClient, parts: Parts) -> None:
+async def test_a_code_is_no_token_and_stays_as_it_was(http: httpx2.AsyncClient, parts: Worker) -> None:
     code = await make_code(parts)
 
     assert (await PHONE_APP.revoke(http, code)).status_code == 200

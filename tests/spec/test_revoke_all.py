@@ -6,8 +6,9 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts
-from tests.cast import (
+from service.worker import Worker
+from tests.conftest import make_code
+from tests.support.actors import (
     ALICE,
     BOB,
     MADE_SECRET,
@@ -21,7 +22,6 @@ from tests.cast import (
     revoke_all,
     tokens_of,
 )
-from tests.conftest import make_code
 
 
 @pytest.mark.clause("spec-3-revoke-all", "spec-4.4-all-tokens", "spec-4.4-status-200", "spec-1-ending-a-session")
@@ -51,7 +51,7 @@ async def test_nobody_elses_session_ends(http: httpx2.AsyncClient, store: redis.
 
 
 @pytest.mark.clause("decided-revoke-all-covers", "decided-i7-revocation-is-final")
-async def test_codes_that_were_not_exchanged_end_too(http: httpx2.AsyncClient, parts: Parts) -> None:
+async def test_codes_that_were_not_exchanged_end_too(http: httpx2.AsyncClient, parts: Worker) -> None:
     alice = tokens_of(await PHONE_APP.log_in(http, ALICE))
     phone_code = await make_code(parts)
     shop_code = await make_code(parts, ALICE, WEB_SHOP, redirect_uri=SHOP_CALLBACK)
@@ -65,7 +65,7 @@ async def test_codes_that_were_not_exchanged_end_too(http: httpx2.AsyncClient, p
 
 
 @pytest.mark.clause("decided-revoke-all-later-tokens-live")
-async def test_what_comes_right_afterwards_lives(http: httpx2.AsyncClient, parts: Parts, store: redis.Redis) -> None:
+async def test_what_comes_right_afterwards_lives(http: httpx2.AsyncClient, parts: Worker, store: redis.Redis) -> None:
     for _ in range(3):
         await revoke_all(http, tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"])
         code = await make_code(parts)
@@ -78,7 +78,7 @@ async def test_what_comes_right_afterwards_lives(http: httpx2.AsyncClient, parts
 
 @pytest.mark.clause("spec-4.4-bearer-names-user")
 async def test_the_bearer_of_a_session_from_a_code_ends_password_sessions_too(
-    http: httpx2.AsyncClient, parts: Parts
+    http: httpx2.AsyncClient, parts: Worker
 ) -> None:
     by_password = tokens_of(await WEB_SHOP.log_in(http, ALICE))
     by_code = tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK))
@@ -107,7 +107,7 @@ async def test_a_second_revoke_all_with_the_same_bearer_is_refused(http: httpx2.
 
 @pytest.mark.clause("decided-revoke-all-covers")
 async def test_nothing_of_a_user_with_many_sessions_is_left_in_redis(
-    http: httpx2.AsyncClient, parts: Parts, store: redis.Redis
+    http: httpx2.AsyncClient, parts: Worker, store: redis.Redis
 ) -> None:
     for _ in range(30):
         tokens = tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK))

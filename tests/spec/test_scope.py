@@ -5,9 +5,17 @@ from __future__ import annotations
 import httpx2
 import pytest
 
-from service.app import Parts
-from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, Person, assert_error, revoke_all, tokens_of
+from service.worker import Worker
 from tests.conftest import make_code
+from tests.support.actors import (
+    ALICE,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    Person,
+    assert_error,
+    revoke_all,
+    tokens_of,
+)
 
 
 @pytest.mark.clause("6749-3.3-order-free", "6749-3.3-granted-scope-told", "spec-2.1-final-scope", "spec-2.2-items")
@@ -75,7 +83,7 @@ async def test_the_case_of_a_scope_item_matters(http: httpx2.AsyncClient, scope:
 
 
 @pytest.mark.clause("decided-same-name-in-two-realms")
-async def test_users_of_one_name_in_two_realms_are_two_users(http: httpx2.AsyncClient, parts: Parts) -> None:
+async def test_users_of_one_name_in_two_realms_are_two_users(http: httpx2.AsyncClient, parts: Worker) -> None:
     namesake = Person(ALICE.username, "", realm="cep")
     code = await make_code(parts, namesake, scope="realm:cep role:enduser")
     theirs = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
@@ -89,7 +97,7 @@ async def test_users_of_one_name_in_two_realms_are_two_users(http: httpx2.AsyncC
 
 
 @pytest.mark.clause("6749-3.3-granted-scope-told", "6749-3.3-order-free")
-async def test_a_code_is_answered_with_the_scope_that_was_allowed(http: httpx2.AsyncClient, parts: Parts) -> None:
+async def test_a_code_is_answered_with_the_scope_that_was_allowed(http: httpx2.AsyncClient, parts: Worker) -> None:
     scope = "realm:main role:enduser role:organisation"
 
     tokens = tokens_of(await PHONE_APP.exchange(http, await make_code(parts, scope=scope), PHONE_CALLBACK))

@@ -6,13 +6,13 @@ import httpx2
 import msgspec
 import pytest
 
-from service.app import Parts
-from service.hashing import hash_made_secret, hash_password
+from service.crypto.password_hashing import hash_made_secret, hash_password
 from service.protocol.client import Client
-from tests.cast import REVOKE, App, assert_error, basic
+from service.worker import Worker
 from tests.conftest import Clock
-from tests.hearing import heard
-from tests.waiting import until_status
+from tests.support.actors import REVOKE, App, assert_error, basic
+from tests.support.invalidations import heard
+from tests.support.waiting import until_status
 
 DAY_SECONDS = 86_400
 OLD, NEW, WRONG = (App("rotating", letter * 43) for letter in "onw")
@@ -20,12 +20,12 @@ HASHES = {"made": hash_made_secret, "chosen": hash_password}
 EACH_KIND = pytest.mark.parametrize(("old", "new"), [(a, b) for a in HASHES for b in HASHES])
 
 
-async def put(parts: Parts, client: Client) -> None:
+async def put(parts: Worker, client: Client) -> None:
     await parts.registry.put_client(client, old_origins=(), new_origins=(), loss=None)
     await heard(parts)
 
 
-async def rotate(parts: Parts, old: str, new: str, overlap_seconds: float) -> None:
+async def rotate(parts: Worker, old: str, new: str, overlap_seconds: float) -> None:
     """The old secret has been used before, so it is remembered where that saves a slow hash."""
     until_ms = await parts.connection.read_clock_ms() + round(overlap_seconds * 1000)
     rotated = Client(
@@ -50,7 +50,7 @@ async def is_right(http: httpx2.AsyncClient, app: App) -> bool:
 @EACH_KIND
 @pytest.mark.clause("decided-secret-overlap", "6819-5.2.3.6-secret-revoked", "decided-i9-one-clock")
 async def test_both_secrets_are_good_during_the_overlap_and_only_the_new_one_after_it(
-    http: httpx2.AsyncClient, parts: Parts, clock: Clock, old: str, new: str
+    http: httpx2.AsyncClient, parts: Worker, clock: Clock, old: str, new: str
 ) -> None:
     await rotate(parts, old, new, DAY_SECONDS)
     for _ in range(2):
@@ -67,7 +67,7 @@ async def test_both_secrets_are_good_during_the_overlap_and_only_the_new_one_aft
 @EACH_KIND
 @pytest.mark.clause("decided-secret-overlap", "decided-registry-change-seen", "6819-5.2.3.6-secret-revoked")
 async def test_without_an_overlap_the_old_secret_is_wrong_at_once(
-    http: httpx2.AsyncClient, parts: Parts, old: str, new: str
+    http: httpx2.AsyncClient, parts: Worker, old: str, new: str
 ) -> None:
     before = Client(client_id=OLD.client_id, client_secret_hash=HASHES[old](OLD.client_secret or ""))
     await put(parts, before)
@@ -81,7 +81,7 @@ async def test_without_an_overlap_the_old_secret_is_wrong_at_once(
 
 
 @pytest.mark.clause("decided-secret-overlap", "6819-5.2.3.6-secret-revoked")
-async def test_an_overlap_can_be_cut_short(http: httpx2.AsyncClient, parts: Parts) -> None:
+async def test_an_overlap_can_be_cut_short(http: httpx2.AsyncClient, parts: Worker) -> None:
     await rotate(parts, "made", "made", DAY_SECONDS)
     assert await is_right(http, OLD)
 

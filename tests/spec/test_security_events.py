@@ -12,16 +12,26 @@ import msgspec
 import pytest
 import redis
 
-from service.app import Parts, assemble
-from service.hashing import hash_password
-from service.registry.seed import parse_seed
+from service.app import build_app
+from service.crypto.password_hashing import hash_password
+from service.registry.seed_file.reader import parse_seed
 from service.store.attempts import Counter
 from service.store.keys import address_key
-from tests.browser import SESSIONS, Browser, Page, ask
-from tests.cast import ALICE, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, App, Person, revoke_all, tokens_of
+from service.worker import Worker
 from tests.conftest import SEED, Clock, MakeSettings, client_of, lifespan_of, make_code
-from tests.events import events_of
-from tests.watching import ONE_SERVER, watching
+from tests.support.actors import (
+    ALICE,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    WEB_SHOP,
+    App,
+    Person,
+    revoke_all,
+    tokens_of,
+)
+from tests.support.browser import SESSIONS, Browser, Page, ask
+from tests.support.events import events_of
+from tests.support.redis_monitor import ONE_SERVER, watching
 
 ADDRESS = "203.0.113.7"
 SCOPE = "realm:main role:enduser"
@@ -36,7 +46,7 @@ Told = tuple[str, dict[str, Any]]
 @dataclass
 class World:
     http: httpx2.AsyncClient
-    parts: Parts
+    parts: Worker
     clock: Clock
     store: redis.Redis
     json_logs: io.StringIO
@@ -58,7 +68,7 @@ class World:
 
 
 @pytest.fixture
-def world(http: httpx2.AsyncClient, parts: Parts, clock: Clock, store: redis.Redis, json_logs: io.StringIO) -> World:
+def world(http: httpx2.AsyncClient, parts: Worker, clock: Clock, store: redis.Redis, json_logs: io.StringIO) -> World:
     return World(http, parts, clock, store, json_logs)
 
 
@@ -421,9 +431,9 @@ async def test_a_refresh_stays_one_script(world: World) -> None:
 
 
 async def test_the_rare_events_are_in_the_stream_when_the_service_has_ended(
-    make_settings: MakeSettings, clock: Clock, registry: None, parts: Parts
+    make_settings: MakeSettings, clock: Clock, registry: None, parts: Worker
 ) -> None:
-    app = assemble(Parts(make_settings(), lambda: clock.offset_ms))
+    app = build_app(Worker(make_settings(), lambda: clock.offset_ms))
     async with lifespan_of(app), client_of(app) as http:
         tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
         await PHONE_APP.log_in(http, WRONG)
@@ -437,7 +447,7 @@ async def test_the_rare_events_are_in_the_stream_when_the_service_has_ended(
 NEW_USER = '\n  - {{username: {}, roles: [enduser], password_hash: "' + hash_password("password") + '"}}\n'
 
 
-async def test_a_seed_says_what_it_changed(parts: Parts, json_logs: io.StringIO) -> None:
+async def test_a_seed_says_what_it_changed(parts: Worker, json_logs: io.StringIO) -> None:
     text = SEED.read_text().replace("client_name: Phone App", "client_name: Another name")
     changed = parse_seed((text + NEW_USER.format("new@example.com")).encode())
     await parts.seeding.apply(changed, actor="root")
@@ -452,7 +462,7 @@ async def test_a_seed_says_what_it_changed(parts: Parts, json_logs: io.StringIO)
     assert not events_of(json_logs)
 
 
-async def test_of_many_new_users_the_first_and_their_number_are_told(parts: Parts, json_logs: io.StringIO) -> None:
+async def test_of_many_new_users_the_first_and_their_number_are_told(parts: Worker, json_logs: io.StringIO) -> None:
     text = SEED.read_text() + "".join(NEW_USER.format(f"user{number}@example.com") for number in range(600))
     await parts.seeding.apply(parse_seed(text.encode()))
     told = events_of(json_logs)

@@ -7,8 +7,18 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.cast import ALICE, BOB, PHONE_APP, WEB_SHOP, App, Person, assert_error, is_live, tokens_of
 from tests.conftest import SEED, Clock, MakeSettings, serving
+from tests.support.actors import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    WEB_SHOP,
+    App,
+    Person,
+    assert_error,
+    is_live,
+    tokens_of,
+)
 
 
 @pytest.mark.clause("decided-user-change-ends-tokens", "decided-seed-ends-sessions", "decided-ended-families")
@@ -46,7 +56,7 @@ async def test_a_session_ends_with_what_it_rested_on(
     after: str,
 ) -> None:
     # No request is under way meanwhile.
-    monkeypatch.setattr("service.registry.consequences.SWEEP_PAUSE_SECONDS", 0)
+    monkeypatch.setattr("service.registry.pending_revocations.SWEEP_PAUSE_SECONDS", 0)
     seed = SEED.read_text(encoding="utf-8")
     edited = tmp_path / "seed.yaml"
     edited.write_text(seed.replace(before, after), encoding="utf-8")

@@ -8,8 +8,19 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts
-from tests.browser import (
+from service.worker import Worker
+from tests.conftest import Clock
+from tests.support.actors import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    WEB_SHOP,
+    assert_error,
+    is_live,
+    tokens_of,
+)
+from tests.support.browser import (
     SESSIONS,
     Browser,
     HtmlForm,
@@ -21,8 +32,6 @@ from tests.browser import (
     is_login_page,
     page_text,
 )
-from tests.cast import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, assert_error, is_live, tokens_of
-from tests.conftest import Clock
 
 END = "/sessions/end"
 END_ALL = "/sessions/end-all"
@@ -213,7 +222,7 @@ async def test_a_form_of_a_login_that_is_over_leads_to_a_new_login(
     assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
 
 
-async def test_a_user_who_was_disabled_sees_nothing_any_more(browser: Browser, parts: Parts) -> None:
+async def test_a_user_who_was_disabled_sees_nothing_any_more(browser: Browser, parts: Worker) -> None:
     await browser.sign_in()
     await change_user(parts, ALICE, disabled=True)
 

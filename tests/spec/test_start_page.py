@@ -8,8 +8,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.browser import Browser, Page, ask
 from tests.conftest import Clock, MakeSettings, serving
+from tests.support.browser import Browser, Page, ask
 
 LOGO = "/authorization/assets/logo"
 STYLESHEET = re.compile(r'<link rel="stylesheet" href="([^"]+)">')

@@ -9,9 +9,18 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts
-from tests.cast import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, assert_error, is_live, revoke_all, tokens_of
+from service.worker import Worker
 from tests.conftest import make_code
+from tests.support.actors import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    assert_error,
+    is_live,
+    revoke_all,
+    tokens_of,
+)
 
 ALPHABET = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -38,7 +47,7 @@ def count_misses(store: redis.Redis) -> int:
 
 @pytest.mark.clause("decided-token-alphabet", "6749-a.12-token-characters", "spec-1-opaque-tokens")
 async def test_tokens_and_codes_hold_only_letters_digits_underscore_and_hyphen(
-    http: httpx2.AsyncClient, parts: Parts
+    http: httpx2.AsyncClient, parts: Worker
 ) -> None:
     for _ in range(10):
         code = await make_code(parts)
@@ -86,7 +95,7 @@ async def test_a_refresh_token_with_any_character_changed_is_refused_by_its_form
 
 
 @pytest.mark.clause("6749-4.1.3-code-valid", "6750-5.2-integrity")
-async def test_a_code_with_any_character_changed_is_refused(http: httpx2.AsyncClient, parts: Parts) -> None:
+async def test_a_code_with_any_character_changed_is_refused(http: httpx2.AsyncClient, parts: Worker) -> None:
     code = await make_code(parts)
 
     for forged in flip_each(code):
@@ -97,7 +106,7 @@ async def test_a_code_with_any_character_changed_is_refused(http: httpx2.AsyncCl
 @pytest.mark.clause("decided-token-canonical-spelling", "6749-10.14-input-validated")
 @COUNTS_MISSES
 async def test_a_token_has_one_spelling_and_others_do_not_reach_redis(
-    http: httpx2.AsyncClient, parts: Parts, store: redis.Redis
+    http: httpx2.AsyncClient, parts: Worker, store: redis.Redis
 ) -> None:
     code = await make_code(parts)
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))

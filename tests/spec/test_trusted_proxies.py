@@ -7,8 +7,8 @@ from dataclasses import replace
 import httpx2
 import pytest
 
-from tests.cast import ALICE, BOB, PHONE_APP, TOKEN, login_form
 from tests.conftest import Clock, MakeSettings, serving
+from tests.support.actors import ALICE, BOB, PHONE_APP, TOKEN, login_form
 
 PROXY = "10.0.0.1"
 WRONG_ALICE = login_form(replace(ALICE, password="wrong"))

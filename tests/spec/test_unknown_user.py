@@ -10,11 +10,11 @@ from dataclasses import replace
 import httpx2
 import pytest
 
-from service.app import Parts
-from service.hashing import hash_password
+from service.crypto.password_hashing import hash_password
 from service.protocol.user import User
-from tests.cast import ALICE, PHONE_APP, Person
-from tests.hashes import FULL_COST, recording_hashes
+from service.worker import Worker
+from tests.support.actors import ALICE, PHONE_APP, Person
+from tests.support.password_hashes import FULL_COST, recording_hashes
 
 pytestmark = pytest.mark.usefixtures("real_hashes")
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("real_hashes")
     "password", [pytest.param("wrong", id="a usual password"), pytest.param("x" * 2000, id="a very long one")]
 )
 async def test_an_unknown_user_takes_the_work_of_a_wrong_password(
-    http: httpx2.AsyncClient, parts: Parts, password: str
+    http: httpx2.AsyncClient, parts: Worker, password: str
 ) -> None:
     await parts.registry.put_users([User(realm="main", username=ALICE.username, password_hash=hash_password("right"))])
     for person in (replace(ALICE, password=password), Person("nobody@example.com", password)):

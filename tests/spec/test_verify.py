@@ -10,9 +10,10 @@ import httpx2
 import pytest
 import redis
 
-from service.app import Parts
 from service.protocol.user import identify_user
-from tests.cast import (
+from service.worker import Worker
+from tests.conftest import Clock, MakeSettings, make_code, serving
+from tests.support.actors import (
     ALICE,
     GATEWAY,
     PHONE_APP,
@@ -27,9 +28,8 @@ from tests.cast import (
     tokens_of,
     verify,
 )
-from tests.conftest import Clock, MakeSettings, make_code, serving
-from tests.waiting import until_status
-from tests.watching import ONE_SERVER, watching
+from tests.support.redis_monitor import ONE_SERVER, watching
+from tests.support.waiting import until_status
 
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "PROPFIND", "get", "X-ANYTHING"]
 NEEDED = "realm:main role:enduser"
@@ -39,7 +39,7 @@ def identity_of(response: httpx2.Response) -> dict[str, str]:
     return {name: value for name, value in response.headers.items() if name.startswith("x-auth-")}
 
 
-async def exchange(http: httpx2.AsyncClient, parts: Parts, person: Person, scope: str = NEEDED) -> Mapping[str, str]:
+async def exchange(http: httpx2.AsyncClient, parts: Worker, person: Person, scope: str = NEEDED) -> Mapping[str, str]:
     code = await make_code(parts, person, scope=scope)
     return tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
 
@@ -137,7 +137,7 @@ async def test_a_token_that_was_revoked_or_has_expired_is_invalid_token(http: ht
 
 
 @pytest.mark.clause("decided-refresh-token-is-no-bearer", "6750-3.1-invalid-token-401")
-async def test_a_refresh_token_or_a_code_is_no_bearer(http: httpx2.AsyncClient, parts: Parts) -> None:
+async def test_a_refresh_token_or_a_code_is_no_bearer(http: httpx2.AsyncClient, parts: Worker) -> None:
     refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
 
     assert_error(await verify(http, refresh_token), 401, "invalid_token")
@@ -201,7 +201,7 @@ async def test_a_head_over_64_kib_is_invalid_token(http: httpx2.AsyncClient) -> 
     ],
 )
 async def test_the_token_must_have_all_of_the_scope_that_the_query_asks_for(
-    http: httpx2.AsyncClient, parts: Parts, query: str, status: int
+    http: httpx2.AsyncClient, parts: Worker, query: str, status: int
 ) -> None:
     access_token = (await exchange(http, parts, ALICE, "realm:main role:enduser role:organisation"))["access_token"]
 
@@ -286,7 +286,7 @@ async def test_the_bearer_is_judged_before_the_scope(http: httpx2.AsyncClient) -
     ],
 )
 async def test_a_user_name_is_percent_encoded_so_that_no_two_look_alike(
-    http: httpx2.AsyncClient, parts: Parts, username: str, header: str
+    http: httpx2.AsyncClient, parts: Worker, username: str, header: str
 ) -> None:
     person = Person(username, "", realm="cep")
     tokens = await exchange(http, parts, person, "realm:cep role:enduser")

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from service.settings import Settings
-from service.store.connection import StoreConnection
-from service.store.deadline import StoreUnavailable
-from service.store.links import Link
-from service.store.redis_url import parse_redis_url
-from service.store.scripts import Script
-from service.store.wire import Command
+from service.config.settings import Settings
+from service.redis_client.connection import Command
+from service.redis_client.deadline import StoreUnavailable
+from service.redis_client.managed_connection import Link
+from service.redis_client.script import Script
+from service.redis_client.url import parse_redis_url
+from service.store.client import StoreClient
 
 
-class BreakingConnection(StoreConnection):
+class BreakingConnection(StoreClient):
     """Lets `calls` calls through and refuses all that follow, but for those of the lock: it would be held for long."""
 
     def __init__(self, settings: Settings, *, calls: int) -> None:

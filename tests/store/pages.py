@@ -7,14 +7,15 @@ from typing import Any
 
 import msgspec
 
+from service.crypto.opaque_tokens import make_browser_session, make_consent
 from service.protocol.authorization_code import AuthorizationCode
+from service.protocol.token_form import RandomToken
 from service.protocol.user import User, identify_user
 from service.store.consents import AllowAnswer, DenyAnswer
 from service.store.keys import browser_key, code_key, consent_key, index_key, mark_key
-from service.tokens import RandomToken, make_browser_session, make_consent
-from tests.cast import ALICE, Person
-from tests.consenting import SESSION_MS, ask_for
 from tests.store.sessions import Sessions, make_code_of
+from tests.support.actors import ALICE, Person
+from tests.support.codes import SESSION_MS, ask_for
 
 CONSENT_MS = 1_800_000
 

@@ -11,23 +11,25 @@ from unittest.mock import patch
 import msgspec
 import redis
 
-from service.app import Parts
-from service.credentials import RefreshToken, make_first_refresh_token
+from service.crypto.keyring import RefreshToken, make_first_refresh_token
+from service.crypto.opaque_tokens import make_access_token
+from service.gateway.access_record import access_key
 from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.scope import MAIN_REALM
+from service.protocol.token_form import RandomToken
 from service.protocol.token_response import Lifetimes
 from service.protocol.user import User, UserIdentity, identify_user
+from service.redis_client.client import Ask
+from service.redis_client.script import Script
 from service.store.codes import Codes
-from service.store.connection import Ask
 from service.store.consents import Consents
 from service.store.families import Families, Refused, Spent
-from service.store.keys import access_key, code_key, ended_key, family_key, index_key, mark_key
+from service.store.keys import code_key, ended_key, family_key, index_key, mark_key
 from service.store.records import FamilyRecord, parse_family
-from service.store.scripts import Script
-from service.tokens import RandomToken, make_access_token
-from tests.cast import ALICE, PHONE_CALLBACK, Person
+from service.worker import Worker
 from tests.conftest import Elapsed, read_server_ms
-from tests.consenting import allow_code
+from tests.support.actors import ALICE, PHONE_CALLBACK, Person
+from tests.support.codes import allow_code
 
 ENDUSER = "realm:main role:enduser"
 ALL_SCOPES = "realm:main realm:cep role:enduser role:organisation role:device"
@@ -68,7 +70,7 @@ class Session:
 class Sessions:
     """Starts and refreshes sessions with lifetimes of the test's own; a test may change them on the way."""
 
-    def __init__(self, parts: Parts, store: redis.Redis, **lifetimes: int | None) -> None:
+    def __init__(self, parts: Worker, store: redis.Redis, **lifetimes: int | None) -> None:
         self.parts = parts
         self.store = store
         self.elapsed = Elapsed(store)

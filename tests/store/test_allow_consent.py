@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from service.protocol.authorization_code import RedeemedCode
-from tests.cast import ALICE, BOB, PHONE_CALLBACK
 from tests.conftest import Clock
 from tests.store.pages import Pages
 from tests.store.sessions import ENDUSER, Sessions
+from tests.support.actors import ALICE, BOB, PHONE_CALLBACK
 
 
 @pytest.mark.clause("6749-4.1.2-code-bound", "7636-4.4-challenge-bound-to-code")

@@ -3,10 +3,10 @@
 import pytest
 import redis
 
-from service.app import Parts
 from service.store.events import BEGINNING, MOST_EVENTS, get_position
+from service.worker import Worker
 from tests.conftest import Elapsed
-from tests.watching import ONE_SERVER, watching
+from tests.support.redis_monitor import ONE_SERVER, watching
 
 KEY = "events:{registry}"
 STRANGERS_KEY = "events:{registry}:strangers"
@@ -14,7 +14,7 @@ DAY_MS = 24 * 3600 * 1000
 
 
 @pytest.mark.clause("decided-event-stream")
-async def test_what_is_appended_is_read_in_order_under_the_time_of_redis(parts: Parts, store: redis.Redis) -> None:
+async def test_what_is_appended_is_read_in_order_under_the_time_of_redis(parts: Worker, store: redis.Redis) -> None:
     before_ms = await parts.connection.read_clock_ms()
     await parts.event_stream.append([b'{"event":"one"}', '{"event":"zwölf"}'.encode()])
     await parts.event_stream.append([b'{"event":"three"}'])
@@ -25,7 +25,7 @@ async def test_what_is_appended_is_read_in_order_under_the_time_of_redis(parts: 
     assert await parts.event_stream.read_latest(2) == entries[1:]
 
 
-async def test_the_stream_is_followed_by_asking_for_what_comes_after_the_last_id(parts: Parts) -> None:
+async def test_the_stream_is_followed_by_asking_for_what_comes_after_the_last_id(parts: Worker) -> None:
     await parts.event_stream.append([b"1", b"2", b"3"])
     first = await parts.event_stream.read(most=2)
     rest = await parts.event_stream.read(after=get_position(first))
@@ -36,7 +36,7 @@ async def test_the_stream_is_followed_by_asking_for_what_comes_after_the_last_id
     assert [entry.text for entry in await parts.event_stream.read(after=position)] == [b"4"]
 
 
-async def test_a_stream_that_is_not_there_is_empty(parts: Parts, store: redis.Redis) -> None:
+async def test_a_stream_that_is_not_there_is_empty(parts: Worker, store: redis.Redis) -> None:
     await parts.event_stream.append([])
 
     assert (await parts.event_stream.read(), await parts.event_stream.read_latest(5)) == ([], [])
@@ -44,7 +44,7 @@ async def test_a_stream_that_is_not_there_is_empty(parts: Parts, store: redis.Re
 
 
 @pytest.mark.clause("decided-event-stream")
-async def test_the_stream_keeps_about_the_newest(parts: Parts, store: redis.Redis) -> None:
+async def test_the_stream_keeps_about_the_newest(parts: Worker, store: redis.Redis) -> None:
     for batch in range(MOST_EVENTS // 1000 + 2):
         await parts.event_stream.append([b"%d %d" % (batch, number) for number in range(1000)])
 
@@ -54,7 +54,7 @@ async def test_the_stream_keeps_about_the_newest(parts: Parts, store: redis.Redi
 
 @pytest.mark.clause("decided-event-stream", "decided-i6-everything-expires")
 async def test_each_batch_lets_the_stream_live_for_a_month_more(
-    parts: Parts, store: redis.Redis, elapsed: Elapsed
+    parts: Worker, store: redis.Redis, elapsed: Elapsed
 ) -> None:
     await parts.event_stream.append([b"1"])
     store.pexpire(KEY, 1000)
@@ -64,7 +64,7 @@ async def test_each_batch_lets_the_stream_live_for_a_month_more(
 
 
 @ONE_SERVER
-async def test_a_batch_is_one_script(parts: Parts, store: redis.Redis) -> None:
+async def test_a_batch_is_one_script(parts: Worker, store: redis.Redis) -> None:
     await parts.event_stream.append([b"1"])
     with watching(store) as commands:
         await parts.event_stream.append([b"%d" % number for number in range(1000)])
@@ -76,7 +76,7 @@ async def test_a_batch_is_one_script(parts: Parts, store: redis.Redis) -> None:
 
 
 @pytest.mark.clause("decided-event-stream")
-async def test_events_of_strangers_displace_no_others(parts: Parts, store: redis.Redis, elapsed: Elapsed) -> None:
+async def test_events_of_strangers_displace_no_others(parts: Worker, store: redis.Redis, elapsed: Elapsed) -> None:
     await parts.event_stream.append([b"of a user"])
     for batch in range(MOST_EVENTS // 1000 + 2):
         await parts.event_stream.append([], [b"%d %d" % (batch, number) for number in range(1000)])
@@ -86,7 +86,7 @@ async def test_events_of_strangers_displace_no_others(parts: Parts, store: redis
     assert elapsed.leaves(int(store.pttl(STRANGERS_KEY)), 30 * DAY_MS)
 
 
-async def test_both_streams_are_read_as_one_by_the_time_of_redis(parts: Parts, store: redis.Redis) -> None:
+async def test_both_streams_are_read_as_one_by_the_time_of_redis(parts: Worker, store: redis.Redis) -> None:
     for number in range(1, 10):
         store.xadd(STRANGERS_KEY if number % 3 else KEY, {"event": f"{number}"}, id=f"{number // 2}-{number}")
     entries = await parts.event_stream.read()
@@ -98,7 +98,7 @@ async def test_both_streams_are_read_as_one_by_the_time_of_redis(parts: Parts, s
 
 @pytest.mark.parametrize("most", range(1, 8))
 async def test_read_in_steps_nothing_is_left_out_and_all_is_in_order(
-    parts: Parts, store: redis.Redis, most: int
+    parts: Worker, store: redis.Redis, most: int
 ) -> None:
     """Both streams may have entries under the same id, and one may lie far behind the other."""
     for key, numbers in ((KEY, (*range(1, 20), 30, 31)), (STRANGERS_KEY, (10, *range(20, 32)))):
@@ -113,7 +113,7 @@ async def test_read_in_steps_nothing_is_left_out_and_all_is_in_order(
     assert len({(entry.id, entry.stream) for entry in found}) == len(found) == 34
 
 
-async def test_what_comes_late_in_the_millisecond_of_the_last_one_is_read(parts: Parts, store: redis.Redis) -> None:
+async def test_what_comes_late_in_the_millisecond_of_the_last_one_is_read(parts: Worker, store: redis.Redis) -> None:
     store.xadd(KEY, {"event": "1"}, id="5-3")
     position = get_position(await parts.event_stream.read())
     store.xadd(STRANGERS_KEY, {"event": "2"}, id="5-0")

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 import pytest
 import redis
 
-from service.app import Parts
 from service.protocol.errors import TemporarilyUnavailable
 from service.store import attempts as attempts_module
 from service.store.attempts import MOST_WAITING, PAUSE_SECONDS, Attempts, Counter, Exhausted
+from service.worker import Worker
 from tests.conftest import Clock
-from tests.loop_time import LoopTime
-from tests.waiting import until
+from tests.support.loop_time import LoopTime
+from tests.support.waiting import until
 
 TEN = Counter("login:{abc}:ten", 10, 60_000)
 MANY = Counter("login:{abc}:many", 1_000, 3_600_000)
@@ -38,7 +38,7 @@ async def guess(attempts: Attempts, checked: list[int]) -> str:
 
 @pytest.mark.clause("6749-4.3.2-brute-force", "6749-2.3.1-brute-force")
 async def test_a_hundred_parallel_guesses_get_no_more_checks_than_the_limit(
-    parts: Parts, store: redis.Redis, patience: None
+    parts: Worker, store: redis.Redis, patience: None
 ) -> None:
     checked: list[int] = []
     outcomes = await asyncio.gather(*(guess(parts.attempts, checked) for _ in range(100)))
@@ -50,7 +50,7 @@ async def test_a_hundred_parallel_guesses_get_no_more_checks_than_the_limit(
 
 
 @pytest.mark.clause("decided-parallel-logins-wait", "decided-only-failures-count")
-async def test_a_hundred_right_logins_at_once_all_pass(parts: Parts, store: redis.Redis, patience: None) -> None:
+async def test_a_hundred_right_logins_at_once_all_pass(parts: Worker, store: redis.Redis, patience: None) -> None:
     async def log_in() -> None:
         await parts.attempts.reserve([TEN])
         await parts.attempts.settle([TEN], passed=True)
@@ -60,7 +60,7 @@ async def test_a_hundred_right_logins_at_once_all_pass(parts: Parts, store: redi
     assert not store.exists(TEN.key)
 
 
-async def test_whoever_waits_in_vain_is_told_to_come_back(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whoever_waits_in_vain_is_told_to_come_back(parts: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempts_module, "PATIENCE_SECONDS", 0.05)
     for _ in range(10):
         await parts.attempts.reserve([TEN])
@@ -71,7 +71,7 @@ async def test_whoever_waits_in_vain_is_told_to_come_back(parts: Parts, monkeypa
 
 
 @pytest.mark.clause("decided-i6-everything-expires")
-async def test_reservations_of_a_worker_that_died_end_with_the_window(parts: Parts, clock: Clock) -> None:
+async def test_reservations_of_a_worker_that_died_end_with_the_window(parts: Worker, clock: Clock) -> None:
     for _ in range(10):
         await parts.attempts.reserve([TEN])
     clock.advance(61)
@@ -79,7 +79,7 @@ async def test_reservations_of_a_worker_that_died_end_with_the_window(parts: Par
 
 
 @pytest.mark.clause("decided-limit-stops-checking")
-async def test_a_refusal_lasts_until_the_window_ends(parts: Parts, clock: Clock) -> None:
+async def test_a_refusal_lasts_until_the_window_ends(parts: Worker, clock: Clock) -> None:
     checked: list[int] = []
     for _ in range(10):
         await guess(parts.attempts, checked)
@@ -118,7 +118,7 @@ class Crowd:
 
 
 @pytest.fixture
-async def crowd(parts: Parts, patience: None) -> AsyncIterator[Crowd]:
+async def crowd(parts: Worker, patience: None) -> AsyncIterator[Crowd]:
     """Still empty, before a counter that is full."""
     for _ in range(10):
         await parts.attempts.reserve([TEN])
@@ -144,7 +144,7 @@ def count_script_calls(store: redis.Redis) -> int:
 @pytest.mark.clause("decided-parallel-logins-wait")
 @pytest.mark.single_server("the calls of one server are counted")
 async def test_a_crowd_that_waits_costs_redis_no_more_than_one_and_keeps_its_order(
-    parts: Parts, store: redis.Redis, crowd: Crowd, loop_time: LoopTime
+    parts: Worker, store: redis.Redis, crowd: Crowd, loop_time: LoopTime
 ) -> None:
     before = count_script_calls(store)
     with loop_time.held():
@@ -159,7 +159,7 @@ async def test_a_crowd_that_waits_costs_redis_no_more_than_one_and_keeps_its_ord
     assert crowd.reserved == list(range(150))
 
 
-async def test_where_two_hundred_wait_the_next_is_refused_at_once(parts: Parts, crowd: Crowd) -> None:
+async def test_where_two_hundred_wait_the_next_is_refused_at_once(parts: Worker, crowd: Crowd) -> None:
     await crowd.gather(MOST_WAITING)
 
     assert MOST_WAITING == 200
@@ -168,7 +168,7 @@ async def test_where_two_hundred_wait_the_next_is_refused_at_once(parts: Parts, 
 
 
 @pytest.mark.parametrize("leaver", [0, 1, 100, 199])
-async def test_whoever_stops_waiting_leaves_the_queue_to_the_others(parts: Parts, crowd: Crowd, leaver: int) -> None:
+async def test_whoever_stops_waiting_leaves_the_queue_to_the_others(parts: Worker, crowd: Crowd, leaver: int) -> None:
     await crowd.gather(MOST_WAITING)
     crowd.waiting.pop(leaver).cancel()
     await asyncio.sleep(0)
@@ -180,7 +180,7 @@ async def test_whoever_stops_waiting_leaves_the_queue_to_the_others(parts: Parts
 
 
 async def test_a_queue_that_gave_up_is_empty_again(
-    parts: Parts, crowd: Crowd, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    parts: Worker, crowd: Crowd, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempts_module, "PATIENCE_SECONDS", 0.05)
     await crowd.gather(MOST_WAITING)
@@ -197,7 +197,7 @@ async def test_a_queue_that_gave_up_is_empty_again(
 
 
 async def test_the_end_of_patience_forgets_no_reservation(
-    parts: Parts, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    parts: Worker, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Broken off while Redis reserves, room would be taken for nobody."""
     await parts.attempts.reserve([TEN])
@@ -208,7 +208,7 @@ async def test_the_end_of_patience_forgets_no_reservation(
 
 
 @pytest.mark.clause("decided-client-limit", "decided-only-failures-count")
-async def test_a_check_that_is_admitted_takes_room_and_gives_it_back(parts: Parts, store: redis.Redis) -> None:
+async def test_a_check_that_is_admitted_takes_room_and_gives_it_back(parts: Worker, store: redis.Redis) -> None:
     for _ in range(30):
         await parts.attempts.admit([TEN])
     await until(lambda: not store.exists(f"lease:{TEN.key}"))
@@ -217,7 +217,7 @@ async def test_a_check_that_is_admitted_takes_room_and_gives_it_back(parts: Part
 
 
 @pytest.mark.clause("decided-client-limit", "decided-limit-stops-checking")
-async def test_a_check_that_is_admitted_waits_behind_the_others(parts: Parts, crowd: Crowd) -> None:
+async def test_a_check_that_is_admitted_waits_behind_the_others(parts: Worker, crowd: Crowd) -> None:
     """A right secret among a thousand guesses must not pass by."""
     await crowd.gather(5)
     admitted = asyncio.create_task(parts.attempts.admit([TEN]))

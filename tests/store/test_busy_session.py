@@ -10,7 +10,7 @@ import redis
 from service.store.families import Spent
 from tests.conftest import Clock
 from tests.store.sessions import Session, Sessions
-from tests.watching import ONE_SERVER, watching
+from tests.support.redis_monitor import ONE_SERVER, watching
 
 REFRESHES = 400
 READS = ("GET", "HGETALL", "HMGET")

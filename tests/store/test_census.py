@@ -7,18 +7,19 @@ from collections.abc import AsyncIterator
 import pytest
 import redis
 
-from service.store.census import COUNTED_KEYS, CensusForbidden, take_census
-from service.store.connection import StoreConnection
-from service.store.deadline import StoreUnavailable
-from service.store.keys import access_key, family_key, index_key
-from service.store.redis_url import parse_redis_url
+from service.gateway.access_record import access_key
+from service.redis_client.deadline import StoreUnavailable
+from service.redis_client.url import parse_redis_url
+from service.store.client import StoreClient
+from service.store.keys import family_key, index_key
+from service.store.reports.session_count import COUNTED_KEYS, CensusForbidden, take_census
 from tests.conftest import AnyRedis
-from tests.servers import free_port
+from tests.support.servers import free_port
 
 
 @pytest.fixture
-async def connection(redis_server: AnyRedis, store: redis.Redis) -> AsyncIterator[StoreConnection]:
-    connection = StoreConnection(parse_redis_url(redis_server.url))
+async def connection(redis_server: AnyRedis, store: redis.Redis) -> AsyncIterator[StoreClient]:
+    connection = StoreClient(parse_redis_url(redis_server.url))
     yield connection
     await connection.close()
 
@@ -31,7 +32,7 @@ def fill(store: redis.Redis, *, sessions: int, access_tokens: int, others: int =
     pipeline.execute()
 
 
-async def test_of_few_each_is_counted(connection: StoreConnection, store: redis.Redis) -> None:
+async def test_of_few_each_is_counted(connection: StoreClient, store: redis.Redis) -> None:
     assert await take_census(connection) == (0, 0)
 
     fill(store, sessions=1500, access_tokens=2200, others=COUNTED_KEYS - 3700)
@@ -39,9 +40,7 @@ async def test_of_few_each_is_counted(connection: StoreConnection, store: redis.
     assert await take_census(connection) == (1500, 2200)
 
 
-async def test_of_many_the_number_is_estimated_within_15_percent(
-    connection: StoreConnection, store: redis.Redis
-) -> None:
+async def test_of_many_the_number_is_estimated_within_15_percent(connection: StoreClient, store: redis.Redis) -> None:
     fill(store, sessions=10_000, access_tokens=9_000, others=1_000)
 
     census = await take_census(connection)
@@ -57,7 +56,7 @@ async def test_a_user_who_may_not_ask_is_told_from_an_outage(
 ) -> None:
     store.execute_command("ACL", "SETUSER", "blind", "reset", "on", ">word", "~*", "+@all", f"-{command}")  # type: ignore[no-untyped-call]
     fill(store, sessions=COUNTED_KEYS, access_tokens=1)
-    connection = StoreConnection(parse_redis_url(redis_server.url.replace("//", "//blind:word@")))
+    connection = StoreClient(parse_redis_url(redis_server.url.replace("//", "//blind:word@")))
 
     with pytest.raises(CensusForbidden, match="NOPERM"):
         await take_census(connection)
@@ -66,7 +65,7 @@ async def test_a_user_who_may_not_ask_is_told_from_an_outage(
 
 
 async def test_an_outage_is_an_outage() -> None:
-    connection = StoreConnection(parse_redis_url(f"redis://127.0.0.1:{free_port()}/0"))
+    connection = StoreClient(parse_redis_url(f"redis://127.0.0.1:{free_port()}/0"))
 
     with pytest.raises(StoreUnavailable):
         await take_census(connection)

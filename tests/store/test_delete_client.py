@@ -2,18 +2,18 @@
 
 import redis
 
-from service.app import Parts
 from service.protocol.client import Client
+from service.worker import Worker
 
 APP, OTHER = Client(client_id="app"), Client(client_id="other")
 ORIGINS = ["https://a.deleted", "https://b.deleted"]
 
 
-async def put(parts: Parts, client: Client, *origins: str) -> None:
+async def put(parts: Worker, client: Client, *origins: str) -> None:
     await parts.registry.put_client(client, old_origins=(), new_origins=origins, loss=None)
 
 
-async def test_the_record_is_gone_and_all_its_sessions_are_to_end(parts: Parts) -> None:
+async def test_the_record_is_gone_and_all_its_sessions_are_to_end(parts: Worker) -> None:
     await put(parts, APP)
     await put(parts, OTHER)
     await parts.registry.delete_client(APP, origins=())
@@ -23,7 +23,7 @@ async def test_the_record_is_gone_and_all_its_sessions_are_to_end(parts: Parts) 
     assert await parts.registry.find_owed_sweeps() == {"app": "refresh"}
 
 
-async def test_an_origin_stays_while_another_client_has_it(parts: Parts) -> None:
+async def test_an_origin_stays_while_another_client_has_it(parts: Worker) -> None:
     await put(parts, APP, *ORIGINS)
     await put(parts, OTHER, ORIGINS[0])
     await parts.registry.delete_client(APP, origins=ORIGINS)
@@ -32,14 +32,14 @@ async def test_an_origin_stays_while_another_client_has_it(parts: Parts) -> None
     assert not await parts.registry.is_origin(ORIGINS[1])
 
 
-async def test_a_smaller_loss_that_was_owed_grows(parts: Parts) -> None:
+async def test_a_smaller_loss_that_was_owed_grows(parts: Worker) -> None:
     await parts.registry.put_client(APP, old_origins=(), new_origins=(), loss="grant_or_scope")
     await parts.registry.delete_client(APP, origins=())
 
     assert await parts.registry.find_owed_sweeps() == {"app": "refresh"}
 
 
-async def test_a_second_run_changes_nothing(parts: Parts, store: redis.Redis) -> None:
+async def test_a_second_run_changes_nothing(parts: Worker, store: redis.Redis) -> None:
     """As after an answer that was lost."""
     await put(parts, APP, *ORIGINS)
     await parts.registry.delete_client(APP, origins=ORIGINS)

@@ -5,10 +5,10 @@ import pytest
 from service.protocol.user import identify_user
 from service.store.keys import code_key, ended_key, index_key, mark_key, revoked_key
 from service.store.scripts import load_script
-from tests.cast import ALICE
 from tests.conftest import Clock
 from tests.store.pages import Pages
 from tests.store.sessions import Session, Sessions
+from tests.support.actors import ALICE
 
 IDENTITY = identify_user("main", ALICE.username)
 INDEX, REVOKED, MARK = (key(IDENTITY.shard, IDENTITY.subject) for key in (index_key, revoked_key, mark_key))

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from tests.cast import BOB
 from tests.conftest import Clock
 from tests.store.pages import Pages
 from tests.store.sessions import Sessions
+from tests.support.actors import BOB
 
 
 async def test_a_denied_request_is_remembered_as_such_and_nothing_else_changes(

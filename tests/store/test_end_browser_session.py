@@ -4,10 +4,10 @@ import pytest
 
 from service.store.keys import revoked_key
 from service.store.scripts import load_script
-from tests.cast import ALICE
 from tests.conftest import Clock
 from tests.store.pages import Pages
 from tests.store.sessions import Sessions
+from tests.support.actors import ALICE
 
 
 async def end(pages: Pages, key: str, digest: str) -> str:

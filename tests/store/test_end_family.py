@@ -3,9 +3,9 @@
 import pytest
 
 from service.store.keys import ended_key
-from tests.cast import ALICE
 from tests.conftest import Clock
 from tests.store.sessions import ENDUSER, Session, Sessions
+from tests.support.actors import ALICE
 
 
 async def end(sessions: Sessions, session: Session, client_id: str = "phone-app") -> str | None:

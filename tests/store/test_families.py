@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.cast import BOB
 from tests.conftest import Clock
 from tests.store.sessions import Sessions
+from tests.support.actors import BOB
 
 
 @pytest.mark.clause("decided-access-tokens-per-family")

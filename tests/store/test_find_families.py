@@ -4,10 +4,10 @@ import pytest
 
 from service.store import families
 from service.store.families import FamilyView
-from tests.cast import ALICE, BOB
 from tests.conftest import Clock
 from tests.store.pages import Pages
 from tests.store.sessions import ENDUSER, Session, Sessions
+from tests.support.actors import ALICE, BOB
 
 
 async def find(sessions: Sessions, most: int = 100) -> tuple[list[str], bool]:

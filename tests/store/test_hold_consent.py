@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.cast import ALICE, BOB
 from tests.conftest import Clock
-from tests.consenting import ask_for
 from tests.store.pages import CONSENT_MS, Pages
 from tests.store.sessions import Sessions
+from tests.support.actors import ALICE, BOB
+from tests.support.codes import ask_for
 
 
 @pytest.mark.parametrize("challenge", [None, "c" * 43])

@@ -3,9 +3,11 @@
 import pytest
 import redis
 
-from service.credentials import make_first_refresh_token
+from service.crypto.keyring import make_first_refresh_token
+from service.crypto.opaque_tokens import make_access_token
 from service.protocol.client import AUTHORIZATION_CODE
-from service.store.inspection import (
+from service.protocol.token_form import RandomToken
+from service.store.reports.token_inspection import (
     EndedFamily,
     ExchangedCode,
     Generation,
@@ -15,10 +17,9 @@ from service.store.inspection import (
     TokenInspection,
     WaitingCode,
 )
-from service.tokens import RandomToken, make_access_token
-from tests.cast import ALICE
 from tests.conftest import Clock
 from tests.store.sessions import ENDUSER, Session, Sessions
+from tests.support.actors import ALICE
 
 pytestmark = pytest.mark.clause("decided-token-inspection")
 

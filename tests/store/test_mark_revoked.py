@@ -6,9 +6,9 @@ from service.protocol.user import identify_user
 from service.store.keys import index_key, mark_key, revoked_key
 from service.store.revocations import Revocations
 from service.store.scripts import load_script
-from tests.cast import ALICE
 from tests.conftest import Clock
 from tests.store.sessions import Session, Sessions
+from tests.support.actors import ALICE
 
 IDENTITY = identify_user("main", ALICE.username)
 MARK, INDEX, REVOKED = (key(IDENTITY.shard, IDENTITY.subject) for key in (mark_key, index_key, revoked_key))

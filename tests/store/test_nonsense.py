@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from service.crypto.opaque_tokens import make_access_token
 from service.gateway import BearerLookup, StoreUnavailable
-from service.tokens import make_access_token
-from tests.store.scripted_cluster import NONE, array, is_probe, number, render_map, scripted_cluster
-from tests.store.scripted_redis import bulk, scripted_redis
+from tests.redis_client.scripted_cluster import (
+    NONE,
+    array,
+    is_probe,
+    number,
+    render_map,
+    scripted_cluster,
+)
+from tests.redis_client.scripted_redis import bulk, scripted_redis
 
 
 @pytest.mark.clause("decided-redis-cluster")

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from service.app import Parts
-from service.store.readiness import find_obstacle
+from service.store.reports.readiness import find_obstacle
+from service.worker import Worker
 
 
 @pytest.fixture
@@ -17,12 +17,12 @@ def eviction(store: redis.Redis) -> Iterator[redis.Redis]:
 
 
 @pytest.mark.clause("decided-readyz")
-async def test_a_store_that_works_has_no_obstacle(parts: Parts) -> None:
+async def test_a_store_that_works_has_no_obstacle(parts: Worker) -> None:
     assert await find_obstacle(parts.connection) is None
 
 
 @pytest.mark.clause("decided-i6-everything-expires")
-async def test_the_probe_writes_a_key_that_ends_by_itself(parts: Parts, store: redis.Redis) -> None:
+async def test_the_probe_writes_a_key_that_ends_by_itself(parts: Worker, store: redis.Redis) -> None:
     await find_obstacle(parts.connection)
 
     assert 0 < int(store.pttl("probe:{registry}")) <= 10_000
@@ -30,13 +30,13 @@ async def test_the_probe_writes_a_key_that_ends_by_itself(parts: Parts, store: r
 
 @pytest.mark.clause("decided-readyz-eviction")
 @pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl", "allkeys-random"])
-async def test_a_store_that_may_evict_is_an_obstacle(parts: Parts, eviction: redis.Redis, policy: str) -> None:
+async def test_a_store_that_may_evict_is_an_obstacle(parts: Worker, eviction: redis.Redis, policy: str) -> None:
     eviction.config_set("maxmemory-policy", policy)
 
     assert f"maxmemory-policy is {policy}; it must be noeviction" == await find_obstacle(parts.connection)
 
 
-async def test_a_store_that_forgot_our_scripts_is_told_them_again(parts: Parts, store: redis.Redis) -> None:
+async def test_a_store_that_forgot_our_scripts_is_told_them_again(parts: Worker, store: redis.Redis) -> None:
     await find_obstacle(parts.connection)
     store.script_flush()
 

@@ -5,27 +5,27 @@ from collections.abc import Sequence
 import pytest
 import redis
 
-from service.app import Parts
 from service.protocol.client import Client, Loss
+from service.worker import Worker
 
 CLIENT = Client(client_id="app", client_name="Ä", redirect_uris=("https://a.example/x",), grant_types=("password",))
 
 
 async def put(
-    parts: Parts, old: Sequence[str] = (), new: Sequence[str] = (), *, client_id: str = "app", loss: Loss | None = None
+    parts: Worker, old: Sequence[str] = (), new: Sequence[str] = (), *, client_id: str = "app", loss: Loss | None = None
 ) -> None:
     client = Client(client_id=client_id)
     await parts.registry.put_client(client, old_origins=old, new_origins=new, loss=loss)
 
 
-async def test_the_record_is_read_as_it_was_written(parts: Parts) -> None:
+async def test_the_record_is_read_as_it_was_written(parts: Worker) -> None:
     await parts.registry.put_client(CLIENT, old_origins=(), new_origins=(), loss=None)
 
     assert await parts.registry.find_client("app") == CLIENT
     assert await parts.registry.find_client("App") is None
 
 
-async def test_origins_come_and_go_with_the_client(parts: Parts) -> None:
+async def test_origins_come_and_go_with_the_client(parts: Worker) -> None:
     await put(parts, new=["https://a.example", "https://b.example"])
     assert await parts.registry.is_origin("https://a.example")
     await put(parts, old=["https://a.example", "https://b.example"], new=["https://b.example"])
@@ -34,7 +34,7 @@ async def test_origins_come_and_go_with_the_client(parts: Parts) -> None:
     assert await parts.registry.is_origin("https://b.example")
 
 
-async def test_an_origin_stays_while_another_client_has_it(parts: Parts) -> None:
+async def test_an_origin_stays_while_another_client_has_it(parts: Worker) -> None:
     await put(parts, new=["https://a.example"])
     await put(parts, new=["https://a.example"], client_id="other")
     await put(parts, old=["https://a.example"])
@@ -44,7 +44,7 @@ async def test_an_origin_stays_while_another_client_has_it(parts: Parts) -> None
     assert not await parts.registry.is_origin("https://a.example")
 
 
-async def test_a_sweep_is_owed_until_it_is_settled(parts: Parts, store: redis.Redis) -> None:
+async def test_a_sweep_is_owed_until_it_is_settled(parts: Worker, store: redis.Redis) -> None:
     await put(parts, loss="grant_or_scope")
     await put(parts, loss="refresh", client_id="other")
     await put(parts)
@@ -66,7 +66,7 @@ async def test_a_sweep_is_owed_until_it_is_settled(parts: Parts, store: redis.Re
     ],
 )
 async def test_of_several_losses_that_are_owed_the_greatest_counts(
-    parts: Parts, losses: Sequence[Loss | None], owed: Loss
+    parts: Worker, losses: Sequence[Loss | None], owed: Loss
 ) -> None:
     for loss in losses:
         await put(parts, loss=loss)

@@ -3,9 +3,9 @@
 import pytest
 
 from service.protocol.authorization_code import RedeemedCode
-from tests.cast import ALICE
 from tests.conftest import Clock
 from tests.store.sessions import ENDUSER, Sessions
+from tests.support.actors import ALICE
 
 
 @pytest.mark.clause("6749-4.1.4-token-response")

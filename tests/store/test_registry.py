@@ -4,16 +4,16 @@ import msgspec
 import pytest
 import redis
 
-from service.app import Parts
 from service.protocol.user import User, identify_user
-from tests.cast import ALICE
+from service.worker import Worker
 from tests.store.sessions import Sessions
+from tests.support.actors import ALICE
 
 CAROL = User(realm="main", username="Carol@example.com", password_hash="$argon2id$x", roles=("enduser",), name="Çarol")
 
 
 @pytest.mark.clause("spec-2.3-user-record")
-async def test_a_user_is_read_as_written_under_any_spelling_of_the_name(parts: Parts) -> None:
+async def test_a_user_is_read_as_written_under_any_spelling_of_the_name(parts: Worker) -> None:
     await parts.registry.put_users([CAROL])
     found = await parts.registry.find_user(identify_user("main", "carol@EXAMPLE.com"))
 
@@ -23,14 +23,14 @@ async def test_a_user_is_read_as_written_under_any_spelling_of_the_name(parts: P
 
 
 @pytest.mark.clause("decided-same-name-in-two-realms")
-async def test_users_of_one_name_in_two_realms_have_two_records(parts: Parts) -> None:
+async def test_users_of_one_name_in_two_realms_have_two_records(parts: Worker) -> None:
     await parts.registry.put_users([CAROL, msgspec.structs.replace(CAROL, realm="cep", name="another")])
     found = await parts.registry.find_users([identify_user(realm, CAROL.username) for realm in ("main", "cep")])
 
     assert [CAROL.name, "another"] == [user.name for user in found if user]
 
 
-async def test_every_write_of_a_user_is_a_new_revision(parts: Parts) -> None:
+async def test_every_write_of_a_user_is_a_new_revision(parts: Worker) -> None:
     revisions = set()
     for _ in range(3):
         await parts.registry.put_users([CAROL])
@@ -41,7 +41,7 @@ async def test_every_write_of_a_user_is_a_new_revision(parts: Parts) -> None:
     assert len(revisions) == 3
 
 
-async def test_an_owed_revocation_is_kept_until_it_is_settled(parts: Parts, store: redis.Redis) -> None:
+async def test_an_owed_revocation_is_kept_until_it_is_settled(parts: Worker, store: redis.Redis) -> None:
     """Also over a change of the record, and where there is no record any more."""
     alice = identify_user("main", ALICE.username)
     await parts.registry.note_owed_revocations([CAROL.identity, alice])
@@ -56,13 +56,13 @@ async def test_an_owed_revocation_is_kept_until_it_is_settled(parts: Parts, stor
     assert not store.exists("owed_revocations:{registry}")
 
 
-async def test_nobody_who_owes_anything_is_no_fault(parts: Parts) -> None:
+async def test_nobody_who_owes_anything_is_no_fault(parts: Worker) -> None:
     await parts.registry.note_owed_revocations([])
 
     assert await parts.registry.find_owed_revocations() == []
 
 
-async def test_what_is_not_there_is_none(parts: Parts) -> None:
+async def test_what_is_not_there_is_none(parts: Worker) -> None:
     assert await parts.registry.find_user(identify_user("main", "nobody")) is None
     assert await parts.registry.find_client("nobody") is None
     assert await parts.registry.find_realm("cep") is None

@@ -3,27 +3,27 @@
 import pytest
 import redis
 
-from service.app import Parts
 from service.store.attempts import Counter
 from service.store.scripts import load_script
+from service.worker import Worker
 from tests.conftest import Clock, Elapsed
 
 ONE = Counter("login:{abc}:one", 3, 60_000)
 TWO = Counter("login:{abc}:two", 5, 3_600_000)
 
 
-async def reserve(parts: Parts, *counters: Counter) -> list[str | int]:
+async def reserve(parts: Worker, *counters: Counter) -> list[str | int]:
     limits = [number for counter in counters for number in (counter.most, counter.window_ms)]
     return await parts.connection.run(load_script("reserve_attempt"), [counter.key for counter in counters], limits)
 
 
-async def fail(parts: Parts, counter: Counter, times: int) -> None:
+async def fail(parts: Worker, counter: Counter, times: int) -> None:
     for _ in range(times):
         await reserve(parts, counter)
         await parts.attempts.settle([counter], passed=False)
 
 
-async def test_a_reservation_counts_on_every_counter(parts: Parts, store: redis.Redis) -> None:
+async def test_a_reservation_counts_on_every_counter(parts: Worker, store: redis.Redis) -> None:
     assert await reserve(parts, ONE, TWO) == ["reserved"]
     assert await reserve(parts, ONE, TWO) == ["reserved"]
     assert [store.get(f"lease:{ONE.key}"), store.get(f"lease:{TWO.key}")] == ["2", "2"]
@@ -32,7 +32,7 @@ async def test_a_reservation_counts_on_every_counter(parts: Parts, store: redis.
 
 @pytest.mark.clause("decided-i6-everything-expires")
 async def test_each_reservation_renews_the_lease_and_leaves_the_counter_its_end(
-    parts: Parts, store: redis.Redis, clock: Clock, elapsed: Elapsed
+    parts: Worker, store: redis.Redis, clock: Clock, elapsed: Elapsed
 ) -> None:
     await fail(parts, TWO, 1)
     await reserve(parts, ONE, TWO)
@@ -43,7 +43,7 @@ async def test_each_reservation_renews_the_lease_and_leaves_the_counter_its_end(
     assert elapsed.leaves(int(store.pttl(TWO.key)), 715_000)
 
 
-async def test_reservations_whose_lease_is_over_hold_up_no_check(parts: Parts, clock: Clock) -> None:
+async def test_reservations_whose_lease_is_over_hold_up_no_check(parts: Worker, clock: Clock) -> None:
     for _ in range(3):
         await reserve(parts, ONE)
     clock.advance(11)
@@ -52,7 +52,7 @@ async def test_reservations_whose_lease_is_over_hold_up_no_check(parts: Parts, c
 
 
 @pytest.mark.clause("decided-parallel-logins-wait")
-async def test_checks_under_way_make_others_wait(parts: Parts) -> None:
+async def test_checks_under_way_make_others_wait(parts: Worker) -> None:
     for _ in range(3):
         await reserve(parts, ONE, TWO)
 
@@ -61,7 +61,7 @@ async def test_checks_under_way_make_others_wait(parts: Parts) -> None:
     assert await reserve(parts, ONE, TWO) == ["reserved"]
 
 
-async def test_failed_checks_and_those_under_way_count_together(parts: Parts) -> None:
+async def test_failed_checks_and_those_under_way_count_together(parts: Worker) -> None:
     await fail(parts, ONE, 2)
 
     assert await reserve(parts, ONE) == ["reserved"]
@@ -70,7 +70,7 @@ async def test_failed_checks_and_those_under_way_count_together(parts: Parts) ->
 
 @pytest.mark.clause("decided-limit-stops-checking")
 async def test_past_the_limit_nothing_is_reserved_until_the_window_ends(
-    parts: Parts, store: redis.Redis, clock: Clock
+    parts: Worker, store: redis.Redis, clock: Clock
 ) -> None:
     await fail(parts, ONE, 3)
     clock.advance(20)
@@ -83,7 +83,7 @@ async def test_past_the_limit_nothing_is_reserved_until_the_window_ends(
     assert await reserve(parts, ONE, TWO) == ["reserved"]
 
 
-async def test_one_exhausted_counter_is_enough(parts: Parts, store: redis.Redis) -> None:
+async def test_one_exhausted_counter_is_enough(parts: Worker, store: redis.Redis) -> None:
     await fail(parts, TWO, 5)
 
     assert (await reserve(parts, ONE, TWO))[0] == "exhausted"

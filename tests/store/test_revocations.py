@@ -4,16 +4,17 @@ import asyncio
 
 import pytest
 
+from service.gateway.access_record import access_key
 from service.protocol.user import identify_user
+from service.redis_client.deadline import StoreUnavailable
 from service.store import revocations as revocations_module
-from service.store.deadline import StoreUnavailable
-from service.store.keys import access_key, index_key, mark_key, revoked_key
+from service.store.keys import index_key, mark_key, revoked_key
 from service.store.revocations import MOST_KEYS, Revocations
-from tests.cast import ALICE, BOB, METER
 from tests.conftest import Clock, MakeSettings
 from tests.store.interruptions import BreakingConnection
 from tests.store.pages import Pages
 from tests.store.sessions import Session, Sessions
+from tests.support.actors import ALICE, BOB, METER
 
 IDENTITY = identify_user("main", ALICE.username)
 OF_ALICE = [key(IDENTITY.shard, IDENTITY.subject) for key in (index_key, revoked_key, mark_key)]

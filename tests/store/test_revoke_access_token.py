@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.cast import ALICE
 from tests.store.sessions import Sessions
+from tests.support.actors import ALICE
 
 
 @pytest.mark.clause("decided-revoke-access-token-alone")

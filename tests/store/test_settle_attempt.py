@@ -3,28 +3,28 @@
 import pytest
 import redis
 
-from service.app import Parts
 from service.store.attempts import Counter, Exhausted
+from service.worker import Worker
 from tests.conftest import Clock, Elapsed
 
 ONE = Counter("login:{abc}:one", 3, 60_000)
 TWO = Counter("login:{abc}:two", 5, 3_600_000)
 
 
-async def fail(parts: Parts, counter: Counter) -> None:
+async def fail(parts: Worker, counter: Counter) -> None:
     await parts.attempts.reserve([counter])
     await parts.attempts.settle([counter], passed=False)
 
 
 @pytest.mark.clause("decided-only-failures-count")
-async def test_a_check_that_passed_leaves_nothing(parts: Parts, store: redis.Redis) -> None:
+async def test_a_check_that_passed_leaves_nothing(parts: Worker, store: redis.Redis) -> None:
     await parts.attempts.reserve([ONE, TWO])
     await parts.attempts.settle([ONE, TWO], passed=True)
 
     assert not store.exists(ONE.key, TWO.key)
 
 
-async def test_a_check_that_passed_forgives_no_earlier_failure(parts: Parts, store: redis.Redis) -> None:
+async def test_a_check_that_passed_forgives_no_earlier_failure(parts: Worker, store: redis.Redis) -> None:
     """Or an attacker with an account of his own could clear his address in between."""
     await parts.attempts.reserve([ONE])
     await parts.attempts.settle([ONE], passed=False)
@@ -34,7 +34,7 @@ async def test_a_check_that_passed_forgives_no_earlier_failure(parts: Parts, sto
     assert store.get(ONE.key) == "1"
 
 
-async def test_a_check_that_passed_leaves_others_their_reservation(parts: Parts, store: redis.Redis) -> None:
+async def test_a_check_that_passed_leaves_others_their_reservation(parts: Worker, store: redis.Redis) -> None:
     await parts.attempts.reserve([ONE])
     await parts.attempts.reserve([ONE])
     await parts.attempts.settle([ONE], passed=True)
@@ -44,7 +44,7 @@ async def test_a_check_that_passed_leaves_others_their_reservation(parts: Parts,
 
 @pytest.mark.clause("decided-throttle-lifetimes")
 async def test_each_failure_lengthens_a_counters_life_by_its_share_of_the_window(
-    parts: Parts, store: redis.Redis, clock: Clock, elapsed: Elapsed
+    parts: Worker, store: redis.Redis, clock: Clock, elapsed: Elapsed
 ) -> None:
     """Three failures a minute: each one counts for twenty seconds."""
     await fail(parts, ONE)
@@ -61,7 +61,7 @@ async def test_each_failure_lengthens_a_counters_life_by_its_share_of_the_window
 
 @pytest.mark.clause("decided-throttle-lifetimes", "decided-limit-stops-checking")
 async def test_a_counter_that_is_full_ends_one_window_after_its_first_failure(
-    parts: Parts, store: redis.Redis, clock: Clock
+    parts: Worker, store: redis.Redis, clock: Clock
 ) -> None:
     await fail(parts, ONE)
     clock.advance(15)
@@ -78,7 +78,7 @@ async def test_a_counter_that_is_full_ends_one_window_after_its_first_failure(
 
 @pytest.mark.clause("decided-throttle-lifetimes")
 async def test_failures_that_come_as_slowly_as_the_limit_allows_never_fill_a_counter(
-    parts: Parts, clock: Clock
+    parts: Worker, clock: Clock
 ) -> None:
     for _ in range(50):
         await fail(parts, ONE)
@@ -87,7 +87,7 @@ async def test_failures_that_come_as_slowly_as_the_limit_allows_never_fill_a_cou
 
 @pytest.mark.clause("decided-throttle-lifetimes")
 async def test_no_counter_outlives_its_window_however_many_failures_there_are(
-    parts: Parts, store: redis.Redis, elapsed: Elapsed
+    parts: Worker, store: redis.Redis, elapsed: Elapsed
 ) -> None:
     for _ in range(20):
         await parts.attempts.settle([ONE], passed=False)
@@ -96,7 +96,7 @@ async def test_no_counter_outlives_its_window_however_many_failures_there_are(
 
 
 async def test_a_check_that_passes_after_its_window_leaves_nothing(
-    parts: Parts, store: redis.Redis, clock: Clock
+    parts: Worker, store: redis.Redis, clock: Clock
 ) -> None:
     await parts.attempts.reserve([ONE])
     clock.advance(61)
@@ -105,7 +105,7 @@ async def test_a_check_that_passes_after_its_window_leaves_nothing(
     assert not store.exists(ONE.key)
 
 
-async def test_no_counter_falls_below_nothing_under_way(parts: Parts, store: redis.Redis) -> None:
+async def test_no_counter_falls_below_nothing_under_way(parts: Worker, store: redis.Redis) -> None:
     await parts.attempts.settle([ONE], passed=False)
     await parts.attempts.settle([ONE], passed=False)
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from service.store.deadline import StoreUnavailable
+from service.redis_client.deadline import StoreUnavailable
 from service.store.families import Refused, Spent
-from tests.cast import ALICE
 from tests.conftest import Clock
 from tests.store.sessions import ENDUSER, Session, Sessions
+from tests.support.actors import ALICE
 
 BOTH_ROLES = "realm:main role:enduser role:organisation"
 

@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from service.tokens import make_browser_session
-from tests.cast import ALICE, BOB
+from service.crypto.opaque_tokens import make_browser_session
 from tests.conftest import Clock
-from tests.consenting import SESSION_MS
 from tests.store.pages import Pages
 from tests.store.sessions import Sessions
+from tests.support.actors import ALICE, BOB
+from tests.support.codes import SESSION_MS
 
 
 async def test_a_browser_session_says_who_logged_in_and_until_when(sessions: Sessions, pages: Pages) -> None:

@@ -3,14 +3,14 @@
 import msgspec
 import pytest
 
-from service.app import Parts
-from service.credentials import make_first_refresh_token
+from service.crypto.keyring import make_first_refresh_token
+from service.crypto.opaque_tokens import make_access_token
 from service.protocol.user import User
 from service.store.records import AccessEntry, FamilyRecord
-from service.tokens import make_access_token
-from tests.cast import ALICE, BOB
+from service.worker import Worker
 from tests.conftest import Clock
 from tests.store.sessions import Session, Sessions
+from tests.support.actors import ALICE, BOB
 
 
 async def try_to_start(sessions: Sessions, user: User) -> int | None:
@@ -54,7 +54,7 @@ async def test_a_family_begins_with_its_first_generation_as_head(sessions: Sessi
     )
 
 
-async def test_the_first_access_token_is_live_and_says_whose_it_is(sessions: Sessions, parts: Parts) -> None:
+async def test_the_first_access_token_is_live_and_says_whose_it_is(sessions: Sessions, parts: Worker) -> None:
     session = await sessions.start()
     grant = await parts.access_tokens.find(session.access_tokens[0])
 

@@ -4,14 +4,14 @@ import pytest
 
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD
 from service.protocol.user import identify_user
-from service.store.deadline import StoreUnavailable
+from service.redis_client.deadline import StoreUnavailable
 from service.store.families import Ending
 from service.store.keys import index_key, revoked_key
-from service.store.sweeps import Session as Judged
-from service.store.sweeps import Sweeps
-from tests.cast import ALICE, BOB, METER, Person
+from service.store.reports.session_scan import Session as Judged
+from service.store.reports.session_scan import Sweeps
 from tests.store.pages import Pages
 from tests.store.sessions import ENDUSER, Sessions
+from tests.support.actors import ALICE, BOB, METER, Person
 
 
 async def go_on() -> None:

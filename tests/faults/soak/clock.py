@@ -10,7 +10,7 @@ import random
 import time
 from typing import Final
 
-from tests.waiting import read_real_clock
+from tests.support.waiting import read_real_clock
 
 read_clock: Final = read_real_clock
 """Requests and faults are ordered by it. What it says of their length is judged by `scripts/soak` alone."""

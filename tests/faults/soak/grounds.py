@@ -16,15 +16,15 @@ from pathlib import Path
 
 import yaml
 
-from service.hashing import hash_password
-from tests.cast import Person
+from service.crypto.password_hashing import hash_password
 from tests.conftest import SECRET_KEY, SEED
 from tests.faults.proxy import running_proxy
 from tests.faults.soak.clock import read_clock, rest
 from tests.faults.soak.history import WRITES, Fault, History
 from tests.faults.soak.instances import Instance
 from tests.faults.stage import PLENTY, Stage
-from tests.waiting import wait_until
+from tests.support.actors import Person
+from tests.support.waiting import wait_until
 
 PASSWORD = "the password of all of them"
 PEOPLE = tuple(Person(f"user-{number}@example.com", PASSWORD) for number in range(48))

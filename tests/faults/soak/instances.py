@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from tests.servers import CHECKOUT, ServiceProcess, free_port, running_service, stop
-from tests.waiting import wait_until
+from tests.support.servers import CHECKOUT, ServiceProcess, free_port, running_service, stop
+from tests.support.waiting import wait_until
 
 WRONG_CLOCK = CHECKOUT / "tests" / "invariants" / "wrong_clock"
 

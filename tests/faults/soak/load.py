@@ -20,8 +20,10 @@ from typing import Any, Final
 
 import httpx2
 
-from tests.browser import Browser, answer_of, ask, is_consent_page, is_login_page
-from tests.cast import (
+from tests.faults.soak.checker import HASHING_SECONDS
+from tests.faults.soak.clock import pause, read_clock
+from tests.faults.soak.history import UNKNOWN_OUTCOMES, Call, History, Kind, Stall
+from tests.support.actors import (
     AUDITOR,
     INTROSPECT,
     PHONE_APP,
@@ -37,10 +39,8 @@ from tests.cast import (
     bearer,
     login_form,
 )
-from tests.faults.soak.checker import HASHING_SECONDS
-from tests.faults.soak.clock import pause, read_clock
-from tests.faults.soak.history import UNKNOWN_OUTCOMES, Call, History, Kind, Stall
-from tests.waiting import PATIENCE_SECONDS
+from tests.support.browser import Browser, answer_of, ask, is_consent_page, is_login_page
+from tests.support.waiting import PATIENCE_SECONDS
 
 APPS: Final = (PHONE_APP, WEB_SHOP)
 CALLBACKS: Final = {PHONE_APP.client_id: PHONE_CALLBACK, WEB_SHOP.client_id: SHOP_CALLBACK}

@@ -19,7 +19,7 @@ from tests.faults.soak.clock import read_clock, rest
 from tests.faults.soak.grounds import PEOPLE, Ground, Inject, hang
 from tests.faults.soak.history import Fault
 from tests.faults.stage import KEEPS_DATA
-from tests.waiting import wait_until
+from tests.support.waiting import wait_until
 
 AWAY_SECONDS = 2.0
 """The longest that a dead master stays away after another took its place."""

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from service.credentials import Keyring
+from service.crypto.keyring import Keyring
 from tests.conftest import SECRET_KEY
 from tests.faults.soak.checker import Generation, Promise, Verdict, Violation, check_history
 from tests.faults.soak.clock import rest
 from tests.faults.soak.grounds import PEOPLE, Ground
 from tests.faults.soak.history import WRITES, Call, Fault, History, Stall
 from tests.faults.soak.load import Load
-from tests.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 KEYRING = Keyring((SECRET_KEY.encode(),))
 PEOPLE_OF_A_ROUND = 12

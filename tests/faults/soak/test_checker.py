@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from service.credentials import Keyring, make_refresh_token
+from service.crypto.keyring import Keyring, make_refresh_token
 from tests.conftest import SECRET_KEY
 from tests.faults.soak.checker import Generation, Promise, Verdict, check_history
 from tests.faults.soak.history import Call, Fault, History, Stall

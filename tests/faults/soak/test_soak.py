@@ -18,7 +18,7 @@ from tests.faults.soak.grounds import Ground, running_single_server
 from tests.faults.soak.load import Load, Session
 from tests.faults.soak.replicated import running_three_and_three, running_watched_pair
 from tests.faults.soak.run import Soak
-from tests.loop_time import LoopTime
+from tests.support.loop_time import LoopTime
 
 SEED = os.environ.get("SOAK_SEED") or secrets.token_hex(4)
 GRACE_SECONDS = 8

@@ -12,12 +12,12 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.cast import PHONE_APP, REVOKE, TOKEN, Person, login_form
 from tests.conftest import environment_of
 from tests.gateway.proxies.gateways import COMMANDS, Gateway, running_gateway
 from tests.gateway.proxies.recorder import Arrived, Recorder, Reply
-from tests.servers import RedisServer, ServiceProcess, running_service, start_redis, stop
-from tests.waiting import PATIENCE_SECONDS, wait_until
+from tests.support.actors import PHONE_APP, REVOKE, TOKEN, Person, login_form
+from tests.support.servers import RedisServer, ServiceProcess, running_service, start_redis, stop
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 SEED = Path(__file__).parent / "seed.yaml"
 KEEPS_DATA = ("--appendonly", "yes")

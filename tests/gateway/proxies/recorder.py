@@ -12,7 +12,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tests.servers import free_port
+from tests.support.servers import free_port
 
 
 @dataclass(frozen=True)

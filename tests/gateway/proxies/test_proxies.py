@@ -14,7 +14,7 @@ import pytest
 from tests.gateway.proxies.conftest import ALICE, NAMES, Stage
 from tests.gateway.proxies.gateways import Answer, Gateway, Headers, bearer
 from tests.gateway.proxies.recorder import CUT_OFF, Arrived, Reply
-from tests.waiting import PATIENCE_SECONDS
+from tests.support.waiting import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.clause("decided-gateway-examples")
 

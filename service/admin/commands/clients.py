@@ -1,0 +1,156 @@
+"""`client list · show · create · rotate-secret · delete`."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+import msgspec
+from click.shell_completion import CompletionItem
+
+from service.admin.command import Parsed, Work, command, console
+from service.admin.commands.completion import complete_client_ids
+from service.admin.context import Desk
+from service.admin.formatting import format_time, format_when
+from service.admin.output import Output, Refused
+from service.admin.validation import check_client
+from service.config.parsers import parse_duration_or_zero_ms
+from service.crypto.password_hashing import MADE_SECRET_PREFIX, hash_made_secret
+from service.protocol.client import AUTHORIZATION_CODE, GRANT_TYPES, REFRESH_TOKEN, Client
+
+
+@console.group("client")
+def clients() -> None:
+    """Registered applications."""
+
+
+def _client_id() -> Callable[[Work], Work]:
+    return click.argument("client_id", metavar="ID", shell_complete=_complete)
+
+
+def _complete(context: click.Context, parameter: click.Parameter, beginning: str) -> list[CompletionItem]:
+    return complete_client_ids(beginning)
+
+
+@command(clients, "list")
+async def list_clients(desk: Desk, output: Output) -> None:
+    """All clients."""
+    rows = [_describe(client) for client in await desk.registry.find_all_clients()]
+    columns = {
+        "client_id": "CLIENT ID",
+        "client_name": "NAME",
+        "secret": "SECRET",
+        "grant_types": "GRANTS",
+        "scope": "SCOPE",
+    }
+    output.table(rows, columns, "There are no clients.")
+
+
+@command(clients, "show")
+@_client_id()
+async def show_client(desk: Desk, output: Output, client_id: str) -> None:
+    """One client, with all that is registered."""
+    client = await desk.registry.find_client(client_id)
+    if client is None:
+        raise Refused(f"there is no client {client_id}")
+    output.facts(_describe(client))
+
+
+@command(clients, "create")
+@click.argument("client_id", metavar="ID")
+@click.option("--name", default="", help="What people read on the consent page.")
+@click.option("--redirect-uri", "redirect_uris", multiple=True, help="May be repeated.")
+@click.option(
+    "--grant-type",
+    "grant_types",
+    multiple=True,
+    type=click.Choice(GRANT_TYPES),
+    help="May be repeated. Without it: authorization_code and refresh_token where there is a redirect URI, else none.",
+)
+@click.option("--scope", default="", help='All that it may ask for: "realm:main role:enduser".')
+@click.option("--default-scope", default="", help="Where an authorization request names no scope.")
+@click.option("--public", is_flag=True, help="No secret: an app on its users' devices.")
+@click.option("--require-pkce", is_flag=True, help="Refuse authorization requests without PKCE.")
+@click.option("--introspect", is_flag=True, help="May introspect access tokens.")
+@click.option("--introspect-all", is_flag=True, help="May introspect refresh tokens, too.")
+async def create_client(
+    desk: Desk,
+    output: Output,
+    client_id: str,
+    redirect_uris: Sequence[str],
+    grant_types: Sequence[str],
+    public: bool,
+    introspect: bool,
+    introspect_all: bool,
+    name: str,
+    **others: Any,
+) -> None:
+    """Registers a client. Its secret is made here, shown once, and kept as a hash only."""
+    secret = None if public else _make_secret()
+    client = check_client(
+        client_id=client_id,
+        client_secret_hash=hash_made_secret(secret) if secret else None,
+        client_name=name,
+        redirect_uris=redirect_uris,
+        grant_types=grant_types or ((AUTHORIZATION_CODE, REFRESH_TOKEN) if redirect_uris else ()),
+        introspect="all" if introspect_all else introspect,
+        **others,
+    )
+    await desk.amendments.create_client(client)
+    _show_secret(output, f"The client {client_id} is registered.", client, secret)
+
+
+@command(clients, "rotate-secret")
+@_client_id()
+@click.option(
+    "--overlap",
+    "overlap_ms",
+    type=Parsed("span", parse_duration_or_zero_ms),
+    default="0",
+    metavar="SPAN",
+    help="How long the old secret stays good: 24h, 30m. [default: not at all]",
+)
+async def rotate_secret(desk: Desk, output: Output, client_id: str, overlap_ms: int) -> None:
+    """Gives a client a new secret, shown once."""
+    secret, now_ms = _make_secret(), await desk.connection.read_clock_ms()
+    until_ms = now_ms + overlap_ms if overlap_ms else 0
+    await desk.amendments.rotate_secret(client_id, hash_made_secret(secret), until_ms)
+    client = await desk.registry.find_client(client_id)
+    until = f"stays good until {format_when(until_ms, now_ms)}" if until_ms else "does not work any more"
+    _show_secret(output, f"The client {client_id} has a new secret; the old one {until}.", client, secret)
+
+
+@command(clients, "delete")
+@_client_id()
+async def delete_client(desk: Desk, output: Output, client_id: str) -> None:
+    """Deletes a client and ends all of its sessions."""
+    if await desk.registry.find_client(client_id) is not None:
+        output.ask(f"Delete the client {client_id}, and end all of its sessions?")
+    with output.progress(f"Ending the sessions of {client_id}"):
+        await desk.amendments.delete_client(client_id)
+    output.done(f"The client {client_id} is deleted, and its sessions have ended.", client_id=client_id, deleted=True)
+
+
+def _make_secret() -> str:
+    """256 random bits, as `hash_made_secret` wants them."""
+    return secrets.token_urlsafe(32)
+
+
+def _show_secret(output: Output, sentence: str, client: Client | None, secret: str | None) -> None:
+    shown = {"client_secret": secret} if secret else {}
+    output.done(sentence, **(_describe(client) if client else {}), **shown)
+    if secret and not output.as_json:
+        output.plain(f"client_secret: {secret}")
+        output.note("It is shown this once; only its hash is kept.")
+
+
+def _describe(client: Client) -> dict[str, Any]:
+    """All but the hashes; `secret` says of what kind it is."""
+    fields = msgspec.structs.asdict(client)
+    stored = fields.pop("client_secret_hash")
+    until_ms = fields.pop("previous_secret_until_ms")
+    del fields["previous_secret_hash"]
+    kind = "none" if stored is None else "made" if stored.startswith(MADE_SECRET_PREFIX) else "chosen"
+    return fields | {"secret": kind, "previous_secret_until": format_time(until_ms) if until_ms else None}

@@ -1,0 +1,31 @@
+"""What a shell may complete that only the store knows. It never complains: whoever types is not done yet."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import click
+from click.shell_completion import CompletionItem
+
+from service.admin.context import explaining, open_desk
+from service.protocol.grammar import make_printable
+
+
+def complete_client_ids(beginning: str) -> list[CompletionItem]:
+    with suppress(click.ClickException), explaining():
+        return asyncio.run(_find_client_ids(beginning))
+    return []
+
+
+async def _find_client_ids(beginning: str) -> list[CompletionItem]:
+    desk = open_desk()
+    try:
+        clients = await desk.registry.find_all_clients()
+    finally:
+        await desk.close()
+    return [
+        CompletionItem(client.client_id, help=make_printable(client.client_name))
+        for client in clients
+        if client.client_id.startswith(beginning)
+    ]

@@ -1,0 +1,88 @@
+"""`events`: the stream of security events."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import click
+import msgspec
+
+from service.admin.command import command, console
+from service.admin.context import Desk
+from service.admin.formatting import format_time
+from service.admin.output import Output
+from service.observability.audit import KINDS
+from service.redis_client.deadline import StoreUnavailable
+from service.store.events import MOST_EVENTS, EventStream, Position, StoredEvent, get_position
+
+FOLLOW_SECONDS: Final = 0.5
+SHOWN_FIRST: Final = 20
+"""Of those that were there before somebody began to follow."""
+
+
+@command(console, "events")
+@click.option("--follow", is_flag=True, help="Go on, and print what comes, until Ctrl-C.")
+@click.option("--user", "username", metavar="NAME", help="Those about this user only.")
+@click.option("--client", "client_id", metavar="ID", help="Those about this client only.")
+async def events(desk: Desk, output: Output, follow: bool, username: str | None, client_id: str | None) -> None:
+    """Security events, oldest first.
+
+    Thefts, revocations, changes, throttles, and failures, which are sampled. Redis keeps about the last ten thousand
+    that name a user or an operator, and as many others, for 30 days. With --json there is one JSON value a line.
+    """
+    stream = desk.events
+    wanted = {"username": username, "client_id": client_id}
+    most = SHOWN_FIRST if follow and not any(wanted.values()) else 2 * MOST_EVENTS
+    latest = await stream.read_latest(most)
+    shown = _print(output, latest[-SHOWN_FIRST:] if most == SHOWN_FIRST else latest, wanted)
+    if not (shown or follow):
+        output.note("There are no such events.")
+    if follow:
+        with suppress(asyncio.CancelledError):  # by Ctrl-C, which is how it ends
+            await _follow(stream, output, get_position(latest), wanted)
+
+
+async def _follow(stream: EventStream, output: Output, after: Position, wanted: dict[str, str | None]) -> None:
+    """An outage is said once and waited out: whoever follows wants to see what comes after it."""
+    is_away = False
+    while True:
+        await asyncio.sleep(FOLLOW_SECONDS)
+        try:
+            news = await stream.read(after=after)
+        except StoreUnavailable as outage:
+            if not is_away:
+                output.note(f"the store does not answer, waiting for it: {outage}", style="yellow")
+            is_away = True
+            continue
+        if is_away:
+            output.note("the store answers again")
+        is_away = False
+        _print(output, news, wanted)
+        after = get_position(news, after)
+
+
+def _print(output: Output, entries: Sequence[StoredEvent], wanted: dict[str, str | None]) -> int:
+    """Print the events that were asked for, and return their number."""
+    found = [{"at": format_time(entry.order[0]), "id": entry.id} | msgspec.json.decode(entry.text) for entry in entries]
+    meant = [event for event in found if _is_about(event, wanted)]
+    for event in meant:
+        output.line(event, _word(event), _choose_style(event["event"]))
+    return len(meant)
+
+
+def _is_about(event: dict[str, Any], wanted: dict[str, str | None]) -> bool:
+    """Names are compared without regard to case: realm main folds them, and one too many does no harm here."""
+    return all(str(event.get(field, "")).lower() == value.lower() for field, value in wanted.items() if value)
+
+
+def _word(event: dict[str, Any]) -> str:
+    said = " ".join(f"{name}={value}" for name, value in event.items() if name not in ("at", "id", "event"))
+    return f"{event['at']}  {event['event']}  {said}"
+
+
+def _choose_style(name: str) -> str:
+    kind = KINDS.get(name)  # type: ignore[call-overload]
+    return "yellow" if kind is not None and kind.level >= 30 else ""

@@ -1,0 +1,56 @@
+"""`hash-secret`: what stands in a seed file instead of a password or a client's secret."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import click
+
+from service.admin.command import COMMON, console, name_file, read_lines, read_secret
+from service.admin.context import explaining
+from service.admin.output import Output, WrongInput
+from service.crypto.password_hashing import MAX_PASSWORD_CHARACTERS, hash_password
+from service.protocol.client import MIN_SECRET_CHARACTERS, is_short_secret
+from service.protocol.grammar import is_unicode_without_line_ends
+
+
+@console.command("hash-secret")
+@click.option("--file", metavar="FILE", help="Read them from a file, one a line; - is stdin.")
+def hash_secret(file: str | None, as_json: bool, yes: bool) -> None:
+    """Hashes secrets for the seed file.
+
+    By argon2id, for password_hash or client_secret_hash. The secret is read from the terminal, or from a file with
+    many, whose hashes come in the same order.
+    """
+    with explaining():
+        secrets = read_lines(file) if file is not None else [read_secret("Secret", None, twice=True)]
+        _check(secrets, file)
+        output = Output(as_json=as_json, always_yes=yes)
+        hashes: list[str] = []
+        with output.progress("Hashing") as advance, ThreadPoolExecutor(os.cpu_count()) as threads:
+            for hashed in threads.map(hash_password, secrets):
+                hashes.append(hashed)
+                advance(len(hashes), len(secrets))
+        _warn_of_short(output, secrets)
+        for hashed in hashes:  # when the bar has gone, or both would stand on one line of the terminal
+            output.line({"hash": hashed}, hashed)
+
+
+hash_secret.params += COMMON
+
+
+def _warn_of_short(output: Output, secrets: list[str]) -> None:
+    """Warn of secrets that are too short for a client; whether they are a client's nobody has said."""
+    short = sum(map(is_short_secret, secrets))
+    if short:
+        whose = f"{short} of {len(secrets)} have" if len(secrets) > 1 else "it has"
+        says = f"warning: {whose} fewer than {MIN_SECRET_CHARACTERS} characters, too few for the secret of a client"
+        output.note(f"{says}. For passwords see TOKEN_SERVICE_PASSWORD_MIN_LENGTH", style="yellow")
+
+
+def _check(secrets: list[str], file: str | None) -> None:
+    for number, secret in enumerate(secrets, start=1):
+        if not is_unicode_without_line_ends(secret) or len(secret) > MAX_PASSWORD_CHARACTERS:
+            place = f"{name_file(file)}, line {number}: " if file else ""
+            raise WrongInput(f"{place}expected 1 to {MAX_PASSWORD_CHARACTERS} characters in one line")

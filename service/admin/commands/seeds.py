@@ -1,0 +1,119 @@
+"""`seed`: a seed file, applied now, or held against what is there."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+import click
+
+from service.admin.command import command, console
+from service.admin.context import Desk
+from service.admin.output import Output, Refused
+from service.registry.seed_file.plan import Act, Change, Counts, Difference, Outcome
+from service.registry.seed_file.reader import load_seed
+
+_MOST_SHOWN: Final = 1000
+_MARKS: Final[dict[Act, tuple[str, str]]] = {
+    "add": ("+", "green"),
+    "update": ("~", "yellow"),
+    "restore": ("~", "yellow"),
+    "remove": ("-", "red"),
+}
+
+
+@command(console, "seed")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--prune", is_flag=True, help="Remove what a seed once brought and this file no longer has.")
+@click.option("--force", is_flag=True, help="Also over what was changed at the console.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+async def seed(desk: Desk, output: Output, file: Path, prune: bool, force: bool, dry_run: bool) -> None:
+    """Adds and updates realms, clients and users. Running workers see it within a second."""
+    parsed = await asyncio.to_thread(load_seed, file, desk.settings.min_password_characters)
+    if not (force or await desk.seeding.is_key_known()):
+        raise Refused(
+            "the seed was last applied with another secret key: is TOKEN_SERVICE_SECRET_KEY the service's? "
+            "If the other one is gone for good, --force applies every entry, over changes of the console too"
+        )
+    if dry_run or prune or force:
+        with output.progress("Holding the file against what is there"):
+            difference = await desk.seeding.compare(parsed, prune=prune, force=force, most_changes=_MOST_SHOWN)
+        if dry_run:
+            _show_difference(output, difference)
+            return
+        _ask(output, difference)
+    with output.progress(f"Applying {file.name}") as advance:
+        outcome = await desk.seeding.apply(parsed, prune=prune, force=force, on_progress=advance, actor=desk.actor)
+    for warning in outcome.warnings:
+        output.note(f"warning: {warning}", style="yellow")
+    output.done(_sum_up(outcome), **_counts(outcome))
+
+
+def _ask(output: Output, difference: Difference) -> None:
+    """What the file adds can be taken away again; what is removed or undone cannot."""
+    kinds = (difference.realms, difference.clients, difference.users)
+    removed, restored = sum(kind.removed for kind in kinds), sum(kind.restored for kind in kinds)
+    if removed:
+        output.ask(f"Remove {removed} entries that the file no longer has, and end their sessions?")
+    if restored:
+        output.ask(f"Undo what the console did to {restored} entries?")
+
+
+def _show_difference(output: Output, difference: Difference) -> None:
+    if output.as_json:
+        staying = {"clients": difference.staying_clients, "users": difference.staying_users}
+        changes = {"changes": difference.first, "unnamed": difference.unnamed, "staying": staying}
+        output.facts(_counts(difference) | changes)
+        return
+    for change in difference.first:
+        _, style = _MARKS[change.act]
+        output.line({}, _word(change), style)
+    if difference.unnamed:
+        output.note(f"… and {difference.unnamed} more")
+    if difference.staying_clients or difference.staying_users:
+        output.note(
+            f"No seed brought these, and pruning leaves them: clients {difference.staying_clients}, "
+            f"users {difference.staying_users}."
+        )
+    for warning in difference.warnings:
+        output.note(f"warning: {warning}", style="yellow")
+    output.done(f"{_sum_up(difference)} Nothing was changed.")
+
+
+def _word(change: Change) -> str:
+    mark, _ = _MARKS[change.act]
+    realm = f" of realm {change.realm}" if change.realm else ""
+    fields = "".join(f"\n    {field}" for field in change.fields)
+    undoes = "  (undoes what the console did)" if change.act == "restore" else ""
+    ends = "  (ends sessions)" if change.ends_sessions else ""
+    return f"{mark} {change.kind} {change.name}{realm}{undoes}{ends}{fields}"
+
+
+def _sum_up(outcome: Outcome) -> str:
+    if not outcome.changes:
+        return "No changes."
+    kinds = (("realms", outcome.realms), ("clients", outcome.clients), ("users", outcome.users))
+    return " ".join(f"{name.capitalize()}: {_word_counts(counts)}." for name, counts in kinds if counts.changes)
+
+
+def _word_counts(counts: Counts) -> str:
+    numbers = {
+        "added": counts.added,
+        "updated": counts.updated,
+        "restored": counts.restored,
+        "removed": counts.removed,
+        "unchanged": counts.unchanged,
+    }
+    return ", ".join(f"{number} {name}" for name, number in numbers.items() if number)
+
+
+def _counts(outcome: Outcome) -> dict[str, object]:
+    """For programs."""
+    return {
+        "changed": bool(outcome.changes),
+        "realms": outcome.realms,
+        "clients": outcome.clients,
+        "users": outcome.users,
+        "warnings": outcome.warnings,
+    }

@@ -1,0 +1,44 @@
+"""`stats`: how much there is, and what it takes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from service.admin.command import command, console
+from service.admin.context import Desk
+from service.admin.formatting import format_bytes
+from service.admin.output import Output
+from service.store.reports.key_statistics import Statistics
+
+_OF_SESSIONS: Final = ("family", "access", "index")
+"""The kinds of keys that a session is made of; an index is its user's, and holds all of theirs."""
+
+
+@command(console, "stats")
+async def stats(desk: Desk, output: Output) -> None:
+    """Counts what is live, and the memory that it takes.
+
+    Sessions, access tokens, users and clients. Every key is counted, on every master. Memory is reckoned from samples.
+    """
+    with output.progress("Counting keys") as advance:
+        counts = await Statistics(desk.connection).count_keys(advance)
+    sessions = counts.keys.get("family", 0)
+    taken = sum(counts.keys.get(kind, 0) * counts.mean_bytes.get(kind, 0.0) for kind in _OF_SESSIONS)
+    memory = await desk.connection.find_info("memory")
+    facts = {
+        "sessions": sessions,
+        "access_tokens": counts.keys.get("access", 0),
+        "browser_sessions": counts.keys.get("browser", 0),
+        "users_with_something_live": counts.keys.get("index", 0),
+        "users": counts.keys.get("user", 0),
+        "clients": counts.keys.get("client", 0),
+        "bytes_per_session": round(taken / sessions) if sessions else None,
+        "keys": sum(counts.keys.values()),
+        "used_memory": sum(server["used_memory"] for server in memory) if memory else None,
+        "most_memory": sum(server["maxmemory"] for server in memory) if memory else None,
+        "masters": len(memory) or None,
+    }
+    if not output.as_json and memory:
+        facts |= {name: format_bytes(facts[name] or 0) for name in ("used_memory", "most_memory")}
+        facts["most_memory"] = facts["most_memory"] if memory[0]["maxmemory"] else "no limit"
+    output.facts(facts)

@@ -1,0 +1,222 @@
+"""`token inspect · revoke`: what a token is and what became of it, without the token being stored anywhere."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from service.admin.command import command, console, read_secret
+from service.admin.context import Desk
+from service.admin.formatting import format_span, format_time, format_when
+from service.admin.output import Output, Refused
+from service.protocol.token_form import parse_access_token, parse_authorization_code
+from service.store.families import Ending
+from service.store.reports.token_inspection import (
+    EndedFamily,
+    ExchangedCode,
+    Generation,
+    InspectedAccessToken,
+    InspectedCode,
+    InspectedRefreshToken,
+    KnownFamily,
+)
+
+_ENDINGS: Final[dict[Ending, str]] = {
+    "replayed": "by a replay",
+    "revoked": "by its client, which revoked it",
+    "code_replayed": "because its authorization code was exchanged a second time",
+    "revoke_all": "by a revokeAll of its user",
+    "withdrawn": "because its user, client or realm was disabled, deleted or changed (`events` may tell by whom)",
+    "signed_out_there": "by its user, on the sessions page",
+    "signed_out_everywhere": "by its user, who ended all sessions on the sessions page",
+    "console": "at the console",
+}
+"""How a session came to its end."""
+
+
+@console.group("token")
+def tokens() -> None:
+    """Single tokens. Where none is given as an argument it is read from the terminal, unseen, or from stdin."""
+
+
+def _read_token(token: str | None) -> str:
+    return token if token not in (None, "-") else read_secret("Token", None)
+
+
+@command(tokens, "inspect")
+@click.argument("token", required=False)
+async def inspect_token(desk: Desk, output: Output, token: str | None) -> None:
+    """Explains a token.
+
+    Whose it is, which session and generation, whether it is live, and who ended it and why.
+    """
+    text = _read_token(token)
+    access_token, code = parse_access_token(text), parse_authorization_code(text)
+    refresh_token = desk.keyring.parse_refresh_token(text)
+    if access_token is not None:
+        facts = _explain_access_token(await desk.inspection.inspect_access_token(access_token))
+    elif refresh_token is not None:
+        inspected = await desk.inspection.inspect_refresh_token(refresh_token)
+        facts = _explain_refresh_token(inspected, refresh_token.generation)
+    elif code is not None:
+        facts = _explain_code(await desk.inspection.inspect_code(code))
+    else:
+        raise Refused(
+            "this is no token of this service: no access token or code by its form, and no refresh token that one of "
+            "our keys signed"
+        )
+    output.facts(facts)
+
+
+@command(tokens, "revoke")
+@click.argument("token", required=False)
+async def revoke_token(desk: Desk, output: Output, token: str | None) -> None:
+    """Ends an access token, or a refresh token's session.
+
+    A refresh token may be of whatever generation.
+    """
+    text = _read_token(token)
+    access_token, refresh_token = parse_access_token(text), desk.keyring.parse_refresh_token(text)
+    if access_token is not None:
+        grant = await desk.access_tokens.find(access_token)
+        if grant is None or await desk.access_tokens.revoke(access_token, client_id=grant.client_id) is None:
+            raise Refused("there is no such live access token")
+        ended, client_id, username = "The access token", grant.client_id, grant.username
+    elif refresh_token is not None:
+        digest = refresh_token.family_digest
+        family = await desk.families.find(refresh_token.shard, digest)
+        if family is None or not await desk.families.end(
+            refresh_token.shard, digest, client_id=family.client_id, reason="console"
+        ):
+            raise Refused("there is no live session of this refresh token")
+        ended, client_id, username = "The session", family.client_id, family.username
+    else:
+        raise Refused("this is no access token and no refresh token of this service")
+    desk.record("token_revoked_by_console", client_id=client_id, username=username)
+    output.done(
+        f"{ended} of {username} with {client_id} has ended.", revoked=True, client_id=client_id, username=username
+    )
+
+
+def _explain_access_token(found: InspectedAccessToken) -> dict[str, Any]:
+    if found.grant is None:
+        explanation = "Not live: it ran out, was revoked, ended with its session, or never was."
+        return {"token": "access_token", "live": False, "explanation": explanation}
+    grant = found.grant
+    return {
+        "token": "access_token",
+        "live": True,
+        "explanation": f"Live for another {format_span(max(0, grant.expires_at_ms - found.now_ms))}.",
+        "client_id": grant.client_id,
+        "username": grant.username,
+        "subject": grant.subject,
+        "scope": grant.scope,
+        "issued": format_time(grant.issued_at_ms),
+        "expires": format_time(grant.expires_at_ms),
+    } | _describe_family(found.family, found.now_ms, grant.family_digest)
+
+
+def _explain_refresh_token(found: InspectedRefreshToken, number: int) -> dict[str, Any]:
+    family, generation = found.family, found.generation
+    is_live = isinstance(family, KnownFamily) and family.state == "live"
+    head = f"generation {family.head}" if family else ""
+    explanation = _explain_generation(generation, number, head, found.now_ms) if generation else ""
+    if isinstance(family, KnownFamily) and not is_live:
+        explanation = _explain_state(family, found.now_ms)
+    elif family is None:
+        explanation = "Nothing is known of its session: it ran out, ended more than a day ago, or Redis lost it."
+    elif isinstance(family, EndedFamily):
+        explanation = _explain_ending(family, found.now_ms)
+    return {
+        "token": "refresh_token",
+        "live": bool(is_live and generation and generation.standing in ("head", "ahead")),
+        "explanation": explanation,
+        "generation": number,
+        "spent": _time_or_none(generation.spent_at_ms if generation else None),
+        "grace_ends": _time_or_none(generation.grace_ends_at_ms if generation else None),
+    } | _describe_family(family, found.now_ms, None)
+
+
+def _explain_code(found: InspectedCode) -> dict[str, Any]:
+    code = found.code
+    if code is None:
+        explanation = "Not known: it ran out, was revoked, was exchanged long ago, or never was."
+        return {"token": "authorization_code", "live": False, "explanation": explanation}
+    if isinstance(code, ExchangedCode):
+        facts = {"token": "authorization_code", "live": False, "explanation": "It was exchanged for a session."}
+        return facts | {"client_id": code.client_id} | _describe_family(code.family, found.now_ms, code.family_digest)
+    words = {
+        "live": f"Waits for its exchange, for another {format_span(max(0, code.expires_at_ms - found.now_ms))}.",
+        "revoked": "Covered by a revokeAll of its user: it cannot be exchanged.",
+        "over": "Ran out before it was exchanged.",
+    }
+    return {
+        "token": "authorization_code",
+        "live": code.state == "live",
+        "explanation": words[code.state],
+        "client_id": code.client_id,
+        "username": code.username,
+        "subject": code.subject,
+        "scope": code.scope,
+        "issued": format_time(code.created_at_ms),
+        "expires": format_time(code.expires_at_ms),
+    }
+
+
+def _explain_generation(generation: Generation, number: int, head: str, now_ms: int) -> str:
+    spent = f"It was spent {format_when(generation.spent_at_ms, now_ms)}" if generation.spent_at_ms else "It is spent"
+    grace = format_span(max(0, (generation.grace_ends_at_ms or now_ms) - now_ms))
+    return {
+        "head": f"Live: generation {number} is the session's one refresh token.",
+        "spent": f"{spent}; for another {grace} it is still answered with {head}.",
+        "spent_long_ago": f"{spent}, and its grace is over: whoever presents it ends the session (now {head}).",
+        "ahead": f"Newer than Redis knows ({head}), as after a failover that lost writes: it will be taken.",
+    }[generation.standing]
+
+
+def _explain_state(family: KnownFamily, now_ms: int) -> str:
+    if family.state == "revoked" and family.marked_at_ms is not None:
+        return f"Its session ended with a revokeAll {format_when(family.marked_at_ms, now_ms)}."
+    return f"Its session ran out {format_when(family.expires_at_ms, now_ms)}."
+
+
+def _explain_ending(family: EndedFamily, now_ms: int) -> str:
+    """Who ended it, and why."""
+    how = _ENDINGS[family.reason]
+    if family.presented is not None:
+        how = f"by a replay of generation {family.presented}, while {family.head} was the live one"
+        if family.presented_spent_at_ms is not None:
+            how += (
+                f"; it had been spent {format_span(max(0, family.ended_at_ms - family.presented_spent_at_ms))} before"
+            )
+    return f"Its session ended {how}: {format_when(family.ended_at_ms, now_ms)}."
+
+
+def _describe_family(family: KnownFamily | EndedFamily | None, now_ms: int, digest: str | None) -> dict[str, Any]:
+    if family is None:
+        return {"family": digest} if digest else {}
+    facts: dict[str, Any] = {
+        "family": family.digest,
+        "family_live": isinstance(family, KnownFamily) and family.state == "live",
+        "head_generation": family.head,
+        "client_id": family.client_id,
+        "username": family.username,
+        "subject": family.subject,
+        "family_scope": family.scope,
+        "family_since": format_time(family.created_at_ms),
+    }
+    if isinstance(family, EndedFamily):
+        ended = {"ended": format_time(family.ended_at_ms), "ended_by": family.reason}
+        return facts | ended | {"replayed_generation": family.presented}
+    return facts | {
+        "grant_type": family.grant_type,
+        "secret_used": family.secret_used,
+        "last_used": format_time(family.last_used_at_ms),
+        "family_expires": format_time(family.expires_at_ms),
+        "live_access_tokens": family.access_tokens,
+    }
+
+
+def _time_or_none(ms: int | None) -> str | None:
+    return None if ms is None else format_time(ms)

@@ -1,0 +1,178 @@
+"""`user list · show · create · set-password · disable · enable · delete`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from service.admin.command import Work, command, console, read_secret
+from service.admin.context import Desk
+from service.admin.formatting import format_time
+from service.admin.output import Output, Refused, WrongInput
+from service.admin.validation import check_user
+from service.crypto.password_hashing import hash_password
+from service.protocol.scope import MAIN_REALM, ROLES
+from service.protocol.user import User
+from service.registry.records import make_user
+
+MOST_SESSIONS = 500
+
+
+@console.group("user")
+def users() -> None:
+    """People, and the devices that log in like them."""
+
+
+def _realm() -> Callable[[Work], Work]:
+    return click.option("--realm", default=MAIN_REALM, show_default=True, help="The realm that the user belongs to.")
+
+
+def _password_file() -> Callable[[Work], Work]:
+    return click.option("--password-file", metavar="FILE", help="Read the password from a file; - is stdin.")
+
+
+@command(users, "list")
+@_realm()
+async def list_users(desk: Desk, output: Output, realm: str) -> None:
+    """The users of a realm. Those of an organisation stand here only where we know more of them than it says."""
+    await desk.check_realm(realm)
+    rows = [_describe(user) for user in await desk.registry.find_all_users(realm)]
+    columns = {"username": "USER", "name": "NAME", "roles": "ROLES", "disabled": "DISABLED"}
+    output.table(rows, columns, f"No user of realm {realm} is listed.")
+
+
+@command(users, "show")
+@click.argument("username", metavar="NAME")
+@_realm()
+async def show_user(desk: Desk, output: Output, username: str, realm: str) -> None:
+    """One user, and the sessions that they have."""
+    await desk.check_realm(realm)
+    identity = await desk.identify_user(realm, username)
+    user = await desk.registry.find_user(identity)
+    families, is_cut = await desk.families.find_of_user(identity, MOST_SESSIONS)
+    if user is None and not families:
+        raise Refused(f"there is no user {username} in realm {realm}")
+    described = {"listed": user is not None} | _describe(user or User(realm=realm, username=username))
+    sessions = [
+        {
+            "family": family.digest,
+            "client_id": family.client_id,
+            "scope": family.scope,
+            "since": format_time(family.created_at_ms),
+            "last_used": format_time(family.last_used_at_ms),
+        }
+        for family in families
+    ]
+    described |= {"subject": identity.subject, "sessions_cut_off": is_cut}
+    if output.as_json:
+        output.facts(described | {"sessions": sessions})
+        return
+    output.facts(described)
+    columns = {"client_id": "SESSION WITH", "scope": "SCOPE", "since": "SINCE", "last_used": "LAST USED"}
+    output.table(sessions, columns, "No sessions.")
+
+
+@command(users, "create")
+@click.argument("username", metavar="NAME")
+@_realm()
+@click.option("--role", "roles", multiple=True, type=click.Choice(ROLES), help="May be repeated.")
+@click.option("--name", default="", help="What people call them.")
+@_password_file()
+async def create_user(
+    desk: Desk,
+    output: Output,
+    username: str,
+    realm: str,
+    roles: Sequence[str],
+    name: str,
+    password_file: str | None,
+) -> None:
+    """Lists a user. The password is read from the terminal, or from a file; an organisation checks its own."""
+    await desk.check_realm(realm)
+    if realm != MAIN_REALM and password_file is not None:
+        raise WrongInput(f"--password-file: the realm {realm} checks passwords itself")
+    least = desk.settings.min_password_characters
+    check_user(realm, username, None, tuple(roles), name, least)
+    identity = await desk.identify_user(realm, username)
+    if await desk.registry.find_user(identity) is not None:
+        raise Refused(f"there is a user {username} in realm {realm} already")
+    password = read_secret(f"Password of {username}", password_file, twice=True) if realm == MAIN_REALM else None
+    listed_name = username if realm == MAIN_REALM else identity.username
+    entry = check_user(realm, listed_name, password, tuple(roles), name, least)
+    user = await asyncio.to_thread(make_user, entry, None)
+    await desk.amendments.create_user(user)
+    output.done(f"The user {username} is listed in realm {realm}.", **_describe(user))
+
+
+@command(users, "set-password")
+@click.argument("username", metavar="NAME")
+@_realm()
+@_password_file()
+@click.option("--keep-sessions", is_flag=True, help="Do not end the user's sessions.")
+async def set_password(
+    desk: Desk, output: Output, username: str, realm: str, password_file: str | None, keep_sessions: bool
+) -> None:
+    """Gives a user a new password, and ends all of their sessions."""
+    identity = await desk.identify_user(realm, username)
+    if realm != MAIN_REALM:
+        raise Refused(f"the realm {realm} checks passwords itself")
+    if await desk.registry.find_user(identity) is None:
+        raise Refused(f"there is no user {username} in realm {realm}")
+    password = read_secret(f"New password of {username}", password_file, twice=True)
+    check_user(realm, username, password, (), "", desk.settings.min_password_characters)
+    password_hash = await asyncio.to_thread(hash_password, password)
+    await desk.amendments.set_password(identity, password_hash, keep_sessions=keep_sessions)
+    ended = "go on" if keep_sessions else "have ended"
+    output.done(
+        f"The user {username} has a new password; their sessions {ended}.",
+        username=username,
+        realm=realm,
+        sessions_ended=not keep_sessions,
+    )
+
+
+@command(users, "disable")
+@click.argument("username", metavar="NAME")
+@_realm()
+async def disable_user(desk: Desk, output: Output, username: str, realm: str) -> None:
+    """Lets a user log in no more, and ends all of their sessions."""
+    await desk.amendments.disable_user(await desk.identify_user(realm, username))
+    sentence = f"The user {username} is disabled, and their sessions have ended."
+    output.done(sentence, username=username, realm=realm, disabled=True)
+
+
+@command(users, "enable")
+@click.argument("username", metavar="NAME")
+@_realm()
+async def enable_user(desk: Desk, output: Output, username: str, realm: str) -> None:
+    """Lets a disabled user log in again."""
+    await desk.amendments.enable_user(await desk.identify_user(realm, username))
+    output.done(f"The user {username} may log in.", username=username, realm=realm, disabled=False)
+
+
+@command(users, "delete")
+@click.argument("username", metavar="NAME")
+@_realm()
+async def delete_user(desk: Desk, output: Output, username: str, realm: str) -> None:
+    """Deletes a user and ends all of their sessions. An organisation's users have its default roles again then."""
+    identity = await desk.identify_user(realm, username)
+    if await desk.registry.find_user(identity) is not None:
+        output.ask(f"Delete the user {username} of realm {realm}, and end all of their sessions?")
+    await desk.amendments.delete_user(identity)
+    sentence = f"The user {username} is deleted, and their sessions have ended."
+    output.done(sentence, username=username, realm=realm, deleted=True)
+
+
+def _describe(user: User) -> dict[str, Any]:
+    """All but the hash."""
+    return {
+        "username": user.username,
+        "realm": user.realm,
+        "name": user.name,
+        "roles": user.roles,
+        "disabled": user.disabled,
+        "has_password": user.password_hash is not None,
+    }

@@ -1,0 +1,47 @@
+"""What is given to the console is checked by the rules of the seed file."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from service.admin.output import WrongInput
+from service.crypto.password_hashing import MAX_PASSWORD_CHARACTERS
+from service.protocol.client import Client
+from service.protocol.scope import MAIN_REALM
+from service.protocol.user import MIN_PASSWORD_CHARACTERS
+from service.registry.records import make_client
+from service.registry.seed_file.reader import parse_seed
+from service.registry.seed_file.schema import BadSeed, ClientEntry, UserEntry
+
+Entry = TypeVar("Entry", ClientEntry, UserEntry)
+
+
+def check_client(**fields: Any) -> Client:
+    """Raises WrongInput with every mistake."""
+    return make_client(_check("clients", fields, ClientEntry, MIN_PASSWORD_CHARACTERS), None)
+
+
+def check_user(
+    realm: str, username: str, password: str | None, roles: tuple[str, ...], name: str, min_password_characters: int
+) -> UserEntry:
+    """Raises WrongInput with every mistake; which realms there are is for the registry to say."""
+    stand_in = {"realm": MAIN_REALM, "password": password if password is not None else "-" * MAX_PASSWORD_CHARACTERS}
+    given = {"username": username, "roles": roles, "name": name} | stand_in
+    entry = _check("users", given, UserEntry, min_password_characters)
+    return msgspec.structs.replace(entry, realm=realm, password=password)
+
+
+def _check(section: str, fields: dict[str, Any], kind: type[Entry], min_password_characters: int) -> Entry:
+    given = {name: value for name, value in fields.items() if value is not None}
+    try:
+        seed = parse_seed(msgspec.json.encode({section: [given]}), min_password_characters)
+    except BadSeed as refusal:
+        if refusal.mistakes[0].startswith("the file: "):  # YAML takes no control characters, wherever they stand
+            raise WrongInput("expected text without control characters") from None
+        mistakes = (mistake.removeprefix(f"{section}[0].") for mistake in refusal.mistakes)
+        raise WrongInput("\n".join(mistakes)) from None
+    (entry,) = getattr(seed, section)
+    assert isinstance(entry, kind)
+    return entry

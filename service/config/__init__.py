@@ -1,0 +1,1 @@
+"""The settings: how they are parsed, read and what they mean."""

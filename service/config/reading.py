@@ -1,0 +1,120 @@
+"""Reads settings from the environment or from files, and collects every mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+from service.config.parsers import parse_file
+
+LARGEST_SECRET_FILE_BYTES = 64 * 1024
+
+
+Value = TypeVar("Value")
+
+
+class BadSettings(Exception):
+    """One line for each mistake: the variable, its value and what was expected."""
+
+    def __init__(self, mistakes: tuple[str, ...]) -> None:
+        super().__init__("\n".join(mistakes))
+        self.mistakes = mistakes
+
+
+class Reading:
+    """Reads setting after setting and remembers the mistakes, so that all are told at once."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.environment = environment
+        self.values: dict[str, Any] = {}
+        self.mistakes: list[str] = []
+
+    @property
+    def embedded(self) -> bool:
+        return not (self.environment.get("REDIS_URL") or self.environment.get("REDIS_URL_FILE"))
+
+    def mistake(self, variable: str, found: str, expected: str) -> None:
+        self.mistakes.append(f"{variable}: {found}: expected {expected}")
+
+    def value_of(self, setting: Setting) -> object:
+        """The value, or that of the default where the variable is unset, empty or wrong."""
+        text = self.find_text(setting)
+        if text:
+            try:
+                return setting.parse(text)
+            except ValueError as expected:
+                self.mistake(*self.describe_source(setting, text), str(expected))
+        default = setting.default(self) if callable(setting.default) else setting.default
+        return None if default is None else setting.parse(default)
+
+    def find_text(self, setting: Setting) -> str | None:
+        """Return what the variable holds, or the file that its `_FILE` form names; None where neither is set."""
+        text, file = self.environment.get(setting.variable), self.environment.get(setting.file_variable)
+        if not (setting.secret and file):
+            return text
+        if text:
+            self.mistake(setting.file_variable, repr(file), f"only one of {setting.variable} and this")
+            return None
+        try:
+            return _read_secret_file(file)
+        except ValueError as expected:
+            self.mistake(setting.file_variable, repr(file), str(expected))
+            return None
+
+    def describe_source(self, setting: Setting, text: str) -> tuple[str, str]:
+        """Return the variable of a wrong value and what may be shown of it, with the file that it came from."""
+        file = self.environment.get(setting.file_variable) if setting.secret else None
+        if file:
+            return setting.file_variable, f"{file!r}: {setting.shown(text)}"
+        return setting.variable, setting.shown(text)
+
+
+def _read_secret_file(name: str) -> str:
+    file = parse_file(name)
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(LARGEST_SECRET_FILE_BYTES + 1)
+        text = content.decode().strip()
+    except (OSError, UnicodeDecodeError):
+        raise ValueError("a file that can be read, with text in it") from None
+    if not text or len(content) > LARGEST_SECRET_FILE_BYTES:
+        raise ValueError("a file with nothing but the value in it")
+    return text
+
+
+Default = str | None | Callable[[Reading], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a field of `Settings` is read from, and what the manual says of it."""
+
+    variable: str
+    parse: Callable[[str], object]
+    default: Default
+    meaning: str  # no full stop at the end
+    table: str  # the one of docs/settings.md where it stands
+    default_told: str | None  # where the manual has to say more than the default's text
+    shown: Callable[[str], str]  # what of a bad value is shown
+    secret: bool  # a secret may come from a file, too
+
+    @property
+    def file_variable(self) -> str:
+        return f"{self.variable}_FILE"
+
+
+def declare_setting(
+    variable: str,
+    parse: Callable[[str], Value],
+    default: Default,
+    meaning: str,
+    *,
+    table: str,
+    default_told: str | None = None,
+    shown: Callable[[str], str] = repr,
+    secret: bool = False,
+) -> Value:
+    """A field of `Settings`, to the type checker what its parser makes."""
+    found = Setting(variable, parse, default, meaning, table, default_told, shown, secret)
+    return cast("Value", field(repr=not secret, metadata={"setting": found}))

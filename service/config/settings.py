@@ -1,0 +1,387 @@
+"""What an operator can set: read once from the environment, checked, and frozen.
+
+Every mistake is found before anything starts, and all of them are told at once.
+
+A field of `Settings` is the one place of a setting: variable, parser, default and meaning stand there, and the tables
+of docs/settings.md are made of them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from service.config.exposure import find_public_setting
+from service.config.kept_key import read_secret_keys
+from service.config.parsers import (
+    HostPort,
+    Limit,
+    Network,
+    describe_weak_keys,
+    parse_address,
+    parse_base_url,
+    parse_colour,
+    parse_durability,
+    parse_duration_ms,
+    parse_duration_or_zero_ms,
+    parse_file,
+    parse_folder,
+    parse_host,
+    parse_limit,
+    parse_log_format,
+    parse_log_level,
+    parse_logo,
+    parse_networks,
+    parse_page_name,
+    parse_password_length,
+    parse_port,
+    parse_redis_address,
+    parse_secret_keys,
+    parse_switch,
+    parse_workers,
+    show_without_password,
+    show_without_user,
+)
+from service.config.reading import BadSettings, Reading, Setting, declare_setting
+from service.protocol.user import MIN_PASSWORD_CHARACTERS
+from service.redis_client.durability import Durability
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+EXAMPLE_SEED = CHECKOUT / "examples" / "seed.yaml"
+
+PREFIX = "TOKEN_SERVICE_"
+
+CALM_BLUE = "#1f5fa8"
+
+
+# Each parser raises ValueError with what it expected.
+
+
+# Defaults that follow from what was read before.
+
+
+def _local_url(read: Reading) -> str:
+    return default_base_url(read.values["host"], read.values["port"])
+
+
+def _base_url(read: Reading) -> str:
+    return str(read.values["base_url"])
+
+
+def _example_seed_where_embedded(read: Reading) -> str | None:
+    return str(EXAMPLE_SEED) if read.embedded else None
+
+
+def _log_format_of_the_terminal(_: Reading) -> str:
+    return "console" if sys.stderr.isatty() else "json"
+
+
+# The tables of docs/settings.md, by the headings above them.
+PLACES, SECRETS, LIFETIMES, LOOK, THROTTLES = "Where and how", "Secrets", "Lifetimes", "Look of the pages", "Throttles"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Read in this order: a default may follow from what stands above it."""
+
+    redis_url: str | None = declare_setting(
+        "REDIS_URL",
+        parse_redis_address,
+        None,
+        "where the state lies; see [below](#redis_url)",
+        table=PLACES,
+        default_told="unset: the embedded store",
+        shown=show_without_password,
+        secret=True,
+    )
+    host: str = declare_setting(
+        "HOST", parse_host, "127.0.0.1", "where to listen. A name listens on all its addresses", table=PLACES
+    )
+    port: int = declare_setting("PORT", parse_port, "8000", "`0`: any free one, named in the log", table=PLACES)
+    workers: int = declare_setting("WEB_CONCURRENCY", parse_workers, "1", "worker processes", table=PLACES)
+    data_dir: Path = declare_setting(
+        "TOKEN_SERVICE_DATA_DIR",
+        parse_folder,
+        str(CHECKOUT / ".data"),
+        "the embedded store and its key; made with mode 0700. Not used where `REDIS_URL` is set",
+        table=PLACES,
+        default_told="`.data` in the checkout",
+    )
+    base_url: str = declare_setting(
+        "TOKEN_SERVICE_BASE_URL",
+        parse_base_url,
+        _local_url,
+        "the public address. A trailing slash is dropped. A path in it is served beside the bare one",
+        table=PLACES,
+        default_told="`http://HOST:PORT`",
+        shown=show_without_user,
+    )
+    web_url: str = declare_setting(
+        "TOKEN_SERVICE_WEB_URL",
+        parse_base_url,
+        _base_url,
+        "the public address of the pages, where it is another. A trailing slash is dropped. A path in it is served "
+        "beside the bare one",
+        table=PLACES,
+        default_told="the base URL",
+        shown=show_without_user,
+    )
+    seed_file: Path | None = declare_setting(
+        "TOKEN_SERVICE_SEED_FILE",
+        parse_file,
+        _example_seed_where_embedded,
+        "[the seed file](seed-file.md)",
+        table=PLACES,
+        default_told="embedded store: `examples/seed.yaml`, on this machine only; with `REDIS_URL`: none",
+    )
+    secret_keys: tuple[bytes, ...] = declare_setting(
+        "TOKEN_SERVICE_SECRET_KEY",
+        parse_secret_keys,
+        None,
+        "one key or several, separated by commas; each 32 bytes or more, 16 of them distinct. The first makes, all "
+        "verify",
+        table=SECRETS,
+        default_told="embedded store: made once, kept in the data folder as `secret_key`; with `REDIS_URL`: required",
+        shown=describe_weak_keys,
+        secret=True,
+    )
+    min_password_characters: int = declare_setting(
+        "TOKEN_SERVICE_PASSWORD_MIN_LENGTH",
+        parse_password_length,
+        str(MIN_PASSWORD_CHARACTERS),
+        "the least number of characters of a password that is set from now on, in the seed file or at the console. "
+        "A start is refused while the seed file has a shorter one in plain text. Hashes are taken as they are",
+        table=SECRETS,
+    )
+    durability: Durability = declare_setting(
+        "TOKEN_SERVICE_DURABILITY",
+        parse_durability,
+        "memory",
+        "what a code exchange, a revocation and a revokeAll wait for: `memory`: nothing; `replica`: one replica that "
+        "has the change; `disk`: the append-only file. See [the levels](operations.md#how-durable-an-answer-is)",
+        table=PLACES,
+    )
+    access_token_ttl_ms: int = declare_setting(
+        "TOKEN_SERVICE_ACCESS_TOKEN_TTL",
+        parse_duration_ms,
+        "600",
+        "an access token; never longer than its family",
+        table=LIFETIMES,
+    )
+    refresh_token_ttl_ms: int = declare_setting(
+        "TOKEN_SERVICE_REFRESH_TOKEN_TTL",
+        parse_duration_ms,
+        "2592000",
+        "a refresh token, counted anew at each refresh, not at a replay",
+        table=LIFETIMES,
+        default_told="`2592000` (30 days)",
+    )
+    session_max_age_ms: int | None = declare_setting(
+        "TOKEN_SERVICE_SESSION_MAX_AGE",
+        parse_duration_ms,
+        None,
+        "a family, from its login on, however active it is",
+        table=LIFETIMES,
+        default_told="unset: none",
+    )
+    code_ttl_ms: int = declare_setting(
+        "TOKEN_SERVICE_CODE_TTL",
+        parse_duration_ms,
+        "60",
+        "an authorization code. RFC 6749 advises ten minutes at most",
+        table=LIFETIMES,
+    )
+    refresh_grace_ms: int = declare_setting(
+        "TOKEN_SERVICE_REFRESH_GRACE",
+        parse_duration_or_zero_ms,
+        "300",
+        "how long a spent refresh token may come again, from its first use; `0`: not at all",
+        table=LIFETIMES,
+    )
+    login_session_ttl_ms: int = declare_setting(
+        "TOKEN_SERVICE_LOGIN_SESSION_TTL",
+        parse_duration_ms,
+        "3600",
+        'a browser\'s login, where "stay signed in" is not ticked',
+        table=LIFETIMES,
+    )
+    stay_signed_in_ttl_ms: int = declare_setting(
+        "TOKEN_SERVICE_STAY_SIGNED_IN_TTL",
+        parse_duration_ms,
+        "2592000",
+        "a browser's login, where it is",
+        table=LIFETIMES,
+        default_told="`2592000` (30 days)",
+    )
+    login_attempts: Limit = declare_setting(
+        "TOKEN_SERVICE_LOGIN_ATTEMPTS",
+        parse_limit,
+        "10/minute",
+        "failed password checks of one user name from one address",
+        table=THROTTLES,
+    )
+    login_attempts_per_user: Limit = declare_setting(
+        "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER",
+        parse_limit,
+        "100/hour",
+        "failed password checks of one user name from all addresses; in an external realm also what its organisation "
+        "refuses otherwise for that name",
+        table=THROTTLES,
+    )
+    login_attempts_per_address: Limit = declare_setting(
+        "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS",
+        parse_limit,
+        "100/minute",
+        "failed password checks from one address; in an external realm also what its organisation refuses otherwise, "
+        "made-up codes for example",
+        table=THROTTLES,
+    )
+    client_attempts: Limit = declare_setting(
+        "TOKEN_SERVICE_CLIENT_ATTEMPTS",
+        parse_limit,
+        "30/minute",
+        "failed authentications of one client from one address; and three times that from one address for all clients",
+        table=THROTTLES,
+    )
+    pages_per_address: Limit = declare_setting(
+        "TOKEN_SERVICE_PAGES_PER_ADDRESS",
+        parse_limit,
+        "300/minute",
+        "pages that begin a login, kept or not, from one address",
+        table=THROTTLES,
+    )
+    trusted_proxies: tuple[Network, ...] = declare_setting(
+        "TOKEN_SERVICE_TRUSTED_PROXIES",
+        parse_networks,
+        "",
+        "comma-separated addresses and networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed",
+        table=PLACES,
+        default_told="none",
+    )
+    verify_cache: bool = declare_setting(
+        "TOKEN_SERVICE_VERIFY_CACHE",
+        parse_switch,
+        "off",
+        "`on`: `verify` and `introspect` may answer about access tokens from the worker's memory, which Redis keeps "
+        "true: a revocation counts within milliseconds, and within a second even where Redis hangs or the network is "
+        "cut",
+        table=PLACES,
+    )
+    metrics_address: HostPort | None = declare_setting(
+        "TOKEN_SERVICE_METRICS_ADDRESS",
+        parse_address,
+        None,
+        "an address of its own for [`/metrics`](operations.md#metrics), for whoever can reach it; the main port then "
+        "answers 404. Taken before anything starts",
+        table=PLACES,
+        default_told="the same port, answered to this machine only",
+    )
+    page_name: str = declare_setting(
+        "TOKEN_SERVICE_PAGE_NAME", parse_page_name, "Token Service", "what the pages call the service", table=LOOK
+    )
+    page_logo: Path | None = declare_setting(
+        "TOKEN_SERVICE_PAGE_LOGO",
+        parse_logo,
+        None,
+        "an image file: `.svg`, `.png`, `.jpg`, `.jpeg`, `.webp` or `.gif`, 256 KiB at most. Checked at start",
+        table=LOOK,
+        default_told="none",
+    )
+    page_accent: str = declare_setting(
+        "TOKEN_SERVICE_PAGE_ACCENT",
+        parse_colour,
+        CALM_BLUE,
+        "the colour of buttons and links, as `#rgb` or `#rrggbb`",
+        table=LOOK,
+        default_told=f"`{CALM_BLUE}`, a calm blue",
+    )
+    log_level: str = declare_setting(
+        "LOG_LEVEL", parse_log_level, "info", "how much the log tells; `debug` adds a line for each probe", table=PLACES
+    )
+    log_format: str = declare_setting(
+        "LOG_FORMAT",
+        parse_log_format,
+        _log_format_of_the_terminal,
+        "for people, or one JSON object a line",
+        table=PLACES,
+        default_told="`console` on a terminal, else `json`",
+    )
+
+    @property
+    def embedded(self) -> bool:
+        return self.redis_url is None
+
+    @property
+    def has_public_example_seed(self) -> bool:
+        """Return whether other machines may log in with the passwords of the example seed."""
+        public = find_public_setting(self.host, self.base_url, self.web_url, self.trusted_proxies)
+        return self.seed_file == EXAMPLE_SEED and public is not None
+
+
+SETTINGS: Mapping[str, Setting] = {each.name: each.metadata["setting"] for each in fields(Settings)}
+VARIABLES = frozenset(
+    {setting.variable for setting in SETTINGS.values()}
+    | {setting.file_variable for setting in SETTINGS.values() if setting.secret}
+)
+
+
+def load_settings(environment: Mapping[str, str], *, handed_socket: int | None = None) -> Settings:
+    """Raises BadSettings with every mistake that the environment holds.
+
+    With the embedded store and no key set, `secret_keys` is empty until the supervisor has made the key in
+    the data folder. `handed_socket` is the descriptor of a socket that another process opened; its address is unknown.
+    """
+    read = Reading(environment)
+    for name, setting in SETTINGS.items():
+        read.values[name] = read_secret_keys(read, setting) if name == "secret_keys" else read.value_of(setting)
+    if read.embedded and read.values["durability"] == "replica":
+        read.mistake("TOKEN_SERVICE_DURABILITY", "'replica'", "REDIS_URL to be set: the embedded store has no replicas")
+    _check_example_seed(read, handed_socket)
+    if read.mistakes:
+        raise BadSettings(tuple(read.mistakes))
+    return Settings(**read.values)
+
+
+def list_example_seed_mistakes(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return why the example seed is refused as the default, as lines. A wrong address is a line, too."""
+    read = Reading(environment)
+    for name in ("host", "port", "base_url", "web_url", "trusted_proxies"):
+        read.values[name] = read.value_of(SETTINGS[name])
+    _check_example_seed(read, None)
+    return tuple(read.mistakes)
+
+
+def _check_example_seed(read: Reading, handed_socket: int | None) -> None:
+    """Refuse the example seed, whose passwords are public, at a public address, unless it was named on purpose."""
+    variable = SETTINGS["seed_file"].variable
+    addresses = (read.values[name] for name in ("host", "base_url", "web_url", "trusted_proxies"))
+    public = find_public_setting(*addresses)
+    if public is None and handed_socket is not None:
+        public = f"the socket of --fd {handed_socket}"
+    if read.embedded and public and not read.environment.get(variable):
+        expected = f"a seed file of your own, since {public} is not this machine alone"
+        read.mistake(
+            variable, "not set", f"{expected} (to use the example's public passwords there, name {EXAMPLE_SEED})"
+        )
+
+
+def unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:
+    """A line for each variable that looks like one of ours and is none: most likely a typo."""
+    for variable in sorted(environment):
+        if variable.startswith(PREFIX) and variable not in VARIABLES:
+            nearest = _find_nearest(variable.removeprefix(PREFIX))
+            yield f"{variable} is not a setting" + (f"; did you mean {nearest}?" if nearest else "")
+
+
+def _find_nearest(name: str) -> str | None:
+    """Compared without the prefix, which all names share and a few do not have."""
+    known = {variable.removeprefix(PREFIX): variable for variable in sorted(VARIABLES)}
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+    return known[nearest[0]] if nearest else None
+
+
+def default_base_url(host: str, port: int, scheme: str = "http") -> str:
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"

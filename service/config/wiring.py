@@ -1,0 +1,30 @@
+"""What the settings mean to the store and to the rules."""
+
+from __future__ import annotations
+
+from service.config.settings import Settings
+from service.embedded.data_folder import socket_path
+from service.protocol.token_response import Lifetimes
+from service.redis_client.durability import Durability
+from service.redis_client.url import RedisUrl, parse_redis_url
+
+
+def find_store(settings: Settings) -> RedisUrl:
+    if settings.redis_url is None:
+        return RedisUrl(kind="single", path=str(socket_path(settings.data_dir)))
+    return parse_redis_url(settings.redis_url)
+
+
+def find_durability(settings: Settings) -> Durability:
+    """What there is to wait for: where it matters the embedded store writes to the disk before it answers."""
+    return "memory" if settings.embedded else settings.durability
+
+
+def make_lifetimes(settings: Settings) -> Lifetimes:
+    return Lifetimes(
+        access_token_ms=settings.access_token_ttl_ms,
+        refresh_token_ms=settings.refresh_token_ttl_ms,
+        session_max_age_ms=settings.session_max_age_ms,
+        code_ms=settings.code_ttl_ms,
+        refresh_grace_ms=settings.refresh_grace_ms,
+    )

@@ -1,0 +1,1 @@
+"""Opaque tokens, keys, and hashes of passwords."""

@@ -1,0 +1,154 @@
+"""Bounded pools of threads for slow hashes.
+
+Clients and users have a pool each, so that neither waits for the other. A full pool refuses at once. Callers from
+different networks take turns in the queue, so no address keeps the others out.
+
+Clauses: RFC 6749 §2.3.1, §10.10
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, NoReturn, TypeVar
+
+from service.observability.metrics import HashingCounts
+from service.protocol.errors import TemporarilyUnavailable
+from service.system.malloc import limit_arenas, trim_heap
+
+_QUEUED_PER_THREAD: Final = 25
+
+
+IDLE_SECONDS: Final = 5.0
+
+
+Result = TypeVar("Result")
+
+
+class HashingPool:
+    """Threads for slow hashes with room for a short queue and no more.
+
+    Each hash takes `MEMORY_KIB`, which is kept for the next one and goes back when none came for `IDLE_SECONDS`.
+    """
+
+    def __init__(self, name: str, threads: int | None = None) -> None:
+        self._threads = threads or os.cpu_count() or 1
+        limit_arenas()
+        self._giving_back: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix=name)
+        self._queue = _FairQueue(running=self._threads + 1, waiting=self._threads * _QUEUED_PER_THREAD - 1)
+        self._under_way = 0
+        self._counts = HashingCounts(name)
+
+    def check_room(self, network: str = "") -> None:
+        """Raise TemporarilyUnavailable where a hash for this network would be refused."""
+        if not self._queue.has_room(network):
+            self._refuse()
+
+    async def run(self, function: Callable[..., Result], *arguments: str, network: str = "") -> Result:
+        """Return what the function returns in a thread; `network` is where the caller is.
+
+        Raises TemporarilyUnavailable where the queue is full of callers from this network, or becomes full of others
+        while this network has the most in it.
+        """
+        turn = self._queue.enter(network)
+        if turn is None:
+            self._refuse()
+        self._under_way += 1
+        if self._giving_back is not None:
+            self._giving_back.cancel()
+        self._counts.count_begun()
+        loop = asyncio.get_running_loop()
+        work = functools.partial(self._begin, time.perf_counter(), function, *arguments)
+        try:
+            if not await turn:
+                self._refuse()
+            return await loop.run_in_executor(self._executor, work)
+        finally:
+            self._queue.leave(network, turn)
+            self._under_way -= 1
+            self._counts.count_ended()
+            if self._under_way == 0 and not self._is_closed:
+                self._giving_back = loop.call_later(IDLE_SECONDS, self._executor.submit, trim_heap)
+
+    def _refuse(self) -> NoReturn:
+        self._counts.count_refused()
+        raise TemporarilyUnavailable("hashing_queue_full", retry_after_seconds=1)
+
+    def _begin(self, asked: float, function: Callable[..., Result], *arguments: str) -> Result:
+        self._counts.note_wait_since(asked)
+        return function(*arguments)
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._giving_back is not None:
+            self._giving_back.cancel()
+        self._executor.shutdown(wait=False, cancel_futures=True)
+
+
+class _FairQueue:
+    """Turns for `running` hashes at a time, with room for `waiting` more, shared between networks.
+
+    Networks take turns, and each network's callers are served in the order of arrival. Where the room is full, the
+    newest caller of the network that waits with the most gives way to a newcomer whose network would wait with fewer.
+    """
+
+    def __init__(self, *, running: int, waiting: int) -> None:
+        self._free = running
+        self._room = waiting
+        self._queues: OrderedDict[str, deque[asyncio.Future[bool]]] = OrderedDict()
+
+    def has_room(self, network: str) -> bool:
+        longest = max(map(len, self._queues.values()), default=0)
+        return self._length < self._room or longest > len(self._queues.get(network, ())) + 1
+
+    def enter(self, network: str) -> asyncio.Future[bool] | None:
+        """Return a future: True at the newcomer's turn, False where it gave way. None where there is no room."""
+        if not self.has_room(network):
+            return None
+        turn = asyncio.get_running_loop().create_future()
+        if self._free:
+            self._free -= 1
+            turn.set_result(True)
+            return turn
+        if self._length >= self._room:
+            longest = max(self._queues, key=lambda other: len(self._queues[other]))
+            newest = self._queues[longest][-1]
+            self._remove(longest, newest)
+            newest.set_result(False)
+        self._queues.setdefault(network, deque()).append(turn)
+        return turn
+
+    def leave(self, network: str, turn: asyncio.Future[bool]) -> None:
+        """End a turn, or the waiting for one that was cancelled."""
+        if turn in self._queues.get(network, ()):
+            self._remove(network, turn)
+        elif turn.done() and not turn.cancelled() and turn.result():
+            self._free += 1
+            self._give_turn()
+
+    @property
+    def _length(self) -> int:
+        return sum(map(len, self._queues.values()))
+
+    def _give_turn(self) -> None:
+        while self._free and self._queues:
+            network, queue = next(iter(self._queues.items()))
+            turn = queue[0]
+            self._remove(network, turn)
+            if network in self._queues:
+                self._queues.move_to_end(network)
+            if not turn.done():
+                self._free -= 1
+                turn.set_result(True)
+
+    def _remove(self, network: str, turn: asyncio.Future[bool]) -> None:
+        self._queues[network].remove(turn)
+        if not self._queues[network]:
+            del self._queues[network]

@@ -1,0 +1,242 @@
+"""What is computed with the service's keys: refresh tokens, codes, signatures for pages, sealed secrets.
+
+A refresh token is family, generation and a MAC by a key that Redis never sees, so the next token of a family need not
+be stored and no dump of Redis holds a usable one. An authorization code is computed in the same way, from the random
+name of the consent that it answers, so that a second click on "allow" leads to the same code.
+
+    tsrt1_ + shard (3 hex digits) + 52 base64url characters (key id 3, family id 16, generation 4, MAC 16 bytes)
+
+Its length is a multiple of three bytes, as that of the random ones in `tokens`: one spelling only.
+
+Clauses: RFC 6749 §1.5, §10.10, RFC 6819 §5.1.4.1.3, §5.1.4.2.2, SPEC §1
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from base64 import urlsafe_b64decode
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.hmac import HMAC
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from service.crypto.opaque_tokens import RANDOM_BYTES, make_random_token
+from service.protocol.token_form import AUTHORIZATION_CODE_PREFIX, RandomToken, encode
+
+REFRESH_TOKEN_PREFIX: Final = "tsrt1_"
+
+_KEY_ID_BYTES: Final = 3
+_FAMILY_ID_BYTES: Final = 16
+_GENERATION_BYTES: Final = 4
+_MAC_BYTES: Final = 16
+_PAYLOAD_BYTES: Final = _KEY_ID_BYTES + _FAMILY_ID_BYTES + _GENERATION_BYTES
+
+_SALT_BYTES: Final = 24
+_SEAL_HEAD_BYTES: Final = _KEY_ID_BYTES + _SALT_BYTES
+_SEALED: Final = re.compile(r"[A-Za-z0-9_-]{58,}")
+"""58 characters hold the head and the tag of 16 bytes."""
+
+_REFRESH_TOKEN: Final = re.compile(rf"{REFRESH_TOKEN_PREFIX}([0-9a-f]{{3}})([A-Za-z0-9_-]{{52}})")
+
+
+class RefreshToken(NamedTuple):
+    """A refresh token whose MAC was right, or one that is about to be signed.
+
+    `family_digest` is the name of the family in Redis: 22 characters of base64url.
+    """
+
+    shard: str
+    family_id: bytes
+    family_digest: str
+    generation: int
+
+
+def make_browser_secret() -> str:
+    """256 random bits as base64url, for what only has to be told apart: a browser, a device."""
+    return secrets.token_urlsafe(32)
+
+
+def derive_from_browser(browser_secret: str, purpose: str, name: str) -> str:
+    """43 characters of base64url that only this browser leads to, and neither Redis nor whoever sees the name."""
+    return encode(hmac.digest(browser_secret.encode(), f"{purpose}\n{name}".encode(), "sha256"))
+
+
+def make_first_refresh_token(shard: str) -> RefreshToken:
+    return make_refresh_token(shard, secrets.token_bytes(_FAMILY_ID_BYTES), 1)
+
+
+def make_refresh_token(shard: str, family_id: bytes, generation: int) -> RefreshToken:
+    digest = hashlib.sha256(b"family\n" + family_id).digest()[:_FAMILY_ID_BYTES]
+    return RefreshToken(shard, family_id, encode(digest), generation)
+
+
+class _Key(NamedTuple):
+    key_id: bytes
+    refresh: HMAC
+    seed: bytes
+    encryption: bytes
+    code: bytes
+    page: bytes
+    page_seal: bytes
+
+
+class Keyring:
+    """The service's keys: the first makes, all verify.
+
+    Each purpose has a sub-key of its own by HKDF. The id of a key is derived from the key, so it stays the same when
+    the key moves in the list.
+    """
+
+    def __init__(self, secret_keys: Sequence[bytes]) -> None:
+        if not secret_keys:
+            raise ValueError("a keyring needs a key")
+        self._keys = tuple(_derive_key(secret_key) for secret_key in secret_keys)
+
+    def sign_refresh_token(self, refresh_token: RefreshToken) -> str:
+        key = self._keys[0]
+        payload = key.key_id + refresh_token.family_id + refresh_token.generation.to_bytes(_GENERATION_BYTES)
+        head = REFRESH_TOKEN_PREFIX + refresh_token.shard
+        return head + encode(payload + _make_mac(key.refresh, head, payload))
+
+    def parse_refresh_token(self, text: str) -> RefreshToken | None:
+        """None unless one of our keys signed exactly this text; Redis need not be asked then."""
+        match = _REFRESH_TOKEN.fullmatch(text)
+        if match is None:
+            return None
+        data = urlsafe_b64decode(match[2])
+        payload, mac = data[:_PAYLOAD_BYTES], data[_PAYLOAD_BYTES:]
+        head = REFRESH_TOKEN_PREFIX + match[1]
+        for key in self._keys:
+            if key.key_id == payload[:_KEY_ID_BYTES] and hmac.compare_digest(
+                mac, _make_mac(key.refresh, head, payload)
+            ):
+                return _read_payload(match[1], payload)
+        return None
+
+    def derive_code(self, consent: RandomToken) -> RandomToken:
+        """The authorization code that answers this consent: the same at each call, and known to nobody else.
+
+        Clauses: RFC 6749 §10.10
+        """
+        mac = hmac.digest(self._keys[0].code, consent.text.encode(), "sha384")[:RANDOM_BYTES]
+        return make_random_token(AUTHORIZATION_CODE_PREFIX, consent.shard, mac)
+
+    def sign_for_page(self, purpose: str, *parts: str) -> str:
+        """What a browser has to bring back, bound to a purpose; the parts hold no line ends."""
+        return _sign_for_page(self._keys[0], purpose, parts)
+
+    def recognises_for_page(self, signature: str, purpose: str, *parts: str) -> bool:
+        """Whether any of our keys signed exactly these parts for this purpose."""
+        sent = signature.encode()
+        return any(hmac.compare_digest(sent, _sign_for_page(key, purpose, parts).encode()) for key in self._keys)
+
+    def seal_for_page(self, purpose: str, content: bytes) -> str:
+        """Return base64url that a browser may carry: it can neither read nor change it, nor use it for another purpose.
+
+        Strangers can have as many sealed as they like, so key and nonce are new for each: both follow from 24 random
+        bytes in front of the sealed content.
+        """
+        key, salt = self._keys[0], secrets.token_bytes(_SALT_BYTES)
+        cipher, nonce = _make_page_cipher(key, salt)
+        return encode(key.key_id + salt + cipher.encrypt(nonce, content, purpose.encode()))
+
+    def open_for_page(self, purpose: str, text: str) -> bytes | None:
+        """Return what was sealed; None where none of our keys sealed exactly this text for this purpose."""
+        if not _SEALED.fullmatch(text) or len(text) % 4 == 1:
+            return None
+        data = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        if encode(data) != text:  # a second spelling would pass for a second text
+            return None
+        salt, sealed = data[_KEY_ID_BYTES:_SEAL_HEAD_BYTES], data[_SEAL_HEAD_BYTES:]
+        for key in self._keys:
+            if key.key_id == data[:_KEY_ID_BYTES]:
+                with suppress(InvalidTag):
+                    cipher, nonce = _make_page_cipher(key, salt)
+                    return cipher.decrypt(nonce, sealed, purpose.encode())
+        return None
+
+    def digest_seed(self, text: bytes) -> str:
+        """A keyed digest: a seed entry holds passwords, which an unkeyed one would give away to guessing."""
+        return _digest_seed(self._keys[0], text)
+
+    def recognises_seed(self, digest: str, text: bytes) -> bool:
+        """Whether any of our keys made this digest of this text."""
+        return any(hmac.compare_digest(digest, _digest_seed(key, text)) for key in self._keys)
+
+    def made_seed_digest(self, digest: str) -> bool:
+        """Whether one of our keys made it, of whatever text: it begins with the key's id."""
+        return any(digest.startswith(encode(key.key_id)) for key in self._keys)
+
+    def encrypt(self, text: str, name: str) -> str:
+        """For the secrets that must be read again; `name` binds the result to the record it stands in."""
+        key = self._keys[0]
+        nonce = secrets.token_bytes(12)
+        sealed = AESGCM(key.encryption).encrypt(nonce, text.encode(), name.encode())
+        return encode(key.key_id + nonce + sealed)
+
+    def is_sealed(self, sealed: str, text: str, name: str) -> bool:
+        """Whether this is the text, under the key that makes."""
+        return sealed.startswith(encode(self._keys[0].key_id)) and self.decrypt(sealed, name) == text
+
+    def decrypt(self, sealed: str, name: str) -> str | None:
+        """None where no key of ours opens it: another name, another text, or a key that was dropped."""
+        try:
+            data = urlsafe_b64decode(sealed + "=" * (-len(sealed) % 4))
+        except ValueError:
+            return None
+        key_id, nonce, box = data[:_KEY_ID_BYTES], data[_KEY_ID_BYTES:15], data[15:]
+        for key in self._keys:
+            if key.key_id == key_id:
+                try:
+                    return AESGCM(key.encryption).decrypt(nonce, box, name.encode()).decode()
+                except (InvalidTag, ValueError):
+                    continue
+        return None
+
+
+def _derive_key(secret_key: bytes) -> _Key:
+    def derive(purpose: str, length: int = 32) -> bytes:
+        return HKDF(SHA256(), length, salt=None, info=f"token-service 1 {purpose}".encode()).derive(secret_key)
+
+    return _Key(
+        key_id=derive("key id", _KEY_ID_BYTES),
+        refresh=HMAC(derive("refresh token"), SHA256()),
+        seed=derive("seed"),
+        encryption=derive("encryption"),
+        code=derive("authorization code"),
+        page=derive("page"),
+        page_seal=derive("page seal"),
+    )
+
+
+def _make_mac(key: HMAC, head: str, payload: bytes) -> bytes:
+    mac = key.copy()
+    mac.update(head.encode() + payload)
+    return mac.finalize()[:_MAC_BYTES]
+
+
+def _sign_for_page(key: _Key, purpose: str, parts: Sequence[str]) -> str:
+    return encode(hmac.digest(key.page, "\n".join((purpose, *parts)).encode(), "sha256"))
+
+
+def _make_page_cipher(key: _Key, salt: bytes) -> tuple[AESGCM, bytes]:
+    """Return the cipher and the nonce of one sealed text."""
+    derived = hmac.digest(key.page_seal, salt, "sha512")
+    return AESGCM(derived[:32]), derived[32:44]
+
+
+def _read_payload(shard: str, payload: bytes) -> RefreshToken:
+    family_id = payload[_KEY_ID_BYTES : _KEY_ID_BYTES + _FAMILY_ID_BYTES]
+    return make_refresh_token(shard, family_id, int.from_bytes(payload[-_GENERATION_BYTES:]))
+
+
+def _digest_seed(key: _Key, text: bytes) -> str:
+    return encode(key.key_id + hmac.digest(key.seed, text, "sha256")[:16])

@@ -1,0 +1,47 @@
+"""Random tokens: made, digested, recognised by their form.
+
+Each is 33 random bytes under a prefix and the shard of its user, which leads to the right Redis Cluster slot. It has
+one canonical spelling of fixed length, made of letters, digits, `_` and `-`; what is spelled otherwise is refused
+without asking Redis. Redis knows only the digest.
+
+    tsat1_ + shard (3 hex digits) + 44 base64url characters: an access token
+    tsac1_ an authorization code (made by `credentials`, not by chance), tspc1_ a consent that waits for an answer,
+    tsbs1_ a browser session
+
+A length that is a multiple of three bytes leaves base64url no spare bits and no second spelling.
+
+Clauses: RFC 6749 §1.4, §10.10, RFC 6819 §5.1.4.2.2, SPEC §1
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Final
+
+from service.protocol.token_form import (
+    ACCESS_TOKEN_PREFIX,
+    BROWSER_SESSION_PREFIX,
+    CONSENT_PREFIX,
+    RandomToken,
+    digest_token,
+    encode,
+)
+
+RANDOM_BYTES: Final = 33
+
+
+def make_access_token(shard: str) -> RandomToken:
+    return make_random_token(ACCESS_TOKEN_PREFIX, shard)
+
+
+def make_consent(shard: str) -> RandomToken:
+    return make_random_token(CONSENT_PREFIX, shard)
+
+
+def make_browser_session(shard: str) -> RandomToken:
+    return make_random_token(BROWSER_SESSION_PREFIX, shard)
+
+
+def make_random_token(prefix: str, shard: str, data: bytes | None = None) -> RandomToken:
+    text = f"{prefix}{shard}{encode(data or secrets.token_bytes(RANDOM_BYTES))}"
+    return RandomToken(text, shard, digest_token(text))

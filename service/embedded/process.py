@@ -1,0 +1,110 @@
+"""One run of the embedded store's server, from its start to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from service.system import parent_death
+
+CONFIGURATION = Path(__file__).resolve().parent.parent.parent / "redis.conf"
+
+# A big append-only file takes its time, to load and to write.
+LOADING_SECONDS = 120
+STOPPING_SECONDS = 30
+ANSWER_SECONDS = 1
+POLL_SECONDS = 0.005
+LONGEST_LOG_BYTES = 10_000_000
+
+
+class StoreFailed(Exception):
+    """The server did not start, or does not stay alive; the message is one line."""
+
+
+class ServerProcess:
+    def __init__(
+        self, binary: str, data_dir: Path, socket_path: Path, inherited_lock: int, *, syncs_always: bool
+    ) -> None:
+        """Starts the server. The calling thread has to live as long as the server (see service.system.parent_death)."""
+        self.socket_path = socket_path
+        self.log_file = data_dir / "store.log"
+        with _opened_log(self.log_file) as output:
+            self.process = subprocess.Popen(
+                _command(binary, data_dir, socket_path, syncs_always),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=(inherited_lock,),
+                # Ctrl-C in the terminal is for us; the store has to outlive the last request.
+                start_new_session=True,
+            )
+
+    def wait_until_ready(self) -> None:
+        """Returns when the server has loaded its data and answers. Raises StoreFailed."""
+        deadline = time.monotonic() + LOADING_SECONDS
+        while not self._answers():
+            if self.process.poll() is not None:
+                raise StoreFailed(f"the embedded store did not start; {self.log_file} ends: {self._last_line()}")
+            if time.monotonic() >= deadline:
+                raise StoreFailed(f"the embedded store does not answer; see {self.log_file}")
+            time.sleep(POLL_SECONDS)
+
+    def wait(self) -> int:
+        return self.process.wait()
+
+    def end(self) -> None:
+        """SIGTERM lets the server write everything down; the kill is for one that hangs."""
+        self.process.terminate()
+        try:
+            self.process.wait(STOPPING_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(ANSWER_SECONDS)
+            try:
+                connection.connect(str(self.socket_path))
+                connection.sendall(b"PING\r\n")
+                # Otherwise it is -LOADING.
+                return connection.recv(64).startswith(b"+PONG")
+            except OSError:
+                return False
+
+    def _last_line(self) -> str:
+        lines = self.log_file.read_text(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "(nothing)")
+
+
+def _command(binary: str, data_dir: Path, socket_path: Path, syncs_always: bool) -> list[str]:
+    # To ask for the death signal between fork and exec is not safe in a process with threads. So a fresh
+    # interpreter asks, and then becomes the server.
+    leash = [sys.executable, "-I", "-S", parent_death.__file__, str(os.getpid())]
+    overrides = {
+        "--port": "0",
+        "--unixsocket": str(socket_path),
+        "--unixsocketperm": "700",
+        "--dir": str(data_dir),
+        "--daemonize": "no",
+    }
+    if syncs_always:
+        overrides["--appendfsync"] = "always"
+    return [*leash, binary, str(CONFIGURATION), *(text for pair in overrides.items() for text in pair)]
+
+
+@contextlib.contextmanager
+def _opened_log(file: Path) -> Iterator[int]:
+    log = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        if os.fstat(log).st_size > LONGEST_LOG_BYTES:
+            os.ftruncate(log, 0)
+        yield log
+    finally:
+        os.close(log)

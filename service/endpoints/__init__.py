@@ -1,1 +1,0 @@
-"""HTTP: one file an address, each a thin handler that loads, judges, commits and renders."""

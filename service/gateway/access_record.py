@@ -1,0 +1,84 @@
+"""The record of an access token in Redis: its key and its form. The store writes it, and gateways read it.
+
+Clauses: RFC 6749 §7, SPEC §4.5
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Collection
+from typing import Final
+
+from ..protocol.bearer import AccessGrant
+from ..redis_client.deadline import StoreUnavailable
+from ..redis_client.slots import get_slot
+
+VERSION: Final = "2"
+"""The version of every family and of every record that is made of lines."""
+
+SHARDS: Final = 4096
+"""The number of shards. A shard is the first 12 bits of a user's subject, and is written as 3 hex digits."""
+
+
+def parse_grant(record: bytes) -> AccessGrant:
+    """Parse the record of an access token.
+
+    Its lines: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope, sid,
+    upstream_subject, audience.
+
+    Raises StoreUnavailable for a record of another version or of another form, and for one with an audience: what this
+    code cannot read it cannot judge.
+    """
+    if not isinstance(record, bytes):  # whatever answered is no Redis
+        raise StoreUnavailable("an access token's record is no text")
+    try:
+        version, *lines = record.decode().split("\n")
+        if version != VERSION:
+            raise StoreUnavailable(
+                f"an access token's record has version {version[:20]!r}; this code knows version {VERSION}"
+            )
+        (
+            issued_ms,
+            expires_ms,
+            family_digest,
+            client_id,
+            subject,
+            username,
+            scope,
+            _sid,
+            _upstream_subject,
+            audience,
+        ) = lines
+        if audience:
+            raise StoreUnavailable("an access token was made for one API; this code cannot tell for which")
+        return AccessGrant(
+            issued_at_ms=int(issued_ms),
+            expires_at_ms=int(expires_ms),
+            family_digest=family_digest,
+            client_id=client_id,
+            subject=subject,
+            username=username,
+            scope=scope,
+        )
+    except ValueError:
+        raise StoreUnavailable(f"an access token's record does not have the form of version {VERSION}") from None
+
+
+def list_subject_starts(slots: Collection[int]) -> frozenset[str]:
+    """Return the first two characters of the subjects of all users whose keys lie in these hash slots.
+
+    They are the 12 bits of the shard, in base64url.
+    """
+    return frozenset(
+        urlsafe_b64encode(bytes((shard >> 4, (shard & 15) << 4))).decode()[:2]
+        for shard in range(SHARDS)
+        if get_slot(f"{{{shard:03x}}}") in slots
+    )
+
+
+def access_key(shard: str, digest: str) -> str:
+    return f"access:{{{shard}}}:{digest}"
+
+
+PROBE_KEYS: Final = tuple(access_key(f"{shard:03x}", "probe".ljust(22, "-")) for shard in range(SHARDS))
+"""A key for each shard in the form of an access token's key. No digest is spelled like that, so none of them exists."""

@@ -1,0 +1,1 @@
+"""Logs, security events and metrics."""

@@ -1,0 +1,175 @@
+"""Security events under stable names: one structured log line each, and the rare ones for the stream in Redis as well.
+
+No field ever holds a token, code, secret, password or hash. A name that was typed in is recorded only where it is known
+to be one: people type passwords into the wrong field. `family` is the digest under which Redis knows a session.
+
+Clauses: SPEC §6, RFC 6819 §5.1.3
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Final, Literal, NamedTuple, Protocol, TypedDict, Unpack
+
+import msgspec
+
+from service.observability.logs import EventLog
+
+Event = Literal[
+    "code_issued",
+    "consent_denied",
+    "tokens_issued",
+    "tokens_refreshed",
+    "refresh_token_repeated",
+    "replay_pattern",
+    "refresh_token_replayed",
+    "refresh_token_misused",
+    "lost_generations_recovered",
+    "code_replayed",
+    "code_misused",
+    "access_token_revoked",
+    "refresh_token_revoked",
+    "session_ended",
+    "revoke_all",
+    "login_succeeded",
+    "login_failed",
+    "login_throttled",
+    "pages_throttled",
+    "signed_out",
+    "client_authentication_failed",
+    "client_throttled",
+    "seed_applied",
+    "realm_created",
+    "realm_updated",
+    "realm_deleted",
+    "client_created",
+    "client_updated",
+    "client_secret_rotated",
+    "client_deleted",
+    "user_created",
+    "user_updated",
+    "user_password_set",
+    "user_disabled",
+    "user_enabled",
+    "user_deleted",
+    "token_revoked_by_console",
+    "revoke_all_by_console",
+    "events_lost",
+]
+
+
+class Fields(TypedDict, total=False):
+    """What an event may say; what is not known is left out.
+
+    `reason` is a fixed word, `actor` who sat at the console or what acted instead. `count` is how many were meant; in
+    an entry of the stream with nothing beside it, how many more of its name there were.
+    """
+
+    client_id: str
+    username: str
+    realm: str
+    family: str
+    scope: str
+    grant_type: str
+    reason: str
+    address: str
+    actor: str
+    count: int
+    added: int
+    updated: int
+    removed: int
+
+
+class Kind(NamedTuple):
+    """How loud an event is, and how many of its name a worker adds to each stream in a minute; 0: the log alone."""
+
+    level: int
+    most_a_minute: int
+    fields: tuple[str, ...]
+
+
+LOG_ALONE: Final = 0
+FEW: Final = 10
+"""What anybody can cause at will: a flood must not drive the rest out of the stream."""
+SOME: Final = 60
+"""What clients do by the way, at every logout; and what a user can stage with sessions of their own: thefts."""
+ALL: Final = 600
+
+_SESSION: Final = ("client_id", "username", "realm", "family", "address")
+_SCOPE: Final = (*_SESSION, "scope")
+_REGISTRY_CLIENT: Final = ("client_id", "actor")
+_REGISTRY_USER: Final = ("username", "realm", "actor")
+
+KINDS: Final[Mapping[Event, Kind]] = {
+    "code_issued": Kind(logging.INFO, LOG_ALONE, ("client_id", "username", "realm", "scope", "address")),
+    "consent_denied": Kind(logging.INFO, LOG_ALONE, ("client_id", "username", "realm", "scope", "address")),
+    "tokens_issued": Kind(logging.INFO, LOG_ALONE, (*_SCOPE, "grant_type")),
+    "tokens_refreshed": Kind(logging.INFO, LOG_ALONE, _SCOPE),
+    "refresh_token_repeated": Kind(logging.INFO, LOG_ALONE, _SCOPE),
+    "replay_pattern": Kind(logging.INFO, SOME, _SCOPE),
+    "refresh_token_replayed": Kind(logging.WARNING, SOME, ("client_id", "username", "family", "address")),
+    "refresh_token_misused": Kind(logging.WARNING, FEW, ("client_id", "family", "reason", "address")),
+    "lost_generations_recovered": Kind(logging.WARNING, ALL, _SCOPE),
+    "code_replayed": Kind(logging.WARNING, SOME, ("client_id", "username", "family", "address")),
+    "code_misused": Kind(logging.WARNING, FEW, ("client_id", "username", "realm", "reason", "address")),
+    "access_token_revoked": Kind(logging.INFO, SOME, ("client_id", "username", "address")),
+    "refresh_token_revoked": Kind(logging.INFO, SOME, ("client_id", "username", "family", "address")),
+    "session_ended": Kind(logging.INFO, SOME, _SESSION),
+    "revoke_all": Kind(logging.INFO, SOME, ("username", "realm", "reason", "address")),
+    "login_succeeded": Kind(logging.INFO, LOG_ALONE, ("client_id", "username", "realm", "address")),
+    "login_failed": Kind(logging.WARNING, FEW, ("client_id", "username", "realm", "reason", "address")),
+    "login_throttled": Kind(logging.WARNING, FEW, ("client_id", "realm", "reason", "address")),
+    "pages_throttled": Kind(logging.WARNING, FEW, ("address",)),
+    "signed_out": Kind(logging.INFO, LOG_ALONE, ("username", "realm", "address")),
+    "client_authentication_failed": Kind(logging.WARNING, FEW, ("client_id", "reason", "address")),
+    "client_throttled": Kind(logging.WARNING, FEW, ("client_id", "address")),
+    "seed_applied": Kind(logging.INFO, ALL, ("added", "updated", "removed", "actor")),
+    "realm_created": Kind(logging.INFO, ALL, ("realm", "actor")),
+    "realm_updated": Kind(logging.INFO, ALL, ("realm", "actor")),
+    "realm_deleted": Kind(logging.INFO, ALL, ("realm", "actor")),
+    "client_created": Kind(logging.INFO, ALL, _REGISTRY_CLIENT),
+    "client_updated": Kind(logging.INFO, ALL, _REGISTRY_CLIENT),
+    "client_secret_rotated": Kind(logging.INFO, ALL, _REGISTRY_CLIENT),
+    "client_deleted": Kind(logging.INFO, ALL, _REGISTRY_CLIENT),
+    "user_created": Kind(logging.INFO, ALL, _REGISTRY_USER),
+    "user_updated": Kind(logging.INFO, ALL, _REGISTRY_USER),
+    "user_password_set": Kind(logging.INFO, ALL, _REGISTRY_USER),
+    "user_disabled": Kind(logging.INFO, ALL, _REGISTRY_USER),
+    "user_enabled": Kind(logging.INFO, ALL, _REGISTRY_USER),
+    "user_deleted": Kind(logging.INFO, ALL, _REGISTRY_USER),
+    "token_revoked_by_console": Kind(logging.INFO, ALL, ("client_id", "username", "realm", "family", "actor")),
+    "revoke_all_by_console": Kind(logging.INFO, ALL, ("client_id", "username", "realm", "reason", "count", "actor")),
+    "events_lost": Kind(logging.WARNING, LOG_ALONE, ("count", "reason")),
+}
+
+
+class Trail(Protocol):
+    """Where events go besides the log. Taking one neither waits nor fails."""
+
+    def take(self, event: Event, fields: Fields) -> None: ...
+
+
+_log = EventLog("service.audit")
+_trail: ContextVar[Trail | None] = ContextVar("trail", default=None)
+
+
+def start_trail(trail: Trail) -> None:
+    """From here on, in this task and in those that it starts, events go there too."""
+    _trail.set(trail)
+
+
+def record_event(event: Event, **fields: Unpack[Fields]) -> None:
+    """The log line at once, and the event for the stream where it is one of the rare ones. Nothing waits."""
+    known: Fields = {name: value for name, value in fields.items() if value != ""}  # type: ignore[assignment]
+    kind = KINDS[event]
+    _log.write(kind.level, event, known)
+    trail = _trail.get()
+    if kind.most_a_minute and trail is not None:
+        trail.take(event, known)
+
+
+def make_event(event: Event, **fields: Unpack[Fields]) -> bytes:
+    """An entry of the stream, without a line end in it: JSON. When it was, the stream itself says."""
+    return msgspec.json.encode({"event": event, **fields})

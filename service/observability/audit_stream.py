@@ -1,0 +1,157 @@
+"""The way of security events to their stream: taken at once, sent in batches, and bounded whatever happens.
+
+Nothing on the way of a request waits for it or fails with it. Of one name a worker sends so many a minute one by one,
+and the first one of each user or client, and then says how many more there were; what cannot be written is counted and
+told as soon as it can. Events that name a known user or an actor share nothing with those that strangers can cause:
+neither these numbers, nor what may wait, nor the stream.
+
+Clauses: SPEC §6, RFC 6819 §5.1.3
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from service.observability.audit import KINDS, Event, Fields, make_event, record_event
+from service.observability.metrics import count_events_lost
+
+PAUSE_SECONDS: Final = 1.0
+MINUTE_SECONDS: Final = 60.0
+MOST_WAITING: Final = 1_000
+"""The most events that wait for one stream."""
+MAX_NAMED: Final = 600
+"""The number of users or clients, for each stream and minute, whose first event of a name is taken in any case."""
+LAST_SECONDS: Final = 2.0
+"""What the end of a worker may still wait for."""
+
+
+class EventTrail:
+    """Holds what is to be written and writes it with `append`, which makes one round trip of any number."""
+
+    def __init__(
+        self,
+        append: Callable[[Sequence[bytes], Sequence[bytes]], Awaitable[None]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._append = append
+        self._clock = clock
+        self._of_users = _StreamBuffer(self._note_lost)
+        self._of_strangers = _StreamBuffer(self._note_lost)
+        self._minute_ends = 0.0
+        self._lost = 0
+        self._lost_untold = 0
+        self._closing = asyncio.Event()
+        self._sending: asyncio.Task[None] | None = None
+
+    def take(self, event: Event, fields: Fields) -> None:
+        """Past what a minute may hold it is only counted."""
+        if self._clock() >= self._minute_ends:
+            self._end_minute()
+        buffer = self._of_users if "username" in fields or "actor" in fields else self._of_strangers
+        buffer.take(event, fields)
+
+    def start(self) -> None:
+        self._sending = asyncio.create_task(self._send_until_closed())
+
+    async def close(self) -> None:
+        """Writes what still waits, as far as that goes within a bounded time."""
+        self._closing.set()
+        if self._sending is not None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._sending, LAST_SECONDS)
+        self._note_lost(len(self._of_users.drain()) + len(self._of_strangers.drain()))
+        self._tell_lost("the worker ended")
+
+    async def flush(self) -> None:
+        """One round trip with all that waits. A batch that was not acknowledged is lost, or perhaps it is not: it is
+        not sent twice."""
+        if self._closing.is_set() or self._clock() >= self._minute_ends:
+            self._end_minute()
+        batch, of_strangers = self._of_users.drain(), self._of_strangers.drain()
+        lost = self._lost
+        if not (batch or of_strangers or lost):
+            return
+        reason, is_written = "the worker ended", False
+        try:
+            told = [make_event("events_lost", count=lost)] if lost else []
+            await self._append([*batch, *told], of_strangers)
+            reason, is_written = "too many at once", True
+        except Exception as error:  # whatever it is, it must not end the sending
+            reason = str(error)
+        finally:
+            self._lost -= lost if is_written else 0
+            self._note_lost(0 if is_written else len(batch) + len(of_strangers))
+            self._tell_lost(reason)
+
+    async def _send_until_closed(self) -> None:
+        is_last = False
+        while not is_last:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), PAUSE_SECONDS)
+            is_last = self._closing.is_set()
+            await self.flush()
+
+    def _end_minute(self) -> None:
+        self._of_users.end_minute()
+        self._of_strangers.end_minute()
+        self._minute_ends = self._clock() + MINUTE_SECONDS
+
+    def _note_lost(self, count: int) -> None:
+        count_events_lost(count)
+        self._lost += count
+        self._lost_untold += count
+
+    def _tell_lost(self, reason: str) -> None:
+        if self._lost_untold:
+            record_event("events_lost", count=self._lost_untold, reason=reason)
+            self._lost_untold = 0
+
+
+class _StreamBuffer:
+    """The entries that wait for one stream, and what this minute has had of each name."""
+
+    def __init__(self, note_lost: Callable[[int], None]) -> None:
+        self._note_lost = note_lost
+        self._waiting: list[bytes] = []
+        self._written: Counter[Event] = Counter()
+        self._left_out: Counter[Event] = Counter()
+        self._named: set[tuple[Event, str, str]] = set()
+
+    def take(self, event: Event, fields: Fields) -> None:
+        is_first = self._note_name(event, fields)
+        if is_first or self._written[event] < KINDS[event].most_a_minute:
+            self._written[event] += 1
+            self._add(make_event(event, **fields))
+        else:
+            self._left_out[event] += 1
+
+    def end_minute(self) -> None:
+        """Add how many there were that are not there one by one."""
+        for event, count in self._left_out.items():
+            self._add(make_event(event, count=count))
+        for noted in (self._written, self._left_out, self._named):
+            noted.clear()
+
+    def drain(self) -> list[bytes]:
+        entries, self._waiting = self._waiting, []
+        return entries
+
+    def _note_name(self, event: Event, fields: Fields) -> bool:
+        """Return whether this is the minute's first event of this name about the user or client."""
+        # Spellings of a user name that differ by case are one user.
+        name = event, fields.get("username", "").lower() or fields.get("client_id", ""), fields.get("realm", "")
+        if not name[1] or name in self._named or len(self._named) >= MAX_NAMED:
+            return False
+        self._named.add(name)
+        return True
+
+    def _add(self, entry: bytes) -> None:
+        if len(self._waiting) < MOST_WAITING:
+            self._waiting.append(entry)
+        else:
+            self._note_lost(1)

@@ -1,0 +1,96 @@
+"""The form and the digest of opaque tokens, which gateways check without the service's keys.
+
+A token is a prefix, the shard of its user and 44 characters that stand for 33 bytes. The shard leads to the right slot
+of a Redis Cluster. Each token has one canonical spelling of fixed length, made of letters, digits, `_` and `-`. Text
+that is spelled otherwise is refused without a call to Redis. Redis stores only the digest.
+
+    tsat1_ + shard (3 hex digits) + 44 base64url characters: an access token
+    tsac1_ an authorization code, tspc1_ a consent that waits for its answer, tsbs1_ a browser session
+
+A length that is a multiple of three bytes leaves base64url no spare bits and no second spelling.
+
+Clauses: RFC 6749 §1.4, §10.10, RFC 6819 §5.1.4.2.2, SPEC §1
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from binascii import b2a_base64
+from typing import Final, NamedTuple
+
+ACCESS_TOKEN_PREFIX: Final = "tsat1_"
+
+
+AUTHORIZATION_CODE_PREFIX: Final = "tsac1_"
+
+
+CONSENT_PREFIX: Final = "tspc1_"
+
+
+BROWSER_SESSION_PREFIX: Final = "tsbs1_"
+
+
+RANDOM_TOKEN_CHARACTERS: Final = 53
+
+
+SHARD: Final = slice(6, 9)
+"""Where the shard stands in a random token."""
+
+
+_URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")
+
+
+_ACCESS_TOKEN: Final = re.compile(ACCESS_TOKEN_PREFIX + r"[0-9a-f]{3}[A-Za-z0-9_-]{44}")
+
+
+_FORM: Final = re.compile(r"(ts[a-z]{2}1_)([0-9a-f]{3})[A-Za-z0-9_-]{44}")
+
+
+class RandomToken(NamedTuple):
+    """Whatever is 33 bytes under a prefix and a shard: what is sent, and what Redis knows of it."""
+
+    text: str
+    shard: str
+    digest: str
+
+
+def parse_access_token(text: str) -> RandomToken | None:
+    """None where the text cannot be an access token of ours; Redis need not be asked then."""
+    return _parse_random_token(ACCESS_TOKEN_PREFIX, text)
+
+
+def is_access_token(text: str) -> bool:
+    """Whether the text has the form of one; its shard stands at `SHARD` then."""
+    return _ACCESS_TOKEN.fullmatch(text) is not None
+
+
+def parse_authorization_code(text: str) -> RandomToken | None:
+    return _parse_random_token(AUTHORIZATION_CODE_PREFIX, text)
+
+
+def parse_consent(text: str) -> RandomToken | None:
+    return _parse_random_token(CONSENT_PREFIX, text)
+
+
+def parse_browser_session(text: str) -> RandomToken | None:
+    return _parse_random_token(BROWSER_SESSION_PREFIX, text)
+
+
+DIGEST_BYTES: Final = 16
+"""128 bits of SHA-256. A token has 256 random bits or more, so nobody can find a second one with the same digest."""
+
+
+def digest_token(text: str) -> str:
+    """The name of an access token or code in Redis: base64url of the first half of its SHA-256, 22 characters."""
+    return encode(hashlib.sha256(text.encode()).digest()[:DIGEST_BYTES])
+
+
+def _parse_random_token(prefix: str, text: str) -> RandomToken | None:
+    match = _FORM.fullmatch(text)
+    return RandomToken(text, match[2], digest_token(text)) if match and match[1] == prefix else None
+
+
+def encode(data: bytes) -> str:
+    """base64url without padding."""
+    return b2a_base64(data, newline=False).translate(_URL_SAFE).rstrip(b"=").decode()

@@ -1,0 +1,1 @@
+"""How the service speaks to an external identity provider."""

@@ -1,0 +1,112 @@
+"""The gate in front of an organisation: so many calls at once, so long each, and none to one that keeps failing.
+
+Each worker has its own, so that a realm which hangs takes up little here and a realm which is down is asked once a
+second.
+
+Clauses: SPEC §2.2
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from service.protocol.errors import OAuthError, TemporarilyUnavailable
+from service.protocol.provider_responses import RETRY_SECONDS, Declined, Misanswer, OddLogin, make_unavailable
+
+CALLS: Final = 20
+CALL_SECONDS: Final = 5.0
+PATIENCE_SECONDS: Final = 1.0
+MOST_WAITING: Final = 100
+FAILURES: Final = 20
+FAILURES_WITHIN_SECONDS: Final = 30.0
+PAUSE_SECONDS: Final = 1.0
+
+
+class Gate:
+    """Open, until FAILURES calls in a row have failed within a time; then one call is tried after each pause.
+
+    Only `Misanswer` and the time limit are failures: a refusal shows that the organisation is there and in order. An
+    `OddLogin` shows nothing, or one person could shut the organisation out for all.
+    """
+
+    def __init__(self) -> None:
+        self._room = asyncio.Semaphore(CALLS)
+        self._waiting = 0
+        self._failed_at: deque[float] = deque(maxlen=FAILURES)
+        self._closed_until: float | None = None
+        self._trial: object | None = None
+
+    def check(self) -> None:
+        """Raises TemporarilyUnavailable where a call would be refused at once."""
+        if self._closed_until is not None and (self._trial is not None or time.monotonic() < self._closed_until):
+            raise make_unavailable()
+        if self._waiting >= MOST_WAITING:
+            raise _too_busy()
+
+    @asynccontextmanager
+    async def passing(self) -> AsyncIterator[None]:
+        """Around one conversation, which ends with the time limit at the latest: then Misanswer."""
+        self.check()
+        deadline = asyncio.get_running_loop().time() + CALL_SECONDS
+        await self._enter()
+        try:
+            # What changed while this one waited for room.
+            self.check()
+            async with self._trying():
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        yield
+                except TimeoutError:
+                    raise Misanswer(f"no answer within {CALL_SECONDS:g} s") from None
+        finally:
+            self._room.release()
+
+    async def _enter(self) -> None:
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await self._room.acquire()
+        except TimeoutError:
+            raise _too_busy() from None
+        finally:
+            self._waiting -= 1
+
+    @asynccontextmanager
+    async def _trying(self) -> AsyncIterator[None]:
+        trial = object() if self._closed_until is not None else None
+        self._trial = trial or self._trial
+        try:
+            yield
+        except OddLogin:
+            raise
+        except Misanswer:
+            self._note_failure()
+            raise
+        except (Declined, OAuthError):
+            self._note_answer()
+            raise
+        else:
+            self._note_answer()
+        finally:
+            if self._trial is trial:
+                self._trial = None
+
+    def _note_answer(self) -> None:
+        self._failed_at.clear()
+        self._closed_until = None
+
+    def _note_failure(self) -> None:
+        now = time.monotonic()
+        self._failed_at.append(now)
+        is_row = len(self._failed_at) == FAILURES and now - self._failed_at[0] <= FAILURES_WITHIN_SECONDS
+        if is_row or self._closed_until is not None:
+            self._closed_until = now + PAUSE_SECONDS
+
+
+def _too_busy() -> TemporarilyUnavailable:
+    return TemporarilyUnavailable("organisation_busy", retry_after_seconds=RETRY_SECONDS)

@@ -1,0 +1,216 @@
+"""What is said to an organisation: which server it is, a code or a password for a token, and who that token is of.
+
+Clauses: RFC 6749 §2.3.1, §4.1.3, §4.3.2, RFC 6750 §2.1, RFC 7636 §4.5, RFC 7662 §2.1, RFC 8414 §3, SPEC §2.2
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Generic, TypeVar
+from urllib.parse import quote_plus, urlencode
+
+from joserfc.jwk import KeySet
+
+from service.http_client.client import Answer, Outgoing
+from service.protocol.provider import Organisation, Server, find_metadata_addresses
+from service.protocol.provider_responses import (
+    Claims,
+    Misanswer,
+    Person,
+    TokenAnswer,
+    check_active,
+    check_ok,
+    find_server,
+    parse_claims,
+    parse_json,
+    parse_metadata,
+    parse_token_answer,
+    read_person,
+)
+from service.realms.provider.id_token import Expectation, UnknownKey, check_id_token, parse_keys
+
+METADATA_SECONDS: Final = 3600.0
+KEYS_SECONDS: Final = 600.0
+NEW_KEYS_SECONDS: Final = 5.0
+"""Keys younger than this are not asked for again, whatever a token is signed with."""
+
+_NOT_FOUND: Final = 404
+
+Thing = TypeVar("Thing")
+
+
+class _Kept(Generic[Thing]):
+    """What an organisation publishes, asked for again when it is older than somebody wants it."""
+
+    def __init__(self, fetch: Callable[[], Awaitable[Thing]]) -> None:
+        self._fetch = fetch
+        self._fetching = asyncio.Lock()
+        self._known: tuple[float, Thing] | None = None
+
+    def peek(self, most_seconds: float) -> Thing | None:
+        is_fresh = self._known is not None and time.monotonic() - self._known[0] <= most_seconds
+        return self._known[1] if self._known is not None and is_fresh else None
+
+    async def find(self, most_seconds: float) -> Thing:
+        """Of many who want it at once one asks."""
+        async with self._fetching:
+            thing = self.peek(most_seconds)
+            if thing is None:
+                asked_at = time.monotonic()
+                thing = await self._fetch()
+                self._known = (asked_at, thing)
+        return thing
+
+
+class Conversation:
+    """With one organisation, under our name there. Raises Misanswer, and Declined for an orderly refusal.
+
+    `client_secret` is empty for a public client, and None where no key of ours opens what is stored of it.
+    `read_clock_ms` is Redis's: a worker with a wrong clock must not take an ID token for too old.
+    """
+
+    def __init__(
+        self,
+        organisation: Organisation,
+        client_secret: str | None,
+        outgoing: Outgoing,
+        read_clock_ms: Callable[[], Awaitable[int]],
+    ) -> None:
+        self._organisation = organisation
+        self._client_secret = client_secret
+        self._outgoing = outgoing
+        self._read_clock_ms = read_clock_ms
+        self._server = _Kept(self._fetch_server)
+        self._keys = _Kept(self._fetch_keys)
+
+    @property
+    def known_server(self) -> Server | None:
+        """Where it answers, as far as that is known without asking it."""
+        if not self._organisation.needs_metadata:
+            return find_server(self._organisation, None)
+        return self._server.peek(METADATA_SECONDS)
+
+    async def find_server(self) -> Server:
+        return self.known_server or await self._server.find(METADATA_SECONDS)
+
+    async def exchange_code(self, code: str, *, redirect_uri: str, code_verifier: str) -> TokenAnswer:
+        """Clauses: RFC 6749 §4.1.3, RFC 7636 §4.5"""
+        return await self._ask_for_token(
+            {
+                "grant_type": "authorization_code",
+                "code": code,
+                "redirect_uri": redirect_uri,
+                "code_verifier": code_verifier,
+            }
+        )
+
+    async def check_password(self, username: str, password: str) -> TokenAnswer:
+        """Clauses: RFC 6749 §4.3.2"""
+        scope = {"scope": self._organisation.scope} if self._organisation.scope else {}
+        return await self._ask_for_token(
+            {"grant_type": "password", "username": username, "password": password, **scope}
+        )
+
+    async def identify(self, tokens: TokenAnswer, nonce: str | None) -> Person:
+        """Whose the tokens are: by the ID token where there is one to check, else by userinfo, else by introspection.
+
+        A claim that is not in the ID token is looked for at userinfo, which must speak of the same person. With a nonce
+        it is a login in a browser, for which OpenID Connect always gives an ID token.
+        """
+        server = await self.find_server()
+        claims: Claims | None = None
+        if server.can_check_id_tokens and (tokens.id_token or nonce is not None or not server.has_other_source):
+            claims = await self._read_id_token(tokens.id_token, server, nonce)
+        username_claim, is_email = self._organisation.username_claim, self._organisation.needs_verified_email
+        needed = {username_claim, "email_verified"} if is_email else {username_claim}
+        if server.userinfo_endpoint and (claims is None or not needed <= claims.keys()):
+            claims = _join(claims, await self._ask_userinfo(server, tokens))
+        elif claims is None:
+            claims = await self._introspect(server, tokens)
+        return read_person(claims, username_claim, needs_verified_email=is_email)
+
+    async def _ask_for_token(self, form: Mapping[str, str]) -> TokenAnswer:
+        server = await self.find_server()
+        answer = await self._post(server.token_endpoint, server, form)
+        return parse_token_answer(answer.status, answer.body)
+
+    async def _ask_userinfo(self, server: Server, tokens: TokenAnswer) -> Claims:
+        """Clauses: RFC 6750 §2.1, OpenID Connect Core 1.0 §5.3"""
+        headers = {"Authorization": f"Bearer {tokens.access_token}"}
+        answer = await self._outgoing.get(server.userinfo_endpoint, headers)
+        return parse_claims(answer.status, answer.body, "its userinfo")
+
+    async def _introspect(self, server: Server, tokens: TokenAnswer) -> Claims:
+        """Clauses: RFC 7662 §2.1, §2.2"""
+        answer = await self._post(server.introspection_endpoint, server, {"token": tokens.access_token})
+        claims = parse_claims(answer.status, answer.body, "its introspection")
+        check_active(claims)
+        return claims
+
+    async def _read_id_token(self, text: str | None, server: Server, nonce: str | None) -> Claims:
+        """Keys change: where the one is missing that the token names, they are asked for once more."""
+        if not text:
+            raise Misanswer("its token answer has no ID token")
+        expected = Expectation(
+            issuer=server.issuer,
+            client_id=self._organisation.client_id,
+            nonce=nonce,
+            now_seconds=await self._read_clock_ms() // 1000,
+        )
+        try:
+            return check_id_token(text, await self._keys.find(KEYS_SECONDS), expected)
+        except UnknownKey:
+            pass
+        try:
+            return check_id_token(text, await self._keys.find(NEW_KEYS_SECONDS), expected)
+        except UnknownKey:
+            raise Misanswer("its ID token is signed with a key that it does not publish") from None
+
+    async def _fetch_server(self) -> Server:
+        organisation = self._organisation
+        addresses = find_metadata_addresses(organisation.issuer, openid=organisation.speaks_openid)
+        for address in addresses:
+            answer = await self._outgoing.get(address, {})
+            if answer.status != _NOT_FOUND:
+                check_ok(answer.status, "its metadata")
+                return find_server(organisation, parse_metadata(answer.body, organisation.issuer))
+        where = " or ".join(addresses)
+        raise Misanswer(f"it publishes no metadata at {where}, and the seed file does not name all of its endpoints")
+
+    async def _fetch_keys(self) -> KeySet:
+        server = await self.find_server()
+        answer = await self._outgoing.get(server.jwks_uri, {})
+        check_ok(answer.status, "its key set")
+        return parse_keys(parse_json(answer.body, dict[str, Any], "its key set"))
+
+    async def _post(self, address: str, server: Server, form: Mapping[str, str]) -> Answer:
+        """Clauses: RFC 6749 §2.3.1"""
+        client_id, headers = self._organisation.client_id, {}
+        if self._client_secret is None:
+            raise Misanswer("our client secret there was sealed with a key that we do not have; apply the seed again")
+        if not self._client_secret:
+            form = {**form, "client_id": client_id}
+        elif server.secret_in_body:
+            form = {**form, "client_id": client_id, "client_secret": self._client_secret}
+        else:
+            credentials = f"{quote_plus(client_id)}:{quote_plus(self._client_secret)}"
+            headers = {"Authorization": "Basic " + b64encode(credentials.encode()).decode()}
+        return await self._outgoing.post(address, headers, urlencode(form).encode())
+
+
+def _join(id_token: Claims | None, userinfo: Claims) -> Claims:
+    """What userinfo adds to an ID token, which goes first.
+
+    An e-mail address and whether it is verified come from the same document, since neither vouches for the other's.
+
+    Clauses: OpenID Connect Core 1.0 §5.3.2 (sub is the same, or userinfo is not used)
+    """
+    if id_token is None:
+        return userinfo
+    if userinfo.get("sub") != id_token["sub"]:
+        raise Misanswer("its userinfo speaks of somebody else than its ID token")
+    address = userinfo if userinfo.get("email") else id_token
+    return {**userinfo, **id_token, **{name: address.get(name) for name in ("email", "email_verified")}}

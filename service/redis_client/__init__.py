@@ -1,0 +1,1 @@
+"""A client for Redis: single servers, Sentinel and Cluster."""

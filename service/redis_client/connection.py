@@ -1,0 +1,258 @@
+"""One connection to one Redis server, shared by all who ask: many commands under way, answers in their order.
+
+The client library lends a connection to one command at a time, at a multiple of the processor time of a command that is
+sent along with others; and a local cache needs reads and invalidations in one stream, so that their order
+tells which came first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import ipaddress
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, TypeVar, cast
+
+import hiredis
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import InvalidResponse, NoScriptError, ResponseError
+
+from .staggered import NoneSucceeded, get_first
+from .url import Node, RedisUrl
+
+ADDRESS_PAUSE_SECONDS: Final = 0.25
+"""After it the next address of a name is tried beside the one that stays silent (RFC 8305 §5)."""
+
+_INCOMPLETE: Final = object()
+
+Result = TypeVar("Result")
+Command = tuple[str | bytes | int | float, ...]
+OnPush = Callable[[Sequence[Any]], None]
+
+
+def as_it_came(answer: Any) -> Any:
+    return answer
+
+
+class WireLost(RedisConnectionError):
+    """The connection ended before the answer came. Nobody else will ever read that answer."""
+
+
+class NotSent(WireLost):
+    """It had ended before: nobody has seen the command, and it may be sent elsewhere."""
+
+
+class Wire(asyncio.Protocol):
+    """`on_push` gets what the server says unasked, in its place among the answers.
+
+    When the connection ends `on_lost` is called before anybody else can notice, and nothing arrives here any more.
+    """
+
+    def __init__(self, on_push: OnPush = lambda _: None, on_lost: Callable[[], None] = lambda: None) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.lost: asyncio.Future[str] = self._loop.create_future()
+        self.on_push = on_push
+        self.on_lost = on_lost
+        self._reader = hiredis.Reader(notEnoughData=_INCOMPLETE, replyError=_make_error)
+        self.pending: deque[tuple[asyncio.Future[Any], Callable[[Any], Any]]] = deque()
+        self._transport: asyncio.Transport | None = None
+        self._unsent: list[bytes] | None = None
+
+    async def call(self, *command: str | bytes | int | float) -> Any:
+        return await self.send(command, as_it_came)
+
+    def send(self, command: Command, take: Callable[[Any], Result]) -> asyncio.Future[Result]:
+        """The answer, or what `take` makes of it at the very moment at which it stands first in the stream."""
+        future = self._loop.create_future()
+        if self.lost.done() or self._transport is None:
+            future.set_exception(NotSent("the connection is lost already"))
+            return future
+        data = hiredis.pack_command(command)  # type: ignore[arg-type] # declared for one part only
+        self.pending.append((future, take))
+        if self._unsent is None:
+            # The first of this turn of the event loop leaves at once, the others with one system call.
+            self._unsent = []
+            self._transport.write(data)
+            self._loop.call_soon(self._send_rest)
+        else:
+            self._unsent.append(data)
+        return future
+
+    def get_address(self) -> str:
+        """Return the IP address of the server."""
+        assert self._transport is not None
+        return str(self._transport.get_extra_info("peername")[0])
+
+    def close(self, why: str) -> None:
+        """End the connection at once. Whatever waits for an answer gets WireLost, and later answers are not read."""
+        if self.lost.done():
+            return
+        self.lost.set_result(why)
+        self.on_lost()
+        if self._transport is not None:
+            self._transport.abort()
+        while self.pending:
+            future, _ = self.pending.popleft()
+            if not future.done():
+                future.set_exception(WireLost(why))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are of another class
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._reader.feed(data)
+            while not self.lost.done():
+                reply = self._reader.gets()
+                if reply is _INCOMPLETE:
+                    return
+                if isinstance(reply, hiredis.PushNotification):
+                    self.on_push(reply)
+                else:
+                    self._settle(reply)
+        except Exception as error:  # what follows can no longer be told apart
+            self.close(f"{type(error).__name__}: {error}")
+
+    def eof_received(self) -> None:
+        """A turn of the event loop before `connection_lost`."""
+        self.close("the server closed the connection")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.close(str(error or "the server closed the connection"))
+
+    def _settle(self, reply: Any) -> None:
+        if not self.pending:
+            raise InvalidResponse("an answer that nobody asked for")
+        future, take = self.pending.popleft()
+        if isinstance(reply, ResponseError):
+            if not future.done():
+                future.set_exception(reply)
+            return
+        try:
+            result = take(reply)
+        except Exception as error:
+            if not future.done():
+                future.set_exception(error)
+            return
+        if not future.done():
+            future.set_result(result)
+
+    def _send_rest(self) -> None:
+        unsent, self._unsent = self._unsent, None
+        if unsent and self._transport is not None and not self.lost.done():
+            self._transport.write(b"".join(unsent))
+
+
+def _make_error(text: str) -> ResponseError:
+    return NoScriptError(text) if text.startswith("NOSCRIPT ") else ResponseError(text)
+
+
+async def gather_answers(answers: Sequence[asyncio.Future[Any]]) -> list[Any]:
+    """Wait for all answers to commands that were sent together. Raises the first error in their order."""
+    results = await asyncio.gather(*answers, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results
+
+
+async def open_wire(
+    url: RedisUrl,
+    node: Node | None,
+    purpose: str,
+    on_push: OnPush = lambda _: None,
+    on_lost: Callable[[], None] = lambda: None,
+    *,
+    begin: Callable[[Wire], Coroutine[Any, Any, None]] | None = None,
+    first_address: int = 0,
+    beside: Wire | None = None,
+) -> Wire:
+    """Connect to this node (None: the unix socket of the URL), and speak RESP3 in the URL's database.
+
+    `purpose` is a word that CLIENT LIST shows. `begin` sends further commands of the handshake, in the same round trip,
+    and waits for their answers. All addresses of the node's name are tried, beginning with number `first_address`. With
+    `beside` only the address of that connection is tried.
+
+    Raises OSError or RedisError. The caller sets the time limit.
+    """
+    wire = await _connect(url, node, first_address, beside)
+    wire.on_push, wire.on_lost = on_push, on_lost
+    try:
+        if begin is None:
+            await _greet(wire, url, purpose)
+        else:
+            # Each is a task that sends its commands when it begins, and they begin in this order.
+            await asyncio.gather(_greet(wire, url, purpose), begin(wire))
+    except BaseException:
+        wire.close("the connection was given up")
+        raise
+    return wire
+
+
+async def _connect(url: RedisUrl, node: Node | None, first_address: int, beside: Wire | None) -> Wire:
+    if node is None:
+        _, wire = await asyncio.get_running_loop().create_unix_connection(Wire, url.path)
+        return wire
+    addresses = [node[0]] if _is_address(node[0]) else await _resolve(node, first_address, beside)
+    attempts = [functools.partial(_connect_to, url, address, node) for address in addresses]
+    try:
+        return await get_first(attempts, pause_seconds=ADDRESS_PAUSE_SECONDS, discard=_discard)
+    except NoneSucceeded as error:
+        raise error.errors[0] if len(error.errors) == 1 else ConnectionError(str(error)) from error
+
+
+async def _resolve(node: Node, first_address: int, beside: Wire | None) -> list[str]:
+    """Return the IP addresses of the node's name, beginning with number `first_address`, or the one of `beside`."""
+    if beside is not None:
+        return [beside.get_address()]
+    found = await asyncio.get_running_loop().getaddrinfo(*node, type=socket.SOCK_STREAM)
+    addresses = [str(address[0]) for *_, address in found]
+    start = first_address % len(addresses)
+    return [*addresses[start:], *addresses[:start]]
+
+
+async def _connect_to(url: RedisUrl, address: str, node: Node) -> Wire:
+    """Connect to one address. The certificate has to be that of the node's name."""
+    context, name = (_make_ssl_context(), node[0]) if url.tls else (None, None)
+    loop = asyncio.get_running_loop()
+    _, wire = await loop.create_connection(Wire, address, node[1], ssl=context, server_hostname=name)
+    return wire
+
+
+def _discard(wire: Wire) -> None:
+    wire.close("another address was faster")
+
+
+def _is_address(host: str) -> bool:
+    """Tell whether this is an IP address. To look one up would take a thread of the event loop's."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+async def _greet(wire: Wire, url: RedisUrl, purpose: str) -> None:
+    """Send the greeting. A server that does not know the command repeats its words, with the password among them."""
+    commands: list[Command] = [("HELLO", 3, *_credentials(url), "SETNAME", f"token-{purpose}")]
+    if url.db:
+        commands.append(("SELECT", url.db))
+    try:
+        await gather_answers([wire.send(command, as_it_came) for command in commands])
+    except ResponseError as error:
+        raise ResponseError(str(error).partition(", with args")[0]) from None
+
+
+@functools.cache
+def _make_ssl_context() -> ssl.SSLContext:
+    """Make it once, since the event loop stands still for 20 ms while the certificate authorities are read."""
+    return ssl.create_default_context()
+
+
+def _credentials(url: RedisUrl) -> tuple[str, ...]:
+    if url.username is None and url.password is None:
+        return ()
+    return ("AUTH", url.username or "default", url.password or "")

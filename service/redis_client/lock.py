@@ -1,0 +1,54 @@
+"""A lock among all processes of the service, in Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+from .deadline import StoreUnavailable
+from .script import Script, load_own_script
+
+LOCK_PAUSE_SECONDS: Final = 0.05
+
+_TAKE: Final = load_own_script("take_lock")
+_RENEW: Final = load_own_script("renew_lock")
+_RELEASE: Final = load_own_script("release_lock")
+
+Run = Callable[[Script, Sequence[str], Sequence[str | int]], Awaitable[list[str | int]]]
+
+
+class StoreLock:
+    """Held by one at a time, and by nobody where its holder dies: it ends by itself unless it is renewed.
+
+    `on_wait` hears once that somebody else holds it at the moment.
+    """
+
+    def __init__(self, run: Run, key: str, seconds: float, on_wait: Callable[[], object]) -> None:
+        self._run = run
+        self._key = key
+        self._lifetime_ms = round(seconds * 1000)
+        self._on_wait = on_wait
+        self._holder = secrets.token_hex(16)
+
+    async def __aenter__(self) -> StoreLock:
+        if not await self._take():
+            self._on_wait()
+            while not await self._take():  # noqa: ASYNC110 - of another process
+                await asyncio.sleep(LOCK_PAUSE_SECONDS)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        with suppress(StoreUnavailable):
+            await self._run(_RELEASE, [self._key], [self._holder])
+
+    async def renew(self) -> None:
+        """Raises StoreUnavailable where somebody else may hold it by now."""
+        verdict = await self._run(_RENEW, [self._key], [self._holder, self._lifetime_ms])
+        if verdict[0] != "renewed":
+            raise StoreUnavailable(f"the lock {self._key} was held too long, and is another's by now")
+
+    async def _take(self) -> bool:
+        return (await self._run(_TAKE, [self._key], [self._holder, self._lifetime_ms]))[0] == "taken"

@@ -1,0 +1,45 @@
+"""Lua scripts, one a file, ready for EVALSHA."""
+
+from __future__ import annotations
+
+import hashlib
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Final, NamedTuple
+
+_FOLDER: Final = files("service.redis_client") / "lua"
+
+
+class Script(NamedTuple):
+    """A script with its SHA-1. `derives_keys`: it makes names of keys from others, so Redis cannot check where they
+    lie.
+    """
+
+    name: str
+    text: str
+    sha1: str
+    derives_keys: bool
+
+
+def read_script(folder: Traversable, name: str, prelude: str = "") -> Script:
+    """Return the script of `<name>.lua` in the folder, with the prelude in front of it.
+
+    A line of its header that begins with `-- DERIVED` says that it derives keys.
+    """
+    body = (folder / f"{name}.lua").read_text()
+    text = f"{prelude}\n{body}" if prelude else body
+    sha1 = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+    return Script(name, text, sha1, "\n-- DERIVED " in body)
+
+
+def load_own_script(name: str) -> Script:
+    """Return a script of this package: the lock, or the fence."""
+    return read_script(_FOLDER, name)
+
+
+def list_scripts(folder: Traversable) -> list[str]:
+    """Return the names of all scripts in the folder, sorted."""
+    return sorted(file.name.removesuffix(".lua") for file in folder.iterdir() if file.name.endswith(".lua"))
+
+
+OWN_SCRIPTS: Final = tuple(load_own_script(name) for name in list_scripts(_FOLDER))

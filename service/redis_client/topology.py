@@ -1,0 +1,376 @@
+"""Where the masters are, and the link to each: one server, one that Sentinels name, or the nodes of a cluster.
+
+A link to a server that is no master any more would go on telling old news, so that is checked with each beat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import re
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from contextvars import Context
+from typing import Any, Final, NamedTuple, Protocol
+
+from redis.exceptions import ReadOnlyError, RedisError, ResponseError
+
+from .availability import Current
+from .clock import read_clock
+from .connection import Command, Wire, as_it_came, gather_answers, open_wire
+from .deadline import StoreUnavailable
+from .managed_connection import CLOSED, Check, Link
+from .purpose import Purpose
+from .sentinels import Sentinels
+from .slots import get_slot
+from .staggered import ASK_PAUSE_SECONDS, ASK_SECONDS, NoneSucceeded, get_first
+from .tasks import end_task
+from .url import Node
+
+SLOTS: Final = 16384
+WATCH_SECONDS: Final = 1.0
+OLD_MAP_SECONDS: Final = 10.0
+"""How long an older map is refused. After it the cluster was made anew: in another one news spread within seconds."""
+
+_REDIRECTION: Final = re.compile(r"(?P<word>MOVED|ASK) (?P<slot>[0-9]{1,5}) (?P<host>\S*):(?P<port>[0-9]{1,5})")
+
+_EPOCH: Final = re.compile(rb"cluster_current_epoch:([0-9]{1,18})")
+
+log = logging.getLogger("service.store")
+
+
+def is_redirection(error: BaseException) -> bool:
+    return isinstance(error, ResponseError) and str(error).startswith(("MOVED ", "ASK "))
+
+
+class Topology(Protocol):
+    def links(self) -> Collection[Link]: ...
+
+    def find_now(self, key: str) -> Link | None:
+        """The link to the master that serves this key, where it is known and up."""
+
+    async def find(self, key: str) -> Link:
+        """The link to the master that serves this key; raises StoreUnavailable where that is not known."""
+
+    async def find_all(self) -> Collection[Link]:
+        """The links to all masters; raises StoreUnavailable where those are not known."""
+
+    async def follow(self, redirection: str, link: Link) -> Link | None:
+        """What to do about a MOVED or ASK of this link: a link to ask once, or None when the map is right again."""
+
+    async def close(self) -> None: ...
+
+
+class _OneLink:
+    """All keys lie on one server."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def links(self) -> Collection[Link]:
+        return (self._link,)
+
+    def find_now(self, key: str) -> Link | None:
+        return self._link if self._link.is_up else None
+
+    async def find(self, key: str) -> Link:
+        return self._link
+
+    async def find_all(self) -> Collection[Link]:
+        return (self._link,)
+
+    async def follow(self, redirection: str, link: Link) -> Link | None:
+        raise StoreUnavailable(f"the server is part of a cluster, and REDIS_URL does not say so: {redirection}")
+
+    async def close(self) -> None:
+        await self._link.close()
+
+
+class SingleServer(_OneLink):
+    """The one of the URL, as long as it is a master: what a replica says may be old news."""
+
+    def __init__(self, purpose: Purpose) -> None:
+        self._node = purpose.url.nodes[0] if purpose.url.path is None else None
+        super().__init__(Link(purpose, self._find_node, CHECK_IS_MASTER))
+
+    async def _find_node(self) -> Node | None:
+        return self._node
+
+
+class WatchedMaster(_OneLink):
+    """The master that the Sentinels name.
+
+    The Sentinels are asked before each connection, then once a second, and twice a second without a connection.
+    """
+
+    def __init__(self, purpose: Purpose) -> None:
+        self._sentinels = Sentinels(purpose.url)
+        super().__init__(Link(purpose, self._find_node, CHECK_IS_MASTER))
+        self._task = asyncio.create_task(self._watch(), context=Context())
+
+    async def close(self) -> None:
+        """The Sentinels come last: the link's task may be making a connection to one of them."""
+        await end_task(self._task)
+        await super().close()
+        self._sentinels.close()
+
+    async def _find_node(self) -> Node:
+        return await self._sentinels.find_master()
+
+    async def _watch(self) -> None:
+        """To the end of the event loop, if nobody closes it before."""
+        try:
+            while True:
+                await asyncio.sleep(WATCH_SECONDS if self._link.is_up else WATCH_SECONDS / 2)
+                try:
+                    node = await self._find_node()
+                except Exception as error:
+                    log.debug("the Sentinels were asked in vain: %s", error)
+                else:
+                    if node != self._link.node:
+                        self._link.leave("the Sentinels name another master")
+        finally:
+            self._sentinels.close()
+
+
+def _judge_role(answer: Any) -> None:
+    if isinstance(answer, BaseException):
+        raise answer
+    if answer[b"role"] != b"master":
+        raise ReadOnlyError("this server is not the master")
+
+
+CHECK_IS_MASTER: Final = Check(lambda: ("HELLO",), _judge_role)
+
+
+class _Range(NamedTuple):
+    first: int
+    last: int
+    master: Node
+
+
+class _Map(NamedTuple):
+    """Which master serves which slots, as one node says it. `is_whole`: the node thinks that the cluster can serve.
+
+    An old master that lost the majority of the others knows of that. `epoch` grows with failovers and with most moves
+    of slots.
+    """
+
+    ranges: tuple[_Range, ...]
+    is_whole: bool
+    epoch: int
+
+
+class ClusterMap:
+    """Knows which master serves which slots. The nodes are asked once a second, and when one of them says MOVED.
+
+    Each link is probed with a key of its node, since a node that lost the others, or its slots, still tells the time.
+    """
+
+    def __init__(self, purpose: Purpose) -> None:
+        self._purpose = purpose
+        self._links: dict[Node, Link] = {}
+        self._retiring: set[asyncio.Task[None]] = set()
+        self._probes: dict[Node, str] = {}
+        self._ranges: tuple[_Range, ...] | None = None
+        self._epoch = 0
+        self._confirmed_at = 0.0
+        self._by_slot: Current[list[Link | None]] = Current()
+        self._turn = 0
+        self._changing = asyncio.Lock()
+        self._is_closed = False
+        self._task = asyncio.create_task(self._keep_up(), context=Context())
+
+    def links(self) -> Collection[Link]:
+        return self._links.values()
+
+    def find_now(self, key: str) -> Link | None:
+        by_slot = self._by_slot.value
+        link = by_slot[get_slot(key)] if by_slot else None
+        return link if link and link.is_up else None
+
+    async def find_all(self) -> Collection[Link]:
+        return {link for link in self._by_slot.value or await self._by_slot.get() if link is not None}
+
+    async def find(self, key: str) -> Link:
+        by_slot = self._by_slot.value or await self._by_slot.get()
+        link = by_slot[get_slot(key)]
+        if link is None:
+            raise StoreUnavailable("CLUSTERDOWN: no node serves the slot of this key")
+        return link
+
+    async def follow(self, redirection: str, link: Link) -> Link | None:
+        """`MOVED slot host:port` or `ASK slot host:port`; an empty host is that of the node that said so."""
+        match = _REDIRECTION.fullmatch(redirection)
+        if match is None or int(match["slot"]) >= SLOTS:
+            raise StoreUnavailable(f"a redirection that nobody can read: {redirection}")
+        assert link.node is not None
+        node = (_read_host(match["host"], link.node), int(match["port"]))
+        if match["word"] == "ASK":
+            return self._links.get(node) or self._make_link(node)
+        async with self._changing:
+            by_slot = self._by_slot.value
+            if by_slot is None or by_slot[int(match["slot"])] is not self._links.get(node):
+                await self._refresh(tuple(dict.fromkeys((node, *self._links))))
+        return None
+
+    async def close(self) -> None:
+        await end_task(self._task)
+        async with self._changing:
+            self._is_closed = True
+            self._by_slot.end(CLOSED)
+            retiring = [end_task(task) for task in self._retiring]
+            await asyncio.gather(*retiring, *(link.close() for link in self._links.values()))
+
+    async def _keep_up(self) -> None:
+        while True:
+            self._turn += 1
+            nodes = list(dict.fromkeys((*self._links, *self._purpose.url.nodes)))
+            turn = self._turn % len(nodes)
+            try:
+                async with self._changing:
+                    await self._refresh((*nodes[turn:], *nodes[:turn]))
+            except Exception as error:  # also one of ours: the next map may be better
+                if self._by_slot.value is None and self._by_slot.fail(str(error)):
+                    log.warning(str(error))
+            await asyncio.sleep(WATCH_SECONDS if self._by_slot.value else WATCH_SECONDS / 2)
+
+    async def _refresh(self, nodes: Sequence[Node]) -> None:
+        """Take the first good map. That of a node which is cut off from the others is taken only where there is none.
+
+        Raises StoreUnavailable where there is no map at all.
+        """
+        of_the_lost: list[_Map] = []
+
+        async def ask(node: Node) -> _Map:
+            found = await self._read_map(node)
+            if not found.ranges and self._ranges:
+                raise ValueError(f"{node[0]}:{node[1]} knows of no slots")  # it left the cluster
+            if found.epoch < self._epoch and read_clock() < self._confirmed_at + OLD_MAP_SECONDS:
+                raise ValueError(f"{node[0]}:{node[1]} has not heard of the latest changes of the cluster")
+            if not found.is_whole:
+                of_the_lost.append(found)
+                raise ValueError(f"{node[0]}:{node[1]} says that the cluster cannot serve")
+            return found
+
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                attempts = [functools.partial(ask, node) for node in nodes]
+                found = await get_first(attempts, pause_seconds=ASK_PAUSE_SECONDS)
+        except (NoneSucceeded, TimeoutError) as error:
+            if not of_the_lost:
+                trouble = str(error) or f"no answer within {ASK_SECONDS:g} s"
+                raise StoreUnavailable(f"no node of the cluster says who serves which slots: {trouble}") from error
+            # The map of before is no worse than what one of those says, which may be older still.
+            self._apply(self._ranges or of_the_lost[0].ranges)
+        else:
+            self._epoch, self._confirmed_at = found.epoch, read_clock()
+            self._apply(found.ranges)
+            for link in self._links.values():
+                link.hurry()
+
+    async def _read_map(self, node: Node) -> _Map:
+        link = self._links.get(node)
+        if link is not None and link.is_up:
+            return await _ask_for_map(await link.find_wire(), node)
+        found: list[_Map] = []
+
+        async def begin(wire: Wire) -> None:
+            found.append(await _ask_for_map(wire, node))
+
+        wire = await open_wire(self._purpose.url, node, self._purpose.word, begin=begin)
+        wire.close("only asked for the map")
+        return found[0]
+
+    def _apply(self, ranges: tuple[_Range, ...]) -> None:
+        """Take the map. What is remembered of a slot with a new owner is forgotten: that one does not track it."""
+        if ranges == self._ranges:
+            return
+        self._ranges = ranges
+        before = self._by_slot.value
+        by_slot: list[Link | None] = [None] * SLOTS
+        for first, last, node in ranges:
+            by_slot[first : last + 1] = [self._links.get(node) or self._make_link(node)] * (last + 1 - first)
+        self._probes = {
+            link.node: key for key in self._purpose.probe_keys if (link := by_slot[get_slot(key)]) and link.node
+        }
+        self._by_slot.set(by_slot)
+        if before is not None and self._purpose.memory is not None:
+            self._purpose.memory.forget_slots({slot for slot in range(SLOTS) if by_slot[slot] is not before[slot]})
+        masters = {node for _, _, node in ranges}
+        for node in self._links.keys() - masters:
+            retiring = asyncio.create_task(_retire(self._links.pop(node)), context=Context())
+            self._retiring.add(retiring)
+            retiring.add_done_callback(self._retiring.discard)
+
+    def _make_link(self, node: Node) -> Link:
+        if self._is_closed:
+            raise StoreUnavailable(CLOSED)
+
+        async def find_node() -> Node:
+            return node
+
+        def find_probe() -> Command | None:
+            key = self._probes.get(node)
+            return None if key is None else ("GET", key)
+
+        def judge_probe(answer: Any) -> None:
+            """Raise where the node cannot serve. After MOVED it has lost slots, and nothing from before is believed."""
+            if isinstance(answer, BaseException):
+                if not is_redirection(answer):
+                    raise answer
+                if str(answer).startswith("MOVED "):
+                    link.distrust()
+
+        link = Link(self._purpose, find_node, Check(find_probe, judge_probe))
+        link.node = node
+        self._links[node] = link
+        return link
+
+
+async def _retire(link: Link) -> None:
+    """Close the link of a node that serves no slots any more, when the commands under way are answered."""
+    try:
+        with suppress(RedisError):
+            await link.drain()
+    finally:
+        await link.close("this node serves no slots any more")
+
+
+async def _ask_for_map(wire: Wire, node: Node) -> _Map:
+    """Raises ValueError, or another error, for what is no map."""
+    questions = (("CLUSTER", "SLOTS"), ("CLUSTER", "INFO"))
+    slots, info = await gather_answers([wire.send(question, as_it_came) for question in questions])
+    epoch = _EPOCH.search(info)
+    return _Map(_parse_ranges(slots, node), b"cluster_state:ok" in info, int(epoch[1]) if epoch else 0)
+
+
+def _parse_ranges(answer: Sequence[Any], asked: Node) -> tuple[_Range, ...]:
+    """Of each range the first and last slot and the master's address; a node may not know its own.
+
+    Raises ValueError, or another error, for what is no map.
+    """
+    return tuple(sorted(_parse_range(first, last, host, port, asked) for first, last, (host, port, *_), *_ in answer))
+
+
+def _parse_range(first: object, last: object, host: object, port: object, asked: Node) -> _Range:
+    match first, last, host, port:
+        case int(), int(), bytes() | None, int() if 0 <= first <= last < SLOTS:
+            return _Range(first, last, (_read_host((host or b"").decode(), asked), port))
+        case _:
+            raise ValueError(f"no range of slots and its master: {first!r}, {last!r}, {host!r}, {port!r}")
+
+
+def _read_host(host: str, asked: Node) -> str:
+    """Return the host that a node tells, or that of the node which was asked. Raises StoreUnavailable for `?`."""
+    if host == "?":
+        raise StoreUnavailable("a node of the cluster has no cluster-announce-hostname, but prefers to be called by it")
+    return host or asked[0]
+
+
+TOPOLOGIES: Final[dict[str, type[SingleServer] | type[WatchedMaster] | type[ClusterMap]]] = {
+    "single": SingleServer,
+    "sentinel": WatchedMaster,
+    "cluster": ClusterMap,
+}

@@ -1,0 +1,167 @@
+"""REDIS_URL, taken apart: one server, a cluster, or a master that Sentinels name."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+from urllib.parse import parse_qsl, unquote
+
+Kind = Literal["single", "cluster", "sentinel"]
+Node = tuple[str, int]
+
+REDIS_PORT = 6379
+SENTINEL_PORT = 26379
+
+KINDS: dict[str, Kind] = {
+    "redis": "single",
+    "rediss": "single",
+    "unix": "single",
+    "redis+cluster": "cluster",
+    "rediss+cluster": "cluster",
+    "redis+sentinel": "sentinel",
+    "rediss+sentinel": "sentinel",
+}
+
+NODE = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.%]+)\]|(?P<name>[^\s:,\[\]]+))(?::(?P<port>[0-9]{1,5}))?")
+
+
+# Not urlsplit: it knows one host only, and newer ones refuse an IPv6 host behind the first comma.
+ADDRESS = re.compile(
+    r"(?P<scheme>[a-z+]+)://(?P<netloc>[^/?#]*)(?P<path>/[^?#]*)?(?:\?(?P<query>[^#]*))?(?P<fragment>#.*)?",
+    re.DOTALL,
+)
+
+_WHITE_SPACE_OR_CONTROL = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
+
+_IPV6_OR_NO_PORT = re.compile(r"(?P<address>\[[0-9A-Fa-f:.%]+\])|:(?![0-9]+(?:[,/]|$)).*", re.DOTALL)
+
+
+class _Parts(NamedTuple):
+    scheme: str
+    netloc: str
+    path: str
+    query: str
+    fragment: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisUrl:
+    kind: Kind
+    tls: bool = False
+    nodes: tuple[Node, ...] = ()
+    path: str | None = None
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    db: int = 0
+    master_name: str | None = None
+
+
+def parse_redis_url(text: str) -> RedisUrl:
+    """Raises ValueError, whose message says what was expected and never contains the password."""
+    if _WHITE_SPACE_OR_CONTROL.search(text):
+        raise ValueError("an address without white space and control characters (in a password write a space as %20)")
+    match = ADDRESS.fullmatch(text)
+    kind = KINDS.get(match["scheme"]) if match else None
+    if match is None or kind is None:
+        raise ValueError(f"an address that starts with one of {', '.join(f'{name}://' for name in KINDS)}")
+    parts = _Parts(**match.groupdict(""))
+    if parts.fragment:
+        raise ValueError("an address without '#' (in a password write it as %23)")
+    if parts.scheme == "unix":
+        return _parse_unix(parts)
+    return {"single": _parse_single, "cluster": _parse_cluster, "sentinel": _parse_sentinel}[kind](parts)
+
+
+def without_password(text: str) -> str:
+    """The address as it may be shown, even where it is malformed."""
+    match = re.match(r"[A-Za-z+]+://", text)
+    scheme = match[0] if match else ""
+    _, at_sign, location = text.removeprefix(scheme).rpartition("@")
+    location, question_mark, _ = location.partition("?")
+    # Where "@host" was forgotten the password stands where a port should, and may have commas and slashes in it.
+    location = _IPV6_OR_NO_PORT.sub(lambda match: match["address"] or ":…", location)
+    shown, *hidden = _WHITE_SPACE_OR_CONTROL.split(location, maxsplit=1)
+    location = shown + "…" if hidden else shown
+    return scheme + at_sign.replace("@", "…@") + location + question_mark.replace("?", "?…")
+
+
+def _parse_unix(parts: _Parts) -> RedisUrl:
+    username, password, location = _split_location(parts.netloc)
+    if location or not parts.path.strip("/"):
+        raise ValueError("unix:// and then the absolute path of a socket, as in unix:///run/redis.sock")
+    return RedisUrl(
+        kind="single",
+        path=unquote(parts.path),
+        username=username,
+        password=password,
+        db=_parse_database("", parts.query),
+    )
+
+
+def _parse_single(parts: _Parts) -> RedisUrl:
+    username, password, location = _split_location(parts.netloc)
+    return RedisUrl(
+        kind="single",
+        tls=parts.scheme == "rediss",
+        nodes=(_parse_node(location, REDIS_PORT),),
+        username=username,
+        password=password,
+        db=_parse_database(parts.path.removeprefix("/"), parts.query),
+    )
+
+
+def _parse_cluster(parts: _Parts) -> RedisUrl:
+    username, password, location = _split_location(parts.netloc)
+    if parts.path.strip("/") or parts.query:
+        raise ValueError("nothing after the hosts: a cluster has one database")
+    return RedisUrl(
+        kind="cluster",
+        tls=parts.scheme.startswith("rediss"),
+        nodes=_parse_nodes(location, REDIS_PORT),
+        username=username,
+        password=password,
+    )
+
+
+def _parse_sentinel(parts: _Parts) -> RedisUrl:
+    username, password, location = _split_location(parts.netloc)
+    master_name, _, database = parts.path.removeprefix("/").partition("/")
+    if not master_name:
+        raise ValueError("the master's name after the hosts, as in redis+sentinel://host:26379/main")
+    return RedisUrl(
+        kind="sentinel",
+        tls=parts.scheme.startswith("rediss"),
+        nodes=_parse_nodes(location, SENTINEL_PORT),
+        username=username,
+        password=password,
+        db=_parse_database(database, parts.query),
+        master_name=unquote(master_name),
+    )
+
+
+def _split_location(netloc: str) -> tuple[str | None, str | None, str]:
+    credentials, _, location = netloc.rpartition("@")
+    username, _, password = credentials.partition(":")
+    return unquote(username) or None, unquote(password) or None, location
+
+
+def _parse_nodes(location: str, default_port: int) -> tuple[Node, ...]:
+    return tuple(_parse_node(text, default_port) for text in location.split(","))
+
+
+def _parse_node(text: str, default_port: int) -> Node:
+    match = NODE.fullmatch(text)
+    if match is None or int(match["port"] or default_port) not in range(1, 65536):
+        raise ValueError("host:port (an IPv6 host in brackets, the port between 1 and 65535)")
+    return match["address"] or match["name"], int(match["port"] or default_port)
+
+
+def _parse_database(path: str, query: str) -> int:
+    options = parse_qsl(query, keep_blank_values=True)
+    if any(name != "db" for name, _ in options):
+        raise ValueError("no option but 'db' after the question mark")
+    numbers = [text for text in (path, *(value for _, value in options)) if text]
+    if len(numbers) > 1 or not all(re.fullmatch(r"[0-9]{1,5}", number) for number in numbers):
+        raise ValueError("one number of a database, as in redis://host:6379/0")
+    return int(numbers[0]) if numbers else 0

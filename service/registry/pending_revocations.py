@@ -1,0 +1,114 @@
+"""What a change of the registry ends: the sessions that rested on what a client, a realm or a user lost.
+
+Whose they are is noted in Redis before or with the change, and settled by whoever made it; what is cut short there is
+settled by the next who holds the registry's lock.
+
+Clauses: SPEC §3
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from service.protocol.client import Loss, may_keep_session
+from service.protocol.scope import parse_scope
+from service.redis_client.deadline import DEADLINE_SECONDS
+from service.redis_client.lock import StoreLock
+from service.redis_client.managed_connection import TRUSTED_SECONDS
+from service.store.registry import RegistryStore
+from service.store.reports.session_scan import Session, Sweeps
+from service.store.revocations import Revocations
+
+SWEEP_PAUSE_SECONDS: Final = TRUSTED_SECONDS + DEADLINE_SECONDS + 0.7
+"""Longer than a request can still issue tokens under the registration that it found, as old as memory may be."""
+
+REVOCATIONS_AT_ONCE: Final = 64
+
+log = logging.getLogger("service.registry")
+
+
+class Consequences:
+    def __init__(self, registry: RegistryStore, revocations: Revocations, sweeps: Sweeps) -> None:
+        self._registry = registry
+        self._revocations = revocations
+        self._sweeps = sweeps
+
+    async def settle(self, lock: StoreLock) -> None:
+        """All that is owed, by whomever."""
+        await self.settle_revocations(lock)
+        await self.settle_sweeps(lock)
+
+    async def settle_revocations(self, lock: StoreLock) -> None:
+        """Ends the sessions of everybody who lost something, those of an interrupted earlier run included."""
+        owed = await self._registry.find_owed_revocations()
+        left = []
+        for start in range(0, len(owed), REVOCATIONS_AT_ONCE):
+            some = owed[start : start + REVOCATIONS_AT_ONCE]
+            unreached = await self._revocations.revoke_all_of(some, reason="withdrawn")
+            await self._registry.settle_revocations([each for each in some if each not in unreached])
+            await lock.renew()
+            left += unreached
+        await self._revocations.revoke_all_left(left, reason="withdrawn")
+        await self._registry.settle_revocations(left)
+
+    async def settle_sweeps(self, lock: StoreLock) -> None:
+        """Ends what rests on a wider registration: at once, and once more what was under way under it meanwhile."""
+        owed, realms = await self._registry.find_owed_sweeps(), await self._registry.find_owed_realm_sweeps()
+        if not (owed or realms):
+            return
+        ended = await self._sweep_clients(owed, lock)
+        await asyncio.sleep(SWEEP_PAUSE_SECONDS)
+        await lock.renew()
+        ended += await self._sweep_clients(owed, lock)
+        if owed:
+            await self._registry.settle_sweeps(list(owed))
+            log.info("clients narrowed: %s; sessions ended: %d", ", ".join(owed), ended)
+        if realms:
+            await self._sweep_realms(realms, lock)
+
+    async def _sweep_clients(self, owed: Mapping[str, Loss], lock: StoreLock) -> int:
+        """How many sessions it ended."""
+        if not owed:
+            return 0
+        clients = {client_id: await self._registry.find_client(client_id) for client_id in owed}
+
+        def may_keep(session: Session) -> bool:
+            client, loss = clients[session.client_id], owed[session.client_id]
+            return may_keep_session(client, loss, session.grant_type, parse_scope(session.scope))
+
+        ended = await self._sweeps.end_sessions(owed, may_keep, after_batch=lock.renew)
+        await lock.renew()
+        return ended
+
+    async def _sweep_realms(self, owed: Collection[str], lock: StoreLock) -> None:
+        """Whose sessions have a role that the realm no longer gives to everybody, and that is not the user's own.
+
+        Of a realm that is gone, all sessions.
+        """
+        organisations = {realm: await self._registry.find_realm(realm) for realm in owed}
+        ended, left = set[tuple[str, str]](), set[tuple[str, str]]()
+        async for batch in self._sweeps.find_sessions(after_batch=lock.renew):
+            found = [(session.identity, set(parse_scope(session.scope).roles)) for session in batch]
+            concerned = [(identity, roles) for identity, roles in found if identity.realm in owed]
+            users = await self._registry.find_users([identity for identity, _ in concerned])
+            for (identity, roles), user in zip(concerned, users, strict=True):
+                organisation = organisations[identity.realm]
+                if user is None and organisation is not None:
+                    user = organisation.make_unlisted_user(identity.realm, identity.username)
+                is_kept = organisation is not None and user is not None and roles <= set(user.roles)
+                place = identity.shard, identity.subject
+                if place in ended or is_kept:
+                    continue
+                ended.add(place)
+                if any(shard == identity.shard for shard, _ in left):
+                    left.add(place)  # its slot is moving, too, and each attempt would wait for it in vain
+                else:
+                    left.update(await self._revocations.revoke_all_of([place], reason="withdrawn"))
+                    await lock.renew()
+        await self._revocations.revoke_all_left(left, reason="withdrawn")
+        await lock.renew()
+        await self._registry.settle_realm_sweeps(owed)
+        log.info("realms narrowed: %s; users whose sessions ended: %d", ", ".join(owed), len(ended))

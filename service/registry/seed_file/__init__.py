@@ -1,0 +1,1 @@
+"""The seed file: how it is read, compared and applied."""

@@ -1,0 +1,386 @@
+"""A seed applied to Redis: what is new is added, what changed in the file is updated, the rest is left alone.
+
+Redis remembers a keyed digest of each entry as last applied. An entry whose text did not change since is not touched,
+so that nothing which was changed elsewhere (a disabled user, a deleted client, a rotated secret) comes back at a
+restart; `force` overrules that, and `prune` removes what a seed once brought and this one no longer has. One worker
+applies while the others wait.
+
+Entries are judged against the records batch by batch. Whose sessions lost their ground is noted before or with the
+record, and settled by whoever applies a seed then or next; an entry's digest is replaced in two steps around its
+record: what is interrupted anywhere is done again by the next. A dry run judges the same way, and writes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from service.crypto.keyring import Keyring
+from service.protocol.client import find_loss
+from service.protocol.provider import Organisation
+from service.protocol.user import User, UserIdentity, identify_user
+from service.redis_client.lock import StoreLock
+from service.registry.pending_revocations import Consequences
+from service.registry.records import find_origins, loses, make_client, make_organisation, make_user
+from service.registry.seed_file.audit import SeedEvents
+from service.registry.seed_file.batch import Batch, Judgement, Renew, UserPlan, batches, nothing_to_do
+from service.registry.seed_file.plan import (
+    Act,
+    Change,
+    Difference,
+    Kind,
+    Outcome,
+    Planned,
+    Record,
+    Tally,
+    describe,
+    is_same,
+)
+from service.registry.seed_file.reader import find_fingerprint, load_seed
+from service.registry.seed_file.schema import ClientEntry, RealmEntry, Seed, UserEntry, read_user_entry
+from service.store.registry import LOCK_SECONDS, RegistryStore
+
+_USERS_PER_BATCH: Final = 500
+_SHARDS_PER_BATCH: Final = 128
+_SHARDS: Final = tuple(f"{number:03x}" for number in range(4096))
+_UNDER_WAY: Final = "under way"
+"""Stands for the digest of what is being written: if that breaks off, any file writes it again, the old one too."""
+
+Result = TypeVar("Result")
+Progress = Callable[[int, int], None]
+
+
+class Seeding:
+    """Applies seeds, and tells beforehand what that would do."""
+
+    def __init__(
+        self, registry: RegistryStore, keyring: Keyring, consequences: Consequences, hashing_threads: int
+    ) -> None:
+        self._registry = registry
+        self._keyring = keyring
+        self._consequences = consequences
+        self._hashing_threads = hashing_threads
+
+    async def apply(
+        self,
+        seed: Seed,
+        *,
+        prune: bool = False,
+        force: bool = False,
+        on_progress: Progress | None = None,
+        actor: str = "service",
+    ) -> Outcome:
+        """Waits for whoever applies a seed already; then mostly nothing is left to do.
+
+        `on_progress` is told how many entries are done, and of how many, after each batch. `actor` is who the security
+        events say did it.
+        """
+        async with self._registry.make_lock() as lock:
+            judgement = Judgement(force, prune, lock.renew)
+            return await self._apply(seed, judgement, lock, on_progress or _tell_nobody, actor)
+
+    async def apply_file(self, path: Path, min_password_characters: int) -> Outcome:
+        """The same, but a file that is in force as it stands is not read again: it was found without a mistake then.
+
+        Of several workers that start at once, one reads it.
+        """
+        async with self._registry.make_lock() as lock:
+            if await self._is_in_force(await asyncio.to_thread(find_fingerprint, path)):
+                await self._consequences.settle(lock)
+                return Outcome()
+            seed = await _renewing(lock, asyncio.to_thread(load_seed, path, min_password_characters))
+            return await self._apply(seed, Judgement(False, False, lock.renew), lock, _tell_nobody, "service")
+
+    async def compare(
+        self, seed: Seed, *, prune: bool = False, force: bool = False, most_changes: int = 100
+    ) -> Difference:
+        """What `apply` would do now, with the first of its changes by name; writes nothing, and takes no lock."""
+        tally, first = Tally(), list[Change]()
+        tally.note_seed(seed)
+        if not (force or await self.is_key_known()):
+            tally.note_strange_key()
+        async for batch in self._judge(seed, Judgement(force, prune, _wait_for_nothing)):
+            tally.add(*batch[:3], batch.plain_passwords)
+            first += map(describe, batch.planned[: most_changes - len(first)])
+        return Difference(
+            **msgspec.structs.asdict(tally.outcome),
+            first=tuple(first),
+            staying_clients=await self._registry.count_unseeded_clients() if prune else 0,
+            staying_users=await self._registry.count_unseeded_users() if prune else 0,
+        )
+
+    async def _apply(
+        self, seed: Seed, judgement: Judgement, lock: StoreLock, on_progress: Progress, actor: str
+    ) -> Outcome:
+        tally, done, events = Tally(), 0, SeedEvents(actor)
+        tally.note_seed(seed)
+        if not (judgement.force or await self.is_key_known()):
+            tally.note_strange_key()
+        if not (judgement.force or judgement.prune) and await self._is_in_force(seed.fingerprint):
+            _count_as_unchanged(seed, tally)
+        else:
+            await self._registry.put_seed("file", _UNDER_WAY)
+            try:
+                async for batch in self._judge(seed, judgement):
+                    await batch.write(lock)
+                    await lock.renew()
+                    for each in batch.planned:
+                        events.note(each.kind, each.act, each.name, each.realm)
+                    tally.add(*batch[:3], batch.plain_passwords)
+                    done += batch.entries
+                    on_progress(done, seed.size)
+            finally:
+                events.tell_all()
+        await self._consequences.settle(lock)
+        await lock.renew()
+        await self._registry.put_seed("file", self._keyring.digest_seed(seed.fingerprint))
+        return tally.outcome
+
+    async def is_key_known(self) -> bool:
+        """Whether what is remembered of the last seed was made with one of our keys, as far as anything is."""
+        digest = await self._registry.find_seed("file")
+        return digest is None or digest == _UNDER_WAY or self._keyring.made_seed_digest(digest)
+
+    async def _is_in_force(self, fingerprint: bytes) -> bool:
+        return await self._registry.find_seed("file") == self._keyring.digest_seed(fingerprint)
+
+    async def _judge(self, seed: Seed, judgement: Judgement) -> AsyncIterator[Batch]:
+        """In the order in which they are to be written; each batch is judged when the one before it was taken."""
+        for name, realm_entry in seed.realms.items():
+            yield await self._judge_realm(name, realm_entry, judgement)
+        for client_entry in seed.clients:
+            yield await self._judge_client(client_entry, judgement)
+        with ThreadPoolExecutor(self._hashing_threads, thread_name_prefix="seed") as threads:
+            for texts in batches(seed.user_texts, _USERS_PER_BATCH):
+                yield await self._judge_users(texts, judgement, threads)
+        if judgement.prune:
+            async for batch in self._judge_left_out(seed, judgement.renew):
+                yield batch
+
+    async def _judge_realm(self, name: str, entry: RealmEntry, judgement: Judgement) -> Batch:
+        """A new key writes the realm anew, encrypted under it."""
+        text = msgspec.json.encode(entry)
+        known, digest = await self._registry.find_seed(f"realm:{name}"), self._keyring.digest_seed(text)
+        is_changed = not self._recognises(known, text)
+        if known == digest and not judgement.force:
+            return nothing_to_do("realm")
+        old = await self._registry.find_realm(name)
+        new = make_organisation(name, entry, old, self._keyring)
+        is_narrowed = old is not None and not set(old.default_roles) <= set(new.default_roles)
+        planned = _plan("realm", name, old, new, is_changed, judgement.force, is_narrowed)
+        if not planned and known == digest:
+            return nothing_to_do("realm")
+        return Batch("realm", 1, planned, partial(self._write_realm, name, new, digest, is_narrowed))
+
+    async def _write_realm(self, name: str, new: Organisation, digest: str, is_narrowed: bool, _: StoreLock) -> None:
+        await self._registry.put_seed(f"realm:{name}", _UNDER_WAY)
+        if is_narrowed:
+            await self._registry.note_owed_realm_sweep(name)
+        await self._registry.put_realm(name, new)
+        await self._registry.put_seed(f"realm:{name}", digest)
+
+    async def _judge_client(self, entry: ClientEntry, judgement: Judgement) -> Batch:
+        text = msgspec.json.encode(entry)
+        name = f"client:{entry.client_id}"
+        known, digest = await self._registry.find_seed(name), self._keyring.digest_seed(text)
+        is_changed = not self._recognises(known, text)
+        if not (is_changed or judgement.force):
+            return Batch("client", 1, (), partial(self._remember, name, known, digest))
+        old = await self._registry.find_client(entry.client_id)
+        new = await asyncio.to_thread(make_client, entry, old)
+        loss = None if old is None else find_loss(old, new)
+        planned = _plan("client", entry.client_id, old, new, is_changed, judgement.force, loss is not None)
+        if not planned:
+            return Batch("client", 1, (), partial(self._remember, name, known, digest))
+
+        async def write(_: StoreLock) -> None:
+            await self._registry.put_seed(name, _UNDER_WAY)
+            old_origins = find_origins(old.redirect_uris) if old else ()
+            new_origins = find_origins(new.redirect_uris)
+            await self._registry.put_client(new, old_origins=old_origins, new_origins=new_origins, loss=loss)
+            await self._registry.put_seed(name, digest)
+
+        return Batch("client", 1, planned, write)
+
+    async def _remember(self, name: str, known: str | None, digest: str, _: StoreLock) -> None:
+        """Under the key that makes."""
+        if known != digest:
+            await self._registry.put_seed(name, digest)
+
+    async def _judge_users(self, texts: Sequence[bytes], judgement: Judgement, threads: ThreadPoolExecutor) -> Batch:
+        entries = [read_user_entry(text) for text in texts]
+        identities = [identify_user(entry.realm, entry.username) for entry in entries]
+        digests = [self._keyring.digest_seed(text) for text in texts]
+        known = await self._registry.find_user_seeds(identities)
+        stale = [index for index, digest in enumerate(digests) if known[index] != digest]
+        changed = {index for index in stale if not self._recognises(known[index], texts[index])}
+        looked_at = list(range(len(texts))) if judgement.force else sorted(changed)
+        plans = await self._plan_users([(entries[i], digests[i], i in changed) for i in looked_at], judgement, threads)
+        remembered = [(identities[index], digests[index]) for index in stale if index not in changed]
+        return Batch(
+            "user",
+            len(texts),
+            tuple(plan.planned for plan in plans),
+            partial(self._write_users, plans, remembered),
+            sum(entries[index].password is not None for index in looked_at),
+        )
+
+    async def _plan_users(
+        self, entries: Sequence[tuple[UserEntry, str, bool]], judgement: Judgement, threads: ThreadPoolExecutor
+    ) -> list[UserPlan]:
+        """Of entries, each with its digest and whether its text changed."""
+        olds = await self._registry.find_users([identify_user(entry.realm, entry.username) for entry, _, _ in entries])
+        users = await self._make_users([entry for entry, _, _ in entries], olds, judgement.renew, threads)
+        befores = await self._find_befores(users, olds)
+        plans = []
+        for (_, digest, is_changed), user, old, before in zip(entries, users, olds, befores, strict=True):
+            is_lost = before is not None and loses(before, user)
+            for planned in _plan("user", user.username, old, user, is_changed, judgement.force, is_lost, user.realm):
+                plans.append(UserPlan(planned, user, digest))
+        return plans
+
+    async def _make_users(
+        self, entries: Sequence[UserEntry], olds: Sequence[User | None], renew: Renew, threads: ThreadPoolExecutor
+    ) -> list[User]:
+        """Those with a plain password in threads, since it needs a slow hash."""
+        plain = [index for index, entry in enumerate(entries) if entry.password is not None]
+        made = dict[int, User]()
+        loop = asyncio.get_running_loop()
+        for batch in batches(plain, 8 * self._hashing_threads):
+            work = (loop.run_in_executor(threads, make_user, entries[index], olds[index]) for index in batch)
+            made.update(zip(batch, await asyncio.gather(*work), strict=True))
+            await renew()
+        return [made.get(i) or make_user(entry, olds[i]) for i, entry in enumerate(entries)]
+
+    async def _find_befores(self, users: Sequence[User], olds: Sequence[User | None]) -> list[User | None]:
+        """What each was until now: whom an external realm did not list had its default roles all the same."""
+        realms = {user.realm for user, old in zip(users, olds, strict=True) if old is None}
+        organisations = {realm: await self._registry.find_realm(realm) for realm in realms}
+        befores = list(olds)
+        for index, user in enumerate(users):
+            organisation = organisations.get(user.realm)
+            if olds[index] is None and organisation is not None:
+                befores[index] = organisation.make_unlisted_user(user.realm, user.username)
+        return befores
+
+    async def _write_users(
+        self, plans: Sequence[UserPlan], remembered: Sequence[tuple[UserIdentity, str]], lock: StoreLock
+    ) -> None:
+        """`remembered` are digests of what did not change, under the key that makes."""
+        users = [plan.user for plan in plans]
+        await self._registry.put_user_seeds([(user.identity, _UNDER_WAY) for user in users])
+        owing = [plan.user.identity for plan in plans if plan.planned.ends_sessions]
+        await self._registry.note_owed_revocations(owing)
+        await self._registry.put_users(users)
+        await self._consequences.settle_revocations(lock)
+        digests = [(plan.user.identity, plan.digest) for plan in plans]
+        await self._registry.put_user_seeds([*digests, *remembered])
+
+    async def _judge_left_out(self, seed: Seed, renew: Renew) -> AsyncIterator[Batch]:
+        """What a seed once brought and this one does not have; users first, since a realm is what they log in by."""
+        kept = set[str]()
+        for texts in batches(seed.user_texts, 10 * _USERS_PER_BATCH):
+            entries = map(read_user_entry, texts)
+            kept |= {identify_user(entry.realm, entry.username).subject for entry in entries}
+            await renew()
+        for shards in batches(_SHARDS, _SHARDS_PER_BATCH):
+            seeded = await self._registry.find_seeded_users(shards)
+            left_out = [identity for identity in seeded if identity.subject not in kept]
+            for identities in batches(left_out, _USERS_PER_BATCH):
+                yield await self._judge_left_users(identities)
+        names = {f"realm:{name}" for name in seed.realms} | {f"client:{entry.client_id}" for entry in seed.clients}
+        for name in sorted(set(await self._registry.find_seeds()) - names - {"file"}):
+            kind, _, rest = name.partition(":")
+            yield await (self._judge_left_client(rest) if kind == "client" else self._judge_left_realm(rest))
+
+    async def _judge_left_users(self, identities: Sequence[UserIdentity]) -> Batch:
+        users = [user for user in await self._registry.find_users(identities) if user is not None]
+        planned = tuple(Planned("user", user.username, "remove", user, None, True, user.realm) for user in users)
+        return Batch("user", 0, planned, partial(self._remove_users, identities))
+
+    async def _remove_users(self, identities: Sequence[UserIdentity], lock: StoreLock) -> None:
+        await self._registry.put_user_seeds([(identity, _UNDER_WAY) for identity in identities])
+        await self._registry.note_owed_revocations(identities)
+        await self._registry.delete_users(identities)
+        await self._consequences.settle_revocations(lock)
+        await self._registry.forget_user_seeds(identities)
+
+    async def _judge_left_client(self, client_id: str) -> Batch:
+        client = await self._registry.find_client(client_id)
+
+        async def remove(_: StoreLock) -> None:
+            if client is not None:
+                await self._registry.put_seed(f"client:{client_id}", _UNDER_WAY)
+                await self._registry.delete_client(client, origins=find_origins(client.redirect_uris))
+            await self._registry.forget_seed(f"client:{client_id}")
+
+        planned = (Planned("client", client_id, "remove", client, None, True),) if client else ()
+        return Batch("client", 0, planned, remove)
+
+    async def _judge_left_realm(self, name: str) -> Batch:
+        realm = await self._registry.find_realm(name)
+
+        async def remove(_: StoreLock) -> None:
+            await self._registry.put_seed(f"realm:{name}", _UNDER_WAY)
+            await self._registry.note_owed_realm_sweep(name)
+            await self._registry.delete_realm(name)
+            await self._registry.forget_seed(f"realm:{name}")
+
+        planned = (Planned("realm", name, "remove", realm, None, True),) if realm else ()
+        return Batch("realm", 0, planned, remove)
+
+    def _recognises(self, digest: str | None, text: bytes) -> bool:
+        """Whether the text is the one that was applied, as far as one can tell.
+
+        A digest by a key that is gone tells nothing. Then what the console did since must not be undone: a stolen key
+        is dropped, and nobody who was disabled may come back by that.
+        """
+        if digest is None or digest == _UNDER_WAY:
+            return False
+        return self._keyring.recognises_seed(digest, text) or not self._keyring.made_seed_digest(digest)
+
+
+def _plan(
+    kind: Kind,
+    name: str,
+    old: Record | None,
+    new: Record,
+    is_changed: bool,
+    force: bool,
+    ends_sessions: bool,
+    realm: str = "",
+) -> tuple[Planned, ...]:
+    """Nothing, or one change: an unchanged text is only ever applied again by force, where the record differs."""
+    act: Act = "restore" if not is_changed else "update" if old is not None else "add"
+    if not is_changed and not (force and not is_same(old, new)):
+        return ()
+    return (Planned(kind, name, act, old, new, ends_sessions, realm),)
+
+
+def _count_as_unchanged(seed: Seed, tally: Tally) -> None:
+    tally.add("realm", len(seed.realms))
+    tally.add("client", len(seed.clients))
+    tally.add("user", len(seed.user_texts))
+
+
+def _tell_nobody(_done: int, _total: int) -> None:
+    """Nobody watches."""
+
+
+async def _wait_for_nothing() -> None:
+    """There is no lock to renew."""
+
+
+async def _renewing(lock: StoreLock, work: Awaitable[Result]) -> Result:
+    """Holds the lock while something takes long."""
+    task: asyncio.Future[Any] = asyncio.ensure_future(work)
+    while not (await asyncio.wait([task], timeout=LOCK_SECONDS / 4))[0]:
+        await lock.renew()
+    result: Result = task.result()
+    return result

@@ -1,0 +1,54 @@
+"""Entries of a seed that are judged and applied together."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple, TypeVar
+
+from service.protocol.user import User
+from service.redis_client.lock import StoreLock
+from service.registry.seed_file.plan import Kind, Planned
+
+Item = TypeVar("Item")
+
+
+Renew = Callable[[], Awaitable[None]]
+
+
+class Batch(NamedTuple):
+    """Some entries of one kind, judged. `entries` is how many of them stand in the file."""
+
+    kind: Kind
+    entries: int
+    planned: tuple[Planned, ...]
+    write: Callable[[StoreLock], Awaitable[None]]
+    plain_passwords: int = 0
+
+
+class Judgement(NamedTuple):
+    """How entries are judged; `renew` is called where that takes long."""
+
+    force: bool
+    prune: bool
+    renew: Renew
+
+
+class UserPlan(NamedTuple):
+    planned: Planned
+    user: User
+    digest: str
+
+
+def nothing_to_do(kind: Kind) -> Batch:
+    return Batch(kind, 1, (), write_nothing)
+
+
+def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
+        yield batch
+
+
+async def write_nothing(_: StoreLock) -> None:
+    """Of what is in force already."""

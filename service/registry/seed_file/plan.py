@@ -1,0 +1,197 @@
+"""What a seed does to the registry, in a form that can be shown: no value here tells a secret or its hash.
+
+A dry run tells it beforehand, and a load counts it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from service.protocol.client import Client
+from service.protocol.provider import Organisation
+from service.protocol.user import User
+from service.registry.seed_file.schema import Seed
+from service.registry.seed_file.warnings import list_seed_warnings
+
+Kind = Literal["realm", "client", "user"]
+Act = Literal["add", "update", "restore", "remove"]
+Record = Organisation | Client | User
+
+MOST_PLAIN_PASSWORDS: Final = 100
+
+_SECRET_FIELDS: Final = {
+    "client_secret_hash": "client_secret",
+    "has_short_secret": "client_secret",
+    "previous_secret_hash": "previous_secret",
+    "previous_secret_until_ms": "previous_secret",
+    "sealed_secret": "client_secret",
+    "password_hash": "password",
+    "upgraded_from": "password",
+}
+
+
+class FieldChange(msgspec.Struct, frozen=True):
+    """`old` and `new` are None where the field is a secret."""
+
+    field: str
+    old: Any = None
+    new: Any = None
+
+    def __str__(self) -> str:
+        if self.old is None and self.new is None:
+            return f"{self.field}: changed"
+        return f"{self.field}: {_show(self.old)} → {_show(self.new)}"
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry. A realm or client is named by its name, a user by realm and user name.
+
+    `restore`: the text is the one that was applied, but the record was changed or deleted elsewhere.
+    """
+
+    kind: Kind
+    name: str
+    act: Act
+    realm: str = ""
+    fields: tuple[FieldChange, ...] = ()
+    ends_sessions: bool = False
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """How many entries of a kind; `removed` are not in the file any more, the others are."""
+
+    added: int = 0
+    updated: int = 0
+    restored: int = 0
+    removed: int = 0
+    unchanged: int = 0
+
+    @property
+    def changes(self) -> int:
+        return self.added + self.updated + self.restored + self.removed
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done."""
+
+    realms: Counts = Counts()
+    clients: Counts = Counts()
+    users: Counts = Counts()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> int:
+        return self.realms.changes + self.clients.changes + self.users.changes
+
+
+class Difference(Outcome, frozen=True, kw_only=True):
+    """What would be done. `first` are the first changes, the others are counted only.
+
+    `staying_clients` and `staying_users` are those that no seed ever brought, and that pruning leaves alone.
+    """
+
+    first: tuple[Change, ...] = ()
+    staying_clients: int = 0
+    staying_users: int = 0
+
+    @property
+    def unnamed(self) -> int:
+        """How many changes are not among the first."""
+        return self.changes - len(self.first)
+
+
+class Planned(NamedTuple):
+    """A change with both records, which hold hashes: for `describe` only."""
+
+    kind: Kind
+    name: str
+    act: Act
+    old: Record | None
+    new: Record | None
+    ends_sessions: bool
+    realm: str = ""
+
+
+class Tally:
+    """Counts what is planned, batch by batch."""
+
+    def __init__(self) -> None:
+        self._entries = Counter[Kind]()
+        self._acts = Counter[tuple[Kind, Act]]()
+        self._plain_passwords = 0
+        self._is_key_strange = False
+        self._seed_warnings: tuple[str, ...] = ()
+
+    def note_seed(self, seed: Seed) -> None:
+        self._seed_warnings = tuple(list_seed_warnings(seed))
+
+    def note_strange_key(self) -> None:
+        """The seed was last applied with a secret key that is none of ours."""
+        self._is_key_strange = True
+
+    def add(self, kind: Kind, entries: int, planned: tuple[Planned, ...] = (), plain_passwords: int = 0) -> None:
+        self._entries[kind] += entries
+        self._acts.update((each.kind, each.act) for each in planned)
+        self._plain_passwords += plain_passwords
+
+    def count(self, kind: Kind) -> Counts:
+        added, updated, restored, removed = (self._acts[kind, act] for act in ("add", "update", "restore", "remove"))
+        unchanged = self._entries[kind] - added - updated - restored
+        return Counts(added=added, updated=updated, restored=restored, removed=removed, unchanged=unchanged)
+
+    @property
+    def outcome(self) -> Outcome:
+        return Outcome(
+            realms=self.count("realm"), clients=self.count("client"), users=self.count("user"), warnings=self._warnings
+        )
+
+    @property
+    def _warnings(self) -> tuple[str, ...]:
+        warnings = list(self._seed_warnings)
+        if self._is_key_strange:
+            warnings.append(
+                "the seed was last applied with a secret key that is none of ours, so nobody can tell what was edited "
+                "since: the clients and users that it brought are left as they are; seed --force applies all"
+            )
+        if self._plain_passwords > MOST_PLAIN_PASSWORDS:
+            warnings.append(
+                f"{self._plain_passwords} users had plain passwords, each of which takes a slow hash here; "
+                "hash-secret --file makes hashes that a seed file can have instead"
+            )
+        return tuple(warnings)
+
+
+def describe(planned: Planned) -> Change:
+    fields = () if planned.old is None or planned.new is None else dict.fromkeys(_compare(planned.old, planned.new))
+    return Change(
+        kind=planned.kind,
+        name=planned.name,
+        act=planned.act,
+        realm=planned.realm,
+        fields=tuple(fields),
+        ends_sessions=planned.ends_sessions,
+    )
+
+
+def is_same(old: Record | None, new: Record) -> bool:
+    """Whatever the revision, which is made anew with each write."""
+    return old is not None and not any(_compare(old, new))
+
+
+def _compare(old: Record, new: Record) -> Iterator[FieldChange]:
+    for name in old.__struct_fields__:
+        before, after = getattr(old, name), getattr(new, name)
+        if name in _SECRET_FIELDS and before != after:
+            yield FieldChange(_SECRET_FIELDS[name])
+        elif before != after and name != "revision":
+            yield FieldChange(name, before, after)
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ", ".join(value) or "none" if isinstance(value, tuple) else str(value) or "none"

@@ -1,0 +1,404 @@
+"""The seed file: realms, clients and users in YAML, checked as a whole before anything of it is used.
+
+Field names are those of RFC 7591 where it has one. Every mistake is found at once and named with its place, an unknown
+or repeated key included. Of 100,000 users no more is kept than the entries themselves, as compact JSON.
+
+Clauses: RFC 6749 §2, §3.1.2, §3.1.2.2, RFC 7591 §2, SPEC §2.3, §5.5
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader, BytesIO
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from service.crypto.password_hashing import MAX_PASSWORD_CHARACTERS, is_password_hash, is_secret_hash
+from service.protocol.client import AUTHORIZATION_CODE, GRANT_TYPES, MAX_CLIENT_ID_CHARACTERS
+from service.protocol.errors import InvalidScope
+from service.protocol.grammar import SCOPE_TOKEN, is_unicode_without_line_ends, is_vschar
+from service.protocol.scope import MAIN_REALM, ROLES, Scope, parse_scope
+from service.protocol.uri import find_server_mistake, find_uri_mistake
+from service.protocol.user import (
+    EMAIL_CLAIM,
+    MAX_USERNAME_CHARACTERS,
+    MIN_PASSWORD_CHARACTERS,
+    identify_user,
+    normalize_username,
+)
+from service.registry.seed_file.schema import (
+    BadSeed,
+    ClientEntry,
+    Entry,
+    GrantType,
+    Introspect,
+    RealmEntry,
+    Role,
+    Seed,
+    UserEntry,
+    read_user_entry,
+)
+from service.registry.seed_file.yaml_stream import Readable, SeedYaml, describe_yaml_error
+
+_REALM_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_YAML_WORDS: Final = {
+    "array": "a list",
+    "object": "a mapping",
+    "str": "text",
+    "str | null": "text",
+    "int": "a number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "nothing",
+}
+_NOBODY: Final = frozenset(
+    {"iss", "aud", "azp", "client_id", "scope", "token_type", "active", "acr", "amr"}
+    | {"exp", "iat", "nbf", "auth_time", "jti", "nonce", "sid", "at_hash", "c_hash"}
+)
+"""Claims that are the same for everybody, or others at each login: all users would be one, or each of them many."""
+
+_SECTIONS: Final = ("realms", "clients", "users")
+_PLACE: Final = re.compile(r"(realms|clients|users)(?:\[([0-9]+)\]|\.|$)")
+
+
+_CHOICES: Final[dict[object, tuple[str, ...]]] = {
+    Role: ROLES,
+    GrantType: GRANT_TYPES,
+    Introspect: ("true", "false", "all"),
+}
+
+
+_NO_USER: Final = UserEntry(username="")
+
+
+def load_seed(path: Path, min_password_characters: int) -> Seed:
+    """Raises BadSeed with every mistake in the file."""
+    with _reading(path) as file:
+        return _read_seed(file, min_password_characters)
+
+
+def find_fingerprint(path: Path) -> bytes:
+    """That of the seed in this file, which is not looked at further; raises BadSeed where it cannot be read."""
+    with _reading(path) as file:
+        return hashlib.file_digest(file, "sha256").digest()
+
+
+def parse_seed(text: bytes, min_password_characters: int = MIN_PASSWORD_CHARACTERS) -> Seed:
+    """Raises BadSeed with every mistake in the text."""
+    return _read_seed(BytesIO(text), min_password_characters)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[BufferedReader]:
+    try:
+        with path.open("rb") as file:
+            yield file
+    except OSError as error:
+        raise BadSeed((f"the file cannot be read: {error.strerror}",), path) from None
+    except BadSeed as refusal:
+        raise BadSeed(refusal.mistakes, path) from None
+
+
+def _read_seed(file: Readable, min_password_characters: int) -> Seed:
+    reader, watched = _Reader(min_password_characters), _Fingerprinted(file)
+    try:
+        seed = reader.read_seed(watched)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise BadSeed((describe_yaml_error(error),)) from None
+    if reader.has_mistakes:
+        raise BadSeed(tuple(f"{place}: {mistake}" for place, mistake in reader.list_mistakes()))
+    return msgspec.structs.replace(seed, fingerprint=watched.finish())
+
+
+class _Fingerprinted:
+    """A file that takes a digest of what is read from it."""
+
+    def __init__(self, file: Readable) -> None:
+        self._file = file
+        self._digest = hashlib.sha256()
+
+    def read(self, size: int = -1, /) -> bytes:
+        text = self._file.read(size)
+        self._digest.update(text)
+        return text
+
+    def finish(self) -> bytes:
+        """The parser may have left something unread behind the end of the document."""
+        while self.read(1 << 16):
+            pass
+        return self._digest.digest()
+
+
+class _Reader:
+    """Reads the file once, notes each mistake with its place, and goes on.
+
+    A value that cannot be used is noted and read as if it were absent, so that the rest of its entry is still checked;
+    the first mistake at a place stands for all that follow from it there. Sections stand in any order, and users need
+    the realms: what users are is checked when everything is read.
+    """
+
+    def __init__(self, min_password_characters: int) -> None:
+        self._min_password_characters = min_password_characters
+        self.mistakes: dict[str, str] = {}
+        self._repeated: dict[str, str] = {}
+
+    @property
+    def has_mistakes(self) -> bool:
+        return bool(self.mistakes or self._repeated)
+
+    def list_mistakes(self) -> list[tuple[str, str]]:
+        """Repeated keys first, which may be why another mistake is one; the rest in the order of the sections."""
+        others = sorted(self.mistakes.items(), key=lambda item: _find_order(item[0]))
+        return list((self._repeated | dict(others) | self._repeated).items())
+
+    def note(self, place: str, mistake: str) -> None:
+        self.mistakes.setdefault(place, mistake)
+
+    def _note_repeated(self, place: str) -> None:
+        """YAML's last-one-wins would hide a repeated key; here it is a mistake."""
+        self._repeated.setdefault(place, "this key stands twice in its mapping")
+
+    def read_seed(self, file: Readable) -> Seed:
+        yaml_values = SeedYaml(file, self._note_repeated)
+        try:
+            sections = yaml_values.read_sections()
+            if sections is None:
+                raise BadSeed(("the file: expected a mapping with the keys realms, clients and users",))
+            return self._read_sections(sections)
+        finally:
+            yaml_values.close()
+
+    def _read_sections(self, sections: Iterator[tuple[Any, Any]]) -> Seed:
+        realms: dict[str, RealmEntry] = {}
+        clients: tuple[ClientEntry, ...] = ()
+        user_texts: list[bytes] = []
+        for name, section in sections:
+            if name == "realms":
+                realms = dict(self._read_realms(section))
+            elif name == "clients":
+                clients = tuple(self._read_clients(section))
+            elif name == "users":
+                user_texts = [msgspec.json.encode(entry) for entry in self._read_users(section)]
+            else:
+                self.note(str(name), f"unknown key; known are {', '.join(_SECTIONS)}")
+        self._check_users(user_texts, realms)
+        return Seed(realms=realms, clients=clients, user_texts=tuple(user_texts))
+
+    def _read_realms(self, section: Any) -> Iterator[tuple[str, RealmEntry]]:
+        if not isinstance(section, dict | None):
+            self.note("realms", "expected a mapping from realm names to their login servers")
+            return
+        for name, tree in (section or {}).items():
+            place = f"realms.{name}"
+            if name == MAIN_REALM:
+                self.note(place, "the realm main is the service's own and is not configured")
+            elif not (isinstance(name, str) and _REALM_NAME.fullmatch(name)):
+                self.note(place, "expected a name of lower-case letters, digits, - and _, a letter first")
+            entry = self._read_entry(place, tree, RealmEntry)
+            if entry is not None:
+                self._check_realm(place, entry)
+                yield str(name), entry
+
+    def _read_clients(self, section: Any) -> Iterator[ClientEntry]:
+        seen: dict[str, str] = {}
+        for place, tree in self._read_list("clients", section):
+            entry = self._read_entry(place, tree, ClientEntry)
+            if entry is not None:
+                self._check_unique(f"{place}.client_id", entry.client_id, seen)
+                self._check_client(place, entry)
+                yield entry
+
+    def _read_users(self, section: Any) -> Iterator[UserEntry]:
+        """One for each place, so that they can be counted: what is no entry at all is one without a name."""
+        for place, tree in self._read_list("users", section):
+            yield self._read_entry(place, tree, UserEntry) or _NO_USER
+
+    def _check_users(self, texts: list[bytes], realms: dict[str, RealmEntry]) -> None:
+        """Check each user by their realm, and put the entry in place of one whose name its realm folds."""
+        known = sorted({MAIN_REALM, *realms})
+        seen: dict[str, int] = {}
+        for index, entry in enumerate(map(read_user_entry, texts)):
+            place = f"users[{index}]"
+            if place in self.mistakes:
+                continue
+            if entry.realm not in known:
+                self.note(f"{place}.realm", f"unknown realm; this file has {', '.join(known)}")
+            if entry.realm in realms:
+                name = normalize_username(entry.username, realms[entry.realm].username_claim)
+                if name != entry.username:
+                    entry = msgspec.structs.replace(entry, username=name)
+                    texts[index] = msgspec.json.encode(entry)
+            self._check_user(place, entry)
+            if self._is_text(entry.username):
+                subject = identify_user(entry.realm, entry.username).subject
+                first = seen.setdefault(subject, index)
+                if first != index:
+                    self.note(f"{place}.username", f"stands at users[{first}].username already")
+
+    def _read_list(self, name: str, section: Any) -> Iterator[tuple[str, Any]]:
+        if not isinstance(section, list | Iterator | None):
+            self.note(name, "expected a list")
+            return
+        for index, tree in enumerate(section or []):
+            yield f"{name}[{index}]", tree
+
+    def _read_entry(self, place: str, tree: Any, entry_type: type[Entry]) -> Entry | None:
+        if not isinstance(tree, dict):
+            self.note(place, "expected a mapping")
+            return None
+        try:
+            return msgspec.convert(tree, entry_type)
+        except msgspec.ValidationError:
+            return self._read_entry_by_fields(place, tree, entry_type)
+
+    def _read_entry_by_fields(self, place: str, tree: dict[Any, Any], entry_type: type[Entry]) -> Entry:
+        """Finds what is wrong with it."""
+        fields = {field.name: field for field in msgspec.structs.fields(entry_type)}
+        for name in tree:
+            if name not in fields:
+                self.note(f"{place}.{name}", f"unknown key; known are {', '.join(fields)}")
+        values: dict[str, Any] = {name: "" for name, field in fields.items() if field.required}
+        for name, field in fields.items():
+            if name in tree:
+                values |= self._read_value(name, f"{place}.{name}", tree[name], field.type)
+            elif field.required:
+                self.note(f"{place}.{name}", "is missing")
+        return entry_type(**values)
+
+    def _read_value(self, name: str, place: str, tree: Any, value_type: Any) -> dict[str, Any]:
+        """The field by its name; nothing where it cannot be used."""
+        if getattr(value_type, "__origin__", None) is tuple and isinstance(tree, list):
+            item_type = value_type.__args__[0]
+            items = [self._read_value(name, f"{place}[{i}]", item, item_type) for i, item in enumerate(tree)]
+            # Of what must be one of a few words, a wrong one is left out: nothing that is checked later counts them.
+            return {name: tuple(item.get(name, "") for item in items if item or item_type not in _CHOICES)}
+        try:
+            return {name: msgspec.convert(tree, value_type)}
+        except msgspec.ValidationError as error:
+            known = _CHOICES.get(value_type)
+            self.note(place, f"expected one of {', '.join(known)}" if known else _describe_conversion(error))
+            return {}
+
+    def _check_unique(self, place: str, name: str, seen: dict[str, str]) -> None:
+        if name in seen:
+            self.note(place, f"stands at {seen[name]} already")
+        elif name:
+            seen[name] = place
+
+    def _check_realm(self, place: str, entry: RealmEntry) -> None:
+        sources = ("introspection_endpoint", "userinfo_endpoint", "jwks_uri")
+        needed = ("authorization_endpoint", "token_endpoint")
+        for name in ("issuer", *needed, *sources):
+            address = getattr(entry, name)
+            mistake = find_server_mistake(address) if address else None
+            if mistake is not None:
+                self.note(f"{place}.{name}", mistake)
+        if "?" in entry.issuer:
+            self.note(f"{place}.issuer", "expected an address without a query")
+        if "/.well-known/" in entry.issuer:
+            self.note(f"{place}.issuer", "expected what comes before /.well-known/")
+        self._check_identity_there(place, entry)
+        if entry.issuer:
+            return
+        for name in needed:
+            if not getattr(entry, name):
+                self.note(f"{place}.{name}", "is missing, and there is no issuer to ask for it")
+        if not any(getattr(entry, name) for name in sources):
+            self.note(place, f"one of {', '.join(sources)} is needed to learn who logged in, or an issuer")
+        elif not (entry.introspection_endpoint or entry.userinfo_endpoint):
+            self.note(f"{place}.issuer", "is missing: an ID token is believed from one issuer only")
+
+    def _check_identity_there(self, place: str, entry: RealmEntry) -> None:
+        """Clauses: RFC 6749 §3.3, Appendix A.1, A.2"""
+        if not is_vschar(entry.client_id):
+            self.note(f"{place}.client_id", "expected printable ASCII characters")
+        if entry.client_secret and not is_vschar(entry.client_secret):
+            self.note(f"{place}.client_secret", "expected printable ASCII characters")
+        items = entry.scope.split(" ") if entry.scope else []
+        if not all(map(SCOPE_TOKEN.fullmatch, items)) or "," in entry.scope:
+            self.note(f"{place}.scope", "expected items of printable ASCII characters, separated by single spaces")
+        if any(item != "openid" and item.lower() == "openid" for item in items):
+            self.note(f"{place}.scope", "openid is written in small letters")
+        if not self._is_text(entry.username_claim):
+            self.note(f"{place}.username_claim", "expected the name of a claim, in one line")
+        if entry.username_claim in _NOBODY:
+            self.note(f"{place}.username_claim", "expected a claim that names a user, and always by the same name")
+        if entry.trust_email and entry.username_claim != EMAIL_CLAIM:
+            self.note(f"{place}.trust_email", f"expected username_claim: {EMAIL_CLAIM} beside it")
+        if entry.name and not self._is_text(entry.name):
+            self.note(f"{place}.name", "expected text in one line")
+
+    def _check_client(self, place: str, entry: ClientEntry) -> None:
+        if not is_vschar(entry.client_id) or len(entry.client_id) > MAX_CLIENT_ID_CHARACTERS:
+            self.note(f"{place}.client_id", f"expected 1 to {MAX_CLIENT_ID_CHARACTERS} printable ASCII characters")
+        self._check_client_secret(place, entry)
+        for index, redirect_uri in enumerate(entry.redirect_uris):
+            mistake = find_uri_mistake(redirect_uri)
+            if mistake is not None:
+                self.note(f"{place}.redirect_uris[{index}]", mistake)
+        if AUTHORIZATION_CODE in entry.grant_types and not entry.redirect_uris:
+            self.note(f"{place}.redirect_uris", "the grant authorization_code needs at least one")
+        allowed = self._check_scope(f"{place}.scope", entry.scope)
+        default = self._check_scope(f"{place}.default_scope", entry.default_scope)
+        if f"{place}.scope" not in self.mistakes and not allowed.covers(default):
+            self.note(f"{place}.default_scope", "goes beyond the client's scope")
+        if len(default.realms) > 1:
+            self.note(f"{place}.default_scope", "expected at most one realm")
+
+    def _check_client_secret(self, place: str, entry: ClientEntry) -> None:
+        secret, secret_hash = entry.client_secret, entry.client_secret_hash
+        if secret is not None and secret_hash is not None:
+            self.note(f"{place}.client_secret_hash", "expected client_secret or client_secret_hash, not both")
+        if secret is not None and not (is_vschar(secret) and len(secret) <= MAX_PASSWORD_CHARACTERS):
+            self.note(f"{place}.client_secret", f"expected 1 to {MAX_PASSWORD_CHARACTERS} printable ASCII characters")
+        if secret_hash is not None and not is_secret_hash(secret_hash):
+            self.note(f"{place}.client_secret_hash", "expected an argon2 hash in PHC form, or sha256: with its digest")
+        if entry.introspect and secret is None and secret_hash is None:
+            self.note(f"{place}.introspect", "only a client with a secret may introspect")
+
+    def _check_scope(self, place: str, text: str) -> Scope:
+        try:
+            return parse_scope(text) if text else Scope()
+        except InvalidScope as error:
+            self.note(place, error.description)
+            return Scope()
+
+    def _check_user(self, place: str, entry: UserEntry) -> None:
+        if not self._is_text(entry.username) or len(entry.username) > MAX_USERNAME_CHARACTERS:
+            self.note(f"{place}.username", f"expected 1 to {MAX_USERNAME_CHARACTERS} characters in one line")
+        password, password_hash = entry.password, entry.password_hash
+        if password is not None and password_hash is not None:
+            self.note(f"{place}.password_hash", "expected password or password_hash, not both")
+        if entry.realm == MAIN_REALM and password is None and password_hash is None:
+            self.note(f"{place}.password", "is missing (or password_hash)")
+        is_external = entry.realm != MAIN_REALM and f"{place}.realm" not in self.mistakes
+        if is_external and (password is not None or password_hash is not None):
+            self.note(f"{place}.password", f"the realm {entry.realm} checks passwords itself")
+        least, most = self._min_password_characters, MAX_PASSWORD_CHARACTERS
+        if password is not None and not (self._is_text(password) and least <= len(password) <= most):
+            self.note(f"{place}.password", f"expected {least} to {most} characters in one line")
+        if password_hash is not None and not is_password_hash(password_hash):
+            self.note(f"{place}.password_hash", "expected an argon2 hash in PHC form")
+
+    def _is_text(self, text: str) -> bool:
+        return is_unicode_without_line_ends(text)
+
+
+def _find_order(place: str) -> tuple[int, int]:
+    """The section of a mistake, an unknown one first, and which of its items it is in."""
+    match = _PLACE.match(place)
+    return (_SECTIONS.index(match[1]), int(match[2] or 0)) if match else (-1, 0)
+
+
+def _describe_conversion(error: msgspec.ValidationError) -> str:
+    """msgspec names types as JSON does; a person who writes YAML calls them otherwise."""
+    words = str(error).partition(" - at ")[0].lower()
+    for name, word in _YAML_WORDS.items():
+        words = words.replace(f"`{name}`", word)
+    return words.replace("`", "")

@@ -1,0 +1,105 @@
+"""The entries of a seed file.
+
+Field names are those of RFC 7591 where it has one.
+
+Clauses: RFC 6749 §2, RFC 7591 §2, SPEC §2.3
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Literal, TypeVar
+
+import msgspec
+
+from service.protocol.grammar import make_printable
+from service.protocol.scope import MAIN_REALM
+
+GrantType = Literal["authorization_code", "password", "refresh_token"]
+
+
+Role = Literal["enduser", "organisation", "admin", "partner", "device", "orderer"]
+
+
+Introspect = bool | Literal["all"]
+
+
+class _Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What Redis remembers is a digest of the entry as JSON: a new field is left out there while it has its default."""
+
+
+class RealmEntry(_Entry, frozen=True, kw_only=True):
+    """An external organisation's login server."""
+
+    client_id: str
+    client_secret: str = ""
+    name: str = ""
+    issuer: str = ""
+    authorization_endpoint: str = ""
+    token_endpoint: str = ""
+    introspection_endpoint: str = ""
+    userinfo_endpoint: str = ""
+    jwks_uri: str = ""
+    scope: str = ""
+    username_claim: str = "sub"
+    trust_email: bool = False
+    default_roles: tuple[Role, ...] = ()
+
+
+class ClientEntry(_Entry, frozen=True, kw_only=True):
+    client_id: str
+    client_secret: str | None = None
+    client_secret_hash: str | None = None
+    client_name: str = ""
+    redirect_uris: tuple[str, ...] = ()
+    grant_types: tuple[GrantType, ...] = ()
+    scope: str = ""
+    default_scope: str = ""
+    require_pkce: bool = False
+    introspect: Introspect = False
+
+
+class UserEntry(_Entry, frozen=True, kw_only=True):
+    username: str
+    realm: str = MAIN_REALM
+    password: str | None = None
+    password_hash: str | None = None
+    roles: tuple[Role, ...] = ()
+    name: str = ""
+
+
+read_user_entry: Final = msgspec.json.Decoder(UserEntry).decode
+
+
+class Seed(msgspec.Struct, frozen=True, kw_only=True):
+    """A seed file without a mistake.
+
+    `user_texts` are the entries of users as JSON, one by one, and `fingerprint` is a digest of the file as it was read.
+    """
+
+    realms: dict[str, RealmEntry] = {}
+    clients: tuple[ClientEntry, ...] = ()
+    user_texts: tuple[bytes, ...] = ()
+    fingerprint: bytes = b""
+
+    @property
+    def users(self) -> Iterator[UserEntry]:
+        return map(read_user_entry, self.user_texts)
+
+    @property
+    def size(self) -> int:
+        """How many entries."""
+        return len(self.realms) + len(self.clients) + len(self.user_texts)
+
+
+class BadSeed(Exception):
+    """`mistakes` are lines of the form `clients[2].redirect_uris[0]: what is wrong and what was expected`."""
+
+    def __init__(self, mistakes: tuple[str, ...], file: Path | None = None) -> None:
+        self.mistakes = tuple(map(make_printable, mistakes))  # keys of the file stand in them
+        super().__init__("; ".join(self.mistakes))
+        self.file = file
+
+
+Entry = TypeVar("Entry", RealmEntry, ClientEntry, UserEntry)

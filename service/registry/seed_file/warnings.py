@@ -1,0 +1,24 @@
+"""What a seed file asks for that is allowed and looks unsafe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from service.protocol.client import MIN_SECRET_CHARACTERS, is_short_secret
+from service.protocol.provider import list_identity_risks
+from service.registry.seed_file.schema import Seed
+
+_MOST_NAMED: Final = 5
+
+
+def list_seed_warnings(seed: Seed) -> Iterator[str]:
+    """Return a line for each realm whose names of users can be taken over, and one for all short client secrets."""
+    for name, realm in seed.realms.items():
+        for risk in list_identity_risks(realm.username_claim, trust_email=realm.trust_email):
+            yield f"realm {name}: {risk}"
+    short = [client.client_id for client in seed.clients if is_short_secret(client.client_secret)]
+    if short:
+        others = f" and {len(short) - _MOST_NAMED} more" if len(short) > _MOST_NAMED else ""
+        names = ", ".join(short[:_MOST_NAMED]) + others
+        yield f"client secrets of fewer than {MIN_SECRET_CHARACTERS} characters can be guessed: {names}"

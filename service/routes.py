@@ -1,0 +1,163 @@
+"""Every path that is served, and its handler. docs/openapi.yaml describes those that are no pages."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from starlette.routing import Route
+
+from service.config.settings import Settings
+from service.protocol.metadata import metadata_paths
+from service.web.api.grants.authorization_code import AuthorizationCodeGrant
+from service.web.api.grants.password import PasswordGrant
+from service.web.api.grants.refresh_token import RefreshTokenGrant
+from service.web.api.introspect import IntrospectionEndpoint
+from service.web.api.metadata import MetadataEndpoint
+from service.web.api.metrics import MetricsEndpoint
+from service.web.api.revoke import RevocationEndpoint
+from service.web.api.revoke_all import RevokeAllEndpoint
+from service.web.api.token import TokenEndpoint
+from service.web.api.verify import VerifyEndpoint
+from service.web.pages.authorization import AuthorizationEndpoint
+from service.web.pages.browser_login import SignIn
+from service.web.pages.callback import ExternalLoginEndpoint
+from service.web.pages.consent import ConsentEndpoint
+from service.web.pages.cookies import Browsers
+from service.web.pages.login import LoginEndpoint
+from service.web.pages.page import Handler, Pages
+from service.web.pages.rate_limit import PageLimit
+from service.web.pages.rendering import Look, Renderer
+from service.web.pages.sessions import SessionsEndpoint
+from service.web.pages.start import StartEndpoint
+from service.worker import Worker
+
+STATIC_ROUTES = frozenset({"verify", "introspect", "token", "revoke", "revokeAll"})
+"""The names of the routes that StaticRoutes finds without the router."""
+
+
+def list_prefixes(settings: Settings) -> list[str]:
+    """Return the path of the base URL and the empty path: a proxy may have taken the first away."""
+    return sorted({"", urlsplit(settings.base_url).path})
+
+
+def make_routes(worker: Worker) -> list[Route]:
+    """Everything that is served; docs/openapi.yaml describes what of it is no page."""
+    base_path = urlsplit(worker.settings.base_url).path
+    prefixes = list_prefixes(worker.settings)
+    api = [route for prefix in prefixes for route in _make_api_routes(worker, prefix)]
+    return api + _make_metadata_routes(worker, base_path) + _make_page_routes(worker)
+
+
+def _make_api_routes(worker: Worker, prefix: str) -> list[Route]:
+    grants = (
+        AuthorizationCodeGrant(worker.codes, worker.families, worker.keyring),
+        PasswordGrant(worker.clients, worker.users, worker.logins, worker.families, worker.keyring),
+        RefreshTokenGrant(worker.families, worker.keyring),
+    )
+    token = TokenEndpoint(worker.authenticator, grants)
+    revoke = RevocationEndpoint(worker.authenticator, worker.access_tokens, worker.families, worker.keyring)
+    revoke_all = RevokeAllEndpoint(worker.access_tokens, worker.revocations)
+    introspect = IntrospectionEndpoint(
+        worker.authenticator, worker.bearer, worker.families, worker.keyring, issuer=worker.settings.base_url
+    )
+    routes = [
+        Route(f"{prefix}/oauth2/v1/verify", VerifyEndpoint(worker.bearer), name="verify"),
+        Route(f"{prefix}/oauth2/v1/introspect", introspect.post, methods=["POST"], name="introspect"),
+        Route(f"{prefix}/oauth2/v1/token", token.post, methods=["POST"], name="token"),
+        Route(f"{prefix}/oauth2/v1/revoke", revoke.post, methods=["POST"], name="revoke"),
+        Route(f"{prefix}/oauth2/v1/revokeAll", revoke_all.post, methods=["POST"], name="revokeAll"),
+        Route(f"{prefix}/healthz", worker.health.live, methods=["GET"], name="healthz"),
+        Route(f"{prefix}/readyz", worker.health.ready, methods=["GET"], name="readyz"),
+    ]
+    if worker.settings.metrics_address is None:
+        base_host = urlsplit(worker.settings.base_url).hostname or ""
+        routes.append(Route(f"{prefix}/metrics", MetricsEndpoint(base_host), name="metrics"))
+    return routes
+
+
+def _make_page_routes(worker: Worker) -> list[Route]:
+    """The pages of the web URL, below its path and without it, as a proxy may have taken that away."""
+    settings = worker.settings
+    web_path = urlsplit(settings.web_url).path
+    look = Look(settings.page_name, settings.page_accent, settings.page_logo is not None)
+    renderer = Renderer(look, web_path)
+    is_secure = urlsplit(settings.web_url).scheme == "https"
+    pages = Pages(renderer, issuer=settings.base_url, web_path=web_path, is_secure=is_secure)
+    browsers = Browsers(worker.keyring, is_secure=is_secure)
+    page_limit = PageLimit(worker.attempts, settings.pages_per_address)
+    consent = ConsentEndpoint(
+        pages,
+        browsers,
+        worker.clients,
+        worker.users,
+        worker.logins,
+        worker.consents,
+        worker.browser_sessions,
+        page_limit,
+        worker.keyring,
+        worker.lifetimes,
+    )
+    sign_in = SignIn(
+        pages,
+        browsers,
+        worker.users,
+        worker.browser_sessions,
+        consent,
+        session_ms=settings.login_session_ttl_ms,
+        stay_ms=settings.stay_signed_in_ttl_ms,
+    )
+    external = ExternalLoginEndpoint(
+        pages,
+        browsers,
+        worker.clients,
+        worker.logins,
+        worker.pending_logins,
+        worker.external_logins,
+        sign_in,
+        redirect_uri=f"{settings.web_url}/authorization/callback",
+    )
+    login = LoginEndpoint(
+        pages, browsers, worker.clients, worker.logins, page_limit, worker.pending_logins, external, sign_in
+    )
+    authorization = AuthorizationEndpoint(
+        pages, browsers, worker.clients, worker.logins, worker.browser_sessions, login, consent
+    )
+    sessions = SessionsEndpoint(
+        pages,
+        browsers,
+        worker.clients,
+        worker.logins,
+        worker.browser_sessions,
+        worker.families,
+        worker.revocations,
+        login,
+    )
+    start = StartEndpoint(
+        pages, renderer, base_url=settings.base_url, web_url=settings.web_url, logo=settings.page_logo
+    )
+    handlers: dict[str, dict[str, Handler]] = {
+        "/": {"GET": start.get},
+        "/authorization/": {"GET": authorization.get},
+        "/authorization/login": {"GET": login.get, "POST": login.post},
+        "/authorization/callback": {"GET": external.get},
+        "/authorization/consent": {"GET": consent.get, "POST": consent.post},
+        "/authorization/switch": {"POST": authorization.switch},
+        "/sessions": {"GET": sessions.lead},
+        "/sessions/": {"GET": sessions.get},
+        "/sessions/end": {"POST": sessions.end},
+        "/sessions/end-all": {"POST": sessions.end_all},
+        "/sessions/sign-out": {"POST": sessions.sign_out},
+        "/authorization/assets/page.css": {"GET": start.stylesheet},
+        "/authorization/assets/logo": {"GET": start.logo},
+    }
+    return [
+        Route(prefix + path, pages.guard(by_method), methods=list(by_method), name=path.strip("/") or "start")
+        for prefix in sorted({"", web_path})
+        for path, by_method in handlers.items()
+    ]
+
+
+def _make_metadata_routes(worker: Worker, base_path: str) -> list[Route]:
+    settings = worker.settings
+    metadata = MetadataEndpoint(worker.logins, base_url=settings.base_url, web_url=settings.web_url)
+    return [Route(path, metadata.get, methods=["GET"], name="metadata") for path in sorted(metadata_paths(base_path))]

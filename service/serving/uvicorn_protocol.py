@@ -1,0 +1,351 @@
+"""One connection as uvicorn serves it, with the limits of time and room that uvicorn leaves to a proxy.
+
+A peer that owes us the head of a request, or does not take what we answered, is waited for ten seconds, and never
+instead of another: where too many connections are open, the one that has owed a request the longest goes.
+
+Clauses: none of the standards; SPEC is silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Final, NoReturn, cast
+
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from service.observability.logs import EventLog
+from service.protocol.error_response import render_refusal
+from service.protocol.errors import InvalidRequest, OAuthError
+from service.protocol.http_errors import HeadTooLarge, RequestTooLarge, RequestTooSlow
+from service.protocol.parameters import MAX_FORM_BYTES
+from service.serving.parser_callbacks import ParserCallbacks, get_body_framing
+from service.serving.response_writer import ResponseWriter
+from service.web.request.headers import LOCAL_PEER
+from service.web.request.state import BODY_IS_COMPLETE, HEAD_BYTES
+
+HEAD_SECONDS: Final = 10.0
+"""From the beginning of a connection, or its last answer, until the head of the next request is here as a whole."""
+
+UNREAD_SECONDS: Final = 10.0
+REFUSED_TOLD_SECONDS: Final = 1.0
+MOST_HEAD_BYTES: Final = 72 * 1024
+"""The most bytes of a head without an end. The application, which knows the address, holds a whole head to its limit.
+
+The application counts 64 KiB without the separators, so that no head which it would take is refused here.
+"""
+
+MAX_HEADERS: Final = 256
+"""Headers of a request, and as many trailers behind its body. Each takes memory and a call of Python."""
+
+MAX_PATH_BYTES: Final = 4 * 1024
+"""Bytes of an address before its query. No path of ours is that long, and uvicorn decodes all of it."""
+
+MAX_CHUNKS: Final = 256
+"""Chunks of one body. A form of 64 KiB comes in a few, and each chunk takes three calls of Python."""
+
+MAX_OTHER_BYTES: Final = 320 * 1024
+"""Bytes of a request that are not body: its head, sizes and extensions of chunks, trailers.
+
+One read brings up to 256 KiB, and what of it belongs to an earlier request is not known.
+"""
+
+MAX_BODY_BYTES: Final = 16 * MAX_FORM_BYTES
+"""Bytes of a body that are read and dropped after an answer, so that a caller who still sends can read a 413."""
+
+MOST_IN_LINE: Final = 16
+"""Requests that were sent before the one ahead of them was answered. No proxy does that, and each takes memory."""
+
+
+log = logging.getLogger("service.serving.connections")
+_event_log = EventLog("service.serving.connections")
+
+
+class Connections(ServerState):
+    """All connections of this process; and which of them wait for their peers since when, the longest first."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+        self.is_ending = False
+        self.owing: dict[Connection, float] = {}
+        self.unread: dict[Connection, float] = {}
+        self._closed_for_room = 0
+        self._refused = 0
+        self._refused_told_at = -REFUSED_TOLD_SECONDS
+
+    def make_room(self) -> None:
+        """Closes one at most: this is asked at every connection that is new."""
+        if len(self.connections) > self.most and self.owing:
+            next(iter(self.owing)).abort()
+            self._closed_for_room += 1
+
+    def end_late(self, now: float) -> None:
+        for connection in tuple(_late(self.owing, now - HEAD_SECONDS)):
+            connection.end_owing()
+        for connection in tuple(_late(self.unread, now - UNREAD_SECONDS)):
+            connection.abort()
+        if self._closed_for_room:
+            log.warning(
+                "%d connections without a request were closed: more than %d were open",
+                self._closed_for_room,
+                self.most,
+            )
+            self._closed_for_room = 0
+
+    def tell_refused(self, error: OAuthError, address: str, now: float) -> None:
+        """Log a request that was refused while it was read: the first one, then one a second with a count."""
+        self._refused += 1
+        if now - self._refused_told_at >= REFUSED_TOLD_SECONDS:
+            fields = {"status": error.status, "reason": error.reason, "address": address, "count": self._refused}
+            _event_log.write(logging.WARNING, "request_refused_while_read", fields)
+            self._refused, self._refused_told_at = 0, now
+
+    def announce_end(self) -> None:
+        self.is_ending = True
+        for connection in self.connections:
+            if isinstance(connection, Connection):
+                connection.announce_end()
+
+
+def _late(waiting: dict[Connection, float], before: float) -> Iterator[Connection]:
+    for connection, since in waiting.items():
+        if since > before:
+            return
+        yield connection
+
+
+class ReadingEnds(Exception):
+    """Raised in a callback of the parser, which turns it into an HttpParserError."""
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's own, and a place in one of the two lists of Connections while we wait for the peer."""
+
+    _head_begun = False
+    _is_within = False
+    _read_bytes = 0
+    _other_bytes = 0
+    """Bytes that came since the read which began the request, that read included, without those of its body."""
+
+    _body_bytes = 0
+    _chunks = 0
+    _hosts = 0
+    _body_framing = b""
+    """The header lines that announce a body, of a message that offers an upgrade and has one."""
+
+    _reason: OAuthError | None = None
+    """The refusal for which the reading ended, if it is another than `request_malformed`."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        # Under names of our own, since every request comes by here several times.
+        self._all = cast("Connections", self.server_state)
+        self._owing = self._all.owing
+        self._unanswered: deque[RequestResponseCycle] = deque()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._answering = ResponseWriter(transport)
+        self._await_head()
+        self._all.make_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._leave_unanswered()
+        self._owing.pop(self, None)
+        self._all.unread.pop(self, None)
+
+    def data_received(self, data: bytes) -> None:
+        self._read_bytes = len(data)
+        self._other_bytes += self._read_bytes
+        self._unset_keepalive_if_required()
+        self._feed(data)
+        if self._is_within and self._other_bytes > MOST_HEAD_BYTES and not self.transport.is_closing():
+            self._check_other_bytes()
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._end_reading(self._reason or InvalidRequest("request_malformed"))
+        except httptools.HttpParserUpgrade as upgrade:
+            self._go_on_behind_upgrade(data[upgrade.args[0] :])
+
+    def _go_on_behind_upgrade(self, data: bytes) -> None:
+        """Read on as if no upgrade had been offered, as RFC 9110 §7.8 lets a server do.
+
+        The parser ends such a message at the end of its head, whatever body it announces. What follows would be read as
+        the next request, which would be request smuggling. So another parser is told of the body and reads on.
+        """
+        callbacks = ParserCallbacks(self)
+        self.parser = httptools.HttpRequestParser(callbacks)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        if self._body_framing:
+            callbacks.are_muted = True
+            head, self._body_framing = b"POST / HTTP/1.1\r\n%b\r\n" % self._body_framing, b""
+            try:
+                self.parser.feed_data(head)
+            except httptools.HttpParserError:  # a coding that does not say where the body ends
+                self._end_reading(InvalidRequest("request_malformed"))
+                return
+            callbacks.are_muted = False
+        self._feed(data)
+
+    def _should_upgrade(self) -> bool:
+        return False
+
+    def _check_other_bytes(self) -> None:
+        """Called after a read that leaves a long request unfinished."""
+        if self._head_begun:
+            self._end_reading(HeadTooLarge("head_too_large"))
+        elif self._other_bytes > MAX_OTHER_BYTES:
+            self._end_reading(InvalidRequest("body_in_too_many_chunks"))
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_begun = self._is_within = True
+        self._other_bytes = self._read_bytes
+        self._body_bytes = self._chunks = self._hosts = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Do what uvicorn's own method does, without a call of it, since this method runs most often."""
+        name = name.lower()
+        if name == b"host":
+            self._hosts += 1
+        elif name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
+        if len(self.headers) > MAX_HEADERS:
+            self._stop(HeadTooLarge("headers_too_many"))
+
+    def on_headers_complete(self) -> None:
+        if len(self.pipeline) >= MOST_IN_LINE:
+            raise ReadingEnds
+        if self._hosts != 1:
+            self._check_hosts()
+        if len(self.url) > MAX_PATH_BYTES and len(self.url.partition(b"?")[0]) > MAX_PATH_BYTES:
+            self._stop(HeadTooLarge("path_too_long"))
+        super().on_headers_complete()
+        self._head_begun = False
+        if self.parser.should_upgrade():
+            self._body_framing = get_body_framing(self.headers)
+        HEAD_BYTES.set(self.scope, self._other_bytes)
+        # What comes behind a chunked body is no header: it would be added to those that were judged already.
+        self.headers = []
+        self.cycle.transport = cast("asyncio.Transport", self._answering)
+        self._unanswered.append(self.cycle)
+        self._owing.pop(self, None)
+        if self._all.is_ending:
+            self.cycle.keep_alive = False
+
+    def _check_hosts(self) -> None:
+        """Refuse what RFC 9112 §3.2 answers by 400: no Host header in HTTP/1.1, or two of them."""
+        if self._hosts or self.parser.get_http_version() not in ("1.0", "0.9"):
+            self._stop(InvalidRequest("host_not_one"))
+
+    def on_chunk_header(self) -> None:
+        self._chunks += 1
+        if self._chunks > MAX_CHUNKS:
+            self._stop(InvalidRequest("body_in_too_many_chunks"))
+
+    def on_body(self, body: bytes) -> None:
+        size = len(body)
+        self._other_bytes -= size
+        self._body_bytes += size
+        if self._body_bytes > MAX_BODY_BYTES:
+            self._stop(RequestTooLarge("form_too_large"))
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self._body_framing:
+            return  # the end of the head of a message that offers an upgrade
+        self._is_within = False
+        super().on_message_complete()
+        # As a rule before the application has begun: a short body comes along with its head.
+        BODY_IS_COMPLETE.set(self.scope, True)
+
+    def on_response_complete(self) -> None:
+        self._answering.end()
+        super().on_response_complete()
+        if self._unanswered:
+            self._unanswered.popleft()
+        if self.transport.is_closing():
+            self._await_reading()
+        elif self.cycle.response_complete:
+            self._await_head()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._await_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if not self.transport.is_closing():
+            self._all.unread.pop(self, None)
+
+    def _stop(self, error: OAuthError) -> NoReturn:
+        self._reason = error
+        raise ReadingEnds
+
+    def _end_reading(self, error: OAuthError) -> None:
+        """Send the error if it is the next answer that is due, and close in any case."""
+        self._all.tell_refused(error, self.client[0] if self.client else LOCAL_PEER, self.loop.time())
+        is_in_body = self._is_within and not self._head_begun
+        is_another_due = len(self._unanswered) > (1 if is_in_body else 0)
+        if is_another_due or (is_in_body and self.cycle.response_started):
+            self.abort()
+        else:
+            self._refuse(error)
+
+    def announce_end(self) -> None:
+        """The answer that is being made says that it is this connection's last, unless it is on its way already."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and not cycle.response_started:
+            cycle.keep_alive = False
+
+    def end_owing(self) -> None:
+        """A peer that has sent nothing is left in silence; it may be about to send its request somewhere else."""
+        if self.transport.is_closing():
+            self.abort()
+        elif self._head_begun:
+            self._refuse(RequestTooSlow("head_too_slow"))
+        else:
+            self._close()
+
+    def abort(self) -> None:
+        self._owing.pop(self, None)
+        self._all.unread.pop(self, None)
+        self._leave_unanswered()
+        self.transport.abort()
+
+    def _await_head(self) -> None:
+        self._owing[self] = self.loop.time()
+
+    def _await_reading(self) -> None:
+        self._all.unread.setdefault(self, self.loop.time())
+
+    def _leave_unanswered(self) -> None:
+        """uvicorn tells the last request only that its peer has gone; the others would write to what is closed."""
+        for cycle in self._unanswered:
+            cycle.disconnected = True
+            cycle.message_event.set()
+        self._unanswered.clear()
+
+    def _refuse(self, error: OAuthError) -> None:
+        refusal = render_refusal(error)
+        headers = [(name.lower().encode(), value.encode()) for name, value in refusal.headers.items()]
+        headers += [(b"content-length", b"%d" % len(refusal.body)), (b"connection", b"close")]
+        lines = [b"%b: %b\r\n" % header for header in (*self.server_state.default_headers, *headers)]
+        self.transport.write(b"".join([STATUS_LINE[refusal.status], *lines, b"\r\n", refusal.body]))
+        self._close()
+
+    def _close(self) -> None:
+        self._owing.pop(self, None)
+        self._await_reading()
+        self._leave_unanswered()
+        self.transport.close()

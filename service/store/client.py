@@ -1,0 +1,37 @@
+"""The Redis client with the scripts, the keys and the probes of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from service.gateway.access_record import PROBE_KEYS
+from service.redis_client.client import RedisClient
+from service.redis_client.deadline import Watch, watch_nothing
+from service.redis_client.durability import Durability
+from service.redis_client.url import RedisUrl
+from service.store.keys import fence_key
+from service.store.scripts import load_all_scripts
+
+
+class StoreClient(RedisClient):
+    """All commands and scripts of the store go through one of these. See RedisClient for the parameters."""
+
+    def __init__(
+        self,
+        url: RedisUrl,
+        *,
+        durability: Durability = "memory",
+        clock_offset_ms: Callable[[], int] = lambda: 0,
+        watch: Watch = watch_nothing,
+        on_moving_slot: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(
+            url,
+            scripts=load_all_scripts(),
+            barrier_key=fence_key,
+            probe_keys=PROBE_KEYS,
+            durability=durability,
+            clock_offset_ms=clock_offset_ms,
+            watch=watch,
+            on_moving_slot=on_moving_slot,
+        )

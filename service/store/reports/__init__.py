@@ -1,0 +1,1 @@
+"""What operators ask of the store; no request of a client needs it."""

@@ -1,0 +1,125 @@
+"""A look through the sessions of all users: for those of a client, of a realm, or for everybody who has any.
+
+Sessions are indexed by user only: clients and realms change rarely, and an index by client would cost every refresh. A
+sweep reads every family and code once, in batches, on every node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from typing import Final, NamedTuple
+
+from service.protocol.client import AUTHORIZATION_CODE
+from service.protocol.scope import parse_realm
+from service.protocol.user import UserIdentity, identify_user
+from service.redis_client.connection import Command
+from service.redis_client.slots import SlotIsMoving
+from service.store import records
+from service.store.client import StoreClient
+from service.store.families import Ending, Families
+
+_KEY: Final = re.compile(r"(\w+):\{(\w+)\}:(.+)")
+
+
+class Session(NamedTuple):
+    """What a family or a code rests on."""
+
+    client_id: str
+    grant_type: str
+    username: str
+    scope: str
+
+    @property
+    def identity(self) -> UserIdentity:
+        return identify_user(parse_realm(self.scope), self.username)
+
+
+class Sweeps:
+    def __init__(self, connection: StoreClient, families: Families) -> None:
+        self._connection = connection
+        self._families = families
+
+    async def end_sessions(
+        self,
+        client_ids: Collection[str],
+        may_keep: Callable[[Session], bool],
+        *,
+        after_batch: Callable[[], Awaitable[None]],
+        reason: Ending = "withdrawn",
+    ) -> int:
+        """Ends what these clients may not keep; returns how many families and codes that were.
+
+        Nothing that was issued before slips through: each key that is there all the time is seen, also where its slot
+        moves to another node meanwhile, and codes are looked at first. A code that is exchanged before its turn has
+        become a family by the time that the look at the families begins; one whose turn comes first is gone.
+        """
+        ended = 0
+        left: dict[str, str] = {}
+        moving: set[str] = set()
+        async for batch in self._read_batches(after_batch):
+            for key, session in batch:
+                if session.client_id not in client_ids or may_keep(session):
+                    continue
+                _, shard, _ = _split_key(key)
+                try:
+                    if shard not in moving:
+                        await self._end(key, session.client_id, reason)
+                        ended += 1
+                        continue
+                except SlotIsMoving:
+                    moving.add(shard)
+                left[key] = session.client_id
+        for key, client_id in left.items():
+            await self._end(key, client_id, reason)
+        return ended + len(left)
+
+    async def find_sessions(self, *, after_batch: Callable[[], Awaitable[None]]) -> AsyncIterator[list[Session]]:
+        """Batches of them all."""
+        async for batch in self._read_batches(after_batch):
+            yield [session for _, session in batch]
+
+    async def find_subjects(self) -> AsyncIterator[list[tuple[str, str]]]:
+        """Batches of all users, each a shard and a subject, who have anything that revokeAll would end.
+
+        Somebody may come twice, and one whose things were set aside by a revokeAll comes too. The index is looked at
+        first: what a revokeAll sets aside meanwhile is found there or where it was put. What one for an earlier time
+        puts back could be passed by, so whoever takes all users one by one does so under the registry's lock.
+        """
+        for kind in ("index", "revoked"):
+            async for keys in self._connection.scan_whole(f"{kind}:{{*}}:*"):
+                yield [(shard, subject) for _, shard, subject in map(_split_key, keys)]
+
+    async def _read_batches(
+        self, after_batch: Callable[[], Awaitable[None]]
+    ) -> AsyncIterator[list[tuple[str, Session]]]:
+        for kind, read, parse in (("code", "GET", _parse_code), ("family", "HGETALL", _parse_family)):
+            async for keys in self._connection.scan_whole(f"{kind}:{{*}}:*"):
+                commands: list[Command] = [(read, key) for key in keys]
+                records = zip(keys, await self._connection.read_many(commands), strict=True)
+                yield [(key, parse(record)) for key, record in records if record]
+                await after_batch()
+
+    async def _end(self, key: str, client_id: str, reason: Ending) -> None:
+        kind, shard, digest = _split_key(key)
+        if kind == "code":
+            await self._connection.write("DEL", key)
+        else:
+            await self._families.end(shard, digest, client_id=client_id, reason=reason)
+
+
+def _split_key(key: str) -> tuple[str, str, str]:
+    """Its kind, its shard, and the name behind them."""
+    match = _KEY.fullmatch(key)
+    assert match is not None, key
+    return match[1], match[2], match[3]
+
+
+def _parse_code(record: bytes) -> Session:
+    code = records.parse_code(record)
+    return Session(code.client_id, AUTHORIZATION_CODE, code.username, code.scope)
+
+
+def _parse_family(fields: dict[bytes, bytes]) -> Session:
+    family = records.parse_family(fields)
+    return Session(family.client_id, family.grant_type, family.username, family.scope)

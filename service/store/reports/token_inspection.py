@@ -1,0 +1,225 @@
+"""What Redis still knows of a token, for an operator who asks: facts that are only read, and found by digests.
+
+A family that ended before its time is known by its tombstone for a day; of one that ran out nothing is left. No request
+of a client comes by here. All times are milliseconds by Redis's clock.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+from service.crypto.keyring import RefreshToken
+from service.gateway.access_record import access_key, parse_grant
+from service.protocol.bearer import AccessGrant
+from service.protocol.token_form import RandomToken
+from service.protocol.token_response import Lifetimes
+from service.store import records
+from service.store.client import StoreClient
+from service.store.families import Ending
+from service.store.keys import code_key, ended_key, family_key, mark_key, redeemed_key
+from service.store.records import CodeRecord, FamilyRecord, reading
+
+State = Literal["live", "revoked", "over"]
+"""By its record: of use; made at or before the mark of a revokeAll that has not deleted it yet; past its end."""
+
+Standing = Literal["head", "spent", "spent_long_ago", "ahead"]
+"""Of a generation: the one live token; spent, and welcome within the grace; spent before, so that its coming would end
+the family; beyond what Redis knows, as after a failover."""
+
+
+class KnownFamily(NamedTuple):
+    """A family whose record is there. `marked_at_ms` is the mark of the user's last revokeAll, if there was one."""
+
+    digest: str
+    state: State
+    head: int
+    grant_type: str
+    secret_used: bool
+    client_id: str
+    subject: str
+    username: str
+    scope: str
+    created_at_ms: int
+    expires_at_ms: int
+    last_used_at_ms: int
+    access_tokens: int
+    marked_at_ms: int | None
+
+
+class EndedFamily(NamedTuple):
+    """A tombstone. `presented` is the generation whose replay ended the family, and when that one had been spent."""
+
+    digest: str
+    reason: Ending
+    ended_at_ms: int
+    head: int
+    presented: int | None
+    presented_spent_at_ms: int | None
+    client_id: str
+    subject: str
+    username: str
+    scope: str
+    created_at_ms: int
+
+
+class Generation(NamedTuple):
+    """`spent_at_ms` is known for a while only; of generations that were merged it is the latest one's."""
+
+    standing: Standing
+    spent_at_ms: int | None = None
+    grace_ends_at_ms: int | None = None
+
+
+class InspectedAccessToken(NamedTuple):
+    """Without a grant the token is not live: it ran out, was ended, or never was. Its family is not known then."""
+
+    now_ms: int
+    grant: AccessGrant | None
+    family: KnownFamily | EndedFamily | None
+
+
+class InspectedRefreshToken(NamedTuple):
+    """Without a family nothing is known: it ran out, ended more than a day ago, or never was."""
+
+    now_ms: int
+    family: KnownFamily | EndedFamily | None
+    generation: Generation | None
+
+
+class WaitingCode(NamedTuple):
+    state: State
+    client_id: str
+    subject: str
+    username: str
+    scope: str
+    created_at_ms: int
+    expires_at_ms: int
+
+
+class ExchangedCode(NamedTuple):
+    client_id: str
+    family_digest: str
+    family: KnownFamily | EndedFamily | None
+
+
+class InspectedCode(NamedTuple):
+    now_ms: int
+    code: WaitingCode | ExchangedCode | None
+
+
+class TokenInspection:
+    def __init__(self, connection: StoreClient, lifetimes: Lifetimes) -> None:
+        self._connection = connection
+        self._lifetimes = lifetimes
+
+    async def inspect_access_token(self, token: RandomToken) -> InspectedAccessToken:
+        now_ms = await self._connection.read_clock_ms()
+        record = await self._connection.read("GET", access_key(token.shard, token.digest))
+        if record is None:
+            return InspectedAccessToken(now_ms, None, None)
+        grant = parse_grant(record)
+        family, _ = await self._find_family(token.shard, grant.family_digest, now_ms)
+        return InspectedAccessToken(now_ms, grant, family)
+
+    async def inspect_refresh_token(self, token: RefreshToken) -> InspectedRefreshToken:
+        now_ms = await self._connection.read_clock_ms()
+        family, record = await self._find_family(token.shard, token.family_digest, now_ms)
+        generation = self._judge(record, token.generation, now_ms) if record else None
+        return InspectedRefreshToken(now_ms, family, generation)
+
+    async def inspect_code(self, token: RandomToken) -> InspectedCode:
+        now_ms = await self._connection.read_clock_ms()
+        keys = code_key(token.shard, token.digest), redeemed_key(token.shard, token.digest)
+        issued, redeemed = await self._connection.read("MGET", *keys)
+        if issued is not None:
+            code = records.parse_code(issued)
+            return InspectedCode(now_ms, _view_code(code, await self._find_mark(token.shard, code.subject), now_ms))
+        if redeemed is None:
+            return InspectedCode(now_ms, None)
+        exchanged = records.parse_redeemed(redeemed)
+        family, _ = await self._find_family(token.shard, exchanged.family_digest, now_ms)
+        return InspectedCode(now_ms, ExchangedCode(exchanged.client_id, exchanged.family_digest, family))
+
+    async def _find_family(
+        self, shard: str, digest: str, now_ms: int
+    ) -> tuple[KnownFamily | EndedFamily | None, FamilyRecord | None]:
+        """The family, and its record where it has one."""
+        fields, tombstone = await self._connection.read_many(
+            [("HGETALL", family_key(shard, digest)), ("GET", ended_key(shard, digest))]
+        )
+        if fields:
+            family = records.parse_family(fields)
+            mark = await self._find_mark(shard, family.subject)
+            live = await self._count_live(shard, family)
+            return self._view_family(digest, family, mark, live, now_ms), family
+        return _view_tombstone(digest, tombstone) if tombstone is not None else None, None
+
+    async def _count_live(self, shard: str, family: FamilyRecord) -> int:
+        keys = [access_key(shard, digest) for digest in family.access_digests]
+        return int(await self._connection.read("EXISTS", *keys)) if keys else 0
+
+    def _view_family(
+        self, digest: str, family: FamilyRecord, marked_at_ms: int | None, access_tokens: int, now_ms: int
+    ) -> KnownFamily:
+        expires_at_ms = family.expires_ms
+        if self._lifetimes.session_max_age_ms:
+            expires_at_ms = min(expires_at_ms, family.created_ms + self._lifetimes.session_max_age_ms)
+        return KnownFamily(
+            digest=digest,
+            state=_find_state(family.created_ms, expires_at_ms, marked_at_ms, now_ms),
+            head=family.head,
+            grant_type=family.grant_type,
+            secret_used=family.secret_used,
+            client_id=family.client_id,
+            subject=family.subject,
+            username=family.username,
+            scope=family.scope,
+            created_at_ms=family.created_ms,
+            expires_at_ms=expires_at_ms,
+            last_used_at_ms=family.used_ms,
+            access_tokens=access_tokens,
+            marked_at_ms=marked_at_ms,
+        )
+
+    def _judge(self, family: FamilyRecord, generation: int, now_ms: int) -> Generation:
+        """Judge the generation as spend_refresh_token.lua would."""
+        if generation >= family.head:
+            return Generation("head" if generation == family.head else "ahead")
+        spent_ms = family.find_spent_ms(generation)
+        if spent_ms is None:
+            return Generation("spent_long_ago")
+        grace_ends_at_ms = spent_ms + self._lifetimes.refresh_grace_ms
+        return Generation("spent" if now_ms < grace_ends_at_ms else "spent_long_ago", spent_ms, grace_ends_at_ms)
+
+    async def _find_mark(self, shard: str, subject: str) -> int | None:
+        mark: Any = await self._connection.read("GET", mark_key(shard, subject))
+        with reading("a revokeAll"):
+            return None if mark is None else int(mark)
+
+
+def _view_code(code: CodeRecord, marked_at_ms: int | None, now_ms: int) -> WaitingCode:
+    state = _find_state(code.created_ms, code.expires_ms, marked_at_ms, now_ms)
+    return WaitingCode(state, code.client_id, code.subject, code.username, code.scope, code.created_ms, code.expires_ms)
+
+
+def _find_state(created_at_ms: int, expires_at_ms: int, marked_at_ms: int | None, now_ms: int) -> State:
+    if marked_at_ms is not None and created_at_ms <= marked_at_ms:
+        return "revoked"
+    return "live" if now_ms < expires_at_ms else "over"
+
+
+def _view_tombstone(digest: str, record: bytes) -> EndedFamily:
+    ended = records.parse_tombstone(record)
+    return EndedFamily(
+        digest=digest,
+        reason=ended.reason,  # type: ignore[arg-type]
+        ended_at_ms=ended.ended_ms,
+        head=ended.head,
+        presented=ended.presented,
+        presented_spent_at_ms=ended.spent_ms,
+        client_id=ended.client_id,
+        subject=ended.subject,
+        username=ended.username,
+        scope=ended.scope,
+        created_at_ms=ended.created_ms,
+    )

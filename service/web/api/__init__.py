@@ -1,0 +1,1 @@
+"""The endpoints for programs, one a file."""

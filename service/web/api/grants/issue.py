@@ -1,0 +1,63 @@
+"""The steps that all grants share: the response with the tokens, and the security event.
+
+Clauses: RFC 6749 §5.1, SPEC §2.1, §6
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol
+
+from starlette.requests import Request
+
+from service.crypto.keyring import Keyring, RefreshToken
+from service.observability.audit import record_event
+from service.protocol.parameters import Form
+from service.protocol.scope import (
+    parse_realm,
+)
+from service.protocol.token_form import RandomToken
+from service.protocol.token_response import TokenResponse
+from service.web.request.client_address import find_address
+from service.web.request.client_authentication import AuthenticatedClient
+
+
+class Grant(Protocol):
+    """A grant of the token endpoint."""
+
+    grant_type: ClassVar[str]
+    required: ClassVar[tuple[str, ...]]
+    """The parameters that a request must have besides grant_type."""
+
+    async def issue(self, request: Request, form: Form, caller: AuthenticatedClient) -> TokenResponse:
+        """Issue tokens, or raise an OAuthError."""
+
+
+def record_issue(
+    request: Request,
+    grant_type: str,
+    caller: AuthenticatedClient,
+    refresh_token: RefreshToken,
+    username: str,
+    scope: str,
+) -> None:
+    record_event(
+        "tokens_issued",
+        client_id=caller.client.client_id,
+        username=username,
+        realm=parse_realm(scope),
+        family=refresh_token.family_digest,
+        scope=scope,
+        grant_type=grant_type,
+        address=find_address(request),
+    )
+
+
+def make_token_response(
+    keyring: Keyring, access_token: RandomToken, refresh_token: RefreshToken, lives_ms: int, scope: str
+) -> TokenResponse:
+    return TokenResponse(
+        access_token=access_token.text,
+        expires_in=lives_ms // 1000,
+        refresh_token=keyring.sign_refresh_token(refresh_token),
+        scope=scope,
+    )

@@ -1,0 +1,113 @@
+"""The grant refresh_token: a refresh token is spent for the next one and an access token.
+
+Clauses: RFC 6749 §6, §10.4, SPEC §3, §4.2
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from starlette.requests import Request
+
+from service.crypto.keyring import Keyring, RefreshToken
+from service.crypto.opaque_tokens import make_access_token
+from service.observability.audit import Event, record_event
+from service.observability.metrics import count_refresh
+from service.protocol.client import REFRESH_TOKEN, check_scope
+from service.protocol.errors import InvalidGrant, InvalidScope, OAuthError
+from service.protocol.parameters import Form
+from service.protocol.scope import (
+    check_narrowing,
+    parse_realm,
+    parse_scope,
+)
+from service.protocol.token_response import TokenResponse
+from service.store.families import Families, Refused, Spent
+from service.web.api.grants.issue import make_token_response
+from service.web.request.client_address import find_address
+from service.web.request.client_authentication import AuthenticatedClient
+
+PATTERN_LENGTH: Final = 3
+"""Replays in so many generations in a row look like somebody following along."""
+
+REPLAYS_OF_A_PATTERN: Final = 5
+"""The fifth replay of one generation is more than lost answers and two tabs explain. Later ones raise no event."""
+
+_REFUSALS: Final[dict[str, tuple[type[OAuthError], str]]] = {
+    "replayed": (InvalidGrant, "refresh_token_replayed"),
+    "foreign": (InvalidGrant, "refresh_token_of_another_client"),
+    "without_secret": (InvalidGrant, "refresh_without_secret"),
+    "withdrawn": (InvalidGrant, "refresh_token_scope_withdrawn"),
+    "beyond": (InvalidScope, "scope_beyond_grant"),
+    "unknown": (InvalidGrant, "refresh_token_unknown"),
+}
+_REFRESH_EVENTS: Final[dict[str, Event]] = {
+    "rotated": "tokens_refreshed",
+    "repeated": "refresh_token_repeated",
+    "recovered": "lost_generations_recovered",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshTokenGrant:
+    families: Families
+    keyring: Keyring
+
+    grant_type: ClassVar[str] = REFRESH_TOKEN
+    required: ClassVar[tuple[str, ...]] = ("refresh_token",)
+
+    async def issue(self, request: Request, form: Form, caller: AuthenticatedClient) -> TokenResponse:
+        """One script call, whatever comes of it.
+
+        Clauses: RFC 6749 §6, §10.4, SPEC §3, §4.2 (refresh_token)
+        """
+        wanted_scope = ""
+        if "scope" in form:
+            scope = parse_scope(form["scope"])
+            check_narrowing(scope)
+            check_scope(caller.client, scope)
+            wanted_scope = str(scope)
+        refresh_token = self.keyring.parse_refresh_token(form["refresh_token"])
+        if refresh_token is None:
+            raise InvalidGrant("refresh_token_malformed")
+        access_token = make_access_token(refresh_token.shard)
+        outcome = await self.families.spend(
+            refresh_token,
+            client_id=caller.client.client_id,
+            secret_used=caller.secret_used,
+            wanted_scope=wanted_scope,
+            allowed_scope=caller.client.scope,
+            access_token=access_token,
+        )
+        count_refresh(outcome.verdict)
+        self._record_refresh(outcome, refresh_token, request, caller)
+        if isinstance(outcome, Refused):
+            refusal, reason = _REFUSALS[outcome.verdict]
+            raise refusal(reason)
+        head = refresh_token._replace(generation=outcome.head)
+        return make_token_response(self.keyring, access_token, head, outcome.lives_ms, outcome.scope)
+
+    def _record_refresh(
+        self, outcome: Spent | Refused, refresh_token: RefreshToken, request: Request, caller: AuthenticatedClient
+    ) -> None:
+        client_id, family, address = caller.client.client_id, refresh_token.family_digest, find_address(request)
+        if isinstance(outcome, Spent):
+            is_pattern = outcome.streak >= PATTERN_LENGTH or outcome.replays == REPLAYS_OF_A_PATTERN
+            record_event(
+                "replay_pattern" if is_pattern else _REFRESH_EVENTS[outcome.verdict],
+                client_id=client_id,
+                username=outcome.username,
+                realm=parse_realm(outcome.scope),
+                family=family,
+                scope=outcome.scope,
+                address=address,
+            )
+        elif outcome.verdict == "replayed":
+            username = outcome.username
+            record_event(
+                "refresh_token_replayed", client_id=client_id, username=username, family=family, address=address
+            )
+        elif outcome.verdict in ("foreign", "without_secret"):
+            _, reason = _REFUSALS[outcome.verdict]
+            record_event("refresh_token_misused", client_id=client_id, family=family, reason=reason, address=address)

@@ -1,0 +1,111 @@
+"""GET /healthz: the process lives. GET /readyz: Redis runs our scripts and evicts nothing, and we stay.
+
+Clauses: none of the standards; SPEC is silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.crypto.opaque_tokens import make_access_token
+from service.gateway.lookup import BearerLookup
+from service.observability.metrics import bearers
+from service.redis_client.deadline import StoreUnavailable, with_own_budget
+from service.registry.cache import ClientCache
+from service.store.client import StoreClient
+from service.store.reports.readiness import find_obstacle
+from service.web.request.state import ENDING
+
+REMEMBERED_SECONDS: Final = 0.5
+
+_NOBODYS_TOKEN: Final = make_access_token("000").text
+_NOBODYS_CLIENT_ID: Final = ""
+"""To see whether lookups work, and reads of the registry, which have connections of their own."""
+
+log = logging.getLogger("service.health")
+
+
+class HealthEndpoint:
+    def __init__(
+        self,
+        connection: StoreClient,
+        bearer: BearerLookup,
+        clients: ClientCache,
+        is_seed_in_force: Callable[[], Awaitable[bool]],
+        *,
+        remembered_seconds: float = REMEMBERED_SECONDS,
+    ) -> None:
+        self._connection = connection
+        self._bearer = bearer
+        self._clients = clients
+        self._is_seed_in_force = is_seed_in_force
+        self._remembered_seconds = remembered_seconds
+        self._remembered_until = 0.0
+        self._look: asyncio.Task[str] | None = None
+        self._last_reason = ""
+
+    async def live(self, _: Request) -> Response:
+        return _render(200, "alive")
+
+    async def ready(self, request: Request) -> Response:
+        if ENDING.get(request.scope.get("state", {}), False):
+            return _render(503, "this instance is about to end")
+        obstacle = await self._share_look()
+        return _render(503, obstacle) if obstacle else _render(200, "ready")
+
+    async def _share_look(self) -> str:
+        """Return the outcome of a look at Redis that is under way, or that began less than `remembered_seconds` ago.
+
+        Otherwise begin a new look. A probe that is broken off does not end the look, since others may wait for it.
+        """
+        now = time.monotonic()
+        if self._look is None or (self._look.done() and now >= self._remembered_until):
+            self._remembered_until = now + self._remembered_seconds
+            self._look = asyncio.create_task(self._look_at_redis())
+        return await asyncio.shield(self._look)
+
+    async def _look_at_redis(self) -> str:
+        obstacle, reason = await self._find_obstacle()
+        self._log_change(reason)
+        return obstacle
+
+    async def _find_obstacle(self) -> tuple[str, str]:
+        """Return the obstacle in words for everybody and in Redis's words for the log; empty texts if there is none.
+
+        All questions are asked at once, so that a slow Redis has time to answer them.
+        """
+        bearers.count_lookup()
+        try:
+            found, is_seed_in_force, *_ = await asyncio.gather(
+                with_own_budget(find_obstacle(self._connection)),
+                with_own_budget(self._is_seed_in_force()),
+                with_own_budget(self._bearer.lookup(_NOBODYS_TOKEN)),
+                with_own_budget(self._clients.find(_NOBODYS_CLIENT_ID)),
+            )
+        except StoreUnavailable as error:
+            return "the store does not answer or cannot serve", str(error)
+        obstacle = found or ("" if is_seed_in_force else "the seed file is not applied")
+        return obstacle, obstacle
+
+    def _log_change(self, reason: str) -> None:
+        """Probes come every few seconds; what stays the same is said once."""
+        if reason == self._last_reason:
+            return
+        if reason:
+            log.warning("not ready: %s", reason)
+        else:
+            log.info("ready again")
+        self._last_reason = reason
+
+
+def _render(status: int, words: str) -> Response:
+    headers = {"Cache-Control": "no-store"} | ({"Retry-After": "1"} if status == 503 else {})
+    return Response(msgspec.json.encode({"status": words}), status, headers, "application/json")

@@ -1,0 +1,36 @@
+"""GET /.well-known/oauth-authorization-server: what this service can do, for client libraries.
+
+Clauses: RFC 8414 §3.1, §3.2
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.protocol.metadata import make_metadata
+from service.protocol.scope import MAIN_REALM
+from service.realms.login import Logins
+from service.redis_client.deadline import StoreUnavailable
+
+_HEADERS: Final = {"Cache-Control": "public, max-age=300"}
+"""Short, since a new address or realm should be found soon."""
+
+
+class MetadataEndpoint:
+    def __init__(self, logins: Logins, *, base_url: str, web_url: str) -> None:
+        self._logins = logins
+        self._base_url = base_url
+        self._web_url = web_url
+        self._realm_names = [MAIN_REALM]
+
+    async def get(self, _: Request) -> Response:
+        """Where Redis is away the realms are those that were known last."""
+        with suppress(StoreUnavailable):
+            self._realm_names = await self._logins.find_realm_names()
+        metadata = make_metadata(self._base_url, self._web_url, self._realm_names)
+        return Response(msgspec.json.encode(metadata), headers=_HEADERS, media_type="application/json")

@@ -1,0 +1,57 @@
+"""GET /metrics, for Prometheus on this machine; every other caller is told that there is no such page.
+
+Clauses: none of the standards; SPEC is silent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from ipaddress import ip_address
+from typing import Final
+
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from service.observability import metrics
+from service.web.request.client_address import is_from_this_machine
+from service.web.request.headers import find_header
+
+_HOST: Final = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::[0-9]+)?|([^:]*)(?::[0-9]+)?")
+
+
+class MetricsEndpoint:
+    def __init__(self, base_host: str) -> None:
+        self._base_host = base_host
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Callers elsewhere are not even told which methods there are."""
+        if not (is_from_this_machine(scope) and self._is_meant(scope)):
+            raise HTTPException(404)
+        if scope["method"] not in ("GET", "HEAD"):
+            raise HTTPException(405, headers={"Allow": "GET, HEAD"})
+        # Reading the files of many workers takes some milliseconds, which other requests need not wait for.
+        metrics.tell_counts()
+        text = await asyncio.to_thread(metrics.render)
+        response = Response(text, headers={"Content-Type": metrics.CONTENT_TYPE, "Cache-Control": "no-store"})
+        await response(scope, receive, send)
+
+    def _is_meant(self, scope: Scope) -> bool:
+        """Return whether the Host header is an address, `localhost` or the host of the base URL.
+
+        A page in a browser on this machine could otherwise read the metrics under a name of its own, which its DNS
+        server resolves to 127.0.0.1. No page can reach a unix socket.
+        """
+        if not scope.get("client"):
+            return True
+        match = _HOST.fullmatch(next(iter(find_header(scope, b"host")), ""))
+        host = ((match[1] or match[2]) if match else "").lower()
+        return host in ("localhost", self._base_host) or _is_address(host)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        return bool(ip_address(host))
+    except ValueError:
+        return False

@@ -1,0 +1,58 @@
+"""POST /oauth2/v1/revoke: one token ends, with its whole family where it is a refresh token.
+
+Clauses: RFC 7009 §2.1, §2.2, SPEC §3, §4.3, §7.5
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.crypto.keyring import Keyring
+from service.observability.audit import record_event
+from service.protocol.parameters import REVOCATION_PARAMETERS, require
+from service.protocol.token_form import parse_access_token
+from service.store.access_tokens import AccessTokens
+from service.store.families import Families
+from service.web.request.client_address import find_address
+from service.web.request.client_authentication import ClientAuthenticator
+from service.web.request.form import read_form
+from service.web.responses import render_nothing
+
+
+@dataclass(frozen=True, slots=True)
+class RevocationEndpoint:
+    authenticator: ClientAuthenticator
+    access_tokens: AccessTokens
+    families: Families
+    keyring: Keyring
+
+    async def post(self, request: Request) -> Response:
+        """The token itself says what it is, so the hint is not needed; a token that is not the caller's is left alone.
+
+        Clauses: RFC 7009 §2.1, §2.2 (an invalid token is no error), SPEC §4.3, §7.5
+        """
+        form = await read_form(request, REVOCATION_PARAMETERS)
+        caller = await self.authenticator.authenticate(request, form)
+        require(form, "token")
+        await self._revoke(request, form["token"], caller.client.client_id)
+        return render_nothing()
+
+    async def _revoke(self, request: Request, token: str, client_id: str) -> None:
+        address = find_address(request)
+        access_token = parse_access_token(token)
+        if access_token is not None:
+            username = await self.access_tokens.revoke(access_token, client_id=client_id)
+            if username is not None:
+                record_event("access_token_revoked", client_id=client_id, username=username, address=address)
+            return
+        refresh_token = self.keyring.parse_refresh_token(token)
+        if refresh_token is not None:
+            family = refresh_token.family_digest
+            username = await self.families.end(refresh_token.shard, family, client_id=client_id, reason="revoked")
+            if username is not None:
+                record_event(
+                    "refresh_token_revoked", client_id=client_id, username=username, family=family, address=address
+                )

@@ -1,0 +1,43 @@
+"""POST /oauth2/v1/revokeAll: everything that the bearer's user has ends, in every client.
+
+Clauses: RFC 6750 §2.1, §3.1, SPEC §3, §4.4, §7.5
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.observability.audit import record_event
+from service.protocol.bearer import parse_bearer
+from service.protocol.errors import InvalidToken
+from service.protocol.scope import parse_realm
+from service.protocol.token_form import parse_access_token
+from service.store.access_tokens import AccessTokens
+from service.store.revocations import Revocations
+from service.web.request.client_address import find_address
+from service.web.request.headers import find_header
+from service.web.responses import render_nothing
+
+
+@dataclass(frozen=True, slots=True)
+class RevokeAllEndpoint:
+    access_tokens: AccessTokens
+    revocations: Revocations
+
+    async def post(self, request: Request) -> Response:
+        access_token = parse_access_token(parse_bearer(find_header(request.scope, b"authorization")))
+        grant = await self.access_tokens.find(access_token) if access_token else None
+        if access_token is None or grant is None:
+            raise InvalidToken("access_token_unknown")
+        await self.revocations.revoke_all(access_token.shard, grant.subject, kept_family=grant.family_digest)
+        record_event(
+            "revoke_all",
+            username=grant.username,
+            realm=parse_realm(grant.scope),
+            reason="bearer",
+            address=find_address(request),
+        )
+        return render_nothing()

@@ -1,0 +1,84 @@
+"""/oauth2/v1/verify: a proxy asks whether the request that it holds may pass (forward authentication).
+
+Proxies know 200, 401 and 403 and make a failure of their own of all else, so that this address has no other answers
+but 503: whoever cannot check lets nobody pass.
+
+Clauses: RFC 6750 §2.1, §3, §3.1, SPEC §4.5
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from service.gateway.bearer import require_grant
+from service.gateway.lookup import BearerLookup
+from service.observability.metrics import bearers
+from service.protocol.bearer import AccessGrant, check_scope, parse_needed_scope
+from service.protocol.errors import BearerMissing, InvalidToken, MalformedBearer, OAuthError, TemporarilyUnavailable
+from service.redis_client.deadline import StoreUnavailable
+from service.web.request.headers import find_header
+from service.web.responses import Success
+
+_UNPRINTABLE: Final = re.compile(r"[^\x20-\x24\x26-\x7E]+|^ +| +$")
+"""What is not printable ASCII, the sign of the encoding itself, and spaces that a header would lose."""
+
+log = logging.getLogger("service")
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyEndpoint:
+    bearer: BearerLookup
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As an application it answers every method: proxies ask with that of the request they hold."""
+        response = await self.answer(Request(scope))
+        await response(scope, receive, send)
+
+    async def answer(self, request: Request) -> Response:
+        """The body of the request is not read.
+
+        What is unforeseen is an outage to the proxy; the other refusals have their answers in the application's table.
+        """
+        try:
+            return await self._verify(request.scope)
+        except (OAuthError, BearerMissing, StoreUnavailable):
+            raise
+        except Exception:
+            log.exception("a bearer could not be verified")
+            raise TemporarilyUnavailable("unforeseen", retry_after_seconds=1) from None
+
+    async def _verify(self, scope: Scope) -> Response:
+        """Two credentials are none that enables access; the 400 of other addresses would be a failure to a proxy."""
+        authorization = find_header(scope, b"authorization")
+        bearers.count_lookup()
+        try:
+            grant = await require_grant(self.bearer, authorization)
+        except MalformedBearer:
+            raise InvalidToken("bearer_repeated") from None
+        check_scope(grant, parse_needed_scope(scope["query_string"]))
+        return Success(b"", _describe(grant, self.bearer.now_ms()))
+
+
+def _describe(grant: AccessGrant, now_ms: int) -> list[tuple[bytes, bytes]]:
+    return [
+        (b"cache-control", b"no-store"),
+        (b"x-auth-subject", grant.subject.encode()),
+        (b"x-auth-realm", grant.realm.encode()),
+        (b"x-auth-user", _encode(grant.username)),
+        (b"x-auth-client", _encode(grant.client_id)),
+        (b"x-auth-scope", grant.scope.encode()),
+        (b"x-auth-expires-in", b"%d" % (max(0, grant.expires_at_ms - now_ms) // 1000)),
+    ]
+
+
+def _encode(text: str) -> bytes:
+    """Printable ASCII as it is, the rest percent-encoded; two different texts stay different."""
+    return _UNPRINTABLE.sub(lambda part: quote(part[0], safe=""), text).encode()

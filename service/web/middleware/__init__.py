@@ -1,0 +1,1 @@
+"""The middleware around the application."""

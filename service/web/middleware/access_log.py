@@ -1,0 +1,84 @@
+"""One log line a request: method, path, status, time, address, and the fixed word of a refusal; and its metrics.
+
+Never the query string, which may carry secrets.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.observability.logs import EventLog, shorten
+from service.observability.metrics import count_request
+from service.web.request.headers import LOCAL_PEER
+from service.web.request.state import GRANT, REASON
+
+_PROBES = ("/healthz", "/readyz")
+"""Asked every few seconds, so logged at level debug; a change of what they answer has a line of its own."""
+
+_LOOKUPS = ("/oauth2/v1/verify", "/oauth2/v1/introspect")
+"""Asked at every call of every API, where the gateway has a log of its own: likewise, but for what is refused.
+An outage refuses all of it, and has lines of its own."""
+
+_SCRAPE = "/metrics"
+"""Asked several times a minute; what a stranger is refused there has its line."""
+
+MAX_PATH_BYTES = 200
+MAX_UNKNOWN_PATH_BYTES = 80
+"""The bytes that are written of a path which leads to a route, and of any other path."""
+
+_QUIET_WHERE_USUAL = (*_LOOKUPS, _SCRAPE)
+
+_log = EventLog("service.access")
+
+
+class AccessLog:
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        status = 500
+
+        def send_noted(message: Message) -> Awaitable[None]:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            return send(message)
+
+        try:
+            await self._app(scope, receive, send_noted)
+        finally:
+            seconds = time.perf_counter() - started
+            _count(scope, status, seconds)
+            self._write(scope, status, seconds)
+
+    def _write(self, scope: Scope, status: int, seconds: float) -> None:
+        is_usual = status == 200 or REASON.get(scope, "") == "store_unavailable"
+        is_quiet = scope["path"].endswith(_PROBES) or (is_usual and scope["path"].endswith(_QUIET_WHERE_USUAL))
+        level = logging.DEBUG if is_quiet else logging.INFO
+        if not _log.shows(level):
+            return
+        fields = {
+            "method": scope["method"],
+            "path": shorten(scope["path"], MAX_PATH_BYTES if "route" in scope else MAX_UNKNOWN_PATH_BYTES),
+            "status": status,
+            "ms": round(seconds * 1000, 2),
+            "address": scope["client"][0] if scope.get("client") else LOCAL_PEER,
+        }
+        if reason := REASON.get(scope, ""):
+            fields["reason"] = reason
+        _log.write(level, "request", fields)
+
+
+def _count(scope: Scope, status: int, seconds: float) -> None:
+    """By the name of the route: what leads nowhere, or was answered before that was known, is all one endpoint."""
+    route = scope.get("route")
+    endpoint = "other" if route is None else route.name
+    count_request(endpoint, GRANT.get(scope, "none"), status, REASON.get(scope, "") or None, seconds)

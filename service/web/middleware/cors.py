@@ -1,0 +1,79 @@
+"""CORS for browser applications: the origins of registered redirect URIs may call, without credentials."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.protocol.token_response import NO_STORE_HEADERS
+from service.redis_client.deadline import StoreUnavailable
+from service.registry.cache import OriginCache
+from service.web.request.headers import find_header
+
+_MAX_AGE_SECONDS: Final = 600
+_MAX_ORIGIN_CHARACTERS: Final = 300
+_PREFLIGHT_HEADERS: Final = {
+    "Access-Control-Allow-Headers": "Authorization, Content-Type",
+    "Access-Control-Max-Age": str(_MAX_AGE_SECONDS),
+    "Vary": "Origin",
+    **NO_STORE_HEADERS,
+}
+_VARY: Final = (b"vary", b"Origin")
+_EXPOSED: Final = (b"access-control-expose-headers", b"Retry-After, WWW-Authenticate")
+
+
+class CrossOrigin:
+    """Answers preflight requests at known paths and marks the answers there as readable by registered origins.
+
+    `methods` says for each path which method may be used there.
+    """
+
+    def __init__(self, app: ASGIApp, origins: OriginCache, methods: Mapping[str, str]) -> None:
+        self._app = app
+        self._origins = origins
+        self._methods = methods
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        if scope["type"] != "http" or scope["path"] not in self._methods:
+            return self._app(scope, receive, send)
+        if scope["method"] != "OPTIONS" and not find_header(scope, b"origin"):
+            return self._app(scope, receive, _marked(send, ""))
+        return self._answer_origin(scope, receive, send)
+
+    async def _answer_origin(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        origin = headers.get("origin", "")
+        allowed = origin if 0 < len(origin) <= _MAX_ORIGIN_CHARACTERS and await self._is_registered(origin) else ""
+        if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+            await _answer_preflight(self._methods[scope["path"]], allowed)(scope, receive, send)
+        else:
+            await self._app(scope, receive, _marked(send, allowed))
+
+    async def _is_registered(self, origin: str) -> bool:
+        """An outage is told by the answer itself; whether a page may read that answer is a smaller question."""
+        try:
+            return await self._origins.find(origin)
+        except StoreUnavailable:
+            return False
+
+
+def _answer_preflight(method: str, allowed: str) -> Response:
+    headers = {"Access-Control-Allow-Methods": method} | _PREFLIGHT_HEADERS
+    if allowed:
+        headers["Access-Control-Allow-Origin"] = allowed
+    return Response(status_code=204, headers=headers)
+
+
+def _marked(send: Send, allowed: str) -> Send:
+    marks = [_VARY, (b"access-control-allow-origin", allowed.encode()), _EXPOSED] if allowed else [_VARY]
+
+    def send_marked(message: Message) -> Awaitable[None]:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], *marks]
+        return send(message)
+
+    return send_marked

@@ -1,0 +1,104 @@
+"""The addresses that trusted proxies forward, put in the place of the peer's.
+
+Clauses: RFC 6749 §2.3.1 (throttles count by address)
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from ipaddress import IPv4Network, IPv6Network
+from typing import Final
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service.web.request.client_address import UNREAD_HEADERS, forwards_addresses, get_peer, parse_hop
+from service.web.request.state import PEER_IS_TRUSTED
+
+Network = IPv4Network | IPv6Network
+
+
+UNKNOWN: Final = "unknown"
+"""The address of a caller whom a trusted proxy does not name. All of them share one counter."""
+
+
+WARNING_SECONDS: Final = 3600.0
+
+
+_MAX_HOPS: Final = 32
+
+
+log = logging.getLogger("service.addresses")
+
+
+class TrustedProxies:
+    """Replaces the peer's address and the scheme by what trusted proxies forward; other peers are not believed.
+
+    A peer that forwards addresses and is not trusted is a proxy that the settings do not name, or a caller who plays
+    one. The log says so at most once an hour, and so it does where a trusted proxy does not name its caller.
+    """
+
+    def __init__(self, app: ASGIApp, networks: Sequence[Network], clock: Callable[[], float] = time.monotonic) -> None:
+        self._app = app
+        self._networks = networks
+        self._clock = clock
+        self._unnamed_warning_at = self._nameless_warning_at = -WARNING_SECONDS
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        if scope["type"] == "http":
+            if self._networks and self._is_trusted(get_peer(scope)):
+                self._believe(scope)
+            elif self._clock() - self._unnamed_warning_at >= WARNING_SECONDS and forwards_addresses(scope):
+                self._unnamed_warning_at = self._clock()
+                log.warning(
+                    "%s sends X-Forwarded-For, Forwarded or X-Real-IP, and TOKEN_SERVICE_TRUSTED_PROXIES does not "
+                    "name it. If it is your proxy, add it: until then all its callers share one address and its "
+                    "limits. If it is not, a caller sent the header; ignore this",
+                    get_peer(scope),
+                )
+        return self._app(scope, receive, send)
+
+    def _believe(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        PEER_IS_TRUSTED.set(scope, True)
+        scope["client"] = (self._find_client(scope, headers.getlist("x-forwarded-for")), 0)
+        forwarded_scheme = headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower()
+        if forwarded_scheme in ("http", "https"):
+            scope["scheme"] = forwarded_scheme
+
+    def _find_client(self, scope: Scope, forwarded_for: Sequence[str]) -> str:
+        """Return the rightmost hop that is not trusted: any caller may have written what stands left of it.
+
+        Returns UNKNOWN where that hop is no address, or where only a header that is not read names a caller; the peer
+        where nothing is forwarded.
+        """
+        client = peer = get_peer(scope)
+        hops = ",".join(forwarded_for).rsplit(",", _MAX_HOPS)[-_MAX_HOPS:]
+        if not any(hop.strip() for hop in hops):
+            if not any(name in UNREAD_HEADERS for name, _ in scope["headers"]):
+                return peer
+            hops = [""]
+        for hop in reversed(hops):
+            address = parse_hop(hop)
+            if address is None:
+                self._warn_of_nameless(peer)
+                return UNKNOWN
+            client = str(address)
+            if not self._is_trusted(client):
+                break
+        return client
+
+    def _warn_of_nameless(self, peer: str) -> None:
+        if self._clock() - self._nameless_warning_at >= WARNING_SECONDS:
+            self._nameless_warning_at = self._clock()
+            log.warning(
+                "the trusted proxy %s names its caller by no address in X-Forwarded-For: all callers that it does not "
+                "name there share one limit",
+                peer,
+            )
+
+    def _is_trusted(self, text: str) -> bool:
+        address = parse_hop(text)
+        return address is not None and any(address in network for network in self._networks)

@@ -1,0 +1,97 @@
+"""GET /authorization/: where a client sends the user's browser; and the way to answer as somebody else.
+
+Clauses: RFC 6749 §3.1, §4.1.1, §4.1.2.1, SPEC §4.1, §5.2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.protocol.authorization import (
+    AuthorizationRequest,
+    check_registered,
+    find_open_realms,
+    make_query,
+    parse_authorization_request,
+    parse_query,
+    read_client_id,
+    verify_return_address,
+)
+from service.protocol.client import Client
+from service.protocol.errors import AccessDenied
+from service.realms.login import Logins
+from service.registry.cache import ClientCache
+from service.store.browser_sessions import BrowserSessions
+from service.web.pages.consent import ConsentEndpoint
+from service.web.pages.cookies import Browsers
+from service.web.pages.login import LoginEndpoint
+from service.web.pages.page import Pages, Refusal, check_is_page, troubles_answering_to
+from service.web.request.form import read_form
+
+SWITCHED: Final = "switched"
+"""The notice to the authorization endpoint that another user than the last one is to log in."""
+
+SWITCH_PARAMETERS: Final = frozenset({"request", "csrf"})
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationEndpoint:
+    pages: Pages
+    browsers: Browsers
+    clients: ClientCache
+    logins: Logins
+    browser_sessions: BrowserSessions
+    login: LoginEndpoint
+    consent: ConsentEndpoint
+
+    async def get(self, request: Request) -> Response:
+        """The client and its address first: before they are known to be right nobody is redirected.
+
+        Clauses: RFC 6749 §4.1.2.1, SPEC §7.3, §7.4
+        """
+        check_is_page(request)
+        query = parse_query(request.scope["query_string"])
+        client = check_registered(await self.clients.find(read_client_id(query)))
+        return_address = verify_return_address(query, client)
+        with troubles_answering_to(return_address):
+            asked = parse_authorization_request(query, client, return_address)
+            realms = find_open_realms(asked, client, await self.logins.find_realm_names())
+            return await self._go_on(request, asked, client, realms)
+
+    async def _go_on(
+        self, request: Request, asked: AuthorizationRequest, client: Client, realms: Sequence[str]
+    ) -> Response:
+        """A login that will do is not asked for again; consent always is.
+
+        A login that will not do is no answer to the client yet: the person may have another account, and a redirect
+        without a word would tell the client who they are not. An organisation is told, or it would send them back.
+        """
+        afresh = self.browsers.find_notice(request) == SWITCHED
+        name = self.browsers.find_session_name(request)
+        session = await self.browser_sessions.find(name) if name else None
+        if session is not None and session.realm in realms:
+            user = await self.logins.find_user(session.realm, session.username)
+            afresh = user is None
+            if user is not None:
+                try:
+                    return await self.consent.ask(request, asked, client, session, user)
+                except AccessDenied:
+                    afresh = True
+                except Refusal:
+                    pass  # the session is over, or a revokeAll that broke off covers it and has not deleted it yet
+        return await self.login.offer(request, asked, client, afresh=afresh)
+
+    async def switch(self, request: Request) -> Response:
+        """POST /authorization/switch: "not you?" ends the browser session and begins the same request anew."""
+        fields = await read_form(request, SWITCH_PARAMETERS)
+        asked, session = await self.consent.find_asked(request, fields.get("request", ""), fields.get("csrf", ""))
+        await self.browser_sessions.end(session.name)
+        path = f"/authorization/?{make_query(asked)}"
+        response = self.pages.go_to(self.browsers.make_notice(request, path, SWITCHED))
+        self.browsers.remove_session(response)
+        return response

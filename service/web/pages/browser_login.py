@@ -1,0 +1,65 @@
+"""What follows a login, wherever it was checked: a browser session, and the way to what the person came for.
+
+Clauses: RFC 6749 §10.2, RFC 6819 §4.4.1.8, SPEC §4.1, §5.2
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.crypto.opaque_tokens import make_browser_session
+from service.observability.audit import record_event
+from service.protocol.authorization import AuthorizationRequest
+from service.protocol.user import User
+from service.registry.cache import UserCache
+from service.store.browser_sessions import BrowserSessions
+from service.web.pages.consent import ConsentEndpoint
+from service.web.pages.cookies import Browsers
+from service.web.pages.page import Pages
+from service.web.request.client_address import find_address
+
+
+@dataclass(frozen=True, slots=True)
+class SignIn:
+    pages: Pages
+    browsers: Browsers
+    users: UserCache
+    browser_sessions: BrowserSessions
+    consent: ConsentEndpoint
+    session_ms: int
+    stay_ms: int
+
+    async def enter(
+        self, request: Request, asked: AuthorizationRequest | None, user: User, *, stays: bool, shown_name: str = ""
+    ) -> Response | None:
+        """Under a session of a new name, whatever the browser brought along: nobody else can know it.
+
+        None where the user's record is not the one that was checked. Without a request the way leads to the user's own
+        sessions.
+        """
+        session = make_browser_session(user.identity.shard)
+        lifetime_ms = self.stay_ms if stays else self.session_ms
+        former = self.browsers.find_session_name(request)
+        if not await self.browser_sessions.start(
+            session, user, lifetime_ms=lifetime_ms, former=former, shown_name=shown_name
+        ):
+            self.users.forget(user.identity)
+            return None
+        record_event(
+            "login_succeeded",
+            client_id=asked.client_id if asked else "",
+            username=user.username,
+            realm=user.realm,
+            address=find_address(request),
+        )
+        if asked is None:
+            response = self.pages.go_to("/sessions/")
+        else:
+            response = await self.consent.ask_next(request, asked, session, user)
+        if former is not None:
+            await self.browser_sessions.end(former)
+        self.browsers.put_session(response, session, lifetime_ms // 1000 if stays else None)
+        return response

@@ -1,0 +1,148 @@
+"""GET /authorization/callback: a browser comes back from an organisation's login; and how it gets there.
+
+The login travels as `state`: sealed, bound to the browser that set out, and good for one return. What else has to come
+back right, the nonce and the proof of the code's challenge, is computed from that text with the browser's own secret:
+neither Redis nor the organisation nor a reader of the address can tell it.
+
+Clauses: RFC 6749 §4.1.1, §4.1.2, §4.1.2.1, §10.12, RFC 6819 §4.4.1.8, RFC 7636 §4.1, RFC 9207 §2.4, SPEC §2.2
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.crypto.keyring import derive_from_browser
+from service.gateway.outage_log import report_outage
+from service.protocol.authorization import (
+    AuthorizationRefused,
+    AuthorizationRequest,
+    Query,
+    check_registration_still,
+    parse_query,
+)
+from service.protocol.errors import AccessDenied, OAuthError
+from service.protocol.provider_responses import CALLBACK_PARAMETERS, make_unavailable
+from service.protocol.token_form import digest_token
+from service.realms.external import ExternalRealm, Proofs
+from service.realms.login import Logins
+from service.redis_client.deadline import StoreUnavailable
+from service.registry.cache import ClientCache
+from service.store.external_logins import ExternalLogins
+from service.web.pages.browser_login import SignIn
+from service.web.pages.cookies import Browsers
+from service.web.pages.page import Pages, Refusal, check_is_page, troubles_answering_to
+from service.web.pages.pending_logins import ExternalLogin, PendingLogins
+from service.web.request.client_address import get_prefixes
+from service.web.request.login_audit import recording_login
+from service.web.request.state import REASON
+
+_NOTICES: Final = {
+    "organisation_denied": "login_denied",
+    "user_not_admitted": "login_not_admitted",
+    "email_not_verified": "login_not_admitted",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalLoginEndpoint:
+    pages: Pages
+    browsers: Browsers
+    clients: ClientCache
+    logins: Logins
+    pending_logins: PendingLogins
+    external_logins: ExternalLogins
+    sign_in: SignIn
+    redirect_uri: str
+
+    async def set_out(
+        self,
+        realm: ExternalRealm,
+        asked: AuthorizationRequest | None,
+        browser_secret: str,
+        *,
+        afresh: bool,
+    ) -> Response:
+        """The way to the organisation, for a browser that holds the secret or is given it along with this answer.
+
+        Clauses: RFC 6749 §4.1.1
+        """
+        state = self.pending_logins.seal_external(
+            digest_token(browser_secret), asked, realm=realm.name, organisation=realm.organisation.fingerprint
+        )
+        proofs = _derive_proofs(state, browser_secret)
+        return self.pages.leave_for(await realm.make_authorization_address(proofs, self.redirect_uri, afresh=afresh))
+
+    async def get(self, request: Request) -> Response:
+        """The browser is looked at first: another one neither gets in nor uses the login up."""
+        check_is_page(request)
+        if request.method == "HEAD":  # it would use the login up, and no person would see the answer
+            raise Refusal("forged", "not_asked_for_as_a_page")
+        answer = parse_query(request.scope["query_string"], CALLBACK_PARAMETERS)
+        state = "" if "state" in answer.repeated else answer.values.get("state", "")
+        login = self.pending_logins.open_external(state)
+        if login is None:
+            raise Refusal("expired", "external_login_unknown")
+        browser_secret = self.browsers.find_bound_secret(request, login.browser_digest)
+        if browser_secret is None:
+            raise Refusal("astray", "external_login_of_another_browser")
+        await self._take(state, login)
+        proofs = _derive_proofs(state, browser_secret)
+        if login.request is None:
+            return await self._return_to_sessions(request, login, answer, proofs)
+        asked = login.request
+        try:
+            check_registration_still(asked, asked.scope, await self.clients.find(asked.client_id))
+            with troubles_answering_to(asked.return_address):
+                response = await self._enter(request, login, answer, proofs)
+        except AuthorizationRefused as refused:
+            response = self.pages.refuse_client(request, refused.return_address, refused.error)
+        return self.pages.land(response)
+
+    async def _take(self, state: str, login: ExternalLogin) -> None:
+        await self.logins.find_realm_names()  # so that this worker knows the time by Redis
+        time_left_ms = self.pending_logins.find_time_left_ms(login)
+        if time_left_ms is None:
+            raise Refusal("expired", "external_login_unknown")
+        if not await self.external_logins.take(state, time_left_ms):
+            raise Refusal("expired", "external_login_repeated")
+
+    async def _return_to_sessions(
+        self, request: Request, login: ExternalLogin, answer: Query, proofs: Proofs
+    ) -> Response:
+        """No client waits for an answer; the login page says what came of it."""
+        try:
+            return await self._enter(request, login, answer, proofs)
+        except StoreUnavailable as outage:
+            error: OAuthError = report_outage(outage)
+        except OAuthError as refusal:
+            error = refusal
+        REASON.set(request.scope, error.reason)
+        return self.pages.go_to(
+            self.browsers.make_notice(request, "/sessions/", _NOTICES.get(error.reason, "login_failed"))
+        )
+
+    async def _enter(self, request: Request, login: ExternalLogin, answer: Query, proofs: Proofs) -> Response:
+        realm = await self.logins.find_organisation(login.realm)
+        if realm.organisation.fingerprint != login.organisation:
+            # What one organisation gave is not for another.
+            raise make_unavailable()
+        client_id = login.request.client_id if login.request else ""
+        with recording_login(request, realm=login.realm, client_id=client_id):
+            async with self.logins.sparing(login.realm, get_prefixes(request)):
+                user, shown_name = await realm.finish(answer, proofs, self.redirect_uri)
+            response = await self.sign_in.enter(request, login.request, user, stays=False, shown_name=shown_name)
+            if response is None:
+                raise AccessDenied("user_not_admitted")
+        return response
+
+
+def _derive_proofs(state: str, browser_secret: str) -> Proofs:
+    return Proofs(
+        state=state,
+        nonce=derive_from_browser(browser_secret, "nonce", state),
+        code_verifier=derive_from_browser(browser_secret, "code verifier", state),
+    )

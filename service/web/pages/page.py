@@ -1,0 +1,213 @@
+"""How pages are answered: the headers that protect them, and what a person reads when something is wrong.
+
+Clauses: RFC 6749 §3.1.2.4, §4.1.2.1, §10.13, §10.15, RFC 6819 §5.2.2.6, RFC 9207 §2, SPEC §4.1, §7.4
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from service.gateway.outage_log import report_outage
+from service.protocol.authorization import AuthorizationRefused, ReturnAddress, answering_to, make_location
+from service.protocol.errors import OAuthError, ServerError
+from service.redis_client.deadline import StoreUnavailable
+from service.web.pages.rendering import Renderer
+from service.web.request.state import REASON
+
+Handler = Callable[[Request], Awaitable[Response]]
+RefusalKind = Literal["expired", "answered", "forged", "astray", "signed_out", "unverified", "busy", "unforeseen"]
+
+_STATUS: Final[dict[RefusalKind, int]] = {
+    "expired": 400,
+    "answered": 400,
+    "forged": 403,
+    "astray": 403,
+    "signed_out": 403,
+    "unverified": 400,
+    "busy": 503,
+    "unforeseen": 500,
+}
+_UNUSED_FEATURES: Final = (
+    "accelerometer",
+    "camera",
+    "clipboard-read",
+    "display-capture",
+    "fullscreen",
+    "geolocation",
+    "gyroscope",
+    "hid",
+    "magnetometer",
+    "microphone",
+    "midi",
+    "payment",
+    "serial",
+    "usb",
+    "xr-spatial-tracking",
+)
+"""The browser features that no page uses. Chromium warns in its console of a name that it does not know."""
+_HEADERS: Final = {
+    "Cache-Control": "no-store, no-cache",
+    "Pragma": "no-cache",
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": ", ".join(f"{feature}=()" for feature in _UNUSED_FEATURES),
+}
+_HSTS: Final = {"Strict-Transport-Security": "max-age=31536000"}
+"""One year. Subdomains are not included, since they may belong to other services."""
+_POLICY: Final = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+log = logging.getLogger("service.pages")
+
+
+class Refusal(Exception):
+    """A page that says why it goes no further; nobody is redirected."""
+
+    def __init__(self, kind: RefusalKind, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+        self.reason = reason
+
+
+class Pages:
+    """`issuer` stands in every redirect; `web_path` in front of every address of ours.
+
+    `is_secure` says that the web URL is https. `transport_headers` then keep browsers on https, also for assets.
+    """
+
+    def __init__(self, renderer: Renderer, *, issuer: str, web_path: str, is_secure: bool) -> None:
+        self._renderer = renderer
+        self._issuer = issuer
+        self.web_path = web_path
+        self.transport_headers = _HSTS if is_secure else {}
+        self._headers = _HEADERS | self.transport_headers
+        self.text = renderer.text
+        self.lifetime = renderer.lifetime
+
+    def render(self, template: str, *, status: int = 200, form_targets: str = "", **context: Any) -> Response:
+        """`form_targets` is where, besides our own pages, a submitted form may end up: sources of the policy."""
+        policy = f"{_POLICY}; form-action 'self' {form_targets}"
+        headers = self._headers | {"Content-Security-Policy": policy.rstrip()}
+        return Response(self._renderer.render(template, **context), status, headers, "text/html")
+
+    def go_to(self, path: str) -> Response:
+        """On to another page of ours, by an address that does not depend on the Host header."""
+        return Response(status_code=303, headers=self._headers | {"Location": self.web_path + path})
+
+    def leave_for(self, address: str) -> Response:
+        """On to an organisation's login, at an address that the realm's configuration led to."""
+        return Response(status_code=303, headers=self._headers | {"Location": address})
+
+    def refuse_client(self, request: Request, return_address: ReturnAddress, error: OAuthError) -> Response:
+        """Clauses: RFC 6749 §4.1.2.1, SPEC §7.3"""
+        REASON.set(request.scope, error.reason)
+        return self.answer_client(return_address, {"error": error.error, "error_description": error.description})
+
+    def answer_client(self, return_address: ReturnAddress, answer: Mapping[str, str]) -> Response:
+        """Clauses: RFC 6749 §4.1.2, §4.1.2.1, RFC 9207 §2"""
+        location = make_location(return_address, self._issuer, answer)
+        return Response(status_code=303, headers=self._headers | {"Location": location})
+
+    def land(self, response: Response) -> Response:
+        """For a refusal on the way back from an organisation: a redirect to an app becomes a page with a link.
+
+        Browsers hold the redirects that follow the organisation's form against the policy of the organisation's page,
+        which does not know the app: the click there would do nothing.
+        """
+        location = response.headers.get("location", "")
+        if urlsplit(location).scheme in ("", "http", "https"):
+            return response
+        heading, message = (self.text(f"refused.no_access_{part}") for part in ("heading", "message"))
+        page = self.render("refused.html", heading=heading, message=message, detail=None, retry=False, link=location)
+        for cookie in response.headers.getlist("set-cookie"):
+            page.headers.append("Set-Cookie", cookie)
+        return page
+
+    def guard(self, by_method: Mapping[str, Handler]) -> Handler:
+        """Whatever goes wrong behind a page ends in a redirect to the client or in a page, never in a trace."""
+
+        async def guarded(request: Request) -> Response:
+            try:
+                return await by_method["GET" if request.method == "HEAD" else request.method](request)
+            except AuthorizationRefused as refused:
+                return self.refuse_client(request, refused.return_address, refused.error)
+            except Refusal as refusal:
+                return self._refuse(request, refusal.kind, refusal.reason)
+            except OAuthError as error:
+                return self._refuse_request(request, error)
+            except StoreUnavailable as outage:
+                return self._refuse_request(request, report_outage(outage))
+            except ClientDisconnect:
+                raise
+            except Exception:
+                log.exception("a page met an unexpected condition")
+                return self._refuse(request, "unforeseen", "unforeseen")
+
+        return guarded
+
+    def _refuse_request(self, request: Request, error: OAuthError) -> Response:
+        kind: RefusalKind = "unverified" if error.status < 429 else "busy"
+        detail = error.description if kind == "unverified" else None
+        response = self._refuse(request, kind, error.reason, status=error.status, detail=detail)
+        if error.retry_after_seconds is not None:
+            response.headers["Retry-After"] = str(error.retry_after_seconds)
+        return response
+
+    def _refuse(
+        self, request: Request, kind: RefusalKind, reason: str, *, status: int | None = None, detail: str | None = None
+    ) -> Response:
+        REASON.set(request.scope, reason)
+        return self.render(
+            "refused.html",
+            status=status or _STATUS[kind],
+            heading=self.text(f"refused.{kind}_heading"),
+            message=self.text(f"refused.{kind}_message"),
+            detail=detail,
+            retry=kind == "busy",
+            link=None,
+        )
+
+
+def check_is_page(request: Request) -> None:
+    """What a browser asks for as an image or a frame is no page: a foreign site could open many so, for its visitors.
+
+    Clauses: RFC 6749 §10.13
+    """
+    if request.headers.get("sec-fetch-dest", "document") != "document":
+        raise Refusal("forged", "not_asked_for_as_a_page")
+
+
+@contextmanager
+def troubles_answering_to(return_address: ReturnAddress) -> Iterator[None]:
+    """Where the client is known to be right, refusals travel back to it, and an outage too.
+
+    Clauses: RFC 6749 §4.1.2.1 (server_error, temporarily_unavailable)
+    """
+    try:
+        with answering_to(return_address):
+            yield
+    except StoreUnavailable as outage:
+        raise AuthorizationRefused(return_address, report_outage(outage)) from None
+    except (AuthorizationRefused, Refusal):
+        raise
+    except Exception:
+        log.exception("an authorization request met an unexpected condition")
+        raise AuthorizationRefused(return_address, ServerError("unforeseen")) from None
+
+
+def find_form_targets(redirect_uri: str = "") -> str:
+    """Where a form may end up besides our own pages, as sources of a Content-Security-Policy.
+
+    Chromium holds every redirect that follows a form against form-action: ours to the client or to an organisation, and
+    theirs on to wherever only they know. A narrower policy would make a click do nothing there.
+    """
+    own = {f"{urlsplit(redirect_uri).scheme}:"} if redirect_uri else set()
+    return " ".join(sorted({"http:", "https:"} | own))

@@ -1,0 +1,108 @@
+"""Logins under way: sealed, so that the browser or the organisation carries them and Redis keeps nothing.
+
+Anybody can begin a login. A record of each would let strangers fill Redis; a sealed text takes no room here, cannot be
+read or changed on its way, and is bound to the browser by the digest of a secret that only that browser has.
+
+Clauses: RFC 6749 §10.10, §10.12, SPEC §2.2, §4.1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import msgspec
+
+from service.crypto.keyring import Keyring
+from service.protocol.authorization import AuthorizationRequest
+
+PENDING_MS: Final = 1_800_000
+"""The life of a login form."""
+
+EXTERNAL_MS: Final = 600_000
+"""The life of a login at an organisation: each return leaves a mark in Redis for the rest of it."""
+
+
+class _SealedLogin(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """`browser_digest` names the browser that the login is bound to.
+
+    Without a request the user wants to see their own sessions. `audience` is the API that a token is asked for. It
+    stays empty because no request can name one yet.
+    """
+
+    expires_ms: int
+    browser_digest: str
+    request: AuthorizationRequest | None
+    audience: str = ""
+
+
+class PendingLogin(_SealedLogin, frozen=True, kw_only=True, array_like=True):
+    """A login form. `afresh`: somebody else than the last user is to log in."""
+
+    afresh: bool
+
+
+class ExternalLogin(_SealedLogin, frozen=True, kw_only=True, array_like=True):
+    """A login at an organisation, which is named by its realm and its fingerprint."""
+
+    realm: str
+    organisation: str
+
+
+_PURPOSES: Final = {PendingLogin: "login form", ExternalLogin: "login at an organisation"}
+
+SealedLogin = TypeVar("SealedLogin", PendingLogin, ExternalLogin)
+
+
+class PendingLogins:
+    """Seals logins under way and opens them again. `now_ms` returns the time by Redis's clock."""
+
+    def __init__(self, keyring: Keyring, now_ms: Callable[[], int]) -> None:
+        self._keyring = keyring
+        self._now_ms = now_ms
+
+    def seal_form(self, browser_digest: str, request: AuthorizationRequest | None, *, afresh: bool) -> str:
+        expires_ms = self._now_ms() + PENDING_MS
+        return self._seal(
+            PendingLogin(expires_ms=expires_ms, browser_digest=browser_digest, request=request, afresh=afresh)
+        )
+
+    def seal_external(
+        self, browser_digest: str, request: AuthorizationRequest | None, *, realm: str, organisation: str
+    ) -> str:
+        """Return what travels as `state` to the organisation and back; no two are the same."""
+        return self._seal(
+            ExternalLogin(
+                expires_ms=self._now_ms() + EXTERNAL_MS,
+                browser_digest=browser_digest,
+                request=request,
+                realm=realm,
+                organisation=organisation,
+            )
+        )
+
+    def open_form(self, text: str) -> PendingLogin | None:
+        """Return the login of a form; None where none of our keys sealed exactly this text for a form."""
+        return self._open(text, PendingLogin)
+
+    def open_external(self, text: str) -> ExternalLogin | None:
+        """Return the login at an organisation; None where none of our keys sealed exactly this text for one."""
+        return self._open(text, ExternalLogin)
+
+    def find_time_left_ms(self, login: PendingLogin | ExternalLogin) -> int | None:
+        """Return how much of the login's life is left; None where it is over.
+
+        Raises StoreUnavailable where this worker has not yet heard the time from Redis.
+        """
+        left_ms = login.expires_ms - self._now_ms()
+        return left_ms if left_ms > 0 else None
+
+    def _seal(self, login: PendingLogin | ExternalLogin) -> str:
+        return self._keyring.seal_for_page(_PURPOSES[type(login)], msgspec.json.encode(login))
+
+    def _open(self, text: str, kind: type[SealedLogin]) -> SealedLogin | None:
+        content = self._keyring.open_for_page(_PURPOSES[kind], text)
+        try:
+            return None if content is None else msgspec.json.decode(content, type=kind)
+        except ValueError:  # sealed by another version of the service
+            return None

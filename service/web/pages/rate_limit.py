@@ -1,0 +1,32 @@
+"""The number of pages that begin a login which one address may open.
+
+Clauses: RFC 6749 §10.10
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from service.observability.audit import record_event
+from service.protocol.errors import TemporarilyUnavailable
+from service.store.attempts import Attempts, Exhausted, make_address_counters
+from service.web.request.client_address import find_address, get_prefixes
+
+
+@dataclass(frozen=True, slots=True)
+class PageLimit:
+    """`allowed` is a count for one address, and a window in milliseconds."""
+
+    attempts: Attempts
+    allowed: tuple[int, int]
+
+    async def count(self, request: Request) -> None:
+        """Count one more page for the caller's address; raise TemporarilyUnavailable past the limit."""
+        counters = make_address_counters("page", get_prefixes(request), self.allowed)
+        try:
+            await self.attempts.count(counters)
+        except Exhausted as error:
+            record_event("pages_throttled", address=find_address(request))
+            raise TemporarilyUnavailable("pages_throttled", retry_after_seconds=error.wait_seconds) from None

@@ -1,0 +1,213 @@
+"""Pages for people: templates, their words and their colours. Everything is read and checked at the start.
+
+The words stand in templates/texts/en.toml, and nowhere else. The operator picks one colour; what is drawn in it is
+moved as far towards black or white as it takes to be readable.
+
+Clauses: SPEC §4.1
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from jinja2 import DictLoader, Environment, StrictUndefined, Template
+from markupsafe import Markup
+
+TEMPLATES: Final = Path(__file__).resolve().parents[3] / "templates"
+
+TEXT_CONTRAST: Final = 5.5  # WCAG asks for 4.5; a little more is easier to read on a dark page
+SHAPE_CONTRAST: Final = 3.0
+BLACK: Final = "#000000"
+WHITE: Final = "#ffffff"
+
+_MINUTE: Final = 60
+_UNITS: Final = (("days", 24 * 60 * _MINUTE), ("hours", 60 * _MINUTE), ("minutes", _MINUTE), ("seconds", 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the operator chose: a name, a colour as #rrggbb, and whether there is a logo."""
+
+    name: str
+    accent: str
+    has_logo: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """What colours lie behind everything, and which way a colour goes to stand out from them."""
+
+    page: str
+    card: str
+    away: str
+
+
+LIGHT: Final = Theme(page="#f3f4f6", card="#ffffff", away=BLACK)
+DARK: Final = Theme(page="#101216", card="#191c22", away=WHITE)
+
+
+class Renderer:
+    def __init__(self, look: Look, web_path: str) -> None:
+        language = _load_language()
+        self._texts = dict(_flatten(language["texts"]))
+        self.stylesheet = _make_stylesheet(look.accent).encode()
+        self.stylesheet_path = f"{web_path}/authorization/assets/page.css?v={_shorten(self.stylesheet)}"
+        self.logo_path = f"{web_path}/authorization/assets/logo"
+        self.plain_logo = _draw_logo(look.accent).encode()
+        self._shared: Mapping[str, Any] = {
+            "look": look,
+            "lang": language["lang"],
+            "web_path": web_path,
+            "stylesheet_path": self.stylesheet_path,
+            "logo_path": self.logo_path,
+            "text": self.text,
+            "ago": self.ago,
+            "absolute": self.absolute,
+        }
+        self._templates = _load_templates()
+
+    def render(self, template: str, **context: Any) -> str:
+        return self._templates[template].render({**self._shared, **context})
+
+    def text(self, key: str, **values: object) -> Markup:
+        """Ready for HTML: the text is trusted, the values are escaped."""
+        return Markup(self._texts[key]).format(**values)
+
+    def duration(self, milliseconds: int) -> Markup:
+        """In the largest unit that leaves no remainder: 36 hours, but 2 days."""
+        seconds = max(milliseconds // 1000, 1)
+        unit, length = next((unit, length) for unit, length in _UNITS if seconds % length == 0)
+        return self._count("duration", unit, seconds // length)
+
+    def lifetime(self, idle_ms: int, most_ms: int | None) -> Markup:
+        """How long a session lasts that is ended by not being used, and perhaps by its age."""
+        if most_ms is None:
+            return self.text("lifetime.idle", idle=self.duration(idle_ms))
+        if most_ms <= idle_ms:
+            return self.text("lifetime.most", most=self.duration(most_ms))
+        return self.text("lifetime.idle_and_most", idle=self.duration(idle_ms), most=self.duration(most_ms))
+
+    def ago(self, then: datetime, now: datetime) -> Markup:
+        """In the largest unit that fits: 47 hours are one day ago."""
+        seconds = int((now - then).total_seconds())
+        if seconds < _MINUTE:
+            return self.text("ago.now")
+        unit, length = next((unit, length) for unit, length in _UNITS if seconds >= length)
+        return self._count("ago", unit, seconds // length)
+
+    def absolute(self, moment: datetime) -> Markup:
+        utc = moment.astimezone(UTC)
+        return self.text("time.absolute", date=f"{utc:%Y-%m-%d}", time=f"{utc:%H:%M}")
+
+    def _count(self, kind: str, unit: str, count: int) -> Markup:
+        return self.text(f"{kind}.{unit}_{'one' if count == 1 else 'other'}", count=count)
+
+
+@cache
+def _load_language() -> Mapping[str, Any]:
+    language: Mapping[str, Any] = tomllib.loads((TEMPLATES / "texts" / "en.toml").read_text("utf-8"))
+    return language
+
+
+@cache
+def _load_templates() -> Mapping[str, Template]:
+    """All of them, in memory, so that rendering never waits for a disk; what is compiled is nobody's in particular."""
+    environment = _make_environment()
+    return {name: environment.get_template(name) for name in environment.list_templates()}
+
+
+def _make_environment() -> Environment:
+    sources = {file.name: file.read_text("utf-8") for file in TEMPLATES.glob("*.html")}
+    return Environment(
+        loader=DictLoader(sources),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+        cache_size=-1,
+    )
+
+
+def _draw_logo(accent: str) -> str:
+    """A keyhole on the accent, for the browser's tab, where the operator has no logo."""
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">'
+        f'<rect width="32" height="32" rx="8" fill="{accent}"/>'
+        f'<path d="M16 7a5.5 5.5 0 0 0-2.6 10.3L12 25h8l-1.4-7.7A5.5 5.5 0 0 0 16 7Z" fill="{find_text_on(accent)}"/>'
+        "</svg>"
+    )
+
+
+def _flatten(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """`[login] heading = …` is the text `login.heading`."""
+    for name, value in tables.items():
+        if isinstance(value, str):
+            yield prefix + name, value
+        else:
+            yield from _flatten(value, f"{prefix}{name}.")
+
+
+def _shorten(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:12]
+
+
+@cache
+def _make_stylesheet(accent: str) -> str:
+    colours = f":root {{ {_colours_of(accent, LIGHT)} }}\n"
+    dark = f"@media (prefers-color-scheme: dark) {{ :root {{ {_colours_of(accent, DARK)} }} }}\n"
+    return colours + dark + (TEMPLATES / "page.css").read_text("utf-8")
+
+
+def _colours_of(accent: str, theme: Theme) -> str:
+    fill = find_visible(accent, theme, SHAPE_CONTRAST)
+    colours = {
+        "page": theme.page,
+        "card": theme.card,
+        "accent": fill,
+        "on-accent": find_text_on(fill),
+        "link": find_visible(accent, theme, TEXT_CONTRAST),
+    }
+    return " ".join(f"--{name}: {colour};" for name, colour in colours.items())
+
+
+def find_visible(colour: str, theme: Theme, ratio: float) -> str:
+    """The nearest mixture with black or white that stands out from everything behind it."""
+    mixtures = (_mix(colour, theme.away, step / 255) for step in range(256))
+    return next(mixture for mixture in mixtures if _stands_out(mixture, theme, ratio))
+
+
+def find_text_on(colour: str) -> str:
+    """Black or white, whichever is read more easily; one of them always reaches 4.5."""
+    return max(WHITE, BLACK, key=lambda text: contrast(text, colour))
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of WCAG 2.2, from 1 to 21."""
+    darker, lighter = sorted((_luminance(one), _luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _stands_out(colour: str, theme: Theme, ratio: float) -> bool:
+    return all(contrast(colour, behind) >= ratio for behind in (theme.page, theme.card))
+
+
+def _luminance(colour: str) -> float:
+    red, green, blue = (_linear(channel / 255) for channel in bytes.fromhex(colour[1:]))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _linear(channel: float) -> float:
+    return channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4
+
+
+def _mix(colour: str, other: str, share: float) -> str:
+    pairs = zip(bytes.fromhex(colour[1:]), bytes.fromhex(other[1:]), strict=True)
+    return "#" + bytes(round(one + (two - one) * share) for one, two in pairs).hex()

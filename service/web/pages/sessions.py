@@ -1,0 +1,162 @@
+"""/sessions/: a person sees which applications hold sessions of theirs, ends one, or all of them.
+
+Clauses: RFC 6749 §10.2, RFC 6819 §5.1.3, SPEC §3, §4.4
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal, NamedTuple, get_args
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.observability.audit import record_event
+from service.protocol.parameters import Form
+from service.protocol.scope import parse_scope
+from service.realms.login import Logins
+from service.registry.cache import ClientCache
+from service.store.browser_sessions import BrowserSession, BrowserSessions
+from service.store.families import Families, FamilyView
+from service.store.revocations import Revocations
+from service.web.pages.cookies import Browsers
+from service.web.pages.login import LoginEndpoint
+from service.web.pages.page import Pages, Refusal, check_is_page
+from service.web.request.client_address import find_address
+from service.web.request.form import read_form
+
+SESSIONS_PARAMETERS: Final = frozenset({"csrf", "session"})
+MOST_SHOWN: Final = 100
+
+Leaving = Literal["signed_out_here", "signed_out_everywhere"]
+_ASKS_AFRESH: Final = (*get_args(Leaving), "login_not_admitted")
+"""After these an organisation must not let the next person in as the last one."""
+
+
+class ShownSession(NamedTuple):
+    id: str
+    client_name: str
+    roles: tuple[str, ...]
+    since: datetime
+    last_used: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SessionsEndpoint:
+    pages: Pages
+    browsers: Browsers
+    clients: ClientCache
+    logins: Logins
+    browser_sessions: BrowserSessions
+    families: Families
+    revocations: Revocations
+    login: LoginEndpoint
+
+    async def lead(self, _: Request) -> Response:
+        """People type the address, and leave its last character out."""
+        return self.pages.go_to("/sessions/")
+
+    async def get(self, request: Request) -> Response:
+        check_is_page(request)
+        session = await self._find_session(request)
+        if session is None:
+            notice = self.browsers.find_notice(request)
+            return await self.login.offer(request, None, None, notice=notice, afresh=notice in _ASKS_AFRESH)
+        found, more = await self.families.find_of_user(session.identity, MOST_SHOWN)
+        sessions = [await self._show(family) for family in found]
+        path = f"{self.pages.web_path}/sessions"
+        return self.pages.render(
+            "sessions.html",
+            username=session.username,
+            name=session.shown_name,
+            sessions=sessions,
+            more=more,
+            now=_read_moment(await self.families.read_clock_ms()),
+            csrf=self.browsers.sign_form("sessions", session.name.text),
+            end_action=f"{path}/end",
+            end_all_action=f"{path}/end-all",
+            sign_out_action=f"{path}/sign-out",
+        )
+
+    async def end(self, request: Request) -> Response:
+        """One session with its access tokens; of another user's, or of one that is over, nothing happens."""
+        fields, session = await self._read(request)
+        if session is not None:
+            family = await self.families.find(session.name.shard, fields.get("session", ""))
+            if family is not None and family.subject == session.identity.subject:
+                ended = await self.families.end(
+                    session.name.shard, family.digest, client_id=family.client_id, reason="signed_out_there"
+                )
+                if ended is not None:
+                    record_event(
+                        "session_ended",
+                        client_id=family.client_id,
+                        username=session.username,
+                        realm=session.realm,
+                        family=family.digest,
+                        address=find_address(request),
+                    )
+        return self.pages.go_to("/sessions/")
+
+    async def end_all(self, request: Request) -> Response:
+        """As revokeAll: every session in every application and every browser, this one too.
+
+        Clauses: SPEC §3, §4.4
+        """
+        _, session = await self._read(request)
+        if session is None:
+            return self.pages.go_to("/sessions/")
+        name = session.name
+        await self.revocations.revoke_all(
+            name.shard, session.identity.subject, kept_browser=name.digest, reason="signed_out_everywhere"
+        )
+        record_event(
+            "revoke_all",
+            username=session.username,
+            realm=session.realm,
+            reason="sessions_page",
+            address=find_address(request),
+        )
+        return self._leave(request, "signed_out_everywhere")
+
+    async def sign_out(self, request: Request) -> Response:
+        """Of this browser only; what applications hold goes on."""
+        _, session = await self._read(request)
+        if session is None:
+            return self.pages.go_to("/sessions/")
+        await self.browser_sessions.end(session.name)
+        record_event("signed_out", username=session.username, realm=session.realm, address=find_address(request))
+        return self._leave(request, "signed_out_here")
+
+    def _leave(self, request: Request, notice: Leaving) -> Response:
+        response = self.pages.go_to(self.browsers.make_notice(request, "/sessions/", notice))
+        self.browsers.remove_session(response)
+        return response
+
+    async def _read(self, request: Request) -> tuple[Form, BrowserSession | None]:
+        """The form and who sent it; nobody where the session is over meanwhile."""
+        fields = await read_form(request, SESSIONS_PARAMETERS)
+        session = await self._find_session(request)
+        if session is not None and not self.browsers.recognises_form(
+            fields.get("csrf", ""), "sessions", session.name.text
+        ):
+            raise Refusal("forged", "sessions_form_forged")
+        return fields, session
+
+    async def _find_session(self, request: Request) -> BrowserSession | None:
+        name = self.browsers.find_session_name(request)
+        session = await self.browser_sessions.find(name) if name else None
+        if session is None or await self.logins.find_user(session.realm, session.username) is None:
+            return None
+        return session
+
+    async def _show(self, family: FamilyView) -> ShownSession:
+        client = await self.clients.find(family.client_id)
+        name = (client.client_name if client else "") or family.client_id
+        since, last_used = _read_moment(family.created_at_ms), _read_moment(family.last_used_at_ms)
+        return ShownSession(family.digest, name, parse_scope(family.scope).roles, since, last_used)
+
+
+def _read_moment(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)

@@ -1,0 +1,58 @@
+"""/ says what runs here; beside it the stylesheet and the logo of all pages.
+
+Clauses: none of the standards; SPEC is silent.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.web.pages.page import Pages
+from service.web.pages.rendering import Renderer
+
+_LOGO_TYPES: Final = {
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".webp": "image/webp",
+    ".gif": "image/gif",
+}
+_ASSET_HEADERS: Final = {
+    "X-Content-Type-Options": "nosniff",
+    # An SVG that somebody opens by itself is a document, and may not do anything either.
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
+}
+
+
+class StartEndpoint:
+    def __init__(self, pages: Pages, renderer: Renderer, *, base_url: str, web_url: str, logo: Path | None) -> None:
+        self._pages = pages
+        self._base_url = base_url
+        self._web_url = web_url
+        self._asset_headers = _ASSET_HEADERS | pages.transport_headers
+        self._stylesheet = renderer.stylesheet
+        self._logo = renderer.plain_logo if logo is None else logo.read_bytes()
+        self._logo_type = _LOGO_TYPES[".svg" if logo is None else logo.suffix.lower()]
+
+    async def get(self, _: Request) -> Response:
+        return self._pages.render(
+            "start.html",
+            metadata_url=f"{self._base_url}/.well-known/oauth-authorization-server",
+            sessions_url=f"{self._web_url}/sessions/",
+            authorization_url=f"{self._web_url}/authorization/",
+            token_url=f"{self._base_url}/oauth2/v1/token",
+        )
+
+    async def stylesheet(self, _: Request) -> Response:
+        """Under an address that changes with it, so it may be kept for good."""
+        headers = self._asset_headers | {"Cache-Control": "public, max-age=31536000, immutable"}
+        return Response(self._stylesheet, 200, headers, "text/css")
+
+    async def logo(self, _: Request) -> Response:
+        headers = self._asset_headers | {"Cache-Control": "public, max-age=3600"}
+        return Response(self._logo, 200, headers, self._logo_type)

@@ -1,0 +1,256 @@
+"""Who the client is: found, throttled, and its secret checked, cheaply where it was right before.
+
+Clauses: RFC 6749 §2.3, §2.3.1, §3.2.1, §10.1, §10.10, RFC 7009 §2.1, SPEC §5.1
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import math
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import lru_cache
+from typing import Final, NamedTuple, NoReturn, TypeVar
+from weakref import WeakValueDictionary
+
+from starlette.requests import Request
+
+from service.crypto.hashing_pool import HashingPool
+from service.crypto.password_hashing import MADE_SECRET_PREFIX, hash_made_secret, verify_password
+from service.crypto.secret_cache import SecretMemory
+from service.protocol.client import Client
+from service.protocol.client_authentication import ClientCredentials, check_secret_presence, parse_client_credentials
+from service.protocol.errors import ClientThrottled, InvalidClient, TemporarilyUnavailable
+from service.protocol.parameters import Form
+from service.redis_client.deadline import charge_wait
+from service.registry.cache import ClientCache
+from service.store.attempts import PATIENCE_SECONDS, Attempts, Counter, Exhausted, Prefixes, make_address_counters
+from service.web.request.client_address import get_prefixes
+from service.web.request.headers import find_header
+from service.web.request.state import CLIENT_ID
+
+ADDRESS_FACTOR: Final = 3
+"""An address may fail for all clients together three times as often as for one."""
+
+ADMITTED_SECONDS: Final = 1.0
+"""How long a right secret is let through without asking for room under the limit again."""
+
+RENEWED_SECONDS: Final = 0.25
+"""So long before that one request asks again, while the others still pass; else all of a moment would stand in line."""
+
+_MOST_ENTRIES: Final = 10_000
+
+Counters = tuple[Counter, ...]
+
+Candidates = tuple[tuple[Client | None, ClientCredentials], ...]
+"""The readings of what was sent, each with the registered client that it names."""
+
+Name = TypeVar("Name")
+_Turns = WeakValueDictionary[Name, asyncio.Lock]
+
+
+class AuthenticatedClient(NamedTuple):
+    client: Client
+    secret_used: bool
+
+
+class ClientAuthenticator:
+    def __init__(
+        self,
+        clients: ClientCache,
+        attempts: Attempts,
+        allowed: tuple[int, int],
+        secrets: HashingPool,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._clients = clients
+        self._attempts = attempts
+        self._allowed = allowed
+        self._secrets = secrets
+        self._now_ms = now_ms
+        self._memory = SecretMemory()
+        self._turns: _Turns[tuple[ClientCredentials, ...]] = WeakValueDictionary()
+        self._admissions: _Turns[Counters] = WeakValueDictionary()
+        self._blocked = _Deadlines()
+        self._admitted = _Deadlines()
+
+    async def authenticate(self, request: Request, form: Form) -> AuthenticatedClient:
+        """Return the client that the request authenticates.
+
+        Raises InvalidClient, InvalidRequest where two methods are mixed, or ClientThrottled past the limit. A public
+        client has no secret that could be guessed, and is not throttled.
+        """
+        candidates = await self._get_candidates(request, form)
+        for client, reading in candidates:
+            if client is not None and client.is_public and reading.client_secret is None:
+                return AuthenticatedClient(client, secret_used=False)
+        client = await self._check(candidates, get_prefixes(request))
+        return AuthenticatedClient(client, secret_used=True)
+
+    async def _get_candidates(self, request: Request, form: Form) -> Candidates:
+        """Return the readings that name a registered client, or the first reading if none does."""
+        readings = parse_client_credentials(find_header(request.scope, b"authorization"), form)
+        known = []
+        for reading in readings:
+            client = await self._clients.find(reading.client_id)
+            if client is not None:
+                known.append((client, reading))
+        CLIENT_ID.set(request.scope, known[0][0].client_id if known else "")
+        return tuple(known) or ((None, readings[0]),)
+
+    async def _check(self, candidates: Candidates, prefixes: Prefixes) -> Client:
+        """Return the client whose secret is right. All readings of one request are one attempt.
+
+        Past the limit every request is refused before a secret is looked at, so that the refusal tells nothing.
+        """
+        counters = _make_counters(self._allowed, tuple([reading.client_id for _, reading in candidates]), prefixes)
+        self._check_block(counters)
+        client = self._find_known_right(candidates)
+        if client is None:
+            # Equal credentials that arrive together are checked once; the others find the answer remembered.
+            async with _turn(self._turns, tuple([reading for _, reading in candidates])):
+                self._check_block(counters)
+                client = self._find_known_right(candidates)
+                if client is None:
+                    return await self._check_slowly(candidates, counters, prefixes[-1].network)
+        left = self._admitted.seconds_left(counters)
+        if left <= 0 or (left < RENEWED_SECONDS and counters not in self._admissions):
+            await self._admit(counters)
+        return client
+
+    def _find_known_right(self, candidates: Candidates) -> Client | None:
+        """Return the client of the first reading whose secret is right without a slow hash, or None."""
+        for client, reading in candidates:
+            if client is not None and self._is_known_right(client, reading):
+                return client
+        return None
+
+    def _is_known_right(self, client: Client, reading: ClientCredentials) -> bool:
+        """By one SHA-256 for a secret that the service made, or from memory for one that was right before."""
+        if reading.client_secret is not None:
+            for stored in self._accepted_hashes(client):
+                if self._is_known(reading.client_secret, stored):
+                    return True
+        return False
+
+    def _is_known(self, client_secret: str, stored: str) -> bool:
+        if stored.startswith(MADE_SECRET_PREFIX):
+            return hmac.compare_digest(stored, hash_made_secret(client_secret))
+        return self._memory.knows(client_secret, stored)
+
+    def _accepted_hashes(self, client: Client) -> tuple[str, ...]:
+        """The time is looked at only after a rotation; it is Redis's, without asking (see `RegistryMemory.now_ms`)."""
+        return client.accepted_secret_hashes(self._now_ms() if client.previous_secret_hash else 0)
+
+    async def _admit(self, counters: Counters) -> None:
+        """A right secret needs room under the limit too, or a flood of guesses would still find it.
+
+        Asked of Redis once a second for each client and address, and again after each failure on this worker.
+        """
+        async with _turn(self._admissions, counters):
+            self._check_block(counters)
+            if self._admitted.seconds_left(counters) < RENEWED_SECONDS:
+                try:
+                    await self._attempts.admit(counters)
+                except Exhausted as error:
+                    self._block(counters, error)
+                self._admitted.set(counters, ADMITTED_SECONDS)
+
+    async def _check_slowly(self, candidates: Candidates, counters: Counters, network: str) -> Client:
+        """Reserve one attempt, check each reading, and count one failure if all are wrong.
+
+        An unknown client fails like a wrong secret.
+        """
+        if any(client is not None and not client.is_public for client, _ in candidates):
+            self._secrets.check_room(network)
+        self._admitted.remove(counters)
+        try:
+            async with self._attempts.checking(counters, failure=InvalidClient):
+                *others, last = candidates
+                for candidate in others:
+                    with suppress(InvalidClient):
+                        return await self._check_secret(*candidate, network)
+                return await self._check_secret(*last, network)
+        except Exhausted as error:
+            self._block(counters, error)
+        finally:
+            self._admitted.remove(counters)
+
+    def _block(self, counters: Counters, error: Exhausted) -> NoReturn:
+        self._blocked.set(counters, error.wait_ms / 1000)
+        raise ClientThrottled("client_throttled", retry_after_seconds=error.wait_seconds)
+
+    def _check_block(self, counters: Counters) -> None:
+        wait_seconds = self._blocked.seconds_left(counters)
+        if wait_seconds > 0:
+            raise ClientThrottled("client_throttled", retry_after_seconds=math.ceil(wait_seconds))
+
+    async def _check_secret(self, client: Client | None, reading: ClientCredentials, network: str) -> Client:
+        if client is None:
+            raise InvalidClient("client_unknown")
+        check_secret_presence(client.is_public, reading)
+        if not await self._is_right(client, reading.client_secret or "", network):
+            raise InvalidClient("client_secret_wrong")
+        return client
+
+    async def _is_right(self, client: Client, client_secret: str, network: str) -> bool:
+        for stored in self._accepted_hashes(client):
+            if stored.startswith(MADE_SECRET_PREFIX):
+                continue  # else it would have been known to be right
+            right, _ = await self._secrets.run(verify_password, client_secret, stored, network=network)
+            if right:
+                self._memory.remember(client_secret, stored)
+                return True
+        return False
+
+
+@lru_cache(_MOST_ENTRIES)
+def _make_counters(allowed: tuple[int, int], client_ids: tuple[str, ...], prefixes: Prefixes) -> Counters:
+    """Return the counters of one attempt: of each client at the address, and of the address; under one hash tag."""
+    most, window_ms = allowed
+    of_clients = [
+        counter
+        for client_id in dict.fromkeys(client_ids)
+        for counter in make_address_counters("client", prefixes, allowed, client_id)
+    ]
+    return (*of_clients, *make_address_counters("client", prefixes, (ADDRESS_FACTOR * most, window_ms)))
+
+
+@asynccontextmanager
+async def _turn(turns: _Turns[Name], name: Name) -> AsyncIterator[None]:
+    """One at a time for each name; who would wait too long is told so instead."""
+    lock = turns.setdefault(name, asyncio.Lock())
+    asked = time.monotonic()
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await lock.acquire()
+    except TimeoutError:
+        raise TemporarilyUnavailable("checks_queue_full", retry_after_seconds=1) from None
+    finally:
+        charge_wait(asked)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+class _Deadlines:
+    """What this worker remembers of some counters for a while, by the monotonic clock; bounded."""
+
+    def __init__(self) -> None:
+        self._ends: OrderedDict[Counters, float] = OrderedDict()
+
+    def set(self, counters: Counters, seconds: float) -> None:
+        self._ends[counters] = time.monotonic() + seconds
+        self._ends.move_to_end(counters)
+        if len(self._ends) > _MOST_ENTRIES:
+            self._ends.popitem(last=False)
+
+    def seconds_left(self, counters: Counters) -> float:
+        return self._ends.get(counters, 0.0) - time.monotonic()
+
+    def remove(self, counters: Counters) -> None:
+        self._ends.pop(counters, None)

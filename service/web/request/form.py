@@ -1,0 +1,63 @@
+"""The body and the query of a request, read no further than they may go.
+
+Clauses: RFC 6749 §3.2, Appendix B, SPEC §1
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from typing import Final
+
+from starlette.requests import ClientDisconnect, Request
+
+from service.protocol.authorization import parse_query
+from service.protocol.http_errors import RequestTooLarge, RequestTooSlow
+from service.protocol.parameters import MAX_FORM_BYTES, Form, check_content_type, check_query, parse_form
+from service.web.request.headers import find_header
+from service.web.request.state import BODY_IS_COMPLETE
+
+BODY_SECONDS: Final = 10.0
+"""A body of a few hundred bytes that takes longer is not on its way."""
+
+
+async def read_form(request: Request, known: Collection[str]) -> Form:
+    check_content_type(next(iter(find_header(request.scope, b"content-type")), None))
+    if request.scope["query_string"]:
+        check_query(request.scope["query_string"], known)
+    return parse_form(await _read_body(request), known)
+
+
+def get_from_query(request: Request, name: str) -> str:
+    """Return the value of a parameter of the query, or an empty text if there is none.
+
+    `request.query_params` splits and decodes a query of any length.
+    """
+    return parse_query(request.scope["query_string"], {name}).values.get(name, "")
+
+
+async def _read_body(request: Request) -> bytes:
+    announced = next(iter(find_header(request.scope, b"content-length")), "0")
+    if announced.isdecimal() and float(announced) > MAX_FORM_BYTES:  # int refuses what has thousands of digits
+        raise RequestTooLarge("form_too_large")
+    if BODY_IS_COMPLETE.get(request.scope, False):
+        return await _read_chunks(request)
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await _read_chunks(request)
+    except TimeoutError:
+        raise RequestTooSlow("form_too_slow") from None
+
+
+async def _read_chunks(request: Request) -> bytes:
+    """Without the generator of `request.stream`."""
+    body, is_whole = b"", False
+    while not is_whole:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        body += message.get("body", b"")
+        if len(body) > MAX_FORM_BYTES:
+            raise RequestTooLarge("form_too_large")
+        is_whole = not message.get("more_body", False)
+    return body

@@ -1,0 +1,17 @@
+"""What the scope of a request says, for those who are asked so often that a Request would cost too much.
+
+Clauses: none of the standards; SPEC is silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+LOCAL_PEER: Final = "127.0.0.1"
+"""The address of a peer without one: a peer that connects to a unix socket is on this machine."""
+
+
+def find_header(scope: Mapping[str, Any], name: bytes) -> list[str]:
+    """All values of the header of this name, which is in lower case."""
+    return [value.decode("latin-1") for found, value in scope["headers"] if found == name]

@@ -1,0 +1,51 @@
+"""The values that the service keeps in the ASGI scope of a request, each with its type.
+
+These are all of them. Beside them two context variables belong to a request: the time budget for Redis in
+redis_client/deadline.py, and the event trail in observability/audit.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Generic, TypeVar
+
+Value = TypeVar("Value")
+
+
+class ScopeKey(Generic[Value]):
+    """A key of an ASGI scope, or of its state, and the type of its value."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name: Final = f"token_service.{name}"
+
+    def set(self, scope: Any, value: Value) -> None:
+        """Set the value in a scope, which is a mapping with keys of text."""
+        scope[self.name] = value
+
+    def get(self, scope: Any, default: Value) -> Value:
+        """Return the value in a scope, or the default if there is none."""
+        value: Value = scope.get(self.name, default)
+        return value
+
+
+REASON: Final[ScopeKey[str]] = ScopeKey("reason")
+"""The fixed word of a refusal, for the access log and the metrics."""
+
+GRANT: Final[ScopeKey[str]] = ScopeKey("grant")
+"""The grant of a token request, if it is one of ours, for the metrics."""
+
+CLIENT_ID: Final[ScopeKey[str]] = ScopeKey("client_id")
+"""The registered client that a request names, for the security events."""
+
+PEER_IS_TRUSTED: Final[ScopeKey[bool]] = ScopeKey("believed")
+"""True if the peer is a trusted proxy, so that the address in the scope is the one that it forwarded."""
+
+BODY_IS_COMPLETE: Final[ScopeKey[bool]] = ScopeKey("is_whole")
+"""True if our server has read the whole body, so that nothing has to wait for it."""
+
+HEAD_BYTES: Final[ScopeKey[int]] = ScopeKey("head_bytes")
+"""An upper bound of the bytes of path and headers, set by our server, so that most heads need no measuring."""
+
+ENDING: Final[ScopeKey[bool]] = ScopeKey("ending")
+"""True in the state of each request from the moment that the process has begun to end."""

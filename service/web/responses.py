@@ -1,0 +1,101 @@
+"""How answers look: the token answer, the introspection, the empty answer, and every error, from one place.
+
+Clauses: RFC 6749 §5.1, §5.2, RFC 6750 §3, RFC 7009 §2.2, RFC 7662 §2.2, SPEC §2.1, §2.4, §7
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from service.gateway.outage_log import report_outage
+from service.protocol.error_response import render_refusal
+from service.protocol.errors import BearerMissing, OAuthError, ServerError
+from service.protocol.http_errors import MethodNotAllowed, RequestTooSlow, UnknownPath
+from service.protocol.introspection import Introspection
+from service.protocol.token_response import NO_STORE_HEADERS, TokenResponse
+from service.web.request.login_audit import record_refusal
+from service.web.request.state import REASON
+
+_JSON_HEADERS: Final = [
+    *((name.lower().encode(), value.encode()) for name, value in NO_STORE_HEADERS.items()),
+    (b"content-type", b"application/json"),
+]
+
+
+class Success(Response):
+    """200 with headers that are bytes already, and need not be checked and written anew each time."""
+
+    def __init__(self, body: bytes, headers: Iterable[tuple[bytes, bytes]] = _JSON_HEADERS) -> None:
+        self.status_code = 200
+        self.background = None
+        self.body = body
+        self.raw_headers = [*headers, (b"content-length", b"%d" % len(body))]
+
+
+def render_tokens(tokens: TokenResponse) -> Response:
+    return Success(msgspec.json.encode(tokens))
+
+
+def render_introspection(introspection: Introspection) -> Response:
+    return Success(msgspec.json.encode(introspection))
+
+
+def render_nothing() -> Response:
+    """Success with nothing to say; clients that always parse JSON by its type find the type they expect."""
+    return Success(b"")
+
+
+def render_error(error: OAuthError | BearerMissing) -> Response:
+    refusal = render_refusal(error)
+    return Response(refusal.body, refusal.status, refusal.headers)
+
+
+def answer_oauth_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, OAuthError)
+    REASON.set(request.scope, error.reason)
+    record_refusal(request, error)
+    response = render_error(error)
+    if isinstance(error, RequestTooSlow):
+        response.headers["Connection"] = "close"
+    return response
+
+
+def answer_bearer_missing(request: Request, error: Exception) -> Response:
+    """Clauses: RFC 6750 §3.1 (no error code where no credential was sent)"""
+    REASON.set(request.scope, "bearer_missing")
+    return render_error(BearerMissing())
+
+
+def answer_outage(request: Request, error: Exception) -> Response:
+    return answer_oauth_error(request, report_outage(error))
+
+
+def answer_client_gone(request: Request, error: Exception) -> Response:
+    """Nobody is there to read it; the log tells why the request came to nothing."""
+    REASON.set(request.scope, "client_gone")
+    return Response(status_code=400)
+
+
+def answer_http_exception(request: Request, error: Exception) -> Response:
+    """What the framework refuses by itself: an unknown path, another method."""
+    assert isinstance(error, HTTPException)
+    headers = error.headers or {}
+    refusal: OAuthError = UnknownPath("unknown_path")
+    if error.status_code == 405:
+        refusal = MethodNotAllowed("method_not_allowed", name=headers["Allow"])
+    response = answer_oauth_error(request, refusal)
+    response.headers.update(headers)
+    return response
+
+
+def answer_unforeseen(request: Request, error: Exception) -> Response:
+    """The log tells what happened; the body does not. The server closes the connection after it."""
+    response = answer_oauth_error(request, ServerError("unforeseen"))
+    response.headers["Connection"] = "close"
+    return response

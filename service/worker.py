@@ -1,0 +1,217 @@
+"""The components of one worker and its background loops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+from service.config.settings import Settings
+from service.config.wiring import find_durability, find_store, make_lifetimes
+from service.crypto.hashing_pool import HashingPool
+from service.crypto.keyring import Keyring
+from service.crypto.password_hashing import verify_nobody
+from service.gateway.lookup import BearerLookup
+from service.http_client.client import Outgoing
+from service.observability.audit import start_trail
+from service.observability.audit_stream import EventTrail
+from service.observability.metrics import (
+    TOLD_SECONDS,
+    count_bearer_read,
+    count_moving_slot,
+    count_redis_call,
+    forget_live,
+    note_live,
+    tell_counts,
+)
+from service.realms.external import ExternalRealms
+from service.realms.login import AllowedAttempts, Logins
+from service.realms.main import MainRealm
+from service.redis_client.deadline import StoreUnavailable
+from service.registry.cache import RegistryMemory
+from service.registry.pending_revocations import Consequences
+from service.registry.seed_file.apply import Seeding
+from service.registry.seed_file.schema import BadSeed
+from service.store.access_tokens import AccessTokens
+from service.store.attempts import Attempts
+from service.store.browser_sessions import BrowserSessions
+from service.store.client import StoreClient
+from service.store.codes import Codes
+from service.store.consents import Consents
+from service.store.events import EventStream
+from service.store.external_logins import ExternalLogins
+from service.store.families import Families
+from service.store.registry import RegistryStore
+from service.store.reports.session_count import CensusForbidden, take_census
+from service.store.reports.session_scan import Sweeps
+from service.store.revocations import Revocations
+from service.web.api.health import HealthEndpoint
+from service.web.pages.pending_logins import PendingLogins
+from service.web.request.client_authentication import ClientAuthenticator
+
+SEED_RETRY_SECONDS = 1.0
+CENSUS_SECONDS = 15.0
+SETTLE_SECONDS = 15.0
+
+log = logging.getLogger("service")
+
+
+class Worker:
+    """The components of one worker, each given what it needs. Only tests move its clock."""
+
+    def __init__(self, settings: Settings, clock_offset_ms: Callable[[], int] = lambda: 0) -> None:
+        self.settings = settings
+        store = find_store(settings)
+        self.connection = StoreClient(
+            store,
+            durability=find_durability(settings),
+            clock_offset_ms=clock_offset_ms,
+            watch=count_redis_call,
+            on_moving_slot=count_moving_slot,
+        )
+        self.bearer = BearerLookup(
+            store, memory=settings.verify_cache, watch=count_bearer_read, clock_offset_ms=clock_offset_ms
+        )
+        self.lifetimes = lifetimes = make_lifetimes(settings)
+        self.keyring = Keyring(settings.secret_keys)
+        self.access_tokens = AccessTokens(self.connection)
+        self.attempts = Attempts(self.connection)
+        self.browser_sessions = BrowserSessions(self.connection)
+        self.codes = Codes(self.connection, lifetimes)
+        self.consents = Consents(self.connection, lifetimes)
+        self.families = Families(self.connection, lifetimes)
+        self.external_logins = ExternalLogins(self.connection)
+        self.registry = RegistryStore(self.connection)
+        self.event_stream = EventStream(self.connection)
+        self.event_trail = EventTrail(self.event_stream.append)
+        self.revocations = Revocations(self.connection)
+        self.passwords = HashingPool("password")
+        self.secrets = HashingPool("secret")
+        self.memory = memory = RegistryMemory(store, clock_offset_ms)
+        self.clients, self.users = memory.clients, memory.users
+        self.pending_logins = PendingLogins(self.keyring, memory.now_ms)
+        self.authenticator = ClientAuthenticator(
+            self.clients, self.attempts, settings.client_attempts, self.secrets, memory.now_ms
+        )
+        self.outgoing = Outgoing()
+        self.logins = Logins(
+            MainRealm(self.registry, self.users, self.passwords),
+            ExternalRealms(memory.realms, self.users, self.keyring, self.outgoing, self.connection.read_clock_ms),
+            self.attempts,
+            _allowed_attempts(settings),
+        )
+        self.sweeps = Sweeps(self.connection, self.families)
+        self.consequences = Consequences(self.registry, self.revocations, self.sweeps)
+        self.seeding = Seeding(self.registry, self.keyring, self.consequences, hashing_threads=os.cpu_count() or 1)
+        self.health = HealthEndpoint(self.connection, self.bearer, self.clients, self.is_seed_in_force)
+        self.is_seeded = settings.seed_file is None
+        self._seed_trouble = ""
+
+    async def apply_seed(self) -> None:
+        """Tries once; where that fails the worker is not ready, and tries again.
+
+        A mistake in the file ends the start of the service, but not that of a worker which replaces another: whoever
+        edits the file while the service runs must not bring it down.
+        """
+        if self.settings.seed_file is None:
+            return
+        try:
+            least = self.settings.min_password_characters
+            outcome = await self.seeding.apply_file(self.settings.seed_file, least)
+        except (StoreUnavailable, BadSeed) as error:
+            if str(error) != self._seed_trouble:
+                log.error("the seed file is not applied yet: %s", error)
+            self._seed_trouble = str(error)
+            return
+        except Exception:
+            log.exception("the seed file is not applied yet")
+            return
+        self.is_seeded, self._seed_trouble = True, ""
+        for warning in outcome.warnings:
+            log.warning("the seed file %s: %s", self.settings.seed_file, warning)
+        log.info("the seed file %s is in force; entries added or updated: %d", self.settings.seed_file, outcome.changes)
+
+    async def keep_seed_applied(self) -> None:
+        """A service that starts before its Redis becomes ready by itself, and so does one whose Redis was emptied."""
+        while True:
+            await asyncio.sleep(SEED_RETRY_SECONDS)
+            if not await self.is_seed_in_force():
+                await self.apply_seed()
+
+    async def is_seed_in_force(self) -> bool:
+        """Whether this worker has seen its seed applied, and the store still knows of one; an outage tells nothing."""
+        if self.is_seeded and self.settings.seed_file is not None:
+            with suppress(StoreUnavailable):
+                self.is_seeded = await self.registry.find_seed("file") is not None
+        return self.is_seeded
+
+    async def keep_settled(self) -> None:
+        """What a change at the console ends has ended when the console says so; where that was killed, we end it."""
+        while True:
+            await asyncio.sleep(SETTLE_SECONDS)
+            try:
+                if await self.registry.owes_anything():
+                    async with self.registry.make_lock() as lock:
+                        await self.consequences.settle(lock)
+            except StoreUnavailable as outage:
+                log.debug("nothing was settled: %s", outage)
+            except Exception:
+                log.exception("what a change of clients or users ends has not ended yet")
+
+    async def keep_census(self) -> None:
+        """For the metrics. Outages have their lines in the log already; what is forbidden has one, once."""
+        is_known = False
+        while True:
+            try:
+                note_live(*await take_census(self.connection))
+                is_known = True
+            except (StoreUnavailable, CensusForbidden) as error:
+                if is_known:
+                    forget_live()
+                if isinstance(error, CensusForbidden):
+                    log.warning("sessions are not counted for the metrics, as this Redis user may not: %s", error)
+                    return
+            await asyncio.sleep(CENSUS_SECONDS)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Apply the seed and keep the background loops running; close everything at the end."""
+        start_trail(self.event_trail)
+        self.event_trail.start()
+        # The first of these costs double, and should not cost a user.
+        await self.passwords.run(verify_nobody)
+        await self.apply_seed()
+        works = (self.keep_seed_applied(), self.keep_settled(), self.keep_census(), self.keep_metrics_told())
+        tasks = [asyncio.create_task(work) for work in works]
+        try:
+            yield
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            await self.event_trail.close()
+            await self.close()
+        finally:
+            tell_counts()
+
+    async def keep_metrics_told(self) -> None:
+        while True:
+            await asyncio.sleep(TOLD_SECONDS)
+            tell_counts()
+
+    async def close(self) -> None:
+        self.passwords.close()
+        self.secrets.close()
+        await self.outgoing.close()
+        await self.bearer.close()
+        await self.memory.close()
+        await self.connection.close()
+
+
+def _allowed_attempts(settings: Settings) -> AllowedAttempts:
+    return AllowedAttempts(
+        per_user_and_address=settings.login_attempts,
+        per_user=settings.login_attempts_per_user,
+        per_address=settings.login_attempts_per_address,
+    )

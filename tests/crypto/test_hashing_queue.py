@@ -1,0 +1,123 @@
+"""Slow checks take turns by network, so that no address keeps the others out."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+
+from service.crypto.hashing_pool import HashingPool
+from service.protocol.errors import TemporarilyUnavailable
+
+FLOOD, OTHER = "2001:db8::/48", "203.0.113.7"
+ROOM = 26
+
+
+class Held:
+    """A pool of one thread that does nothing until it is let go; `order` is the order in which it worked."""
+
+    def __init__(self) -> None:
+        self.pool = HashingPool("held", threads=1)
+        self.order: list[str] = []
+        self._gate = threading.Event()
+
+    def ask(self, name: str, network: str) -> asyncio.Task[str]:
+        return asyncio.create_task(self.pool.run(self._work, name, network=network))
+
+    async def ask_many(self, count: int, network: str) -> list[asyncio.Task[str]]:
+        tasks = [self.ask(f"{network} {number}", network) for number in range(count)]
+        await asyncio.sleep(0)
+        return tasks
+
+    def let_go(self) -> None:
+        self._gate.set()
+
+    def _work(self, name: str) -> str:
+        assert self._gate.wait(20)
+        self.order.append(name)
+        return name
+
+
+@pytest.fixture
+async def held() -> AsyncIterator[Held]:
+    held = Held()
+    yield held
+    held.let_go()
+    held.pool.close()
+
+
+def refused(results: list[str | BaseException]) -> int:
+    assert all(isinstance(result, str | TemporarilyUnavailable) for result in results), results
+    return sum(isinstance(result, TemporarilyUnavailable) for result in results)
+
+
+@pytest.mark.clause("decided-fair-hashing-queue")
+async def test_a_network_that_fills_the_queue_keeps_nobody_else_out(held: Held) -> None:
+    flood = await held.ask_many(200, FLOOD)
+    with pytest.raises(TemporarilyUnavailable):
+        held.pool.check_room(FLOOD)
+    held.pool.check_room(OTHER)
+    others = await held.ask_many(6, OTHER)
+    held.let_go()
+
+    assert refused(await asyncio.gather(*others, return_exceptions=True)) == 0
+    assert refused(await asyncio.gather(*flood, return_exceptions=True)) == 200 - (ROOM - 6)
+
+
+@pytest.mark.clause("decided-fair-hashing-queue")
+async def test_networks_take_turns_in_the_order_of_arrival(held: Held) -> None:
+    # Two are with the thread already.
+    tasks = [*await held.ask_many(6, "a"), *await held.ask_many(3, "b"), *await held.ask_many(1, "c")]
+    held.let_go()
+    await asyncio.gather(*tasks)
+
+    assert held.order == ["a 0", "a 1", "a 2", "b 0", "c 0", "a 3", "b 1", "a 4", "b 2", "a 5"]
+
+
+@pytest.mark.clause("decided-fair-hashing-queue", "decided-password-queue-full")
+async def test_a_newcomer_takes_the_place_of_the_newest_of_the_longest_queue_and_of_nobody_equal(held: Held) -> None:
+    flood = await held.ask_many(ROOM, FLOOD)
+    # The longer queue gives way until both have the same length.
+    others = await held.ask_many(20, OTHER)
+    held.let_go()
+    late = refused(await asyncio.gather(*others, return_exceptions=True))
+    early = await asyncio.gather(*flood, return_exceptions=True)
+
+    assert refused(early) + late == 20
+    assert refused(early) == 12
+    assert [isinstance(result, str) for result in early] == [True] * 14 + [False] * 12
+
+
+@pytest.mark.clause("decided-fair-hashing-queue")
+async def test_a_caller_that_stops_waiting_leaves_its_place_and_holds_up_nobody(held: Held) -> None:
+    tasks = await held.ask_many(ROOM, FLOOD)
+    for task in tasks[3:20]:
+        task.cancel()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    more = await held.ask_many(17, OTHER)
+    with pytest.raises(TemporarilyUnavailable):
+        held.pool.check_room(OTHER)
+    held.let_go()
+    done = await asyncio.gather(*tasks[:3], *tasks[20:], *more)
+
+    assert len(done) == len(held.order) == ROOM
+    assert await held.pool.run(str, "next", network=FLOOD) == "next"
+
+
+async def test_thousands_from_many_networks_all_end_and_leave_the_queue_empty() -> None:
+    pool = HashingPool("many", threads=2)
+
+    async def check(number: int) -> bool:
+        try:
+            return await pool.run(str, str(number), network=f"network {number % 7}") == str(number)
+        except TemporarilyUnavailable:
+            return False
+
+    for _ in range(20):
+        results = await asyncio.gather(*(check(number) for number in range(200)))
+        assert sum(results) >= 2 * ROOM
+    assert all([await check(number) for number in range(60)])
+    pool.close()

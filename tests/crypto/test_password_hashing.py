@@ -1,0 +1,254 @@
+"""Passwords and secrets: hashed slowly, in bounded pools, and remembered only as what cannot be read."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from service.crypto.hashing_pool import IDLE_SECONDS, HashingPool
+from service.crypto.password_hashing import (
+    hash_made_secret,
+    hash_password,
+    is_password_hash,
+    is_secret_hash,
+    verify_nobody,
+    verify_password,
+)
+from service.crypto.secret_cache import SecretMemory
+from service.protocol.errors import TemporarilyUnavailable
+from tests.support.loop_time import LoopTime
+from tests.support.password_hashes import FULL_COST, recording_hashes
+from tests.support.servers import CHECKOUT
+
+# argon2id with less memory and time than we ask for today; of "a password".
+WEAK_HASH = "$argon2id$v=19$m=1024,t=1,p=1$c29tZXNhbHRzb21lc2FsdA$zxuBYsjcgFUpWm1FhrlahZmdci/D7fyVnl+W0Oyn3OU"
+
+# As other systems hash: with more and with less than we ask for.
+SALT = "c29tZXNhbHRzb21lc2FsdA"
+STRONGER_HASH = f"$argon2id$v=19$m=65536,t=3,p=4${SALT}$whnqauyvEg0eBPjktY0aFVKd1cjkXw9ckwI3pKcpyx8"
+WEAKER_HASH = f"$argon2id$v=19$m=8192,t=1,p=1${SALT}$bk9WJIwezG+8sdKcfYvijCY1wBF7HmhBMG2FwN1lGi8"
+
+
+pytestmark = pytest.mark.usefixtures("real_hashes")
+
+
+def costing(memory_kib: int, passes: int, lanes: int) -> str:
+    """A hash in the right form that asks for this much."""
+    return WEAKER_HASH.replace("m=8192,t=1,p=1", f"m={memory_kib},t={passes},p={lanes}")
+
+
+@pytest.mark.clause("6749-10.10-user-credentials-protected", "6819-5.1.4.1.3-no-clear-text")
+def test_a_password_is_hashed_with_argon2id_and_a_salt() -> None:
+    one, other = hash_password("a password é"), hash_password("a password é")
+
+    assert one.startswith("$argon2id$v=19$m=19456,t=2,p=1$")
+    assert one != other
+    assert verify_password("a password é", one) == (True, None)
+    assert verify_password("a password e", one) == (False, None)
+
+
+@pytest.mark.parametrize(
+    "password", ["", "\x00", "x" * 1025, "x" * 5000, "\ud800"], ids=["none", "zero", "1", "2", "half"]
+)
+def test_no_text_makes_the_check_fail_otherwise_than_by_no(password: str) -> None:
+    assert verify_password(password, hash_password("a password")) == (False, None)
+
+
+@pytest.mark.clause("decided-unknown-user-costs-the-same")
+def test_every_refusal_takes_the_work_of_a_check() -> None:
+    password_hash = hash_password("a password")
+    checks: list[Callable[[], object]] = [
+        lambda: verify_password("a password", password_hash),
+        lambda: verify_password("a wrong one", password_hash),
+        lambda: verify_password("x" * 2000, password_hash),
+        verify_nobody,
+    ]
+    # The first one also makes the hash that it checks, which the service does at its start.
+    verify_nobody()
+    for number, check in enumerate(checks):
+        with recording_hashes() as costs:
+            check()
+
+        assert costs == [FULL_COST], number
+
+
+@pytest.mark.clause("6819-5.1.4.1.3-no-clear-text")
+@pytest.mark.parametrize(
+    ("text", "of_password", "of_secret"),
+    [
+        pytest.param(hash_password("x"), True, True, id="argon2id"),
+        pytest.param(hash_made_secret("x"), False, True, id="the digest of a made secret"),
+        pytest.param("sha256:" + "a" * 42, False, False, id="a digest that is too short"),
+        pytest.param("$argon2id$nonsense", False, False, id="half a hash"),
+        pytest.param(WEAK_HASH[:-1], False, False, id="a hash that lost its last character"),
+        pytest.param(WEAK_HASH.rpartition("$")[0], False, False, id="a hash that lost its digest"),
+        pytest.param(WEAK_HASH + "\n", False, False, id="a line end behind"),
+        pytest.param(costing(262_144, 16, 16), True, True, id="as costly as may be"),
+        pytest.param(costing(262_145, 1, 1), False, False, id="too much memory"),
+        pytest.param(costing(4_294_967_295, 1, 1), False, False, id="all the memory there is"),
+        pytest.param(costing(8_192, 17, 1), False, False, id="too many passes"),
+        pytest.param(costing(8_192, 1, 17), False, False, id="too many lanes"),
+        pytest.param(costing(8_192, 0, 1), False, False, id="no pass"),
+        pytest.param(costing(8_192, 1, 0), False, False, id="no lane"),
+        pytest.param(costing(0, 1, 1), False, False, id="no memory"),
+        pytest.param(costing(127, 1, 16), False, False, id="too little memory for its lanes"),
+        pytest.param(costing(8_192, 1, 1).replace(SALT, "c29tZXNh"), False, False, id="a salt that is too short"),
+        pytest.param("$2b$12$" + "a" * 53, False, False, id="another scheme"),
+        pytest.param("secret", False, False, id="no hash"),
+        pytest.param("", False, False, id="nothing"),
+    ],
+)
+def test_a_hash_is_known_by_its_form(text: str, of_password: bool, of_secret: bool) -> None:
+    assert (is_password_hash(text), is_secret_hash(text)) == (of_password, of_secret)
+
+
+def test_a_weaker_hash_is_replaced_once_its_password_was_right() -> None:
+    right, new_hash = verify_password("a password", WEAK_HASH)
+
+    assert right
+    assert new_hash is not None
+    assert verify_password("a password", new_hash) == (True, None)
+    assert verify_password("another", WEAK_HASH) == (False, None)
+
+
+@pytest.mark.clause("6819-5.1.4.1.3-no-clear-text")
+@pytest.mark.parametrize(
+    ("imported", "is_replaced"),
+    [
+        pytest.param(WEAKER_HASH, True, id="weaker: less memory and one pass"),
+        pytest.param(STRONGER_HASH, False, id="stronger: more memory, passes and lanes"),
+    ],
+)
+def test_of_imported_hashes_only_weaker_ones_are_replaced(imported: str, is_replaced: bool) -> None:
+    right, new_hash = verify_password("a password", imported)
+
+    assert right
+    assert (new_hash is not None) is is_replaced
+    assert verify_password("a password ", imported) == (False, None)
+    assert is_password_hash(imported)
+    assert new_hash is None or new_hash.startswith("$argon2id$v=19$m=19456,t=2,p=1$")
+
+
+class Gate:
+    """Work that waits until it may end."""
+
+    def __init__(self) -> None:
+        self.opened = threading.Event()
+
+    def wait(self) -> str:
+        assert self.opened.wait(20)
+        return "done"
+
+
+@pytest.mark.clause("decided-password-queue-full")
+async def test_a_full_pool_refuses_at_once_and_has_room_again_afterwards() -> None:
+    gate, pool = Gate(), HashingPool("test", threads=2)
+    under_way = [asyncio.create_task(pool.run(gate.wait)) for _ in range(2 * 26)]
+    await asyncio.sleep(0)
+
+    with pytest.raises(TemporarilyUnavailable):
+        pool.check_room()
+    with pytest.raises(TemporarilyUnavailable) as caught:
+        await pool.run(gate.wait)
+    assert (caught.value.status, caught.value.error) == (503, "temporarily_unavailable")
+    assert caught.value.retry_after_seconds == 1
+    gate.opened.set()
+    assert await asyncio.gather(*under_way) == ["done"] * 52
+    pool.check_room()
+    pool.close()
+
+
+async def test_a_pool_has_room_again_after_work_that_failed() -> None:
+    pool = HashingPool("test", threads=1)
+    for _ in range(30):
+        with pytest.raises(ValueError, match="invalid literal"):
+            await pool.run(int, "x")
+
+    assert await pool.run(int, "7") == 7
+    pool.close()
+
+
+async def test_the_event_loop_goes_on_while_a_password_is_hashed() -> None:
+    gate, pool = Gate(), HashingPool("test", threads=1)
+    under_way = asyncio.create_task(pool.run(gate.wait))
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+    assert not under_way.done()
+    gate.opened.set()
+    assert await under_way == "done"
+    pool.close()
+
+
+async def test_a_pool_that_closed_leaves_nothing_to_be_done(held_time: LoopTime) -> None:
+    troubles: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, trouble: troubles.append(trouble))
+    gate, pool = Gate(), HashingPool("test", threads=1)
+    under_way = asyncio.create_task(pool.run(gate.wait))
+    await asyncio.sleep(0)
+    pool.close()
+    gate.opened.set()
+    await under_way
+    held_time.advance(IDLE_SECONDS)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not troubles
+
+
+HASH_A_LOT = """
+import asyncio, pathlib, service.crypto.hashing_pool, service.crypto.password_hashing, tests.support.waiting
+
+def read_kib():
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("VmRSS")))
+
+async def hash_a_lot():
+    service.crypto.hashing_pool.IDLE_SECONDS = 0
+    pool, before = service.crypto.hashing_pool.HashingPool("test", threads=4), read_kib()
+    for _ in range(3):
+        await asyncio.gather(*(pool.run(service.crypto.password_hashing.verify_nobody) for _ in range(8)))
+    await tests.support.waiting.until(lambda: read_kib() - before <= service.crypto.password_hashing.MEMORY_KIB / 2)
+
+asyncio.run(hash_a_lot())
+"""
+
+
+def test_the_memory_of_hashes_goes_back_when_nobody_logs_in_any_more() -> None:
+    """In a process of its own, whose threads have never had memory before."""
+    subprocess.run([sys.executable, "-c", HASH_A_LOT], cwd=CHECKOUT, check=True)
+
+
+@pytest.mark.clause("6819-5.2.3.6-secret-revoked")
+def test_a_secret_is_remembered_for_its_hash_only() -> None:
+    memory = SecretMemory()
+    memory.remember("secret", "hash of today")
+
+    assert memory.knows("secret", "hash of today")
+    assert not memory.knows("Secret", "hash of today")
+    assert not memory.knows("secret", "hash of tomorrow")
+
+
+@pytest.mark.clause("6819-5.2.3.6-secret-revoked")
+def test_two_secrets_of_a_client_are_remembered_side_by_side() -> None:
+    """While the old one is still good, instances of the client use both."""
+    memory = SecretMemory()
+    memory.remember("old secret", "hash of yesterday")
+    memory.remember("secret", "hash of today")
+
+    assert memory.knows("old secret", "hash of yesterday")
+    assert memory.knows("secret", "hash of today")
+
+
+def test_the_memory_of_secrets_is_bounded_and_forgets_the_oldest() -> None:
+    memory = SecretMemory()
+    for number in range(1025):
+        memory.remember("secret", f"hash {number}")
+
+    assert not memory.knows("secret", "hash 0")
+    assert memory.knows("secret", "hash 1")
+    assert memory.knows("secret", "hash 1024")

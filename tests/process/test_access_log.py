@@ -1,0 +1,274 @@
+"""The access log of a whole process: what came, from where, and why it was refused; never a secret."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import redis
+
+from service.store.keys import address_key
+from tests.conftest import environment_of
+from tests.support.actors import (
+    ALICE,
+    BOB,
+    GATEWAY,
+    INTROSPECT,
+    PHONE_APP,
+    REVOKE,
+    REVOKE_ALL,
+    TOKEN,
+    VERIFY,
+    WEB_SHOP,
+    App,
+    Person,
+    basic,
+    bearer,
+    login_form,
+    tokens_of,
+)
+from tests.support.browser import CONSENT, LOGIN, Browser, answer_of, ask
+from tests.support.servers import RedisServer, ServiceProcess, running_service
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
+
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+WRONG_ALICE = Person(ALICE.username, "tell-nobody")
+
+
+@pytest.fixture
+def service(redis_server: RedisServer, store: redis.Redis, registry: None, tmp_path: Path) -> Iterator[ServiceProcess]:
+    with running_service(tmp_path, environment_of(redis_server, LOG_LEVEL="info")) as service:
+        yield service
+
+
+def read_requests(log: Path) -> list[dict[str, Any]]:
+    """The lines about POST requests; what is being written is no line yet."""
+    whole, _, _ = log.read_text().rpartition("\n")
+    events = [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
+    return [event for event in events if event["event"] == "request" and event["method"] == "POST"]
+
+
+def wait_for_requests(log: Path, count: int) -> list[dict[str, Any]]:
+    wait_until(lambda: len(read_requests(log)) >= count, f"{count} lines about requests")
+    return read_requests(log)
+
+
+@pytest.mark.clause("6749-2.3.1-no-credentials-in-uri", "decided-server-error")
+async def test_a_refusal_has_its_reason_in_the_access_log_and_no_secret(
+    service: ServiceProcess, store: redis.Redis
+) -> None:
+    secret = "tell-nobody"
+    async with httpx2.AsyncClient(base_url=service.url) as http:
+        tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
+        await http.post(f"{TOKEN}?client_secret={secret}", data=PHONE_APP.credentials)
+        await http.post(TOKEN, content=secret.encode(), headers={"Content-Type": "text/plain"})
+        await http.post(TOKEN, content=f"x={secret}%".encode(), headers=FORM)
+        await App("web-shop", secret).log_in(http, ALICE)
+        await http.post(TOKEN, data=login_form(ALICE), headers=basic("nobody", secret))
+        await WEB_SHOP.log_in(http, WRONG_ALICE)
+        await PHONE_APP.refresh(http, secret)
+        await PHONE_APP.exchange(http, secret, "http://127.0.0.1:9000/callback")
+        await http.post(REVOKE_ALL, headers=bearer(secret))
+        await WEB_SHOP.revoke(http, tokens["refresh_token"])
+        # The last one, since after it the server closes the connection.
+        (session,) = store.scan_iter("family:*")
+        store.hset(session, "h", "no generation")
+        await PHONE_APP.refresh(http, tokens["refresh_token"])
+
+    requests = wait_for_requests(service.log, 12)
+
+    assert [(request["status"], request.get("reason")) for request in requests] == [
+        (200, None),
+        (400, "parameter_in_query"),
+        (400, "content_type_differs"),
+        (400, "form_malformed"),
+        (401, "client_secret_wrong"),
+        (401, "client_unknown"),
+        (400, "password_wrong"),
+        (400, "refresh_token_malformed"),
+        (400, "code_unknown"),
+        (401, "access_token_unknown"),
+        (200, None),
+        (500, "unforeseen"),
+    ]
+    assert {request["path"] for request in requests} == {TOKEN, REVOKE, REVOKE_ALL}
+    log = service.log.read_text()
+    passwords = (ALICE.password, ALICE.password.replace(" ", "+"), "web-shop-secret")
+    for text in (secret, *passwords, tokens["access_token"], tokens["refresh_token"]):
+        assert text not in log
+
+
+@pytest.mark.clause("decided-lookups-in-the-log")
+async def test_lookups_stand_there_only_where_they_are_refused(service: ServiceProcess) -> None:
+    async with httpx2.AsyncClient(base_url=service.url) as http:
+        access_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
+        await http.post(VERIFY, headers=bearer(access_token))
+        await http.post(VERIFY)
+        await http.post(VERIFY, headers=bearer("tell-nobody"))
+        await http.post(f"{VERIFY}?scope=tell:nobody", headers=bearer(access_token))
+        await http.post(f"/elsewhere{VERIFY}", headers=bearer(access_token))
+        await GATEWAY.introspect(http, access_token)
+        await GATEWAY.introspect(http, "tell-nobody")
+        await WEB_SHOP.introspect(http, access_token)
+
+    requests = wait_for_requests(service.log, 6)
+
+    assert [(request["path"], request["status"], request.get("reason")) for request in requests] == [
+        (TOKEN, 200, None),
+        (VERIFY, 401, "bearer_missing"),
+        (VERIFY, 401, "access_token_unknown"),
+        (VERIFY, 403, "needed_scope_unknown"),
+        (f"/elsewhere{VERIFY}", 404, "unknown_path"),
+        (INTROSPECT, 403, "introspection_not_registered"),
+    ]
+    assert "tell" not in service.log.read_text()
+
+
+async def test_what_a_page_refuses_has_its_reason_too_and_addresses_stay_without_their_query(
+    service: ServiceProcess,
+) -> None:
+    async with httpx2.AsyncClient(base_url=service.url) as http:
+        browser = Browser(http)
+        page = await browser.open(ask(state="tell-nobody"))
+        for _ in range(11):
+            page = await browser.log_in(page, WRONG_ALICE)
+        page = await browser.reach_consent(ask(state="tell-nobody"), BOB)
+        await browser.deny(page)
+        page = await browser.open(ask(state="tell-nobody"))
+        code = answer_of(await browser.allow(page))["code"]
+
+    requests = wait_for_requests(service.log, 14)
+
+    assert [(request["path"], request["status"], request.get("reason")) for request in requests] == [
+        *[(LOGIN, 200, "password_wrong")] * 10,
+        (LOGIN, 429, "login_throttled"),
+        (LOGIN, 303, None),
+        (CONSENT, 303, "user_denied"),
+        (CONSENT, 303, None),
+    ]
+    log = service.log.read_text()
+    for text in ("tell-nobody", code, *browser.cookie_values.values()):
+        assert text not in log
+
+
+@pytest.mark.clause("decided-redis-away")
+async def test_an_outage_is_a_reason_too(service: ServiceProcess, store: redis.Redis) -> None:
+    store.client_pause(60_000, all=False)
+    try:
+        async with httpx2.AsyncClient(base_url=service.url, timeout=PATIENCE_SECONDS) as http:
+            await PHONE_APP.log_in(http, ALICE)
+    finally:
+        store.client_unpause()
+
+    (request,) = wait_for_requests(service.log, 1)
+    assert (request["status"], request["reason"]) == (503, "store_unavailable")
+
+
+# However long what was sent
+
+
+async def send_raw(service: ServiceProcess, request: bytes) -> None:
+    """Send a request as it stands here, and wait for the first bytes of the answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.port)
+    writer.write(request)
+    await reader.read(1)
+    writer.close()
+
+
+LONG = b"%7f" * 1_300
+
+
+@pytest.mark.clause("decided-log-lines-bounded")
+@pytest.mark.parametrize("log_format", ["json", "console"])
+async def test_no_request_makes_a_line_longer_than_a_kibibyte(
+    redis_server: RedisServer, store: redis.Redis, registry: None, tmp_path: Path, log_format: str
+) -> None:
+    variables = {"LOG_LEVEL": "debug", "LOG_FORMAT": log_format, "TOKEN_SERVICE_TRUSTED_PROXIES": "127.0.0.1"}
+    ends = b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+    paths = (b"/", b"/authorization/", b"/oauth2/v1/", b"/oauth2/v1/token/", b"/sessions/")
+    with running_service(tmp_path, environment_of(redis_server, **variables)) as service:
+        before = len(service.log.read_text().splitlines())
+        for request in (
+            *(b"GET " + path + LONG + ends + b"\r\n" for path in paths),
+            *(b"GET " + path + b"?" + LONG + ends + b"\r\n" for path in paths),
+            b"GET /" + b'"' * 30_000 + ends + b"\r\n",
+            b"GET /" + b"%F3%A0%80%81" * 2_500 + ends + b"\r\n",
+            b"G" * 30_000 + b" /" + ends + b"\r\n",
+            b"GET /x" + ends + b"X-Forwarded-For: " + b"\x7f" * 30_000 + b"\r\n\r\n",
+            b"GET /x" + ends + b"X-Forwarded-For: fe80::1%" + b"z" * 30_000 + b"\r\n\r\n",
+            b"GET /x" + ends + b"Upgrade: " + b"w" * 30_000 + b"\r\n\r\n",
+        ):
+            await send_raw(service, request)
+        async with httpx2.AsyncClient(base_url=service.url) as http:
+            for app in (App("\x7f" * 255, '"' * 255), App("web-shop", "x" * 30_000)):
+                await app.log_in(http, Person("\x7f" * 255, "x" * 30_000), scope="role:" + "x" * 20_000)
+            await PHONE_APP.log_in(http, Person('"' * 30_000, "x"), scope="realm:main role:enduser")
+            await PHONE_APP.log_in(http, WRONG_ALICE)
+            await http.get("/last")
+        wait_until(lambda: "/last" in service.log.read_text(), "the last line")
+        lines = service.log.read_text().splitlines()[before:]
+
+    assert len(lines) > 15
+    assert max(len(line.encode()) for line in lines) <= 1024
+    assert len([line for line in lines if "…" in line]) >= len(paths)
+
+
+# Behind a unix socket
+
+
+@asynccontextmanager
+async def on_a_unix_socket(
+    folder: Path, redis_server: RedisServer, **variables: str
+) -> AsyncIterator[tuple[httpx2.AsyncClient, Path]]:
+    """The service at a socket of its own, and its log."""
+    path = folder / "service.sock"
+    environment = environment_of(redis_server, LOG_LEVEL="info", **variables)
+    with running_service(folder, environment, "--uds", str(path), wait_for=None) as service:
+        wait_until(lambda: "Application startup complete" in service.log.read_text(), "the service")
+        wait_until(path.exists, "the socket")
+        transport = httpx2.AsyncHTTPTransport(uds=str(path))
+        async with httpx2.AsyncClient(transport=transport, base_url="http://service") as http:
+            yield http, service.log
+
+
+@pytest.mark.clause("decided-metrics", "decided-login-limit-per-address", "decided-no-trusted-proxies-by-default")
+async def test_whoever_comes_by_a_unix_socket_counts_as_this_machine(
+    redis_server: RedisServer, store: redis.Redis, registry: None, tmp_path: Path
+) -> None:
+    limit = {"TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": "2/minute"}
+    async with on_a_unix_socket(tmp_path, redis_server, **limit) as (http, log):
+        forwarded = {"X-Forwarded-For": "198.51.100.1"}
+        form = PHONE_APP.credentials | login_form(WRONG_ALICE)
+        assert (await http.post(TOKEN, data=form)).status_code == 400
+        assert (await http.post(TOKEN, data=form, headers=forwarded)).status_code == 400
+        assert store.get(address_key("login", "127.0.0.1", "main")) == "2"
+        assert (await PHONE_APP.log_in(http, BOB)).status_code == 429
+        assert (await http.get("/metrics")).status_code == 200
+
+        assert {request["address"] for request in wait_for_requests(log, 3)} == {"127.0.0.1"}
+        assert "/metrics" not in log.read_text()
+
+
+@pytest.mark.clause("decided-trusted-proxies")
+@pytest.mark.clause("decided-unix-socket-peer")
+async def test_a_proxy_at_a_unix_socket_can_be_trusted(
+    redis_server: RedisServer, store: redis.Redis, registry: None, tmp_path: Path
+) -> None:
+    variables = {
+        "TOKEN_SERVICE_TRUSTED_PROXIES": "127.0.0.1",
+        "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": "1/minute",
+    }
+    form = PHONE_APP.credentials | login_form(WRONG_ALICE)
+    async with on_a_unix_socket(tmp_path, redis_server, **variables) as (http, log):
+        addresses = ["198.51.100.1", "198.51.100.2", "198.51.100.1"]
+        answers = [await http.post(TOKEN, data=form, headers={"X-Forwarded-For": hop}) for hop in addresses]
+
+        assert [answer.status_code for answer in answers] == [400, 400, 429]
+        assert (await http.get("/metrics", headers={"X-Forwarded-For": addresses[0]})).status_code == 404
+        assert [request["address"] for request in wait_for_requests(log, 3)] == addresses

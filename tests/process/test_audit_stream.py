@@ -1,0 +1,332 @@
+"""The way of security events to their stream: bounded, off the way of every request, and honest about what it lost."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from service.config.settings import load_settings
+from service.observability.audit import ALL, FEW, KINDS, record_event, start_trail
+from service.observability.audit_stream import LAST_SECONDS, MAX_NAMED, MOST_WAITING, EventTrail
+from service.observability.logs import configure_logging
+from service.redis_client.deadline import StoreUnavailable
+from service.store.events import MOST_EVENTS
+from service.worker import Worker
+from tests.conftest import environment_of
+from tests.support.events import events_of
+from tests.support.loop_time import SAME_SECONDS, STEP_SECONDS, LoopTime
+from tests.support.servers import RedisServer, start_redis, stop
+from tests.support.waiting import until_reachable
+
+
+class Stream:
+    """Takes batches, unless it is away or hangs."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[dict[str, Any]]] = []
+        self.is_away = False
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+
+    async def append(self, events: Sequence[bytes], of_strangers: Sequence[bytes]) -> None:
+        await self.may_answer.wait()
+        if self.is_away:
+            raise StoreUnavailable("away")
+        self.batches.append([msgspec.json.decode(event) for event in (*events, *of_strangers)])
+
+    @property
+    def entries(self) -> list[dict[str, Any]]:
+        return [entry for batch in self.batches for entry in batch]
+
+
+class Now:
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def now() -> Now:
+    return Now()
+
+
+@pytest.fixture
+async def stream() -> Stream:
+    return Stream()
+
+
+@pytest.fixture
+async def trail(stream: Stream, now: Now) -> EventTrail:
+    trail = EventTrail(stream.append, now)
+    start_trail(trail)
+    return trail
+
+
+def fail_to_log_in(times: int) -> None:
+    for number in range(times):
+        record_event("login_failed", realm="main", reason="user_unknown", address=f"192.0.2.{number}")
+
+
+def steal(times: int) -> None:
+    for number in range(times):
+        record_event("refresh_token_replayed", client_id="shop", username="alice", family=f"{number}", address="::1")
+
+
+@pytest.mark.clause("decided-event-stream")
+async def test_rare_events_are_sent_in_one_batch_and_routine_ones_are_for_the_log(
+    trail: EventTrail, stream: Stream, json_logs: io.StringIO
+) -> None:
+    steal(2)
+    record_event("tokens_refreshed", client_id="shop", username="alice")
+    fail_to_log_in(1)
+    await trail.flush()
+    await trail.flush()
+
+    assert [[entry["event"] for entry in batch] for batch in stream.batches] == [
+        ["refresh_token_replayed", "refresh_token_replayed", "login_failed"]
+    ]
+    assert [event for event, _ in events_of(json_logs)].count("tokens_refreshed") == 1
+
+
+@pytest.mark.clause("decided-events-sampled")
+async def test_of_a_flood_the_first_are_told_and_then_how_many_more_there_were(
+    trail: EventTrail, stream: Stream, now: Now, json_logs: io.StringIO
+) -> None:
+    for _ in range(20):
+        fail_to_log_in(50)
+        await trail.flush()
+        now.seconds += 1
+    steal(3)
+    now.seconds += 40
+    await trail.flush()
+    fail_to_log_in(1)
+    await trail.flush()
+    failures = [entry for entry in stream.entries if entry["event"] == "login_failed"]
+
+    assert [entry.get("address") for entry in failures[:FEW]] == [f"192.0.2.{number}" for number in range(FEW)]
+    assert failures[FEW] == {"event": "login_failed", "count": 1000 - FEW}
+    assert len(failures) == FEW + 2
+    assert len([entry for entry in stream.entries if entry["event"] == "refresh_token_replayed"]) == 3
+    assert len(events_of(json_logs)) == 1000 + 3 + 1
+
+
+@pytest.mark.clause("decided-events-sampled")
+async def test_a_flood_of_failures_takes_no_room_from_a_theft(trail: EventTrail, stream: Stream) -> None:
+    for event, kind in KINDS.items():
+        if kind.most_a_minute == FEW:
+            for _ in range(MOST_WAITING):
+                record_event(event)
+    steal(1)
+    await trail.flush()
+
+    assert stream.entries[0]["event"] == "refresh_token_replayed"
+    assert "events_lost" not in [entry["event"] for entry in stream.entries]
+
+
+def guess(username: str, times: int = 1) -> None:
+    for _ in range(times):
+        record_event("login_failed", username=username, realm="main", reason="password_wrong", address="192.0.2.1")
+
+
+@pytest.mark.clause("decided-events-of-users", "decided-events-sampled")
+async def test_made_up_failures_take_no_room_from_those_of_users(trail: EventTrail, stream: Stream) -> None:
+    fail_to_log_in(12)
+    guess("bob", 8)
+    await trail.flush()
+
+    assert len([entry for entry in stream.entries if entry.get("username") == "bob"]) == 8
+
+
+@pytest.mark.clause("decided-events-of-users", "decided-events-sampled")
+async def test_of_each_user_one_event_of_a_kind_is_told_in_a_minute(
+    trail: EventTrail, stream: Stream, now: Now
+) -> None:
+    guess("alice", 100)
+    for number in range(50):
+        guess(f"user{number}", 2)
+    now.seconds += 60
+    guess("alice", 100)
+    await trail.flush()
+    told = [entry.get("username") for entry in stream.entries]
+
+    assert told[:FEW] == ["alice"] * FEW
+    assert told[FEW:60] == [f"user{number}" for number in range(50)]
+    assert stream.entries[60] == {"event": "login_failed", "count": 90 + 50}
+    assert told[61:] == ["alice"] * FEW
+
+
+@pytest.mark.clause("decided-events-of-users", "decided-events-sampled")
+async def test_of_each_client_one_event_of_a_kind_is_told_in_a_minute(trail: EventTrail, stream: Stream) -> None:
+    for _ in range(1000):
+        record_event("client_authentication_failed", client_id="shop", reason="client_secret_wrong", address="::1")
+        record_event("client_authentication_failed", reason="client_unknown", address="::1")
+    record_event("client_authentication_failed", client_id="gateway", reason="client_secret_wrong", address="::1")
+    await trail.flush()
+
+    assert [entry.get("client_id") for entry in stream.entries] == ["shop", None] * (FEW // 2) + ["gateway"]
+
+
+@pytest.mark.clause("decided-events-sampled")
+async def test_no_more_users_than_a_bound_are_told_of_in_a_minute(trail: EventTrail, stream: Stream, now: Now) -> None:
+    for number in range(2 * MAX_NAMED):
+        guess(f"user{number}")
+    now.seconds += 60
+    await trail.flush()
+
+    assert len(stream.entries) == MAX_NAMED + 1
+    assert stream.entries[-1] == {"event": "login_failed", "count": MAX_NAMED}
+
+
+@pytest.mark.clause("decided-events-of-users", "decided-events-lost-counted")
+async def test_strangers_fill_no_room_in_which_events_of_users_wait(
+    trail: EventTrail, stream: Stream, now: Now
+) -> None:
+    """While Redis hangs, clients that anybody can name have their first event each minute."""
+    for _ in range(4):
+        for number in range(MAX_NAMED):
+            record_event("client_throttled", client_id=f"client{number}", address="::1")
+        now.seconds += 60
+    steal(3)
+    await trail.flush()
+
+    assert [entry["event"] for entry in stream.entries[:4]] == ["refresh_token_replayed"] * 3 + ["events_lost"]
+
+
+@pytest.mark.clause("decided-events-of-users", "decided-event-stream")
+async def test_a_day_of_made_up_events_removes_no_event_of_a_user(parts: Worker, now: Now) -> None:
+    trail = EventTrail(parts.event_stream.append, now)
+    start_trail(trail)
+    guess("bob")
+    for _ in range(24 * 60):
+        fail_to_log_in(2 * FEW)
+        record_event("client_authentication_failed", client_id="shop", reason="client_secret_wrong", address="::1")
+        record_event("pages_throttled", address="::1")
+        now.seconds += 60
+        if now.seconds % 600 < 60:
+            await trail.flush()
+    await trail.flush()
+    entries = await parts.event_stream.read_latest(2 * MOST_EVENTS)
+
+    assert msgspec.json.decode(entries[0].text)["username"] == "bob"
+    assert MOST_EVENTS < len(entries) < MOST_EVENTS + 300
+
+
+@pytest.mark.clause("decided-events-lost-counted")
+async def test_what_was_lost_is_logged_once_and_told_when_the_stream_can_be_written_again(
+    trail: EventTrail, stream: Stream, json_logs: io.StringIO
+) -> None:
+    stream.is_away = True
+    steal(3)
+    await trail.flush()
+    await trail.flush()
+    fail_to_log_in(2)
+    await trail.flush()
+    logged = [fields for event, fields in events_of(json_logs) if event == "events_lost"]
+    stream.is_away = False
+    steal(1)
+    await trail.flush()
+    await trail.flush()
+
+    assert logged == [{"count": 3, "reason": "away"}, {"count": 2, "reason": "away"}]
+    assert [entry["event"] for entry in stream.entries] == ["refresh_token_replayed", "events_lost"]
+    assert stream.entries[-1] == {"event": "events_lost", "count": 5}
+
+
+@pytest.mark.clause("decided-events-lost-counted", "decided-audit-off-the-way")
+async def test_more_than_can_wait_is_counted(
+    trail: EventTrail, stream: Stream, now: Now, json_logs: io.StringIO
+) -> None:
+    """While Redis hangs there is a bound to what waits, and nobody waits for it."""
+    stream.may_answer.clear()
+    for _ in range(4):
+        for _ in range(ALL):
+            record_event("lost_generations_recovered", username="alice")
+        now.seconds += 60
+    stream.may_answer.set()
+    await trail.flush()
+
+    assert len(stream.entries) == MOST_WAITING + 1
+    assert stream.entries[-1] == {"event": "events_lost", "count": 2400 - MOST_WAITING}
+    assert [fields for event, fields in events_of(json_logs) if event == "events_lost"] == [
+        {"count": 2400 - MOST_WAITING, "reason": "too many at once"}
+    ]
+
+
+async def test_the_end_writes_what_waits_and_what_a_minute_left_out(trail: EventTrail, stream: Stream) -> None:
+    trail.start()
+    fail_to_log_in(FEW + 5)
+    await trail.close()
+
+    assert len(stream.entries) == FEW + 1
+    assert stream.entries[-1] == {"event": "login_failed", "count": 5}
+
+
+@pytest.mark.clause("decided-audit-off-the-way")
+async def test_the_end_waits_for_a_redis_that_hangs_no_longer_than_it_may(
+    held_time: LoopTime, trail: EventTrail, stream: Stream, json_logs: io.StringIO
+) -> None:
+    stream.may_answer.clear()
+    trail.start()
+    steal(4)
+    began = held_time.read()
+    await held_time.outlast(trail.close())
+    waited = held_time.read() - began
+
+    assert -SAME_SECONDS <= waited - LAST_SECONDS <= STEP_SECONDS + SAME_SECONDS
+    assert events_of(json_logs)[-1] == ("events_lost", {"count": 4, "reason": "the worker ended"})
+
+
+@pytest.mark.clause("decided-events-lost-counted", "decided-audit-off-the-way")
+async def test_an_outage_of_redis_fails_nothing_and_is_told_after_it(own_redis: RedisServer) -> None:
+    parts = Worker(load_settings(environment_of(own_redis)))
+    start_trail(parts.event_trail)
+    stop(own_redis.process)
+    steal(2)
+    await parts.event_trail.flush()
+    again = start_redis(own_redis.folder, port=own_redis.port)
+    await until_reachable(parts)
+    await parts.event_trail.flush()
+    entries = [msgspec.json.decode(entry.text) for entry in await parts.event_stream.read()]
+    await parts.close()
+    stop(again.process)
+
+    assert entries == [{"event": "events_lost", "count": 2}]
+
+
+@pytest.mark.clause("decided-events-lost-counted")
+async def test_a_full_redis_fails_nothing(own_redis: RedisServer) -> None:
+    parts = Worker(load_settings(environment_of(own_redis)))
+    start_trail(parts.event_trail)
+    with own_redis.connect() as direct:
+        direct.config_set("maxmemory", 1)
+        steal(2)
+        await parts.event_trail.flush()
+        direct.config_set("maxmemory", 0)
+    await parts.event_trail.flush()
+    entries = [msgspec.json.decode(entry.text) for entry in await parts.event_stream.read()]
+    await parts.close()
+
+    assert entries == [{"event": "events_lost", "count": 2}]
+
+
+@pytest.mark.clause("decided-no-secret-in-events")
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_a_name_with_line_ends_cannot_forge_a_line(log_format: str, json_logs: io.StringIO) -> None:
+    configure_logging("info", log_format)
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.StreamHandler):
+            handler.setStream(json_logs)
+    record_event("login_failed", username='alice\n{"event":"x"}\r\x1b[2K\u2028', reason="password_wrong")
+    written = json_logs.getvalue()
+
+    assert written.count("\n") == 1
+    assert "\x1b" not in written
+    assert "alice" in written

@@ -1,0 +1,86 @@
+"""The requests of README.md and docs/api.md work as they stand there, and print what is shown below them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import SECRET_KEY
+from tests.support.servers import CHECKOUT, RedisServer, ServiceProcess, running_service
+
+SHOWN_BASE = "http://127.0.0.1:8000"
+BLOCK = re.compile(r"^```sh\n(?P<commands>.*?)^```\n(?:```\n(?P<answer>.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+END_OF_BLOCK = "\x1e"
+
+
+@pytest.fixture
+def service(redis_server: RedisServer, store: object, tmp_path: Path) -> Iterator[ServiceProcess]:
+    """One that begins as `./scripts/serve` does for the reader: with the example seed."""
+    environment = {
+        "REDIS_URL": redis_server.url,
+        "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY,
+        "TOKEN_SERVICE_SEED_FILE": str(CHECKOUT / "examples" / "seed.yaml"),
+        "TOKEN_SERVICE_BASE_URL": SHOWN_BASE,
+    }
+    with running_service(tmp_path, environment) as service:
+        yield service
+
+
+def test_requests_print_what_is_shown(service: ServiceProcess, tmp_path: Path) -> None:
+    """Of both in one go, since starting the service takes longer than most of them."""
+    blocks = find_blocks("README.md", "## First requests") + find_blocks("docs/api.md", "# The interface")
+
+    printed = run([commands for commands, _ in blocks], service, tmp_path)
+
+    for (commands, shown), answer in zip(blocks, printed, strict=True):
+        if shown is None:
+            assert '"error"' not in answer, f"{commands}\n{answer}"
+        else:
+            assert_alike(shown, answer)
+
+
+def find_blocks(document: str, heading: str) -> list[tuple[str, str | None]]:
+    """Those that speak to the service: the first one sets BASE, and the others need it or what it defines."""
+    text = (CHECKOUT / document).read_text().partition(f"{heading}\n")[2]
+    found = [(match["commands"], match["answer"]) for match in BLOCK.finditer(text)]
+    first = next(number for number, (commands, _) in enumerate(found) if commands.startswith("BASE="))
+    return [block for block in found[first:] if not block[0].startswith("./scripts/")]
+
+
+def run(blocks: list[str], service: ServiceProcess, folder: Path) -> list[str]:
+    """What each block prints, one shell running all of them."""
+    curl = folder / "curl"
+    curl.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {CHECKOUT / "tests" / "curl.py"} "$@"\n')
+    curl.chmod(0o700)
+    script = f"printf '{END_OF_BLOCK}'\n".join(block.replace(SHOWN_BASE, service.url) for block in blocks)
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        env=os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    return done.stdout.replace(service.url, SHOWN_BASE).split(END_OF_BLOCK)
+
+
+def assert_alike(shown: str, printed: str) -> None:
+    """Apart from tokens, numbers and the order of headers; an ellipsis stands for anything."""
+    expected, found = normalise(shown), normalise(printed)
+    pattern = ".*".join(re.escape(part) for part in expected.split("…"))
+    assert re.fullmatch(pattern, found, re.DOTALL), f"shown:\n{expected}\nprinted:\n{found}"
+
+
+def normalise(text: str) -> str:
+    text = re.sub(r"\bts(at|rt|ac)1_[\w…-]+", "TOKEN", text)
+    text = re.sub(r"(?<=[\" ])[\w-]{22}(?=\"|\n)", "SUBJECT", text)
+    text = re.sub(r"(?<=[:= ])\d{2,}(?=[,}\n])", "NUMBER", text)
+    head, blank, body = text.strip().partition("\n\n")
+    lines = [line for line in head.split("\n") if not line.startswith(("date:", "server:", "connection:"))]
+    return "\n".join([lines[0], *sorted(lines[1:])]) + (blank + body if body else "")

@@ -1,0 +1,220 @@
+import io
+import json
+import logging
+import re
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from service.observability.logs import EventLog, configure_logging, shorten
+
+
+@pytest.fixture(autouse=True)
+def restore_logging() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.getLogger("uvicorn.access").disabled = False
+    structlog.reset_defaults()
+
+
+def last_event(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    event = json.loads(capsys.readouterr().err.splitlines()[-1])
+    assert isinstance(event, dict)
+    return event
+
+
+def test_an_event_is_one_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", "json")
+    structlog.get_logger("service.test").info("started\nnow", port=8000, odd=object)
+    event = last_event(capsys)
+    assert event["event"] == "started\nnow"
+    assert event["level"] == "info"
+    assert event["logger"] == "service.test"
+    assert event["port"] == 8000
+    assert str(event["timestamp"]).endswith("Z")
+
+
+@pytest.mark.parametrize("name", ["service.test", "uvicorn.error", "redis"])
+def test_lines_of_libraries_look_the_same(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    configure_logging("info", "json")
+    logging.getLogger(name).warning("%d of %d", 1, 2)
+    event = last_event(capsys)
+    assert (event["event"], event["level"], event["logger"]) == ("1 of 2", "warning", name)
+
+
+def test_an_exception_is_part_of_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", "json")
+    try:
+        raise RuntimeError("broken")
+    except RuntimeError:
+        logging.getLogger("service.test").exception("failed")
+    assert "RuntimeError: broken" in str(last_event(capsys)["exception"])
+
+
+def test_uvicorns_own_access_log_is_off(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("debug", "json")
+    logging.getLogger("uvicorn.access").info("GET /authorization/?code=secret")
+    assert capsys.readouterr().err == ""
+
+
+def test_events_below_the_level_are_dropped(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("warning", "json")
+    structlog.get_logger("service.test").info("quiet")
+    logging.getLogger("service.test").info("quiet")
+    assert capsys.readouterr().err == ""
+
+
+def test_the_console_format_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", "console")
+    structlog.get_logger("service.test").info("started", port=8000)
+    assert "port=8000" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_a_trace_shows_no_values(capsys: pytest.CaptureFixture[str], log_format: str) -> None:
+    """They are passwords and tokens."""
+
+    def check(password: str) -> None:
+        raise RuntimeError("broken")
+
+    configure_logging("info", log_format)
+    try:
+        check("-".join(("correct", "horse")))
+    except RuntimeError:
+        logging.getLogger("service.test").exception("failed")
+    written = capsys.readouterr().err
+    assert "RuntimeError: broken" in written
+    assert "correct-horse" not in written
+
+
+def test_an_error_speaks_to_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", "console")
+    try:
+        raise RuntimeError("name \x1b[2J")
+    except RuntimeError:
+        logging.getLogger("service.test").exception("failed")
+    assert "name \\x1b[2J" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_a_name_begins_no_line_and_speaks_to_no_terminal(capsys: pytest.CaptureFixture[str], log_format: str) -> None:
+    name = "a\x1bb\x7fc\x85d\x9be\u2028f\u202eg\U000e0001h"
+    configure_logging("info", log_format)
+    structlog.get_logger("service.test").info("request", username=name)
+    written = capsys.readouterr().err
+    assert written.removesuffix("\n").isprintable()
+    if log_format == "json":
+        assert json.loads(written)["username"] == name
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL])
+def test_the_short_way_and_the_long_one_write_the_same_line(capsys: pytest.CaptureFixture[str], level: int) -> None:
+    fields = {"username": "a\x1bb\u2028é", "port": 8000, "odd": object, "ms": 0.5}
+    configure_logging("info", "json")
+    EventLog("service.test").write(level, "started\nnow", fields)
+    structlog.get_logger("service.test").log(level, "started\nnow", **fields)
+    short, long = (
+        re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "now", line) for line in capsys.readouterr().err.splitlines()
+    )
+    assert short == long
+    assert '"timestamp":"now"' in short
+
+
+def test_who_listens_too_hears_what_would_take_the_short_way(caplog: pytest.LogCaptureFixture) -> None:
+    configure_logging("info", "json")
+    logging.getLogger().addHandler(caplog.handler)
+    EventLog("service.test").write(logging.INFO, "started", {"port": 8000})
+    assert "started" in caplog.text
+
+
+def test_the_short_way_is_for_json_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", "console")
+    EventLog("service.test").write(logging.INFO, "started", {"name": "a\x1bb"})
+    assert "name=a\\x1bb" in capsys.readouterr().err.replace("'", "")
+
+
+def test_what_is_below_the_level_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", "json")
+    log = EventLog("service.test")
+    assert (log.shows(logging.INFO), log.shows(logging.DEBUG)) == (True, False)
+    log.write(logging.DEBUG, "started", {})
+    assert capsys.readouterr().err == ""
+
+
+class Broken(io.StringIO):
+    """As a full disk, or a reader that went away."""
+
+    def write(self, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize(("stream", "username"), [(Broken(), "alice"), (io.StringIO(), "a\udc80")])
+def test_a_line_that_cannot_be_written_harms_nobody(
+    capsys: pytest.CaptureFixture[str], stream: io.StringIO, username: str
+) -> None:
+    configure_logging("info", "json")
+    (handler,) = logging.getLogger().handlers
+    assert isinstance(handler, logging.StreamHandler)
+    handler.setStream(stream)
+    EventLog("service.test").write(logging.INFO, "started", {"username": username})
+    assert "Logging error" in capsys.readouterr().err
+
+
+CONTROLS = "\x7f" * 5_000
+WIDE = "\U000e0001é€" * 2_000
+
+
+@pytest.mark.clause("decided-log-lines-bounded")
+@pytest.mark.parametrize("log_format", ["json", "console"])
+@pytest.mark.parametrize("text", [CONTROLS, WIDE, '"\\' * 5_000, "a" * 20_000], ids=["controls", "wide", "quotes", "a"])
+def test_no_line_is_longer_than_a_kibibyte(capsys: pytest.CaptureFixture[str], log_format: str, text: str) -> None:
+    configure_logging("info", log_format)
+    EventLog("service.test").write(logging.INFO, "request", {"path": text})
+    EventLog("service.test").write(logging.INFO, "request", {f"field{number}": text for number in range(8)})
+    logging.getLogger("library").warning("it says %s", text)
+    structlog.get_logger("service.test").info("request", path=text)
+    lines = capsys.readouterr().err.splitlines()
+
+    assert len(lines) == 4
+    assert all(len(line.encode()) <= 1024 for line in lines)
+    assert all("…" in line for line in lines)
+
+
+@pytest.mark.clause("decided-log-lines-bounded")
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_a_trace_is_bounded_and_ends_with_the_error(capsys: pytest.CaptureFixture[str], log_format: str) -> None:
+    def fail(depth: int) -> None:
+        if depth:
+            (lambda: fail(depth - 1))()
+        raise RuntimeError(CONTROLS)
+
+    configure_logging("info", log_format)
+    try:
+        fail(100)
+    except RuntimeError:
+        logging.getLogger("service.test").exception("failed")
+    written = capsys.readouterr().err
+
+    assert "failed" in written
+    assert "RuntimeError: " in written
+    assert len(written.encode()) < 20_000
+
+
+def test_what_fits_is_written_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", "json")
+    names = {"client_id": "c" * 255, "username": "u" * 255, "scope": "s" * 255}
+    EventLog("service.test").write(logging.INFO, "request", names)
+    event = last_event(capsys)
+    assert {name: event[name] for name in names} == names
+
+
+@pytest.mark.parametrize(
+    ("text", "shortened"),
+    [("abcdef", "abcdef"), ("abcdefgh", "abcdefg…"), ("a\x7fbc", "a\x7f…"), ('"""abcd', '"""a…'), ("é" * 4, "ééé…")],
+)
+def test_a_text_is_shortened_by_what_is_written(text: str, shortened: str) -> None:
+    assert shorten(text, 7) == shortened

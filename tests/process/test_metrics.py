@@ -1,0 +1,257 @@
+"""The metrics of whole processes: workers read as one, one that is killed, and an address of their own."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from prometheus_client import Counter, Histogram
+
+from service.observability import metrics
+from tests.conftest import environment_of
+from tests.support.actors import PHONE_APP, TOKEN
+from tests.support.metrics_scrape import Scrape
+from tests.support.servers import (
+    CHECKOUT,
+    RedisServer,
+    ServiceProcess,
+    free_port,
+    running_service,
+    stop,
+)
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
+
+REQUESTS = 40
+NAME = "token_service_redis_call_duration_seconds"
+
+
+def ask(host: str, port: int, method: str = "GET", path: str = "/metrics") -> tuple[int, str, http.client.HTTPMessage]:
+    connection = http.client.HTTPConnection(host, port, timeout=PATIENCE_SECONDS)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(), answer.headers
+    finally:
+        connection.close()
+
+
+def scrape(port: int, host: str = "127.0.0.1") -> Scrape:
+    status, text, _ = ask(host, port)
+    assert status == 200
+    return Scrape(text)
+
+
+def send_malformed_refreshes(service: ServiceProcess, number: int) -> None:
+    """Each by a connection of its own, so that all workers get some."""
+    for _ in range(number):
+        form = f"grant_type=refresh_token&refresh_token=x&client_id={PHONE_APP.client_id}".encode()
+        with pytest.raises(urllib.error.HTTPError):
+            urllib.request.urlopen(service.url + TOKEN, form, timeout=PATIENCE_SECONDS).close()
+
+
+def count_refused(scrape: Scrape) -> float:
+    return scrape.sum("token_service_requests_total", endpoint="token", grant="refresh_token", outcome="refused")
+
+
+def wait_until_refused(port: int, number: int, host: str = "127.0.0.1") -> Scrape:
+    """Workers tell what they counted many times a second, not at each request."""
+    wait_until(lambda: count_refused(scrape(port, host)) == number, f"{number} that were refused")
+    return scrape(port, host)
+
+
+def worker_pids(service: ServiceProcess) -> list[int]:
+    """In the order of their start, those that have gone included."""
+    lines = [json.loads(line) for line in service.log.read_text().splitlines() if line.startswith("{")]
+    events = [line["event"] for line in lines if line["event"].startswith("Started server process")]
+    return [int(event.partition("[")[2].rstrip("]")) for event in events]
+
+
+@pytest.fixture
+def folder_of_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the service makes the folder that its workers share."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.0009, 0.001, 0.0011, 0.25, 99.0])
+def test_a_call_is_told_as_the_library_would_have_observed_it(seconds: float) -> None:
+    def read() -> list[tuple[str, float]]:
+        metrics.tell_counts()
+        samples = Scrape(metrics.render().decode()).samples
+        return [
+            (sample.name + sample.labels.get("le", ""), sample.value)
+            for sample in samples
+            if sample.name.startswith(NAME) and sample.labels["call"] == "told"
+        ]
+
+    metrics.count_redis_call("told", seconds, False)
+    before = read()
+    metrics.count_redis_call("told", seconds, False)
+    metrics.count_redis_call("told", seconds, False)
+    after = read()
+
+    bounds = [name.removeprefix(f"{NAME}_bucket") for name, _ in before if "_bucket" in name]
+    theirs = Histogram(NAME, "As ours.", buckets=[float(bound) for bound in bounds], registry=None)
+    theirs.observe(seconds)
+    theirs.observe(seconds)
+    (family,) = theirs.collect()
+    wanted = {sample.name + sample.labels.get("le", ""): pytest.approx(sample.value) for sample in family.samples}
+    assert {name: new - old for (name, old), (_, new) in zip(before, after, strict=True)} == wanted
+
+
+def test_what_could_not_be_told_is_lost_and_nothing_is_told_twice(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def read(verdict: str) -> float:
+        return Scrape(metrics.render().decode()).sum("token_service_refresh_tokens_presented_total", verdict=verdict)
+
+    def refuse(*_: str) -> Counter:
+        raise OSError(28, "No space left on device")
+
+    metrics.tell_counts()
+    repeated, replayed = read("repeated"), read("replayed")
+    metrics.count_refresh("repeated")
+    with monkeypatch.context() as patch:
+        patch.setattr(metrics._refreshes, "labels", refuse)
+        metrics.tell_counts()
+    metrics.count_refresh("replayed")
+    metrics.tell_counts()
+    metrics.tell_counts()
+    assert (read("repeated"), read("replayed")) == (repeated, replayed + 1)
+    assert "cannot be written" in caplog.text
+
+
+@pytest.mark.clause("decided-metrics")
+def test_workers_are_read_as_one_and_none_that_dies_takes_its_numbers_along(
+    redis_server: RedisServer, store: redis.Redis, registry: None, tmp_path: Path, folder_of_folders: Path
+) -> None:
+    own_port = free_port()
+    left = folder_of_folders / "token-service-metrics-of-one-that-was-killed"
+    left.mkdir()
+    (left / "0.lock").touch()
+    environment = environment_of(
+        redis_server,
+        WEB_CONCURRENCY="2",
+        TOKEN_SERVICE_METRICS_ADDRESS=f"127.0.0.1:{own_port}",
+        LOG_LEVEL="info",
+    )
+    with running_service(tmp_path, environment) as service:
+        wait_until(lambda: service.log.read_text().count("Application startup complete") == 2, "both workers")
+        (shared,) = folder_of_folders.iterdir()
+        assert shared != left
+        assert stat.S_IMODE(shared.stat().st_mode) == 0o700
+
+        send_malformed_refreshes(service, REQUESTS)
+        before = wait_until_refused(own_port, REQUESTS)
+        assert len(list(shared.glob("counter_*.db"))) == 2
+
+        os.kill(worker_pids(service)[0], signal.SIGKILL)
+        assert count_refused(scrape(own_port)) == REQUESTS
+        wait_until(lambda: service.log.read_text().count("Application startup complete") == 3, "another worker")
+        assert count_refused(scrape(own_port)) == REQUESTS
+        send_malformed_refreshes(service, REQUESTS)
+        after = wait_until_refused(own_port, 2 * REQUESTS)
+
+        assert len(list(shared.glob("counter_*.db"))) == 2
+        for sample in before.samples:
+            if sample.name.endswith(("_total", "_count", "_bucket", "_sum")):
+                assert after.sum(sample.name, **sample.labels) >= sample.value, sample
+        assert after.sum("token_service_build_info") == 1
+        assert_only_metrics_are_served(own_port)
+        assert ask("127.0.0.1", service.port)[0] == 404
+        assert_refused_where_the_address_is_in_use(environment)
+    assert not list(folder_of_folders.iterdir())
+
+
+def assert_only_metrics_are_served(port: int) -> None:
+    for method, path, status in (
+        ("GET", "/", 404),
+        ("GET", "/metrics/", 404),
+        ("GET", "/readyz", 404),
+        ("POST", "/metrics", 405),
+        ("TELL", "/metrics", 405),
+        ("HEAD", "/metrics", 200),
+    ):
+        found, body, headers = ask("127.0.0.1", port, method, path)
+        assert (found, body) == (status, ""), (method, path)
+        assert "server" not in headers
+
+
+def assert_refused_where_the_address_is_in_use(environment: dict[str, str]) -> None:
+    address = environment["TOKEN_SERVICE_METRICS_ADDRESS"]
+    second = subprocess.run(
+        [sys.executable, "-m", "service"],
+        cwd=CHECKOUT,
+        env=os.environ | environment | {"PORT": str(free_port()), "LOG_LEVEL": "error"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    host, _, port = address.partition(":")
+    assert second.returncode == 2
+    assert second.stderr == f"cannot listen on {host} port {port}: the port is in use\n"
+
+
+@pytest.fixture
+def blind_url(redis_server: RedisServer, store: redis.Redis) -> Iterator[str]:
+    """Of a Redis user who may not ask how many keys there are."""
+    store.execute_command("ACL", "SETUSER", "blind", "reset", "on", ">word", "~*", "&*", "+@all", "-dbsize")  # type: ignore[no-untyped-call]
+    yield redis_server.url.replace("//", "//blind:word@")
+    store.acl_deluser("blind")
+
+
+@pytest.mark.clause("decided-metrics")
+@pytest.mark.single_server("its user is made on one server")
+def test_one_process_has_an_address_for_them_too_and_leaves_out_what_it_may_not_know(
+    redis_server: RedisServer, blind_url: str, registry: None, tmp_path: Path, folder_of_folders: Path
+) -> None:
+    own_port = free_port()
+    variables = {"REDIS_URL": blind_url, "TOKEN_SERVICE_METRICS_ADDRESS": f"[::1]:{own_port}"}
+    with running_service(tmp_path, environment_of(redis_server, **variables)) as service:
+        send_malformed_refreshes(service, 3)
+        wait_until(lambda: "sessions are not counted" in service.log.read_text(), "the line in the log")
+        found = wait_until_refused(own_port, 3, "::1")
+
+        assert not found.label_values("token_service_live_objects", "kind")
+        assert service.log.read_text().count("sessions are not counted") == 1
+        assert ask("127.0.0.1", service.port)[0] == 404
+        assert not list(folder_of_folders.iterdir())
+
+
+@pytest.fixture
+def bare_workers(
+    redis_server: RedisServer, store: redis.Redis, registry: None, tmp_path: Path
+) -> Iterator[ServiceProcess]:
+    """Two, started by uvicorn's own command and without our supervisor."""
+    port, log, shared = free_port(), tmp_path / "log", tmp_path / "shared"
+    variables = environment_of(redis_server, LOG_LEVEL="info", LOG_FORMAT="json", PROMETHEUS_MULTIPROC_DIR=str(shared))
+    command = ["uvicorn", "--factory", "service.app:create_app", "--workers", "2", "--port", str(port)]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *command], cwd=CHECKOUT, env=os.environ | variables, stdout=output, stderr=output
+        )
+    service = ServiceProcess(process, port, log)
+    wait_until(lambda: log.read_text().count("Application startup complete") == 2, "both workers")
+    yield service
+    stop(process)
+
+
+@pytest.mark.long
+def test_workers_that_are_started_otherwise_share_the_folder_of_the_environment(bare_workers: ServiceProcess) -> None:
+    send_malformed_refreshes(bare_workers, REQUESTS)
+
+    wait_until_refused(bare_workers.port, REQUESTS)

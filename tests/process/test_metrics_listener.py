@@ -1,0 +1,35 @@
+"""The listener of the metrics by itself: what those who connect and say nothing can do to it."""
+
+from __future__ import annotations
+
+import socket
+import urllib.request
+
+import pytest
+
+from service.serving import metrics_listener
+from service.serving.metrics_listener import MOST_READERS, answering_metrics
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
+
+
+def is_answered(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_SECONDS) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def test_who_connects_and_says_nothing_takes_no_more_threads_than_there_is_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # No patience ends with the silent ones.
+    monkeypatch.setattr(metrics_listener._Handler, "timeout", 3600)
+    with socket.create_server(("127.0.0.1", 0)) as listening, answering_metrics([listening]):
+        port = listening.getsockname()[1]
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(MOST_READERS)]
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as one_too_many:
+            assert one_too_many.recv(1) == b""
+        for each in silent:
+            each.close()
+        wait_until(lambda: is_answered(port), "the metrics")

@@ -1,0 +1,61 @@
+"""What the log hears of an outage that thousands of requests meet."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from service.gateway.outage_log import QUIET_SECONDS, OutageReport
+from service.redis_client.deadline import StoreUnavailable
+
+
+def test_an_outage_is_told_at_once_and_then_once_a_second_with_a_count(caplog: pytest.LogCaptureFixture) -> None:
+    moment = 1000.0
+    report = OutageReport(logging.getLogger("service.store"), "the store is not available", lambda: moment)
+    outage = StoreUnavailable("ConnectionRefusedError")
+
+    for _ in range(500):
+        report.tell(outage)
+    moment += QUIET_SECONDS
+    for _ in range(500):
+        report.tell(outage)
+    moment += 1000
+    report.tell(outage)
+
+    assert [record.getMessage().partition("told: ")[2] for record in caplog.records] == [
+        "1)",
+        "500)",
+        "500)",
+    ]
+    assert {record.levelname for record in caplog.records} == {"ERROR"}
+
+
+def test_the_end_of_an_outage_is_told_once_with_what_it_cost(caplog: pytest.LogCaptureFixture) -> None:
+    moment = 1000.0
+    report = OutageReport(logging.getLogger("service.realms"), "the organisation is away", lambda: moment)
+    report.tell_end()
+    report.tell(StoreUnavailable("no answer"))
+    for _ in range(7):
+        report.count()
+    moment += QUIET_SECONDS
+    report.tell_end()
+    report.tell_end()
+
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("ERROR", "the organisation is away: no answer (requests refused since this was last told: 1)"),
+        ("WARNING", "over: the organisation is away (requests refused since this was last told: 7)"),
+    ]
+
+
+def test_trouble_that_comes_and_goes_is_told_no_oftener_than_trouble_that_stays(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    moment = 1000.0
+    report = OutageReport(logging.getLogger("service.realms"), "the organisation is away", lambda: moment)
+    for _ in range(100):
+        report.tell(StoreUnavailable("no answer"))
+        report.tell_end()
+        moment += QUIET_SECONDS / 50
+
+    assert len(caplog.records) <= 4

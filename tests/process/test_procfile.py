@@ -1,0 +1,70 @@
+"""scripts/procfile in a checkout of links: its own service, another scripts/install and scripts/serve."""
+
+import os
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.config.settings import EXAMPLE_SEED
+from tests.support.servers import CHECKOUT
+
+PUBLIC = [
+    ("HOST", "0.0.0.0"),
+    ("TOKEN_SERVICE_BASE_URL", "https://id.example.com"),
+    ("TOKEN_SERVICE_WEB_URL", "https://id.example.com"),
+    ("TOKEN_SERVICE_TRUSTED_PROXIES", "10.0.0.0/8"),
+]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    scripts = tmp_path / "scripts"
+    scripts.mkdir()
+    for name in ("service", "examples", ".venv"):
+        (tmp_path / name).symlink_to(CHECKOUT / name)
+    (scripts / "procfile").write_bytes((CHECKOUT / "scripts" / "procfile").read_bytes())
+    (scripts / "install").write_text("#!/bin/sh\n")
+    (scripts / "serve").write_text('#!/bin/sh\necho "$TOKEN_SERVICE_SEED_FILE"\n')
+    for script in scripts.iterdir():
+        script.chmod(0o755)
+    return tmp_path
+
+
+@pytest.fixture
+def redis_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening.getsockname()[1]
+
+
+def run_web(checkout: Path, redis_port: int, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": os.environ["PATH"], "REDIS_PORT": str(redis_port), **variables}
+    command = [str(checkout / "scripts" / "procfile"), "web"]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(("variable", "value"), PUBLIC)
+@pytest.mark.clause("decided-example-seed-not-public")
+def test_the_example_seed_is_refused_at_a_public_address(
+    checkout: Path, redis_port: int, variable: str, value: str
+) -> None:
+    ended = run_web(checkout, redis_port, **{variable: value})
+
+    assert (ended.returncode, ended.stdout) == (2, "")
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith(f"TOKEN_SERVICE_SEED_FILE: not set: expected a seed file of your own, since {variable} '")
+
+
+@pytest.mark.clause("decided-example-seed-not-public")
+def test_a_named_seed_is_taken_at_a_public_address(checkout: Path, redis_port: int) -> None:
+    ended = run_web(checkout, redis_port, HOST="0.0.0.0", TOKEN_SERVICE_SEED_FILE=str(EXAMPLE_SEED))
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{EXAMPLE_SEED}\n", "")
+
+
+def test_the_example_seed_is_the_default_on_this_machine(checkout: Path, redis_port: int) -> None:
+    ended = run_web(checkout, redis_port)
+
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{checkout / 'examples' / 'seed.yaml'}\n", "")

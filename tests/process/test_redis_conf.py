@@ -1,0 +1,122 @@
+"""redis.conf, on the server that the embedded store would start."""
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from service.embedded.server import EmbeddedStore
+
+# Command lines as tuples: some words contain spaces.
+NEEDED: list[tuple[str, ...]] = [
+    ("PING",),
+    ("HELLO", "3"),
+    ("TIME",),
+    ("SET", "key", "value", "PX", "60000"),
+    ("GET", "key"),
+    ("PTTL", "key"),
+    ("HSET", "hash", "field", "value"),
+    ("ZADD", "index", "1", "member"),
+    ("SADD", "set", "member"),
+    ("XADD", "stream", "*", "field", "value"),
+    ("PEXPIREAT", "hash", "99999999999999"),
+    ("UNLINK", "set"),
+    ("EVAL", "return redis.call('TIME')", "0"),
+    ("SCRIPT", "LOAD", "return 1"),
+    ("SCAN", "0"),
+    ("MEMORY", "USAGE", "hash"),
+    ("DBSIZE",),
+    ("INFO", "memory"),
+    ("CONFIG", "GET", "maxmemory-policy"),
+    ("CLIENT", "ID"),
+    ("CLIENT", "LIST"),
+    ("CLIENT", "SETNAME", "worker"),
+    ("CLIENT", "TRACKING", "OFF"),
+    ("PUBLISH", "channel", "message"),
+    ("WAIT", "0", "1"),
+]
+
+FORBIDDEN: list[tuple[str, ...]] = [
+    ("FLUSHALL",),
+    ("FLUSHDB",),
+    ("KEYS", "*"),
+    ("MONITOR",),
+    ("SHUTDOWN", "NOSAVE"),
+    ("DEBUG", "SLEEP", "0"),
+    ("SWAPDB", "0", "1"),
+    ("MIGRATE", "127.0.0.1", "1", "key", "0", "1"),
+    ("RESTORE", "copy", "0", "text"),
+    ("MODULE", "LIST"),
+    ("REPLICAOF", "NO", "ONE"),
+    ("SLAVEOF", "NO", "ONE"),
+    ("SYNC",),
+    ("SAVE",),
+    ("BGSAVE",),
+    ("BGREWRITEAOF",),
+    ("SORT", "set"),
+    ("CONFIG", "SET", "maxmemory", "1"),
+    ("CONFIG", "REWRITE"),
+    ("CONFIG", "RESETSTAT"),
+    ("ACL", "SETUSER", "default", "+@all"),
+    ("ACL", "LIST"),
+]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis.Redis]:
+    embedded = EmbeddedStore(tmp_path_factory.mktemp("redis_conf"))
+    try:
+        embedded.claim()
+        embedded.start(lambda reason: None)
+        with redis.Redis(unix_socket_path=str(embedded.socket_path), decode_responses=True) as client:
+            yield client
+    finally:
+        embedded.stop()
+
+
+def run(store: redis.Redis, command: tuple[str, ...]) -> None:
+    store.execute_command(*command)  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("command", NEEDED, ids=" ".join)
+def test_what_the_service_needs_is_allowed(store: redis.Redis, command: tuple[str, ...]) -> None:
+    run(store, command)
+
+
+@pytest.mark.parametrize("command", FORBIDDEN, ids=" ".join)
+def test_what_could_harm_is_refused(store: redis.Redis, command: tuple[str, ...]) -> None:
+    # DEBUG is switched off by itself on newer servers, which say so in other words.
+    with pytest.raises(redis.ResponseError, match=r"permission|not allowed"):
+        run(store, command)
+
+
+@pytest.mark.parametrize("command", FORBIDDEN, ids=" ".join)
+def test_a_script_may_do_no_more_than_its_caller(store: redis.Redis, command: tuple[str, ...]) -> None:
+    with pytest.raises(redis.ResponseError):
+        store.eval("return redis.call(unpack(ARGV))", 0, *command)
+
+
+def test_nothing_is_evicted_and_everything_is_written_down(store: redis.Redis) -> None:
+    settings = _settings(store)
+    assert settings["maxmemory-policy"] == "noeviction"
+    assert settings["appendonly"] == "yes"
+    assert settings["appendfsync"] == "everysec"
+    assert settings["save"] == ""
+
+
+def test_who_asks_and_never_reads_is_cut_off(store: redis.Redis) -> None:
+    """At 64 MB at once, at 16 MB after half a minute."""
+    assert f"normal {64 << 20} {16 << 20} 30" in str(_settings(store)["client-output-buffer-limit"])
+
+
+def test_the_embedded_server_listens_on_its_socket_alone(store: redis.Redis) -> None:
+    settings = _settings(store)
+    assert settings["port"] == "0"
+    assert settings["unixsocketperm"] == "700"
+    assert settings["protected-mode"] == "yes"
+
+
+def _settings(store: redis.Redis) -> dict[str | None, str | None]:
+    found = store.config_get("*")
+    assert isinstance(found, dict)
+    return found

@@ -1,0 +1,459 @@
+"""What pages look like and say: escaping, the words, the colours. How they are reached is tested over HTTP."""
+
+import re
+import string
+import tomllib
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jinja2 import UndefinedError
+
+from service.protocol.scope import ROLES
+from service.web.pages.rendering import (
+    DARK,
+    LIGHT,
+    TEMPLATES,
+    Look,
+    Renderer,
+    Theme,
+    contrast,
+    find_text_on,
+    find_visible,
+)
+from tests.support.servers import CHECKOUT
+
+HOSTILE = """<b>x</b>"' onfocus=alert(1) &amp; {7*7} {{7*7}} {text.__globals__}"""
+NOW = datetime(2026, 11, 21, 10, 44, tzinfo=UTC)
+PAGES = ("login.html", "consent.html", "refused.html", "sessions.html", "start.html")
+SESSION = {"id": "s", "client_name": "Example Web Shop", "roles": ROLES, "since": NOW, "last_used": NOW}
+CONTEXTS: dict[str, dict[str, Any]] = {
+    "login.html": {
+        "action": "/authorization/login",
+        "sealed": "r",
+        "client_name": "Example Web Shop",
+        "username": "alice@example.com",
+        "stay": True,
+        "notice": "You are signed out.",
+        "error": "wrong",
+        "username_error": "missing",
+        "password_error": "missing",
+        "has_passwords": True,
+        "organisations": [SimpleNamespace(name="cep", label="Example Energy Cooperative")],
+    },
+    "consent.html": {
+        "action": "/authorization/consent",
+        "switch_action": "/authorization/switch",
+        "request_id": "r",
+        "csrf": "c",
+        "client_name": "Example Web Shop",
+        "username": "alice@example.com",
+        "name": "Alice Example",
+        "realm": "main",
+        "realm_label": "here",
+        "roles": ROLES,
+        "lifetime": "30 days",
+        "destination": "shop.example.com",
+        "insecure": True,
+    },
+    "refused.html": {
+        "heading": "No",
+        "message": "Not so.",
+        "detail": "state is missing",
+        "retry": True,
+        "link": "com.example.app:/callback?error=access_denied",
+    },
+    "sessions.html": {
+        "username": "alice@example.com",
+        "name": "Alice Example",
+        "sessions": [SimpleNamespace(**SESSION)],
+        "now": NOW,
+        "csrf": "c",
+        "end_action": "/sessions/end",
+        "end_all_action": "/sessions/end_all",
+        "sign_out_action": "/sessions/sign_out",
+        "more": True,
+    },
+    "start.html": {
+        "metadata_url": "https://example.com/.well-known/oauth-authorization-server",
+        "sessions_url": "/sessions/",
+        "authorization_url": "https://example.com/authorization",
+        "token_url": "https://example.com/token",
+    },
+}
+NAMES = frozenset({"realm", "roles", "now", "since", "last_used", "has_passwords", "stay", "insecure", "retry", "more"})
+"""What is a date, a flag or a word of ours, and cannot be hostile."""
+
+renderer = Renderer(Look("Token Service", "#1f5fa8", has_logo=False), "")
+
+
+class Page(HTMLParser):
+    """The elements of a page, with their attributes, and its words."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.words = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+
+    def find(self, tag: str, **attributes: str) -> list[dict[str, str | None]]:
+        return [found for name, found in self.elements if name == tag and attributes.items() <= found.items()]
+
+    def shape(self) -> list[tuple[str, tuple[str, ...]]]:
+        return [(tag, tuple(attributes)) for tag, attributes in self.elements]
+
+
+def render(template: str, **changes: Any) -> Page:
+    return Page(renderer.render(template, **CONTEXTS[template] | changes))
+
+
+def make_hostile(context: dict[str, Any]) -> dict[str, Any]:
+    return {name: value if name in NAMES else _make_hostile(value) for name, value in context.items()}
+
+
+def _make_hostile(value: Any) -> Any:
+    if isinstance(value, list):
+        return [SimpleNamespace(**make_hostile(dict(vars(entry)))) for entry in value]
+    return HOSTILE
+
+
+# Escaping
+
+
+@pytest.mark.parametrize("template", PAGES)
+def test_no_value_can_leave_its_place(template: str) -> None:
+    """Hostile values everywhere give the very elements and attributes that harmless ones give."""
+    hostile = Page(renderer.render(template, **make_hostile(CONTEXTS[template])))
+
+    assert hostile.shape() == render(template).shape()
+    assert HOSTILE in [
+        *hostile.words.split("\n"),
+        *(value for _, found in hostile.elements for value in found.values()),
+    ]
+
+
+@pytest.mark.parametrize("template", PAGES)
+@pytest.mark.parametrize("has_logo", [False, True])
+def test_the_name_that_the_operator_chose_is_escaped_too(template: str, has_logo: bool) -> None:
+    plain, hostile = (Renderer(Look(name, "#1f5fa8", has_logo), "") for name in ("Token Service", HOSTILE))
+
+    page = Page(hostile.render(template, **CONTEXTS[template]))
+
+    assert page.shape() == Page(plain.render(template, **CONTEXTS[template])).shape()
+    assert not has_logo or page.find("img", alt=HOSTILE)
+
+
+def test_a_text_escapes_its_values_once() -> None:
+    text = renderer.text("login.continue_to", client_name="A & B")
+
+    assert text == "to continue to A &amp; B"
+    assert "A &amp; B" in renderer.render("refused.html", **CONTEXTS["refused.html"] | {"message": text})
+
+
+@pytest.mark.parametrize("template", PAGES)
+def test_a_page_holds_nothing_that_its_policy_forbids(template: str) -> None:
+    page = render(template)
+
+    assert not page.find("script") + page.find("style")
+    assert not [name for _, found in page.elements for name in found if name == "style" or name.startswith("on")]
+    assert "url(" not in renderer.stylesheet.decode()
+    assert "@import" not in renderer.stylesheet.decode()
+
+
+# What a caller must pass
+
+USED = [(template, name) for template in PAGES for name in CONTEXTS[template] if name != "realm"]
+"""The realm is told by its label."""
+
+
+@pytest.mark.parametrize(("template", "name"), USED)
+def test_a_value_that_is_forgotten_is_an_error_not_a_gap(template: str, name: str) -> None:
+    context = {key: value for key, value in CONTEXTS[template].items() if key != name}
+
+    with pytest.raises(UndefinedError):
+        renderer.render(template, **context)
+
+
+# The words
+
+TEXTS = tomllib.loads((TEMPLATES / "texts" / "en.toml").read_text("utf-8"))["texts"]
+KEYS = {f"{table}.{name}" for table, texts in TEXTS.items() for name in texts}
+JINJA = re.compile(r"{#.*?#}|{%.*?%}|{{.*?}}", re.DOTALL)
+# A key as it stands in a template or in Python; what is put together has a gap, which is read as anything.
+KEY = re.compile(r"""f?"([a-z_]+\.[a-z_{}.]*)"((?:\s*~\s*[a-z_]+)?(?:\s*~\s*"([a-z_]+)")?)""")
+
+
+def find_used_keys() -> Iterator[re.Pattern[str]]:
+    files = [*TEMPLATES.glob("*.html"), *CHECKOUT.glob("service/web/**/*.py")]
+    for file in files:
+        for key, joined, end in KEY.findall(file.read_text("utf-8")):
+            if key.partition(".")[0] in TEXTS and not key.endswith((".html", ".css")):
+                beginning = re.sub(r"\\{[^}]*}", "[a-z_]+", re.escape(key))
+                yield re.compile(beginning + ("[a-z]+" if joined else "") + end)
+
+
+def test_every_text_that_is_asked_for_exists() -> None:
+    missing = [used.pattern for used in find_used_keys() if not any(used.fullmatch(key) for key in KEYS)]
+
+    assert not missing
+
+
+def test_every_text_is_used() -> None:
+    used = {*find_used_keys(), re.compile(r"(ago|duration)\.[a-z]+_(one|other)")}
+
+    assert not [key for key in sorted(KEYS) if not any(pattern.fullmatch(key) for pattern in used)]
+
+
+def test_every_text_that_templates_put_together_exists() -> None:
+    assert set(TEXTS["role_name"]) == set(ROLES)
+    assert set(TEXTS["role"]) == {*ROLES, *(f"{role}_detail" for role in ROLES)}
+
+
+@pytest.mark.parametrize("template", sorted(file.name for file in TEMPLATES.glob("*.html")))
+def test_a_template_has_no_words_of_its_own(template: str) -> None:
+    page = Page(JINJA.sub("", (TEMPLATES / template).read_text("utf-8")))
+    spoken = [found.get(name) for _, found in page.elements for name in ("alt", "title", "aria-label", "placeholder")]
+
+    assert not re.findall(r"[A-Za-z]+", page.words)
+    assert not any(spoken)
+
+
+def test_placeholders_are_plain_names() -> None:
+    """Nothing but a name: no attribute and no index that could reach into a value."""
+    for text in (text for texts in TEXTS.values() for text in texts.values()):
+        assert all(name is None or name.isidentifier() for _, name, _, _ in string.Formatter().parse(text))
+
+
+# What every page has
+
+
+@pytest.mark.parametrize("template", PAGES)
+def test_every_page_has_a_title_one_heading_one_main_part_and_a_language(template: str) -> None:
+    page = render(template)
+
+    assert page.find("html", lang="en")
+    assert len(page.find("title")) == len(page.find("h1")) == len(page.find("main")) == 1
+    assert page.find("meta", name="viewport")
+    assert page.find("meta", name="color-scheme", content="light dark")
+
+
+def test_addresses_of_ours_begin_with_the_path_of_the_web_address() -> None:
+    placed = Renderer(Look("Token Service", "#1f5fa8", has_logo=True), "/login")
+    page = Page(placed.render("start.html", **CONTEXTS["start.html"]))
+
+    assert re.fullmatch(r"/login/authorization/assets/page\.css\?v=[0-9a-f]{12}", placed.stylesheet_path)
+    assert page.find("link", rel="stylesheet", href=placed.stylesheet_path)
+    assert page.find("img", src="/login/authorization/assets/logo")
+
+
+def test_the_address_of_the_stylesheet_changes_with_the_colour() -> None:
+    other = Renderer(Look("Token Service", "#a81f5f", has_logo=False), "")
+
+    assert other.stylesheet_path != renderer.stylesheet_path
+
+
+# Login
+
+
+@pytest.mark.parametrize(
+    ("state", "focused"),
+    [
+        ({"username": ""}, "username"),
+        ({}, "password"),
+        ({"username_error": "missing"}, "username"),
+        ({"username": "", "password_error": "missing"}, "password"),
+        ({"error": "wrong"}, "password"),
+    ],
+)
+def test_the_field_that_needs_attention_has_the_focus(state: dict[str, str], focused: str) -> None:
+    page = render("login.html", **{"error": None, "username_error": None, "password_error": None} | state)
+
+    assert [found["name"] for found in page.find("input") if "autofocus" in found] == [focused]
+
+
+def test_an_error_is_tied_to_its_field() -> None:
+    page = render("login.html", error=None, username_error=None, password_error="missing")
+
+    assert page.find("input", name="password", **{"aria-invalid": "true", "aria-describedby": "password-error"})
+    assert page.find("p", id="password-error")
+    assert "aria-invalid" not in page.find("input", name="username")[0]
+    assert not page.find("div", role="alert")
+
+
+def test_a_general_error_is_announced() -> None:
+    page = render("login.html", username_error=None, password_error=None)
+
+    assert page.find("div", role="alert")
+    assert "Error: Sign in" in page.words
+
+
+def test_each_organisation_has_a_button_of_its_own() -> None:
+    two = [SimpleNamespace(name=name, label=f"The {name}") for name in ("cep", "coop")]
+    page = render("login.html", organisations=two)
+
+    assert [found["value"] for found in page.find("input", name="realm")] == ["cep", "coop"]
+    assert "Sign in with The coop" in " ".join(page.words.split())
+    assert not render("login.html", organisations=[]).find("input", name="realm")
+
+
+@pytest.mark.parametrize(
+    ("has_passwords", "organisations", "divided"), [(True, True, True), (True, False, False), (False, True, False)]
+)
+def test_a_choice_is_only_offered_where_there_is_one(has_passwords: bool, organisations: bool, divided: bool) -> None:
+    offered = CONTEXTS["login.html"]["organisations"] if organisations else []
+    page = render("login.html", has_passwords=has_passwords, organisations=offered)
+
+    assert bool(page.find("input", name="password")) == has_passwords
+    assert bool(page.find("p", **{"class": "or"})) == divided
+
+
+# Consent
+
+
+def test_refusing_takes_no_more_than_allowing() -> None:
+    page = render("consent.html")
+    allow, deny = (page.find("button", name="decision", value=decision)[0] for decision in ("allow", "deny"))
+
+    assert allow["class"] == deny["class"]
+
+
+def test_what_is_asked_stands_before_the_answers() -> None:
+    words = render("consent.html").words
+
+    for told in ("Example Web Shop", "alice@example.com", "30 days", "shop.example.com", "not encrypted"):
+        assert words.index(told) < words.index("Deny")
+    assert all(TEXTS["role"][role] in words for role in ROLES)
+
+
+def test_switching_the_user_sends_no_decision() -> None:
+    """All answers are buttons of one form, whose fields they share."""
+    page = render("consent.html")
+    (switch,) = page.find("button", formaction="/authorization/switch")
+
+    assert "name" not in switch
+    assert [found.get("name") for found in page.find("input")] == ["request", "csrf"]
+
+
+# Sessions
+
+
+def test_a_moment_is_told_relative_and_absolute() -> None:
+    session = SimpleNamespace(**SESSION | {"since": NOW - timedelta(days=3, hours=2)})
+    page = render("sessions.html", sessions=[session])
+
+    assert "3 days ago 2026-11-18 08:44 UTC" in page.words
+    assert page.find("time", datetime="2026-11-18T08:44:00+00:00")
+
+
+def test_no_sessions_are_said_to_be_none() -> None:
+    page = render("sessions.html", sessions=[])
+
+    assert "No application has access" in page.words
+    assert not page.find("form", action="/sessions/end")
+
+
+@pytest.mark.parametrize(
+    ("age", "told"),
+    [
+        (timedelta(seconds=-5), "just now"),
+        (timedelta(seconds=59), "just now"),
+        (timedelta(seconds=60), "1 minute ago"),
+        (timedelta(minutes=59), "59 minutes ago"),
+        (timedelta(hours=1), "1 hour ago"),
+        (timedelta(hours=47), "1 day ago"),
+        (timedelta(days=400), "400 days ago"),
+    ],
+)
+def test_ages_are_told_in_the_largest_unit(age: timedelta, told: str) -> None:
+    assert renderer.ago(NOW - age, NOW) == told
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0.2, "1 second"),
+        (90, "90 seconds"),
+        (60, "1 minute"),
+        (36 * 3600, "36 hours"),
+        (86400, "1 day"),
+        (30 * 86400, "30 days"),
+    ],
+)
+def test_durations_are_told_without_a_remainder(seconds: float, told: str) -> None:
+    assert renderer.duration(int(seconds * 1000)) == told
+
+
+def test_a_lifetime_names_what_can_end_it() -> None:
+    day = 86_400_000
+
+    assert renderer.lifetime(30 * day, None) == "Until you end it, or it goes unused for 30 days"
+    assert renderer.lifetime(30 * day, 90 * day).endswith("unused for 30 days, but 90 days at most")
+    assert renderer.lifetime(30 * day, 7 * day) == "Until you end it, but 7 days at most"
+
+
+# Colours
+
+COLOURS = st.binary(min_size=3, max_size=3).map(lambda channels: f"#{channels.hex()}")
+
+
+def test_contrast_is_that_of_the_guidelines() -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.478, abs=0.001)
+    assert contrast("#abcdef", "#abcdef") == 1
+
+
+@given(COLOURS)
+def test_text_on_any_colour_can_be_read(colour: str) -> None:
+    assert contrast(find_text_on(colour), colour) >= 4.5
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK])
+@given(colour=COLOURS, ratio=st.sampled_from([3.0, 4.5, 5.5]))
+def test_any_colour_becomes_visible_on_any_page(theme: Theme, colour: str, ratio: float) -> None:
+    visible = find_visible(colour, theme, ratio)
+
+    assert all(contrast(visible, behind) >= ratio for behind in (theme.page, theme.card))
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK])
+@given(colour=COLOURS)
+def test_a_colour_that_can_be_seen_is_left_alone(theme: Theme, colour: str) -> None:
+    visible = find_visible(colour, theme, 4.5)
+
+    assert find_visible(visible, theme, 4.5) == visible
+
+
+@settings(deadline=None, max_examples=50)
+@given(COLOURS)
+def test_what_the_stylesheet_says_can_be_read(accent: str) -> None:
+    """Whatever the operator picks, in both themes: text on the accent, links, and the accent's own shape."""
+    stylesheet = Renderer(Look("Token Service", accent, has_logo=False), "").stylesheet.decode()
+    themes = [dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", line)) for line in stylesheet.splitlines()[:2]]
+
+    for colours in themes:
+        assert contrast(colours["on-accent"], colours["accent"]) >= 4.5
+        for behind in (colours["page"], colours["card"]):
+            assert contrast(colours["link"], behind) >= 4.5
+            assert contrast(colours["accent"], behind) >= 3
+
+
+def test_the_fixed_colours_can_be_read() -> None:
+    light, dark = re.findall(r":root {\n(.*?)}", (TEMPLATES / "page.css").read_text("utf-8"), re.DOTALL)
+    for block, theme in ((light, LIGHT), (dark, DARK)):
+        colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", block))
+        for behind in (theme.page, theme.card):
+            assert all(contrast(colours[name], behind) >= 4.5 for name in ("text", "muted", "danger"))
+            assert contrast(colours["border"], behind) >= 3
+        for kind in ("danger", "warning"):
+            assert contrast(colours[kind], colours[f"{kind}-back"]) >= 4.5

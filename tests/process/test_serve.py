@@ -1,0 +1,494 @@
+"""`python -m service` and `./scripts/serve`, as whole processes."""
+
+import fcntl
+import http.client
+import itertools
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from service.config.settings import EXAMPLE_SEED
+from service.embedded.data_folder import socket_path
+from service.system import parent_death
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+
+SERVICE = (sys.executable, "-P", "-m", "service")
+SCRIPT = (str(CHECKOUT / "scripts" / "serve"),)
+
+
+class Service:
+    """A start of the service in a process of its own, which ends with the tests at the latest."""
+
+    def __init__(self, folder: Path, command: tuple[str, ...], environment: dict[str, str]) -> None:
+        self.data_dir = folder / "data"
+        self.output = folder / "stdout"
+        self.log = folder / "stderr"
+        # The folder is shared by successive starts; each has its own output.
+        with self.output.open("w") as output, self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(parent_death.__file__), str(os.getpid()), *command],
+                env=environment,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=log,
+            )
+
+    def wait_until_ready(self) -> "Service":
+        wait_until(lambda: self.output.read_text().endswith("\n") or self.process.poll() is not None)
+        assert self.process.poll() is None, self.log.read_text()
+        return self
+
+    def curl_words(self) -> list[str]:
+        words = shlex.split(self.output.read_text())
+        assert words[0] == "curl"
+        return words
+
+    @property
+    def address(self) -> str:
+        (url,) = (word for word in self.curl_words() if word.startswith("http://"))
+        return urllib.parse.urlsplit(url).netloc
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait(self) -> int:
+        return self.process.wait(PATIENCE_SECONDS)
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.wait()
+
+    def get(self, path: str) -> int:
+        connection = http.client.HTTPConnection(self.address, timeout=PATIENCE_SECONDS)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status
+        except OSError:
+            return 0
+        finally:
+            connection.close()
+
+    def store(self) -> redis.Redis:
+        return redis.Redis(unix_socket_path=str(socket_path(self.data_dir)), decode_responses=True)
+
+    def store_is_gone(self) -> bool:
+        """The server holds this lock as long as it lives."""
+        file = self.data_dir / "store.lock"
+        return not file.exists() or can_lock(file)
+
+    def port_is_free(self, address: str) -> bool:
+        """Nobody listens there any more: no worker is left."""
+        host, _, port = address.rpartition(":")
+        with socket.socket() as probe:
+            return probe.connect_ex((host, int(port))) != 0
+
+
+def can_lock(file: Path) -> bool:
+    with file.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+Start = Callable[..., Service]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts the service with nothing of our own environment but what programs need to run."""
+    started: list[Service] = []
+
+    def start_service(*arguments: str, command: tuple[str, ...] = SERVICE, **variables: str) -> Service:
+        environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        environment |= {"PYTHONPATH": str(CHECKOUT), "TOKEN_SERVICE_DATA_DIR": str(tmp_path / "data")}
+        service = Service(tmp_path, command + arguments, environment | variables)
+        started.append(service)
+        return service
+
+    yield start_service
+    for service in started:
+        service.end()
+
+
+@pytest.fixture
+def start_ready(start: Start) -> Start:
+    def start_and_wait(*arguments: str, **variables: Any) -> Service:
+        return start("--port", "0", *arguments, **variables).wait_until_ready()
+
+    return start_and_wait
+
+
+# Starting
+
+
+def test_the_printed_curl_line_works(start_ready: Start) -> None:
+    words = start_ready().curl_words()
+    (url,) = (word for word in words if word.startswith("http://"))
+    fields = [word for option, word in itertools.pairwise(words) if option == "--data-urlencode"]
+    pairs = [(name, value) for name, _, value in (field.partition("=") for field in fields)]
+    body = urllib.parse.urlencode(pairs).encode()
+    with urllib.request.urlopen(url, data=body, timeout=PATIENCE_SECONDS) as answer:
+        assert answer.status == 200
+        assert json.load(answer)["access_token"]
+
+
+def test_scripts_serve_runs_from_any_folder(start_ready: Start) -> None:
+    service = start_ready(command=SCRIPT)
+    assert service.get("/healthz") == 200
+    service.signal(signal.SIGTERM)
+    assert service.wait() == 0
+    assert service.store_is_gone()
+
+
+def test_port_0_is_a_port_that_the_service_knows(start_ready: Start) -> None:
+    service = start_ready()
+    assert not service.address.endswith(":0")
+    assert service.get("/readyz") == 200
+
+
+@pytest.mark.parametrize("workers", [pytest.param("1", marks=pytest.mark.long), "2"])
+def test_arguments_win_over_the_environment(start: Start, workers: str) -> None:
+    service = start("--port", "0", "--workers", workers, PORT="1", WEB_CONCURRENCY="3")
+    service.wait_until_ready()
+    wait_until(lambda: service.log.read_text().count("Started server process") == int(workers))
+    service.end()
+    assert service.log.read_text().count("Started server process") == int(workers)
+
+
+def test_the_access_log_does_not_show_query_strings(start_ready: Start) -> None:
+    service = start_ready()
+    assert service.get("/healthz?code=hunter2") == 200
+    service.end()
+    assert "hunter2" not in service.log.read_text()
+
+
+def test_logs_are_json_lines_where_there_is_no_terminal(start_ready: Start) -> None:
+    service = start_ready(TOKEN_SERVICE_CODE_TLL="3")
+    service.end()
+    events = [json.loads(line)["event"] for line in service.log.read_text().splitlines()]
+    assert any("did you mean TOKEN_SERVICE_CODE_TTL" in event for event in events)
+    assert "Application startup complete." in events
+
+
+def read_events(service: Service, name: str) -> list[dict[str, Any]]:
+    """The whole lines of the log with this event; what is being written is no line yet."""
+    whole, _, _ = service.log.read_text().rpartition("\n")
+    events = [json.loads(line) for line in whole.splitlines()]
+    return [event for event in events if event["event"] == name]
+
+
+def test_a_client_that_goes_away_amid_its_request_is_a_line_in_the_log_and_no_failure(start_ready: Start) -> None:
+    service = start_ready()
+    send_half_a_request(service.address).close()
+    wait_until(lambda: any(event["method"] == "POST" for event in read_events(service, "request")))
+    service.end()
+    (event,) = (event for event in read_events(service, "request") if event["method"] == "POST")
+    assert (event["status"], event["reason"], event["path"]) == (400, "client_gone", "/oauth2/v1/token")
+    assert "Traceback" not in service.log.read_text()
+    assert '"exception"' not in service.log.read_text()
+
+
+# Refusals: one line each, and nothing is started
+
+
+def assert_refused(service: Service, *lines: str) -> None:
+    assert service.wait() == 2
+    told = [line for line in service.log.read_text().splitlines() if not line.startswith("{")]
+    assert len(told) == len(lines)
+    for line, expected in zip(told, lines, strict=True):
+        assert expected in line
+    assert service.store_is_gone()
+
+
+@pytest.mark.clause("decided-bad-setting")
+def test_bad_settings_are_told_all_at_once(start: Start) -> None:
+    service = start(PORT="http", TOKEN_SERVICE_CODE_TTL="-1")
+    assert_refused(service, "PORT: 'http': expected", "TOKEN_SERVICE_CODE_TTL: '-1': expected")
+    assert not service.data_dir.exists()
+
+
+def test_a_bad_argument_is_refused(start: Start) -> None:
+    assert_refused(start("--bogus"), "--bogus")
+
+
+def test_an_argument_that_would_print_requests_is_refused(start: Start) -> None:
+    assert_refused(start("--access-log"), "query strings")
+
+
+def test_an_argument_is_held_to_the_rules_of_the_setting(start: Start) -> None:
+    assert_refused(start("--workers", "0"), "WEB_CONCURRENCY: '0': expected")
+
+
+def test_a_certificate_that_cannot_be_read_is_refused(start: Start) -> None:
+    assert_refused(start("--ssl-certfile", "missing.pem"), "--ssl-certfile: 'missing.pem': expected a file")
+
+
+def test_a_bad_seed_is_refused(start: Start, tmp_path: Path) -> None:
+    seed = tmp_path / "seed.yaml"
+    seed.write_text("clients:\n  - client_idd: shop\n")
+    service = start(TOKEN_SERVICE_SEED_FILE=str(seed))
+    assert service.wait() == 2
+    first, *mistakes = service.log.read_text().splitlines()
+    assert first == f"mistakes in the seed file {seed}:"
+    assert [mistake.partition(":")[0] for mistake in mistakes] == ["clients[0].client_idd", "clients[0].client_id"]
+    assert not service.data_dir.exists()
+
+
+@pytest.mark.clause("decided-example-seed-not-public")
+def test_the_example_seed_is_refused_at_a_public_address(start: Start) -> None:
+    service = start("--host", "0.0.0.0")
+    assert_refused(service, "TOKEN_SERVICE_SEED_FILE: not set: expected a seed file of your own, since HOST '0.0.0.0'")
+    assert not service.data_dir.exists()
+
+
+@pytest.mark.clause("decided-example-seed-not-public")
+def test_the_example_seed_is_refused_on_a_socket_that_was_handed_over(start: Start) -> None:
+    service = start("--fd", "3")
+    assert_refused(service, "since the socket of --fd 3 is not this machine alone")
+    assert not service.data_dir.exists()
+
+
+KEY = "a key of 32 bytes with 16 distinct"
+
+
+@pytest.mark.parametrize("is_in_file", [False, True])
+def test_a_key_without_redis_url_is_warned_of_by_its_variable(
+    start_ready: Start, tmp_path: Path, is_in_file: bool
+) -> None:
+    file = tmp_path / "key"
+    file.write_text(KEY)
+    variables = {"TOKEN_SERVICE_SECRET_KEY": "" if is_in_file else KEY}
+    variables["TOKEN_SERVICE_SECRET_KEY_FILE"] = str(file) if is_in_file else ""
+    log = start_ready(**variables).log.read_text()
+    named = "TOKEN_SERVICE_SECRET_KEY_FILE" if is_in_file else "TOKEN_SERVICE_SECRET_KEY"
+    assert f"{named} is set, but not REDIS_URL; the store is the embedded one" in log
+
+
+def test_an_empty_key_is_not_warned_of(start_ready: Start) -> None:
+    log = start_ready(TOKEN_SERVICE_SECRET_KEY="", TOKEN_SERVICE_SECRET_KEY_FILE="").log.read_text()
+    assert "the store is the embedded one" not in log
+
+
+def test_the_start_says_which_store_and_seed_it_uses(start_ready: Start) -> None:
+    service = start_ready(TOKEN_SERVICE_BASE_URL="https://id.example.com", TOKEN_SERVICE_SEED_FILE=str(EXAMPLE_SEED))
+    log = service.log.read_text()
+    assert f"embedded, in {service.data_dir}" in log
+    assert "examples/seed.yaml" in log
+    assert "whose passwords everybody can read" in log
+
+
+@pytest.mark.clause("decided-embedded-store-in-use")
+def test_a_second_start_on_a_folder_in_use_is_refused(start_ready: Start, start: Start, tmp_path: Path) -> None:
+    first = start_ready()
+    address = first.address
+    second = start("--port", "0")
+    assert second.wait() == 2
+    (line,) = (line for line in second.log.read_text().splitlines() if not line.startswith("{"))
+    assert f"{tmp_path / 'data'} is in use" in line
+    connection = http.client.HTTPConnection(address, timeout=PATIENCE_SECONDS)
+    connection.request("GET", "/readyz")
+    assert connection.getresponse().status == 200
+    connection.close()
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_port_in_use_is_refused(start: Start, workers: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert_refused(start("--port", port, "--workers", workers), f"port {port}: the port is in use")
+
+
+# Ending
+
+
+HALF_A_REQUEST = (
+    "POST /oauth2/v1/token HTTP/1.1",
+    "Host: here",
+    "Content-Type: application/x-www-form-urlencoded",
+    "Content-Length: 19",
+    "Expect: 100-continue",
+    "",
+    "grant_type",
+)
+
+
+def send_half_a_request(address: str) -> socket.socket:
+    """A request that is under way: the service has read its head and waits for the rest of its body."""
+    host, _, port = address.rpartition(":")
+    connection = socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS)
+    connection.sendall("\r\n".join(HALF_A_REQUEST).encode())
+    assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    return connection
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long)])
+@pytest.mark.clause("decided-embedded-store", "decided-clean-stop")
+def test_a_signal_lets_requests_finish_and_then_stops_the_store(
+    start_ready: Start, workers: str, number: signal.Signals
+) -> None:
+    service = start_ready("--workers", workers)
+    with send_half_a_request(service.address) as connection:
+        service.signal(number)
+        wait_until(lambda: "Shutting down" in service.log.read_text())
+        assert not service.store_is_gone()
+        connection.sendall(b"=password")
+        assert connection.recv(100).startswith(b"HTTP/1.1 4")
+    assert service.wait() == 0
+    assert service.store_is_gone()
+
+
+def test_a_request_that_never_ends_does_not_hold_up_the_end(start_ready: Start) -> None:
+    service = start_ready("--timeout-graceful-shutdown", "1")
+    with send_half_a_request(service.address):
+        service.signal(signal.SIGTERM)
+        assert service.wait() == 0
+    assert service.store_is_gone()
+
+
+def test_a_signal_during_the_start_ends_it_cleanly(start: Start) -> None:
+    service = start("--port", "0")
+    wait_until(lambda: (service.data_dir / "store.lock").exists())
+    service.signal(signal.SIGTERM)
+    assert service.wait() == 0
+    assert service.store_is_gone()
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.clause("decided-embedded-store")
+def test_kill_9_leaves_no_orphan(start_ready: Start, workers: str) -> None:
+    service = start_ready("--workers", workers)
+    address = service.address
+    service.signal(signal.SIGKILL)
+    assert service.wait() == -signal.SIGKILL
+    wait_until(service.store_is_gone)
+    wait_until(lambda: service.port_is_free(address))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.clause("decided-embedded-store")
+def test_a_restart_keeps_the_data(start_ready: Start, number: signal.Signals) -> None:
+    first = start_ready()
+    key = (first.data_dir / "secret_key").read_bytes()
+    with first.store() as store:
+        store.set("test:survivor", "alive")
+    first.signal(number)
+    first.wait()
+    # Not waiting for the old server: the new start has to do that by itself.
+    second = start_ready()
+    with second.store() as store:
+        assert store.get("test:survivor") == "alive"
+    assert (second.data_dir / "secret_key").read_bytes() == key
+
+
+def test_the_store_is_started_again_when_it_dies(start_ready: Start) -> None:
+    service = start_ready()
+    with service.store() as store:
+        os.kill(store.info("server")["process_id"], signal.SIGKILL)
+    wait_until(lambda: "embedded store is back" in service.log.read_text())
+    wait_until(lambda: service.get("/readyz") == 200)
+
+
+def find_workers(service: Service) -> list[int]:
+    """The process ids of all that were ever started, in the order of their start."""
+    return [int(pid) for pid in re.findall(r"Started server process \[(\d+)\]", service.log.read_text())]
+
+
+def test_a_worker_that_died_is_replaced(start_ready: Start) -> None:
+    service = start_ready("--workers", "2")
+    os.kill(find_workers(service)[0], signal.SIGKILL)
+    wait_until(lambda: len(find_workers(service)) == 3)
+    assert service.get("/readyz") == 200
+
+
+def test_a_hangup_that_reaches_the_workers_takes_none_of_them(start_ready: Start) -> None:
+    """As where a terminal ends: all of a group of processes are told, at once."""
+    service = start_ready("--workers", "2")
+    before = find_workers(service)
+    wait_until(lambda: all(has_say_in(worker, signal.SIGHUP) for worker in before))
+    for worker in before:
+        os.kill(worker, signal.SIGHUP)
+
+    assert service.get("/readyz") == 200
+    assert all(Path(f"/proc/{worker}/cmdline").read_bytes() for worker in before)
+    assert find_workers(service) == before
+
+
+def has_say_in(process_id: int, number: signal.Signals) -> bool:
+    """Return True if the process ignores or handles this signal. Otherwise the system would end the process."""
+    status = Path(f"/proc/{process_id}/status").read_text()
+    masks = re.findall(r"^Sig(?:Ign|Cgt):\s+([0-9a-f]+)$", status, re.MULTILINE)
+    return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
+
+
+@pytest.mark.long
+def test_a_worker_that_does_not_end_holds_a_restart_up_for_no_longer_than_a_request_may_take(
+    start_ready: Start,
+) -> None:
+    service = start_ready("--workers", "2")
+    stuck = find_workers(service)[0]
+    os.kill(stuck, signal.SIGSTOP)
+
+    service.signal(signal.SIGHUP)
+
+    wait_until(lambda: "a worker does not end, killing it" in service.log.read_text())
+    wait_until(lambda: len(find_workers(service)) == 4)
+    wait_until(lambda: not Path(f"/proc/{stuck}").exists())
+    assert service.get("/readyz") == 200
+
+
+SEED = "clients:\n  - client_id: shop\n    client_name: Shop\n"
+
+
+@pytest.mark.clause("decided-readyz", "decided-healthz")
+def test_a_worker_that_is_replaced_while_the_seed_file_is_broken_does_not_end_the_service(
+    start_ready: Start, tmp_path: Path
+) -> None:
+    seed = tmp_path / "seed.yaml"
+    seed.write_text(SEED)
+    service = start_ready(WEB_CONCURRENCY="2", TOKEN_SERVICE_SEED_FILE=str(seed))
+    wait_until(lambda: service.log.read_text().count("is in force; entries") == 2)
+
+    seed.write_text("clients:\n  - client_idd: shop\n")
+    os.kill(find_workers(service)[0], signal.SIGKILL)
+    wait_until(lambda: len(find_workers(service)) == 3)
+    wait_until(lambda: "the seed file is not applied yet" in service.log.read_text())
+    wait_until(lambda: service.get("/readyz") == 503)
+    wait_until(lambda: service.get("/readyz") == 200)
+    assert [service.get("/healthz") for _ in range(50)] == [200] * 50
+
+    seed.write_text(SEED)
+    wait_until(lambda: service.log.read_text().count("is in force; entries") == 3)
+    wait_until(lambda: [service.get("/readyz") for _ in range(50)] == [200] * 50)
+    assert service.process.poll() is None
+    assert len(find_workers(service)) == 3
+
+
+@pytest.mark.long
+def test_workers_that_cannot_start_are_given_up(start: Start, tmp_path: Path) -> None:
+    garbage = tmp_path / "garbage.pem"
+    garbage.touch()
+    service = start("--port", "0", "--workers", "2", "--ssl-keyfile", str(garbage), "--ssl-certfile", str(garbage))
+    assert service.wait() == 1
+    assert "die again and again" in service.log.read_text()
+    assert service.store_is_gone()

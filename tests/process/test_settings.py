@@ -1,0 +1,506 @@
+import secrets
+from ipaddress import ip_network
+from pathlib import Path
+
+import pytest
+
+from service.config.parsers import Limit
+from service.config.reading import BadSettings
+from service.config.settings import EXAMPLE_SEED, Settings, load_settings, unknown_variables
+from service.protocol.user import MIN_PASSWORD_CHARACTERS
+from service.serving.arguments import apply_arguments, apply_port, parse_arguments
+
+KEY = "a key of 32 bytes with 16 distinct"
+OTHER_KEY = "another key of 40 bytes with 16 distinct"
+PRODUCTION = {"REDIS_URL": "redis://localhost:6379/0", "TOKEN_SERVICE_SECRET_KEY": KEY}
+
+
+def load(**variables: str) -> Settings:
+    return load_settings(PRODUCTION | variables)
+
+
+def mistakes(environment: dict[str, str]) -> tuple[str, ...]:
+    with pytest.raises(BadSettings) as refusal:
+        load_settings(environment)
+    return refusal.value.mistakes
+
+
+@pytest.fixture
+def seed_file(tmp_path: Path) -> str:
+    file = tmp_path / "seed.yaml"
+    file.write_text("clients: []\n")
+    return str(file)
+
+
+def test_the_defaults_are_those_of_the_manual() -> None:
+    settings = load()
+    assert (settings.host, settings.port, settings.workers) == ("127.0.0.1", 8000, 1)
+    assert settings.base_url == "http://127.0.0.1:8000"
+    assert settings.data_dir.name == ".data"
+    assert settings.seed_file is None
+    assert settings.access_token_ttl_ms == 600_000
+    assert settings.refresh_token_ttl_ms == 2_592_000_000
+    assert settings.session_max_age_ms is None
+    assert settings.code_ttl_ms == 60_000
+    assert settings.refresh_grace_ms == 300_000
+    assert settings.login_attempts == Limit(10, 60_000)
+    assert settings.login_attempts_per_user == Limit(100, 3_600_000)
+    assert settings.login_attempts_per_address == Limit(100, 60_000)
+    assert settings.client_attempts == Limit(30, 60_000)
+    assert settings.pages_per_address == Limit(300, 60_000)
+    assert settings.min_password_characters == MIN_PASSWORD_CHARACTERS == 8
+    assert settings.trusted_proxies == ()
+    assert settings.verify_cache is False
+    assert settings.metrics_address is None
+    assert settings.web_url == "http://127.0.0.1:8000"
+    assert settings.login_session_ttl_ms == 3_600_000
+    assert settings.stay_signed_in_ttl_ms == 2_592_000_000
+    assert settings.page_name == "Token Service"
+    assert settings.page_logo is None
+    assert settings.page_accent == "#1f5fa8"
+    assert settings.log_level == "info"
+
+
+def test_without_redis_url_the_store_is_the_embedded_one(tmp_path: Path, seed_file: str) -> None:
+    settings = load_settings({"TOKEN_SERVICE_DATA_DIR": str(tmp_path), "TOKEN_SERVICE_SEED_FILE": seed_file})
+    assert settings.embedded
+    assert settings.secret_keys == ()
+    assert not load().embedded
+
+
+def test_the_embedded_store_keeps_its_key_in_the_data_folder(tmp_path: Path, seed_file: str) -> None:
+    (tmp_path / "secret_key").write_text(KEY + "\n")
+    settings = load_settings({"TOKEN_SERVICE_DATA_DIR": str(tmp_path), "TOKEN_SERVICE_SEED_FILE": seed_file})
+    assert settings.secret_keys == (KEY.encode(),)
+
+
+def test_a_broken_key_in_the_data_folder_is_a_mistake(tmp_path: Path, seed_file: str) -> None:
+    (tmp_path / "secret_key").write_text("short\n")
+    environment = {"TOKEN_SERVICE_DATA_DIR": str(tmp_path), "TOKEN_SERVICE_SEED_FILE": seed_file}
+    assert len(mistakes(environment)) == 1
+
+
+PUBLIC = [
+    ({"HOST": "0.0.0.0"}, "HOST '0.0.0.0'"),
+    ({"HOST": "id.example.com"}, "HOST 'id.example.com'"),
+    ({"TOKEN_SERVICE_BASE_URL": "https://id.example.com"}, "TOKEN_SERVICE_BASE_URL 'https://id.example.com'"),
+    ({"TOKEN_SERVICE_WEB_URL": "http://10.0.0.1:8000"}, "TOKEN_SERVICE_WEB_URL 'http://10.0.0.1:8000'"),
+    ({"TOKEN_SERVICE_TRUSTED_PROXIES": "127.0.0.1,10.0.0.0/8"}, "TOKEN_SERVICE_TRUSTED_PROXIES '10.0.0.0/8'"),
+    ({"TOKEN_SERVICE_TRUSTED_PROXIES": "::/0"}, "TOKEN_SERVICE_TRUSTED_PROXIES '::/0'"),
+]
+
+
+@pytest.mark.parametrize(("public", "named"), PUBLIC)
+@pytest.mark.clause("decided-example-seed-not-public")
+def test_the_example_seed_starts_at_no_public_address(tmp_path: Path, public: dict[str, str], named: str) -> None:
+    (line,) = mistakes({"TOKEN_SERVICE_DATA_DIR": str(tmp_path)} | public)
+
+    assert line.startswith(f"TOKEN_SERVICE_SEED_FILE: not set: expected a seed file of your own, since {named} is not ")
+    assert line.endswith(f", name {EXAMPLE_SEED})")
+
+
+@pytest.mark.parametrize("public", [public for public, _ in PUBLIC])
+@pytest.mark.clause("decided-example-seed-not-public")
+def test_who_names_the_example_seed_may_have_it(tmp_path: Path, seed_file: str, public: dict[str, str]) -> None:
+    folder = {"TOKEN_SERVICE_DATA_DIR": str(tmp_path)}
+
+    assert load_settings(folder | public | {"TOKEN_SERVICE_SEED_FILE": str(EXAMPLE_SEED)}).has_public_example_seed
+    assert not load_settings(folder | public | {"TOKEN_SERVICE_SEED_FILE": seed_file}).has_public_example_seed
+    assert load(**public).seed_file is None
+
+
+@pytest.mark.clause("decided-example-seed-not-public")
+def test_the_example_seed_starts_on_no_socket_that_was_handed_over(tmp_path: Path, seed_file: str) -> None:
+    folder = {"TOKEN_SERVICE_DATA_DIR": str(tmp_path)}
+
+    with pytest.raises(BadSettings, match="since the socket of --fd 3 is not this machine alone"):
+        load_settings(folder, handed_socket=3)
+    for named in (str(EXAMPLE_SEED), seed_file):
+        load_settings(folder | {"TOKEN_SERVICE_SEED_FILE": named}, handed_socket=3)
+
+
+@pytest.mark.clause("decided-example-seed-not-public")
+def test_loopback_proxies_leave_the_example_seed(tmp_path: Path) -> None:
+    proxies = {"TOKEN_SERVICE_TRUSTED_PROXIES": "127.0.0.0/8,::1"}
+
+    assert load_settings({"TOKEN_SERVICE_DATA_DIR": str(tmp_path)} | proxies).seed_file == EXAMPLE_SEED
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
+def test_the_example_seed_is_for_this_machine(tmp_path: Path, host: str) -> None:
+    settings = load_settings({"TOKEN_SERVICE_DATA_DIR": str(tmp_path), "HOST": host})
+
+    assert settings.seed_file == EXAMPLE_SEED
+    assert not settings.has_public_example_seed
+
+
+def test_an_empty_variable_counts_as_unset() -> None:
+    assert load(PORT="", TOKEN_SERVICE_SESSION_MAX_AGE="", TOKEN_SERVICE_CODE_TTL="") == load()
+
+
+def test_durations_are_kept_in_milliseconds() -> None:
+    settings = load(TOKEN_SERVICE_CODE_TTL="0.25", TOKEN_SERVICE_SESSION_MAX_AGE="90")
+    assert settings.code_ttl_ms == 250
+    assert settings.session_max_age_ms == 90_000
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("600", 600_000), ("90s", 90_000), ("10m", 600_000), ("1.5h", 5_400_000), ("30d", 2_592_000_000), ("0.5s", 500)],
+)
+def test_durations_take_a_unit(text: str, milliseconds: int) -> None:
+    settings = load(TOKEN_SERVICE_ACCESS_TOKEN_TTL=text, TOKEN_SERVICE_REFRESH_GRACE=text)
+
+    assert (settings.access_token_ttl_ms, settings.refresh_grace_ms) == (milliseconds, milliseconds)
+
+
+def test_the_grace_may_be_nothing() -> None:
+    assert load(TOKEN_SERVICE_REFRESH_GRACE="0").refresh_grace_ms == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "limit"),
+    [
+        ("1/second", Limit(1, 1_000)),
+        ("20/minute", Limit(20, 60_000)),
+        ("3/hour", Limit(3, 3_600_000)),
+        ("7/day", Limit(7, 86_400_000)),
+    ],
+)
+@pytest.mark.clause("decided-limits-form")
+def test_limits_name_their_window(text: str, limit: Limit) -> None:
+    assert load(TOKEN_SERVICE_LOGIN_ATTEMPTS=text).login_attempts == limit
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:9100", ("127.0.0.1", 9100)),
+        ("metrics.internal:9100", ("metrics.internal", 9100)),
+        ("[::1]:9100", ("::1", 9100)),
+    ],
+)
+def test_the_address_of_the_metrics_is_a_host_and_a_port(text: str, address: tuple[str, int]) -> None:
+    assert load(TOKEN_SERVICE_METRICS_ADDRESS=text).metrics_address == address
+
+
+@pytest.mark.parametrize("text", ["9100", ":9100", "127.0.0.1", "127.0.0.1:0", "h:65536", "::1:9100", "http://h:9100"])
+def test_another_address_of_the_metrics_is_a_mistake(text: str) -> None:
+    (mistake,) = mistakes(PRODUCTION | {"TOKEN_SERVICE_METRICS_ADDRESS": text})
+    assert mistake.startswith(f"TOKEN_SERVICE_METRICS_ADDRESS: {text!r}: expected host:port (")
+
+
+def test_the_base_url_follows_host_and_port() -> None:
+    assert load(HOST="::1", PORT="9000").base_url == "http://[::1]:9000"
+    assert load(HOST="fe80::1%eth0", PORT="9000").base_url == "http://[fe80::1%eth0]:9000"
+
+
+def test_a_trailing_slash_of_the_base_url_is_dropped() -> None:
+    base_url = load(TOKEN_SERVICE_BASE_URL="https://login.example.org/tokens/").base_url
+    assert base_url == "https://login.example.org/tokens"
+
+
+def test_the_web_url_is_the_base_url_where_it_is_not_set() -> None:
+    assert load(PORT="9000").web_url == "http://127.0.0.1:9000"
+    assert (
+        load(TOKEN_SERVICE_BASE_URL="https://login.example.org/tokens/").web_url == "https://login.example.org/tokens"
+    )
+
+
+def test_the_web_url_may_be_another_one_and_drops_its_trailing_slash() -> None:
+    settings = load(
+        TOKEN_SERVICE_BASE_URL="https://api.example.org", TOKEN_SERVICE_WEB_URL="https://login.example.org/"
+    )
+    assert (settings.base_url, settings.web_url) == ("https://api.example.org", "https://login.example.org")
+
+
+def test_the_web_url_follows_the_base_url_to_the_port_and_the_scheme_that_the_server_really_has() -> None:
+    environment = PRODUCTION.copy()
+    arguments = parse_arguments(
+        ["--host", "::1", "--port", "0", "--ssl-certfile", __file__], load_settings(environment)
+    )
+    assert arguments is not None
+    apply_arguments(arguments, environment)
+    apply_port(arguments, 9443, environment)
+
+    settings = load_settings(environment)
+
+    assert (settings.base_url, settings.web_url) == ("https://[::1]:9443", "https://[::1]:9443")
+
+
+@pytest.mark.parametrize(("text", "name"), [("Energie Möhre", "Energie Möhre"), (" x ", "x"), ("n" * 60, "n" * 60)])
+def test_the_pages_may_have_a_name_of_the_operators_own(text: str, name: str) -> None:
+    assert load(TOKEN_SERVICE_PAGE_NAME=text).page_name == name
+
+
+@pytest.mark.parametrize(
+    ("text", "colour"), [("#0a5", "#00aa55"), ("#0A5", "#00aa55"), ("#12abEF", "#12abef"), ("#1f5fa8", "#1f5fa8")]
+)
+def test_the_accent_is_kept_in_six_small_digits(text: str, colour: str) -> None:
+    assert load(TOKEN_SERVICE_PAGE_ACCENT=text).page_accent == colour
+
+
+@pytest.mark.parametrize("name", ["logo.svg", "logo.PNG", "logo.jpg", "logo.jpeg", "logo.webp", "logo.gif"])
+def test_the_logo_is_an_image_file_of_256_kib_at_most(tmp_path: Path, name: str) -> None:
+    logo = tmp_path / name
+    logo.write_bytes(b"x" * 256 * 1024)
+    assert load(TOKEN_SERVICE_PAGE_LOGO=str(logo)).page_logo == logo
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "expected"),
+    [
+        ("large.png", 256 * 1024 + 1, "an image file of at most 256 KiB"),
+        ("logo.html", 1, "an image file whose name ends in .svg, .png, .jpg, .jpeg, .webp, .gif"),
+        ("png", 1, "an image file whose name ends in .svg, .png, .jpg, .jpeg, .webp, .gif"),
+    ],
+)
+@pytest.mark.clause("decided-bad-setting")
+def test_a_logo_that_cannot_be_shown_ends_the_start(tmp_path: Path, name: str, size: int, expected: str) -> None:
+    logo = tmp_path / name
+    logo.write_bytes(b"x" * size)
+    (line,) = mistakes(PRODUCTION | {"TOKEN_SERVICE_PAGE_LOGO": str(logo)})
+    assert line == f"TOKEN_SERVICE_PAGE_LOGO: {str(logo)!r}: expected {expected}"
+
+
+def test_trusted_proxies_are_addresses_and_networks() -> None:
+    proxies = load(TOKEN_SERVICE_TRUSTED_PROXIES="10.0.0.0/8, ::1,192.0.2.7").trusted_proxies
+    assert proxies == (ip_network("10.0.0.0/8"), ip_network("::1"), ip_network("192.0.2.7"))
+
+
+@pytest.mark.parametrize(("text", "on"), [("on", True), ("ON", True), ("off", False), ("", False)])
+def test_the_cache_of_verify_is_on_or_off(text: str, on: bool) -> None:
+    assert load(TOKEN_SERVICE_VERIFY_CACHE=text).verify_cache is on
+
+
+def test_keys_may_be_rotated() -> None:
+    keys = load(TOKEN_SERVICE_SECRET_KEY=f"{KEY}, {OTHER_KEY}").secret_keys
+    assert keys == (KEY.encode(), OTHER_KEY.encode())
+
+
+WRONG = {
+    "REDIS_URL": ["redis://", "redis+sentinel://one"],
+    "HOST": ["two words", "[::1]", "http://here", "::%\n", "::%@", "::%e?", "::%"],
+    "PORT": ["-1", "65536", "http", "80.5"],
+    "WEB_CONCURRENCY": ["0", "-1", "two", "1.5"],
+    "TOKEN_SERVICE_BASE_URL": [
+        "example.org",
+        "ftp://x",
+        "/path",
+        "https://x?y",
+        "https://x#y",
+        "https://x:port",
+    ],
+    "TOKEN_SERVICE_WEB_URL": ["example.org", "ftp://x", "https://x?y", "https://x#y"],
+    "TOKEN_SERVICE_SEED_FILE": ["nowhere/seed.yaml"],
+    "TOKEN_SERVICE_ACCESS_TOKEN_TTL": [
+        "0",
+        "-1",
+        "10 m",
+        "10min",
+        "1w",
+        "0s",
+        "40000d",
+        "1e3",
+        "nan",
+        "inf",
+        " 5",
+        "0.0001",
+        "9999999999999",
+    ],
+    "TOKEN_SERVICE_REFRESH_TOKEN_TTL": ["0"],
+    "TOKEN_SERVICE_SESSION_MAX_AGE": ["0", "never"],
+    "TOKEN_SERVICE_CODE_TTL": ["-1"],
+    "TOKEN_SERVICE_REFRESH_GRACE": ["-1", "five"],
+    "TOKEN_SERVICE_LOGIN_SESSION_TTL": ["0", "1H"],
+    "TOKEN_SERVICE_STAY_SIGNED_IN_TTL": ["0", "-1"],
+    "TOKEN_SERVICE_PAGE_NAME": [" ", "two\nlines", "n" * 61, "\x07", "right\u202eleft"],
+    "TOKEN_SERVICE_PAGE_LOGO": ["nowhere/logo.png"],
+    "TOKEN_SERVICE_PAGE_ACCENT": ["blue", "#12", "#12345", "#1234567", "1f5fa8", "#xyz", "#fff\n", "#fff;x:y"],
+    "TOKEN_SERVICE_LOGIN_ATTEMPTS": ["10", "0/minute", "10/fortnight", "10 / minute", "-1/day", "1.5/day"],
+    "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER": ["many"],
+    "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": ["many"],
+    "TOKEN_SERVICE_CLIENT_ATTEMPTS": ["many"],
+    "TOKEN_SERVICE_PAGES_PER_ADDRESS": ["many", "0/minute"],
+    "TOKEN_SERVICE_PASSWORD_MIN_LENGTH": ["0", "-1", "129", "8.0", "eight"],
+    "TOKEN_SERVICE_TRUSTED_PROXIES": ["proxy.example", "10.0.0.0/33", "10.0.0.1/8"],
+    "TOKEN_SERVICE_VERIFY_CACHE": ["yes", "1", "true"],
+    "LOG_LEVEL": ["loud"],
+    "LOG_FORMAT": ["xml"],
+}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"), [(variable, value) for variable, values in WRONG.items() for value in values]
+)
+@pytest.mark.clause("decided-bad-setting", "6749-3.2-no-fragment")
+def test_a_mistake_names_the_variable_the_value_and_what_was_expected(variable: str, value: str) -> None:
+    (line,) = mistakes(PRODUCTION | {variable: value})
+    assert line.startswith(f"{variable}: {value!r}: expected ")
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    lines = mistakes({"REDIS_URL": "redis://localhost", "PORT": "http", "TOKEN_SERVICE_CODE_TTL": "0"})
+    assert [line.partition(":")[0] for line in lines] == [
+        "PORT",
+        "TOKEN_SERVICE_SECRET_KEY",
+        "TOKEN_SERVICE_CODE_TTL",
+    ]
+
+
+@pytest.mark.clause("decided-secret-key-needed")
+def test_with_redis_url_a_key_is_required() -> None:
+    (line,) = mistakes({"REDIS_URL": "redis://localhost"})
+    assert line.startswith("TOKEN_SERVICE_SECRET_KEY: not set: expected 32 bytes or more")
+
+
+@pytest.mark.clause("decided-secrets-not-shown", "decided-secret-key-needed")
+def test_of_a_key_that_is_too_short_only_the_length_is_shown() -> None:
+    (line,) = mistakes(PRODUCTION | {"TOKEN_SERVICE_SECRET_KEY": f"{KEY},hunter2"})
+    assert "key 2 of 2 has 7 bytes" in line
+    assert "hunter2" not in line
+    assert KEY not in line
+
+
+WEAK_KEYS = {
+    "one letter": "k" * 32,
+    "few letters": "correct horse correct horse correct",
+    "few digits of hexadecimal": "0123456789abcde0" * 2,
+    "half a byte more": "0123456789abcde" * 3,
+}
+
+
+@pytest.mark.parametrize("key", WEAK_KEYS.values(), ids=WEAK_KEYS)
+@pytest.mark.clause("decided-secret-key-distinct", "decided-secrets-not-shown")
+def test_a_key_with_few_distinct_bytes_is_refused(key: str) -> None:
+    (line,) = mistakes(PRODUCTION | {"TOKEN_SERVICE_SECRET_KEY": f"{KEY},{key}"})
+
+    assert line.startswith(
+        f"TOKEN_SERVICE_SECRET_KEY: key 2 of 2 has {len(key)} bytes, of which too few are distinct: "
+    )
+    assert line.endswith("expected 32 bytes or more in each key, 16 of them distinct")
+
+
+@pytest.mark.clause("decided-secret-key-distinct")
+def test_random_keys_are_taken_however_they_are_written() -> None:
+    """Text in hexadecimal has few distinct characters, and often not even all sixteen."""
+    for _ in range(1000):
+        for key in (secrets.token_hex(32), secrets.token_urlsafe(48), secrets.token_hex(32).upper()):
+            assert load(TOKEN_SERVICE_SECRET_KEY=key).secret_keys == (key.encode(),)
+
+
+URL = "redis://:hunter2@cache:6379/0"
+
+
+@pytest.fixture
+def secret_files(tmp_path: Path) -> dict[str, str]:
+    for name, value in {"url": URL, "key": f"{KEY},{OTHER_KEY}"}.items():
+        (tmp_path / name).write_text(f"\n {value}\n")
+    return {"REDIS_URL_FILE": str(tmp_path / "url"), "TOKEN_SERVICE_SECRET_KEY_FILE": str(tmp_path / "key")}
+
+
+@pytest.mark.clause("decided-secrets-from-files")
+def test_a_secret_may_come_from_a_file(secret_files: dict[str, str]) -> None:
+    settings = load_settings(secret_files)
+
+    assert (settings.redis_url, settings.embedded, settings.seed_file) == (URL, False, None)
+    assert settings.secret_keys == (KEY.encode(), OTHER_KEY.encode())
+    assert list(unknown_variables(secret_files)) == []
+
+
+@pytest.mark.clause("decided-secrets-from-files")
+def test_a_secret_comes_from_one_place(secret_files: dict[str, str]) -> None:
+    assert mistakes(PRODUCTION | secret_files) == tuple(
+        f"{variable}: {file!r}: expected only one of {variable.removesuffix('_FILE')} and this"
+        for variable, file in secret_files.items()
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", "a file with nothing but the value in it"),
+        (b" \n", "a file with nothing but the value in it"),
+        (b"h" * 70_000, "a file with nothing but the value in it"),
+        (b"hunter2 \xff", "a file that can be read, with text in it"),
+        (None, "a file that exists and can be read"),
+    ],
+)
+@pytest.mark.parametrize("variable", ["REDIS_URL_FILE", "TOKEN_SERVICE_SECRET_KEY_FILE"])
+@pytest.mark.clause("decided-secrets-from-files")
+def test_a_file_that_holds_no_secret_is_named(
+    secret_files: dict[str, str], variable: str, content: bytes | None, expected: str
+) -> None:
+    file = Path(secret_files[variable])
+    if content is None:
+        file.unlink()
+    else:
+        file.write_bytes(content)
+
+    assert mistakes(secret_files) == (f"{variable}: {str(file)!r}: expected {expected}",)
+
+
+WRONG_FILES = [
+    ("REDIS_URL_FILE", "hunter2", "'…', without '://'"),
+    ("REDIS_URL_FILE", "hunter2\n\n,", "'…', without '://'"),
+    ("REDIS_URL_FILE", "redis://:hunter2", "'redis://:…'"),
+    ("REDIS_URL_FILE", "redis://:hunter2@h/x", "'redis://…@h/x'"),
+    ("REDIS_URL_FILE", "redis://h:6379/0\nhunter2", "'redis://h:6379/0…'"),
+    ("TOKEN_SERVICE_SECRET_KEY_FILE", "hunter2", "key 1 of 1 has 7 bytes"),
+    ("TOKEN_SERVICE_SECRET_KEY_FILE", f"{KEY},hunter2", "key 2 of 2 has 7 bytes"),
+    ("TOKEN_SERVICE_SECRET_KEY_FILE", "hunter2" * 6, "key 1 of 1 has 42 bytes, of which too few are distinct"),
+]
+
+
+@pytest.mark.parametrize(("variable", "content", "shown"), WRONG_FILES)
+@pytest.mark.clause("decided-secrets-from-files", "decided-secrets-not-shown")
+def test_a_wrong_value_in_a_file_is_shown_without_its_secret(
+    secret_files: dict[str, str], variable: str, content: str, shown: str
+) -> None:
+    file = Path(secret_files[variable])
+    file.write_text(content)
+
+    (line,) = mistakes(secret_files)
+
+    assert line.startswith(f"{variable}: {str(file)!r}: {shown}: expected ")
+    assert "hunter2" not in line
+    assert KEY not in line
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("REDIS_URL", "redis://ann:hunter2@cache:port"),
+        ("REDIS_URL", "redis://:hunter2"),
+        ("REDIS_URL", "hunter2"),
+        ("TOKEN_SERVICE_BASE_URL", "https://ann:hunter2@example.org"),
+        ("TOKEN_SERVICE_BASE_URL", "https:ann:hunter2@example.org"),
+        ("TOKEN_SERVICE_BASE_URL", "ann:hunter2@example.org"),
+        ("TOKEN_SERVICE_BASE_URL", "https://ann:hunter2\n@example.org"),
+        ("TOKEN_SERVICE_WEB_URL", "https://ann:hunter2@example.org"),
+        ("TOKEN_SERVICE_WEB_URL", "https:/ann:hunter2@hunter2@example.org"),
+    ],
+)
+@pytest.mark.clause("decided-secrets-not-shown")
+def test_of_a_url_no_password_is_shown(variable: str, value: str) -> None:
+    (line,) = mistakes(PRODUCTION | {variable: value})
+    assert line.startswith(f"{variable}: ")
+    assert "hunter2" not in line
+
+
+def test_settings_do_not_show_their_secrets() -> None:
+    shown = repr(load(REDIS_URL="redis://:hunter2@cache"))
+    assert "hunter2" not in shown
+    assert KEY not in shown
+
+
+def test_an_unknown_variable_of_ours_is_named_with_the_nearest_known_one() -> None:
+    typos = ("CODE_TLL", "PORT", "REDIS_URL", "SECRETKEY", "ZZZ")
+    environment = {f"TOKEN_SERVICE_{typo}": "1" for typo in typos} | {"PATH": "", **PRODUCTION}
+    assert list(unknown_variables(environment)) == [
+        "TOKEN_SERVICE_CODE_TLL is not a setting; did you mean TOKEN_SERVICE_CODE_TTL?",
+        "TOKEN_SERVICE_PORT is not a setting; did you mean PORT?",
+        "TOKEN_SERVICE_REDIS_URL is not a setting; did you mean REDIS_URL?",
+        "TOKEN_SERVICE_SECRETKEY is not a setting; did you mean TOKEN_SERVICE_SECRET_KEY?",
+        "TOKEN_SERVICE_ZZZ is not a setting",
+    ]

@@ -1,0 +1,54 @@
+"""The addresses that are found without the router: errors are answered as the router's are."""
+
+from __future__ import annotations
+
+import httpx2
+import pytest
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from service.web.middleware.static_routes import Direct, ErrorHandlers
+
+
+async def fail(request: Request) -> Response:
+    raise {"foreseen": LookupError, "unforeseen": OSError, "worse": HTTPException}[request.query_params["how"]](404)
+
+
+def break_down(request: Request, error: Exception) -> Response:
+    raise RuntimeError("in the handler itself")
+
+
+HANDLERS: ErrorHandlers = {
+    LookupError: lambda _, error: PlainTextResponse("foreseen", 400),
+    HTTPException: break_down,
+    Exception: lambda _, error: PlainTextResponse("unforeseen", 500),
+}
+ROUTE = Route("/fail", fail, methods=["POST"])
+
+
+@pytest.fixture
+def http() -> httpx2.AsyncClient:
+    app = Direct(Starlette(routes=[ROUTE]), [ROUTE], HANDLERS)
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    return httpx2.AsyncClient(transport=transport, base_url="http://here")
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "text"),
+    [("foreseen", 400, "foreseen"), ("unforeseen", 500, "unforeseen"), ("worse", 500, "unforeseen")],
+)
+async def test_every_error_has_its_answer(http: httpx2.AsyncClient, how: str, status: int, text: str) -> None:
+    answer = await http.post("/fail", params={"how": how})
+    assert (answer.status_code, answer.text) == (status, text)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("GET", "/fail", 405), ("POST", "/fail/", 307), ("POST", "/x", 404)]
+)
+async def test_what_has_to_be_reckoned_is_for_the_router(
+    http: httpx2.AsyncClient, method: str, path: str, status: int
+) -> None:
+    assert (await http.request(method, path)).status_code == status

@@ -1,0 +1,591 @@
+"""What is believed of an organisation's answers, and where it is found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from service.protocol.authorization import parse_query
+from service.protocol.errors import AccessDenied
+from service.protocol.provider import Organisation, Server, find_metadata_addresses
+from service.protocol.provider_responses import (
+    CALLBACK_PARAMETERS,
+    Declined,
+    Metadata,
+    Misanswer,
+    check_active,
+    check_ok,
+    find_server,
+    make_unavailable,
+    parse_claims,
+    parse_json,
+    parse_metadata,
+    parse_token_answer,
+    read_callback,
+    read_person,
+)
+from service.protocol.user import MAX_USERNAME_CHARACTERS, User
+
+ISSUER = "https://login.example.org"
+OPENID = "/.well-known/openid-configuration"
+OAUTH = "/.well-known/oauth-authorization-server"
+ADDRESSES = ("authorization_endpoint", "token_endpoint", "introspection_endpoint", "userinfo_endpoint", "jwks_uri")
+DOCUMENT: Mapping[str, Any] = {
+    "issuer": ISSUER,
+    "authorization_endpoint": f"{ISSUER}/authorize",
+    "token_endpoint": f"{ISSUER}/token",
+    "introspection_endpoint": f"{ISSUER}/introspect",
+    "userinfo_endpoint": f"{ISSUER}/userinfo",
+    "jwks_uri": f"{ISSUER}/keys",
+}
+SERVER = Server(ISSUER, f"{ISSUER}/authorize", f"{ISSUER}/token", "", f"{ISSUER}/userinfo", "")
+NAMING_ITSELF = SERVER._replace(names_itself=True)
+
+
+def read_document(issuer: str = ISSUER, /, **changes: object) -> Metadata:
+    """None leaves a member out."""
+    document = {name: value for name, value in {**DOCUMENT, "issuer": issuer, **changes}.items() if value is not None}
+    return parse_metadata(json.dumps(document).encode(), issuer)
+
+
+# Where it is found
+
+
+@pytest.mark.parametrize(
+    ("issuer", "openid", "oauth"),
+    [
+        pytest.param("https://o.example", "https://o.example" + OPENID, "https://o.example" + OAUTH, id="no path"),
+        pytest.param("https://o.example/", "https://o.example" + OPENID, "https://o.example" + OAUTH, id="a slash"),
+        pytest.param(
+            "https://o.example/realms/x",
+            "https://o.example/realms/x" + OPENID,
+            "https://o.example" + OAUTH + "/realms/x",
+            id="a path",
+        ),
+        pytest.param(
+            "https://o.example/x/",
+            "https://o.example/x" + OPENID,
+            "https://o.example" + OAUTH + "/x",
+            id="a path with a slash",
+        ),
+        pytest.param(
+            "http://localhost:8080/x",
+            "http://localhost:8080/x" + OPENID,
+            "http://localhost:8080" + OAUTH + "/x",
+            id="a port",
+        ),
+        pytest.param(
+            "https://[2001:db8::1]/x",
+            "https://[2001:db8::1]/x" + OPENID,
+            "https://[2001:db8::1]" + OAUTH + "/x",
+            id="an IPv6 address",
+        ),
+    ],
+)
+def test_metadata_lie_behind_the_issuer_or_between_its_host_and_its_path(issuer: str, openid: str, oauth: str) -> None:
+    assert find_metadata_addresses(issuer, openid=True) == (openid, oauth)
+    assert find_metadata_addresses(issuer, openid=False) == (oauth, openid)
+
+
+@pytest.mark.parametrize(
+    ("scope", "speaks_openid"),
+    [("openid", True), ("email openid", True), ("", False), ("email", False), ("openidx", False), ("x-openid", False)],
+)
+def test_openid_connect_is_spoken_where_the_scope_says_so(scope: str, speaks_openid: bool) -> None:
+    assert Organisation(client_id="us", scope=scope).speaks_openid == speaks_openid
+
+
+# Its metadata
+
+
+def test_metadata_are_read_as_they_stand() -> None:
+    metadata = read_document(authorization_response_iss_parameter_supported=True, scopes_supported=["openid"])
+
+    assert [getattr(metadata, name) for name in ADDRESSES] == [DOCUMENT[name] for name in ADDRESSES]
+    assert metadata.authorization_response_iss_parameter_supported
+    assert metadata.token_endpoint_auth_methods_supported == ("client_secret_basic",)
+
+
+@pytest.mark.clause("8414-3.3-issuer-checked")
+@pytest.mark.parametrize(
+    "issuer", [ISSUER + "/", ISSUER.upper(), "http://login.example.org", "https://evil.example", "", None, 7, [ISSUER]]
+)
+def test_metadata_of_another_issuer_are_not_used(issuer: object) -> None:
+    with pytest.raises(Misanswer):
+        parse_metadata(json.dumps({**DOCUMENT, "issuer": issuer}).encode(), ISSUER)
+
+
+@pytest.mark.clause("decided-external-answer-checked")
+@pytest.mark.parametrize("name", ADDRESSES)
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://login.example.org/x",
+        "http://127.0.0.1/x",
+        "http://localhost/x",
+        "HTTP://login.example.org/x",
+        "//login.example.org/x",
+        "/x",
+        "x",
+        "https://",
+        "https://user@login.example.org/x",
+        "https://login.example.org/x#y",
+        "https://login.example.org:99999/x",
+        "https://login.example.org/x y",
+        "https://login.example.org/x\r\ny",
+        "https://login.example.org\\@evil.example/x",
+        "https://lögin.example.org/x",
+        "ftp://login.example.org/x",
+        "file:///etc/passwd",
+        7,
+        ["https://login.example.org/x"],
+    ],
+    ids=ascii,
+)
+def test_no_address_is_used_that_secrets_must_not_be_sent_to(name: str, address: object) -> None:
+    with pytest.raises(Misanswer) as refusal:
+        read_document(**{name: address})
+
+    assert "login.example.org" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8080", "localhost", "[::1]"])
+def test_without_tls_an_organisation_on_this_machine_can_be_spoken_to(host: str) -> None:
+    """As its record said already: its issuer has none either."""
+    metadata = read_document(f"http://{host}", **{name: f"http://{host}/x" for name in ADDRESSES if name != "jwks_uri"})
+
+    assert metadata.token_endpoint == f"http://{host}/x"
+    with pytest.raises(Misanswer):
+        read_document(f"http://{host}", token_endpoint="http://login.example.org/x")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000, b"<html>"], ids=lambda b: repr(b[:9])
+)
+def test_metadata_that_are_none_are_a_misanswer(body: bytes) -> None:
+    with pytest.raises(Misanswer, match="its metadata is not JSON"):
+        parse_metadata(body, ISSUER)
+
+
+# What the record says, and what the metadata say
+
+
+def test_metadata_fill_in_what_the_record_leaves_open() -> None:
+    server = find_server(Organisation(client_id="us", issuer=ISSUER), read_document())
+
+    assert server == Server(*DOCUMENT.values())
+
+
+@pytest.mark.parametrize("name", ["authorization_endpoint", "token_endpoint"])
+def test_an_address_of_the_record_goes_before_that_of_the_metadata(name: str) -> None:
+    organisation = msgspec.structs.replace(Organisation(client_id="us", issuer=ISSUER), **{name: "https://own.example"})
+
+    server = find_server(organisation, read_document())
+
+    expected = dict(DOCUMENT) | {name: "https://own.example"}
+    assert server == Server(*expected.values())
+
+
+@pytest.mark.clause("decided-external-source")
+@pytest.mark.parametrize("name", ["introspection_endpoint", "userinfo_endpoint", "jwks_uri"])
+def test_a_source_that_the_record_names_is_the_only_one(name: str) -> None:
+    organisation = msgspec.structs.replace(Organisation(client_id="us", issuer=ISSUER), **{name: "https://own.example"})
+
+    server = find_server(organisation, read_document())
+
+    sources = {source: getattr(server, source) for source in ADDRESSES[2:]}
+    assert sources == dict.fromkeys(ADDRESSES[2:], "") | {name: "https://own.example"}
+
+
+@pytest.mark.parametrize(
+    ("given", "needs_metadata"),
+    [
+        ((), True),
+        (("authorization_endpoint",), True),
+        (("authorization_endpoint", "token_endpoint"), True),
+        (("authorization_endpoint", "userinfo_endpoint"), True),
+        (("token_endpoint", "userinfo_endpoint"), True),
+        (("authorization_endpoint", "token_endpoint", "userinfo_endpoint"), False),
+        (("authorization_endpoint", "token_endpoint", "introspection_endpoint"), False),
+        (("authorization_endpoint", "token_endpoint", "jwks_uri"), False),
+    ],
+)
+def test_metadata_are_needed_where_the_record_leaves_something_open(
+    given: tuple[str, ...], needs_metadata: bool
+) -> None:
+    organisation = Organisation(client_id="us", issuer=ISSUER, **{name: DOCUMENT[name] for name in given})
+
+    assert organisation.needs_metadata == needs_metadata
+    if not needs_metadata:
+        addresses: list[Any] = [DOCUMENT[name] if name in given else "" for name in ADDRESSES]
+        assert find_server(organisation, None) == Server(ISSUER, *addresses)
+
+
+@pytest.mark.parametrize("missing", ["authorization_endpoint", "token_endpoint"])
+def test_metadata_without_an_endpoint_that_is_needed_are_a_misanswer(missing: str) -> None:
+    with pytest.raises(Misanswer, match=missing):
+        find_server(Organisation(client_id="us", issuer=ISSUER), read_document(**{missing: None}))
+
+
+def test_metadata_that_do_not_tell_how_to_learn_who_it_is_are_a_misanswer() -> None:
+    metadata = read_document(**dict.fromkeys(ADDRESSES[2:]))
+
+    with pytest.raises(Misanswer, match="no way to learn who logged in"):
+        find_server(Organisation(client_id="us", issuer=ISSUER), metadata)
+
+
+@pytest.mark.parametrize(
+    ("methods", "secret_in_body"),
+    [
+        (None, False),
+        (["client_secret_basic"], False),
+        (["client_secret_basic", "client_secret_post"], False),
+        (["client_secret_post"], True),
+        (["private_key_jwt", "client_secret_post"], True),
+        (["private_key_jwt"], False),
+        ([], False),
+    ],
+)
+def test_the_secret_goes_into_the_body_only_where_basic_is_not_taken(
+    methods: list[str] | None, secret_in_body: bool
+) -> None:
+    metadata = read_document(token_endpoint_auth_methods_supported=methods)
+
+    assert find_server(Organisation(client_id="us", issuer=ISSUER), metadata).secret_in_body == secret_in_body
+
+
+@pytest.mark.parametrize(
+    ("issuer", "jwks_uri", "can_check"), [(ISSUER, "x", True), ("", "x", False), (ISSUER, "", False)]
+)
+def test_an_id_token_can_be_checked_by_keys_and_an_issuer(issuer: str, jwks_uri: str, can_check: bool) -> None:
+    assert SERVER._replace(issuer=issuer, jwks_uri=jwks_uri).can_check_id_tokens == can_check
+
+
+@pytest.mark.parametrize(
+    ("userinfo", "introspection", "has_other"), [("x", "", True), ("", "x", True), ("x", "x", True), ("", "", False)]
+)
+def test_userinfo_and_introspection_are_other_sources(userinfo: str, introspection: str, has_other: bool) -> None:
+    server = SERVER._replace(userinfo_endpoint=userinfo, introspection_endpoint=introspection)
+
+    assert server.has_other_source == has_other
+
+
+@pytest.mark.clause("decided-external-roles")
+def test_who_is_not_listed_has_the_roles_of_the_realm() -> None:
+    organisation = Organisation(client_id="us", default_roles=("enduser",))
+
+    assert organisation.make_unlisted_user("cep", "zoe") == User(realm="cep", username="zoe", roles=("enduser",))
+    nobody_gets_any = Organisation(client_id="us")
+    assert nobody_gets_any.make_unlisted_user("cep", "zoe") == User(realm="cep", username="zoe")
+
+
+# What a browser brings back
+
+
+def bring(query: str, server: Server = SERVER) -> str:
+    return read_callback(parse_query(query.encode(), CALLBACK_PARAMETERS), server)
+
+
+ISS = "iss=https%3A%2F%2Flogin.example.org"
+
+
+@pytest.mark.parametrize(
+    ("query", "code"),
+    [
+        ("code=abc", "abc"),
+        ("code=abc&state=s", "abc"),
+        (f"code=abc&{ISS}", "abc"),
+        ("code=a+b%2Fc%3D", "a b/c="),
+        ("code=abc&session_state=x&scope=openid", "abc"),
+        ("code=abc&error=", "abc"),
+    ],
+)
+def test_the_code_is_read_as_it_was_made(query: str, code: str) -> None:
+    assert bring(query) == code
+
+
+@pytest.mark.clause("decided-external-denial")
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        "state=s",
+        "code=",
+        "code=a&code=a",
+        "code=a&code=",
+        "code=a&state=s&state=s",
+        "error=access_denied&error=access_denied",
+        f"code=a&{ISS}&{ISS}",
+        "code=%FF",
+        "code=%ZZ",
+        "code=a&state=%FF",
+        "code=a%0D%0Ab",
+        "code=%C3%A4",
+        "error=server_error",
+        "error=login_required",
+        "error=invalid_client&error_description=no",
+        "error=Access_Denied",
+        "error=access_denied&code=a",
+        "error=%0Aforged+line",
+    ],
+)
+def test_what_is_neither_a_code_nor_a_refusal_by_the_user_is_a_misanswer(query: str) -> None:
+    for whole in (query, f"{query}&{ISS}".removeprefix("&")):
+        with pytest.raises(Misanswer):
+            bring(whole)
+
+
+@pytest.mark.clause("decided-external-denial")
+def test_a_refusal_there_is_one_here() -> None:
+    with pytest.raises(AccessDenied) as refusal:
+        bring("error=access_denied&error_description=no&state=s")
+
+    assert refusal.value.reason == "organisation_denied"
+
+
+@pytest.mark.clause("9207-2.4-iss-checked")
+@pytest.mark.parametrize(
+    "issuer", ["https%3A%2F%2Fevil.example", "https%3A%2F%2Flogin.example.org%2F", "HTTPS%3A%2F%2Flogin.example.org"]
+)
+@pytest.mark.parametrize("said", ["code=abc", "error=access_denied"])
+def test_who_answers_is_looked_at_before_what_is_said(issuer: str, said: str) -> None:
+    for server in (SERVER, NAMING_ITSELF):
+        with pytest.raises(Misanswer, match="another issuer"):
+            bring(f"{said}&iss={issuer}", server)
+
+
+@pytest.mark.clause("9207-2.4-iss-checked")
+@pytest.mark.parametrize("said", ["code=abc", "error=access_denied", "code=abc&iss="])
+def test_an_organisation_that_always_names_itself_must_do_so(said: str) -> None:
+    with pytest.raises(Misanswer, match="does not say who"):
+        bring(said, NAMING_ITSELF)
+
+    assert bring(f"code=abc&{ISS}", NAMING_ITSELF) == "abc"
+
+
+def test_of_an_organisation_without_an_issuer_no_name_is_compared() -> None:
+    assert bring("code=abc&iss=whatever", SERVER._replace(issuer="")) == "abc"
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("server_error", "server_error"),
+        ("a" * 40, "a" * 40),
+        ("a" * 41, "(not a code)"),
+        ("Wrong", "(not a code)"),
+        ("a%0Ab", "(not a code)"),
+        ("%C3%A4", "(not a code)"),
+        ("a+b", "(not a code)"),
+    ],
+)
+def test_the_log_hears_an_error_only_where_it_has_the_form_of_a_code(error: str, told: str) -> None:
+    with pytest.raises(Misanswer) as trouble:
+        bring(f"error={error}")
+
+    assert str(trouble.value) == f"it redirects with the error {told}"
+
+
+# Its token answer
+
+TOKENS: Mapping[str, Any] = {"access_token": "abc", "token_type": "Bearer"}
+
+
+def answer(status: int, body: object) -> tuple[str, str | None]:
+    tokens = parse_token_answer(status, body if isinstance(body, bytes) else json.dumps(body).encode())
+    return tokens.access_token, tokens.id_token
+
+
+@pytest.mark.parametrize("token_type", ["Bearer", "bearer", "BEARER"])
+def test_a_bearer_token_is_a_yes(token_type: str) -> None:
+    extra: dict[str, object] = {"expires_in": "3600", "scope": None, "refresh_token": 7, "x": {}}
+
+    assert answer(200, {**TOKENS, "token_type": token_type}) == ("abc", None)
+    assert answer(200, {**TOKENS, "id_token": None}) == ("abc", None)
+    assert answer(200, {**TOKENS, **extra, "id_token": "x.y.z"}) == ("abc", "x.y.z")
+
+
+@pytest.mark.clause("decided-external-answer-checked")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"access_token": ""},
+        {"access_token": None},
+        {"access_token": 7},
+        {"access_token": "a b"},
+        {"access_token": "a\r\nb"},
+        {"access_token": "\u00e4"},
+        {"access_token": "=a"},
+        {"token_type": ""},
+        {"token_type": None},
+        {"token_type": "mac"},
+        {"token_type": "DPoP"},
+        {"token_type": "Bearer "},
+        {"id_token": 7},
+        {"id_token": {}},
+    ],
+    ids=ascii,
+)
+def test_a_token_that_cannot_be_used_is_a_misanswer(changes: dict[str, object]) -> None:
+    with pytest.raises(Misanswer):
+        answer(200, {**TOKENS, **changes})
+
+
+@pytest.mark.parametrize("name", TOKENS)
+def test_an_answer_that_leaves_out_what_it_must_have_is_a_misanswer(name: str) -> None:
+    with pytest.raises(Misanswer):
+        answer(200, {key: value for key, value in TOKENS.items() if key != name})
+
+
+@pytest.mark.clause("decided-external-answer-checked")
+@pytest.mark.parametrize("status", [100, 201, 202, 204, 206, 301, 302, 304, 307, 500, 502, 503, 599, 700])
+@pytest.mark.parametrize("body", [TOKENS, {"error": "invalid_grant"}])
+def test_no_other_status_is_a_yes_or_a_no(status: int, body: object) -> None:
+    with pytest.raises(Misanswer, match=f"its token answer has status {status}"):
+        answer(status, body)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 499])
+@pytest.mark.parametrize("error", ["invalid_grant", "invalid_client", "unsupported_grant_type", "mfa_required"])
+def test_an_error_in_the_standards_form_is_a_refusal(status: int, error: str) -> None:
+    with pytest.raises(Declined) as refusal:
+        answer(status, {"error": error, "error_description": "a secret", "x": 1})
+
+    assert refusal.value.error == error
+    assert "a secret" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "error", ["", "Invalid_Grant", "invalid grant", "a secret!", "a" * 41, "invalid_grant\n", "\u00e4"]
+)
+def test_an_error_of_another_form_is_a_refusal_that_repeats_nothing(error: str) -> None:
+    with pytest.raises(Declined) as refusal:
+        answer(400, {"error": error})
+
+    assert refusal.value.error == "(not a code)"
+
+
+@pytest.mark.parametrize("body", [b"", b"no", b"[]", b"{}", b'{"error":null}', b'{"error":7}', b"\xff"], ids=repr)
+def test_an_error_without_a_name_is_a_misanswer(body: bytes) -> None:
+    with pytest.raises(Misanswer, match="its answer with status 400 is not JSON"):
+        answer(400, body)
+
+
+@pytest.mark.parametrize("body", [b"", b"slow down", {"error": "invalid_grant"}, TOKENS], ids=repr)
+def test_an_organisation_that_is_asked_too_often_has_said_nothing_about_the_password(body: object) -> None:
+    with pytest.raises(Declined) as refusal:
+        answer(429, body)
+
+    assert refusal.value.error == "too_many_requests"
+
+
+# Who it is
+
+
+@pytest.mark.clause("decided-external-username")
+@pytest.mark.parametrize(
+    ("claims", "claim", "username", "name"),
+    [
+        ({"sub": "zoe"}, "sub", "zoe", ""),
+        ({"sub": "zoe", "name": "Zo\u00eb"}, "sub", "zoe", "Zo\u00eb"),
+        ({"sub": "Zoe "}, "sub", "Zoe ", ""),
+        ({"sub": "zoe", "upn": "z@x"}, "upn", "z@x", ""),
+        ({"sub": 248289761001}, "sub", "248289761001", ""),
+        ({"sub": 0}, "sub", "0", ""),
+        ({"sub": -7}, "sub", "-7", ""),
+        ({"sub": "x" * MAX_USERNAME_CHARACTERS}, "sub", "x" * MAX_USERNAME_CHARACTERS, ""),
+        ({"sub": "\U0001f600"}, "sub", "\U0001f600", ""),
+        ({"sub": "zoe", "name": ""}, "sub", "zoe", ""),
+        ({"sub": "zoe", "name": "a\nb"}, "sub", "zoe", ""),
+        ({"sub": "zoe", "name": "x" * 256}, "sub", "zoe", ""),
+        ({"sub": "zoe", "name": ["Zoe"]}, "sub", "zoe", ""),
+        ({"sub": "zoe", "name": None}, "sub", "zoe", ""),
+        ({"email": "z@x", "email_verified": True}, "email", "z@x", ""),
+        ({"email": "z@x", "email_verified": "true"}, "email", "z@x", ""),
+        ({"sub": "zoe", "email": "z@x", "email_verified": False}, "sub", "zoe", ""),
+    ],
+    ids=lambda value: ascii(value)[:30],
+)
+def test_a_user_has_the_name_that_the_claim_gives(
+    claims: dict[str, object], claim: str, username: str, name: str
+) -> None:
+    assert read_person(claims, claim, needs_verified_email=claim == "email") == (username, name, False)
+
+
+@pytest.mark.clause("decided-external-username")
+@pytest.mark.parametrize(
+    "value",
+    [
+        None, "", True, False, 1.5, [], ["zoe"], {}, {"x": "zoe"}, "a\nb", "a\rb", "a\x00b", "a\x7fb", "\ud800",
+        "\ufffe", "x" * 256, 10**300,
+    ],
+    ids=lambda value: ascii(value)[:12],
+)  # fmt: skip
+def test_a_claim_that_names_nobody_is_a_misanswer(value: object) -> None:
+    with pytest.raises(Misanswer, match="the claim sub is missing, or is not 1 to 255 characters in one line"):
+        read_person({"sub": value, "name": "Zoe"}, "sub", needs_verified_email=False)
+    with pytest.raises(Misanswer):
+        read_person({"name": "Zoe"}, "sub", needs_verified_email=False)
+
+
+@pytest.mark.clause("decided-external-username")
+@pytest.mark.parametrize("verified", [{}, *({"email_verified": value} for value in (False, None, "false", "True", 1))])
+def test_an_email_that_is_not_said_to_be_verified_is_marked(verified: dict[str, object]) -> None:
+    claims = {"email": "z@x", **verified}
+
+    assert read_person(claims, "email", needs_verified_email=True) == ("z@x", "", True)
+    assert read_person(claims, "email", needs_verified_email=False) == ("z@x", "", False)
+
+
+# The rest
+
+
+def test_claims_are_an_object_with_status_200() -> None:
+    assert parse_claims(200, b'{"sub": "zoe"}', "its userinfo") == {"sub": "zoe"}
+    for status, body in ((401, b'{"sub": "zoe"}'), (302, b"{}"), (200, b"[]"), (200, b"x.y.z"), (200, b"")):
+        with pytest.raises(Misanswer):
+            parse_claims(status, body, "its userinfo")
+
+
+@pytest.mark.clause("7662-2.2-active-believed")
+@pytest.mark.parametrize("active", [False, None, "true", 1, {}, []])
+def test_only_true_is_active(active: object) -> None:
+    check_active({"active": True})
+    for claims in ({"active": active, "sub": "zoe"}, {"sub": "zoe"}):
+        with pytest.raises(Misanswer):
+            check_active(claims)
+
+
+@pytest.mark.parametrize("status", [199, 201, 204, 301, 400, 500])
+def test_only_200_is_in_order(status: int) -> None:
+    check_ok(200, "its answer")
+    with pytest.raises(Misanswer, match=str(status)):
+        check_ok(status, "its answer")
+
+
+def test_what_is_no_json_is_told_by_its_name_and_not_quoted() -> None:
+    for body in (b"a secret", b'"a secret"', b"[" * 100_000, b"\xff"):
+        with pytest.raises(Misanswer) as trouble:
+            parse_json(body, dict[str, Any], "its key set")
+        assert str(trouble.value) == "its key set is not JSON of the form that it should have"
+
+
+@pytest.mark.clause("decided-external-realm-down")
+def test_an_organisation_that_is_away_is_told_with_the_time_to_try_again() -> None:
+    error = make_unavailable()
+
+    assert (error.status, error.error, error.retry_after_seconds) == (503, "temporarily_unavailable", 1)
+
+
+@pytest.mark.clause("decided-external-answer-checked")
+@pytest.mark.parametrize("issuer", ["https://login.example", "HTTPS://login.example"])
+@pytest.mark.parametrize("name", ["authorization_endpoint", "token_endpoint", "userinfo_endpoint", "jwks_uri"])
+def test_metadata_that_came_over_tls_lead_to_no_plain_address(issuer: str, name: str) -> None:
+    """This machine's own least of all, where plain http is allowed to an issuer of this machine."""
+    body = json.dumps({"issuer": issuer, name: "http://127.0.0.1:6379/"}).encode()
+    with pytest.raises(Misanswer, match=name):
+        parse_metadata(body, issuer)

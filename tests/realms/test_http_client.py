@@ -1,0 +1,308 @@
+"""HTTP to organisations: certificates are checked, connections are kept while they live, and nothing else is."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import ipaddress
+import ssl
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from service.http_client.client import IDLE_SECONDS, MAX_WIRE_BYTES, READ_BYTES, Outgoing, load_certificates
+from service.protocol.provider_responses import Misanswer
+from tests.support.servers import CHECKOUT
+from tests.support.waiting import PATIENCE_SECONDS
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n{}"
+
+
+@pytest.fixture
+async def outgoing() -> AsyncIterator[Outgoing]:
+    outgoing = Outgoing()
+    yield outgoing
+    await outgoing.close()
+
+
+FIRST_REQUEST = """
+import asyncio, ssl, sys, threading
+from service.http_client.client import Outgoing
+
+in_the_loop, in_threads = [], []
+
+def note(what):
+    (in_the_loop if threading.current_thread() is threading.main_thread() else in_threads).append(what)
+
+def make_context(make=ssl.create_default_context):
+    note("certificates")
+    return make()
+
+def hear(event, arguments):
+    if is_asking and event == "import":
+        note(arguments[0])
+
+async def answer(reader, writer):
+    await reader.readuntil(b"\\r\\n\\r\\n")
+    writer.write(b"HTTP/1.1 200 OK\\r\\nContent-Length: 2\\r\\n\\r\\n{}")
+
+async def main():
+    global is_asking
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    outgoing = Outgoing()
+    is_asking = True
+    await outgoing.get(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", {})
+    is_asking = False
+    print(sorted(set(in_the_loop)), "certificates" in in_threads)
+    await outgoing.close()
+
+is_asking, ssl.create_default_context = False, make_context
+sys.addaudithook(hear)
+asyncio.run(main())
+"""
+"""A new process, which prints its imports during the first request, and whether it reads certificates in a thread."""
+
+
+@pytest.mark.clause("decided-one-request-is-bounded")
+def test_the_first_request_reads_nothing_in_the_event_loop() -> None:
+    """A stranger may cause it, and certificates and modules take longer to read than the event loop may be held."""
+    command = [sys.executable, "-c", FIRST_REQUEST]
+    told = subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+
+    assert told.stdout == "[] True\n"
+
+
+class Connections:
+    """A server that answers each request on a connection alike, and counts the connections."""
+
+    def __init__(self, answer: bytes = OK, *, hangs_up: bool = False) -> None:
+        self.answer = answer
+        self.hangs_up = hangs_up
+        self.accepted = 0
+        self.ended = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        try:
+            while await reader.readuntil(b"\r\n\r\n"):
+                writer.write(self.answer)
+                await writer.drain()
+                if self.hangs_up:
+                    break
+        except (asyncio.IncompleteReadError, OSError):
+            pass
+        writer.close()
+        self.ended.set()
+
+
+@asynccontextmanager
+async def serving(connections: Connections, context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    server = await asyncio.start_server(connections.serve, "127.0.0.1", ssl=context)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+class Certified(NamedTuple):
+    """A server's side of TLS, and the file with the authority that signed for it."""
+
+    context: ssl.SSLContext
+    authority: Path
+
+
+def certify(folder: Path, name: str) -> Certified:
+    """A certificate for one host name or address, signed by itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test")])
+    try:
+        alternative: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        alternative = x509.DNSName(name)
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([alternative]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    authority, both = folder / "authority.pem", folder / "both.pem"
+    authority.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    both.write_bytes(private + authority.read_bytes())
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(both)
+    return Certified(context, authority)
+
+
+@pytest.mark.clause("decided-external-answer-checked")
+async def test_a_server_that_nobody_vouches_for_is_not_spoken_to(outgoing: Outgoing, tmp_path: Path) -> None:
+    connections = Connections()
+    async with serving(connections, certify(tmp_path, "localhost").context) as port:
+        with pytest.raises(Misanswer, match="certificate verify failed"):
+            await outgoing.get(f"https://localhost:{port}/", {})
+
+
+@pytest.fixture
+def certificates_read_anew() -> Iterator[None]:
+    """A process reads them once, and the environment of this one changes."""
+    load_certificates.cache_clear()
+    yield
+    load_certificates.cache_clear()
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+@pytest.mark.usefixtures("certificates_read_anew")
+async def test_an_authority_of_ones_own_is_named_by_the_environment(
+    outgoing: Outgoing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
+) -> None:
+    certified = certify(tmp_path, host)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certified.authority))
+    async with serving(Connections(), certified.context) as port:
+        assert (await outgoing.get(f"https://{host}:{port}/", {})).status == 200
+
+
+@pytest.mark.usefixtures("certificates_read_anew")
+async def test_a_certificate_for_another_name_is_refused(
+    outgoing: Outgoing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name is that of the address, though names are looked up by ourselves."""
+    certified = certify(tmp_path, "login.example")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certified.authority))
+    async with serving(Connections(), certified.context) as port:
+        with pytest.raises(Misanswer, match="Hostname mismatch"):
+            await outgoing.get(f"https://localhost:{port}/", {})
+
+
+async def test_a_connection_is_used_again(outgoing: Outgoing) -> None:
+    connections = Connections()
+    async with serving(connections) as port:
+        for _ in range(3):
+            await outgoing.get(f"http://127.0.0.1:{port}/", {})
+
+    assert connections.accepted == 1
+
+
+async def test_a_connection_that_the_server_has_ended_costs_nobody_a_login(outgoing: Outgoing) -> None:
+    connections = Connections(hangs_up=True)
+    async with serving(connections) as port:
+        for number in range(1, 6):
+            connections.ended.clear()
+            assert (await outgoing.post(f"http://127.0.0.1:{port}/", {}, b"")).status == 200
+            await connections.ended.wait()
+            await asyncio.sleep(0)  # the end of the connection is in the event loop's hands
+
+            assert connections.accepted == number
+
+
+def test_idle_connections_are_given_up_before_servers_give_them_up() -> None:
+    """Of the usual ones uvicorn and Node have the shortest patience: five seconds."""
+    assert IDLE_SECONDS < 5
+
+
+@pytest.mark.clause("decided-external-answer-checked")
+@pytest.mark.parametrize("status", [b"301 Moved", b"302 Found", b"303 See Other", b"307 Temporary", b"308 Permanent"])
+async def test_a_redirect_is_an_answer_like_any_other(outgoing: Outgoing, status: bytes) -> None:
+    elsewhere = Connections()
+    async with serving(elsewhere) as port:
+        moved = b"HTTP/1.1 %b\r\nLocation: http://127.0.0.1:%d/\r\nContent-Length: 0\r\n\r\n" % (status, port)
+        async with serving(Connections(moved)) as first:
+            answer = await outgoing.post(f"http://127.0.0.1:{first}/", {}, b"password=secret")
+
+    assert str(answer.status).encode() == status[:3]
+    assert elsewhere.accepted == 0
+
+
+async def test_no_cookie_comes_back(outgoing: Outgoing) -> None:
+    seen: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1")
+    async with server:
+        for _ in range(2):
+            await outgoing.get(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", {})
+
+    assert len(seen) == 2
+    assert b"cookie" not in b"".join(seen).lower()
+
+
+@pytest.mark.clause("decided-external-answer-checked")
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param(b"Content-Length: 1000000\r\n\r\n", id="announced"),
+        pytest.param(b"Transfer-Encoding: chunked\r\n\r\n" + b"10000\r\n" + b"x" * 65536 + b"\r\n", id="in pieces"),
+        pytest.param(b"\r\n", id="until the end"),
+        pytest.param(b"X: " + b"x" * 300_000 + b"\r\n\r\n", id="in its head"),
+    ],
+)
+async def test_no_more_is_read_than_an_answer_may_be_long(outgoing: Outgoing, head: bytes) -> None:
+    piece = b"10000\r\n" + b"x" * 65536 + b"\r\n"
+    async with serving(Connections(b"HTTP/1.1 200 OK\r\n" + head + 20 * piece, hangs_up=True)) as port:
+        with pytest.raises(Misanswer, match=r"longer than 256 KiB|RemoteProtocolError"):
+            await outgoing.get(f"http://127.0.0.1:{port}/", {})
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+SHREDS = {
+    "chunks of one byte": CHUNKED + b"1\r\n \r\n" * 250_000 + b"0\r\n\r\n",
+    "chunks with long extensions": CHUNKED + (b"1;" + b"x" * 60_000 + b"\r\n \r\n") * 25 + b"0\r\n\r\n",
+    "heads without end": b"HTTP/1.1 100 Continue\r\n\r\n" * 60_000 + OK,
+}
+
+
+@pytest.mark.clause("decided-external-answer-checked", "decided-external-isolated")
+@pytest.mark.parametrize("answer", SHREDS.values(), ids=SHREDS)
+async def test_an_answer_in_shreds_holds_nobody_else_up(outgoing: Outgoing, answer: bytes) -> None:
+    """To take them apart costs far more than to read them: 250 000 bytes, one by one, took two seconds."""
+    turns = 0
+
+    async def work() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async with serving(Connections(answer)) as port:
+        elsewhere = asyncio.create_task(work())
+        with pytest.raises(Misanswer, match="its answer takes more than 512 KiB"):
+            await outgoing.get(f"http://127.0.0.1:{port}/", {})
+        elsewhere.cancel()
+
+    assert turns >= MAX_WIRE_BYTES // READ_BYTES
+
+
+@pytest.mark.clause("decided-external-answer-checked")
+async def test_what_is_packed_is_not_unpacked(outgoing: Outgoing) -> None:
+    packed = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n\x1f\x8b"
+    async with serving(Connections(packed)) as port:
+        with pytest.raises(Misanswer, match="packs"):
+            await outgoing.get(f"http://127.0.0.1:{port}/", {})
+
+
+async def test_every_address_of_a_name_is_tried(outgoing: Outgoing, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.http_client.client._look_up", lambda host, port: ["127.0.0.2", "127.0.0.1"])
+    async with serving(Connections()) as port:
+        assert (await outgoing.get(f"http://login.example:{port}/", {})).status == 200
+
+
+@pytest.mark.clause("decided-external-realm-down")
+@pytest.mark.parametrize("host", [f"{'a' * 64}.example", "a..example", ".example"])
+async def test_a_host_that_is_no_name_is_not_reached(outgoing: Outgoing, host: str) -> None:
+    """An organisation may write anything into its metadata."""
+    with pytest.raises(Misanswer, match="it cannot be reached"):
+        await outgoing.get(f"https://{host}/", {})

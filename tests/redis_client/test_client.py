@@ -1,0 +1,95 @@
+"""The connection to Redis: what counts as an outage, and what as a mistake of our own."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from redis.exceptions import ResponseError
+
+from service.redis_client.deadline import StoreUnavailable
+from service.redis_client.url import parse_redis_url
+from service.store.client import StoreClient
+from service.store.scripts import load_script
+from tests.support.servers import RedisServer, free_port
+
+pytestmark = pytest.mark.single_server("each test makes its own URL, of every kind")
+
+
+async def outage_of(url: str) -> str:
+    """What a read, a write and a question for the policy say on a Redis like this; the same of each."""
+    connection = StoreClient(parse_redis_url(url))
+    try:
+        for call in (
+            lambda: connection.read("GET", "key"),
+            lambda: connection.write("SET", "key", "1"),
+            lambda: connection.read_many([("GET", "key")]),
+            lambda: connection.eviction_policies(),
+        ):
+            with pytest.raises(StoreUnavailable) as outage:
+                await call()
+    finally:
+        await connection.close()
+    return str(outage.value)
+
+
+@pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed")
+@pytest.mark.parametrize("kind", ["redis", "redis+cluster", "redis+sentinel"])
+async def test_nobody_there_is_an_outage(kind: str) -> None:
+    master = "/main" if kind == "redis+sentinel" else ""
+
+    assert await outage_of(f"{kind}://127.0.0.1:{free_port()}{master}")
+
+
+@pytest.mark.clause("decided-redis-away")
+async def test_a_database_that_redis_does_not_have_is_an_outage(redis_server: RedisServer) -> None:
+    assert "out of range" in await outage_of(f"redis://127.0.0.1:{redis_server.port}/999")
+
+
+@pytest.mark.clause("decided-redis-away")
+async def test_a_wrong_password_is_an_outage(redis_server: RedisServer) -> None:
+    with redis_server.connect() as client:
+        client.acl_setuser("somebody", enabled=True, passwords=["+right"], keys=["*"], commands=["+@all"])
+
+    assert await outage_of(f"redis://somebody:wrong@127.0.0.1:{redis_server.port}")
+
+
+@pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed")
+async def test_a_user_who_may_not_do_what_a_script_does_is_an_outage(redis_server: RedisServer) -> None:
+    """Redis words that without NOPERM, and each server in its own way."""
+    with redis_server.connect() as client:
+        client.acl_setuser(
+            "halved", enabled=True, passwords=["+word"], keys=["*"], categories=["+@all"], commands=["-set"]
+        )
+    connection = StoreClient(parse_redis_url(redis_server.url.replace("//", "//halved:word@")))
+    try:
+        with pytest.raises(StoreUnavailable):
+            await connection.run(load_script("probe_store"), ["probe:{registry}"], [1000])
+    finally:
+        await connection.close()
+
+
+async def test_what_is_said_of_an_outage_has_no_gaps() -> None:
+    said = await outage_of(f"redis://127.0.0.1:{free_port()}")
+
+    assert "None" not in said
+    assert "connect" in said.lower()
+
+
+async def test_a_mistake_of_our_own_is_none(redis_server: RedisServer) -> None:
+    connection = StoreClient(parse_redis_url(redis_server.url))
+    with pytest.raises(TypeError):
+        await connection.read("GET", None)  # type: ignore[arg-type]
+    with pytest.raises(ResponseError, match="user_script"):
+        await connection.run(load_script("delete_revoked"), ["revoked:{0a3}:x"], [])
+    with pytest.raises(ResponseError, match="unknown command"):
+        await connection.read("GETT", "key")
+    await connection.close()
+
+
+async def test_each_of_a_crowd_gets_its_own_answer(redis_server: RedisServer) -> None:
+    connection = StoreClient(parse_redis_url(redis_server.url))
+    answers = await asyncio.gather(*(connection.read("ECHO", str(number)) for number in range(500)))
+    await connection.close()
+
+    assert answers == [str(number).encode() for number in range(500)]

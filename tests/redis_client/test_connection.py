@@ -1,0 +1,189 @@
+"""One connection for all: answers in their order, whole or in pieces, and what nobody can make sense of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from redis.exceptions import ResponseError
+
+from service.redis_client.connection import Wire, WireLost, open_wire
+from tests.redis_client.scripted_redis import INVALIDATE, ScriptedRedis, bulk, scripted_redis
+from tests.support.waiting import until
+
+pytestmark = pytest.mark.clause("decided-one-connection-many-answers")
+
+
+class Heard:
+    """What a wire tells its owner."""
+
+    def __init__(self) -> None:
+        self.pushes: list[Any] = []
+        self.losses = 0
+
+    def lose(self) -> None:
+        self.losses += 1
+
+
+@pytest.fixture
+async def scripted() -> AsyncIterator[ScriptedRedis]:
+    async with scripted_redis() as scripted:
+        scripted.answer = lambda command: bulk(command[-1])
+        yield scripted
+
+
+@asynccontextmanager
+async def wire_to(scripted: ScriptedRedis, heard: Heard) -> AsyncIterator[Wire]:
+    wire = await open_wire(scripted.url, scripted.url.nodes[0], "test", heard.pushes.append, heard.lose)
+    yield wire
+    wire.close("the test is over")
+
+
+@pytest.mark.parametrize("slice_bytes", [1, 7, 1 << 16])
+async def test_every_call_gets_its_own_answer_in_however_many_pieces_it_comes(
+    scripted: ScriptedRedis, slice_bytes: int
+) -> None:
+    scripted.slice_bytes = slice_bytes
+    async with wire_to(scripted, Heard()) as wire:
+        answers = await asyncio.gather(*(wire.call("GET", f"key {n}") for n in range(200)))
+
+    assert answers == [f"key {n}".encode() for n in range(200)]
+
+
+async def test_an_answer_that_nobody_waits_for_any_more_is_not_the_next_ones(scripted: ScriptedRedis) -> None:
+    async with wire_to(scripted, Heard()) as wire:
+        calls = [asyncio.create_task(wire.call("GET", f"key {n}")) for n in range(20)]
+        await asyncio.sleep(0)
+        for call in calls[::2]:
+            call.cancel()
+
+        assert await asyncio.gather(*calls[1::2]) == [f"key {n}".encode() for n in range(1, 20, 2)]
+
+
+async def test_an_error_is_the_answer_to_its_own_call(scripted: ScriptedRedis) -> None:
+    scripted.answer = lambda command: b"-MOVED 1 host:1\r\n" if command[-1] == b"bad" else bulk(command[-1])
+    async with wire_to(scripted, Heard()) as wire:
+        good, bad, last = await asyncio.gather(
+            *(wire.call("GET", key) for key in ("good", "bad", "last")), return_exceptions=True
+        )
+
+    assert (good, last) == (b"good", b"last")
+    assert isinstance(bad, ResponseError)
+    assert str(bad) == "MOVED 1 host:1"
+
+
+async def test_what_is_made_of_an_answer_is_made_in_its_place_in_the_stream(scripted: ScriptedRedis) -> None:
+    """The answer and the news that follows it come in one piece; who waits for the answer runs only after both."""
+    heard = Heard()
+    scripted.answer = lambda command: bulk(b"old") + INVALIDATE % (len(command[-1]), command[-1])
+
+    def take(answer: bytes) -> bytes:
+        heard.pushes.append("taken")
+        return answer
+
+    async with wire_to(scripted, heard) as wire:
+        assert await wire.send(("GET", "key"), take) == b"old"
+        await until(lambda: len(heard.pushes) == 2)
+
+    assert heard.pushes == ["taken", [b"invalidate", [b"key"]]]
+
+
+async def test_what_cannot_be_made_of_an_answer_is_the_error_of_that_call_alone(scripted: ScriptedRedis) -> None:
+    async with wire_to(scripted, Heard()) as wire:
+        bad = wire.send(("GET", "text"), int)
+        good = wire.send(("GET", "12"), int)
+
+        with pytest.raises(ValueError, match="invalid literal"):
+            await bad
+        assert await good == 12
+
+
+@pytest.mark.parametrize("garbage", [b"!?", b"HTTP/1.1 400 Bad Request\r\n\r\n", b":1\r\n:2\r\n", b"*x\r\n"])
+async def test_after_garbage_nothing_is_believed(scripted: ScriptedRedis, garbage: bytes) -> None:
+    """An answer too many, too: whose the next one is could not be told."""
+    heard = Heard()
+    scripted.answer = lambda command: garbage if command[-1] == b"bad" else bulk(command[-1])
+    async with wire_to(scripted, heard) as wire:
+        calls = [asyncio.create_task(wire.call("GET", key)) for key in ("good", "bad")]
+        await until(wire.lost.done)
+
+        assert heard.losses == 1
+        assert await calls[0] == b"good"
+        with pytest.raises(WireLost, match="lost already"):
+            await wire.call("GET", "good")
+    await asyncio.gather(*calls, return_exceptions=True)
+
+
+async def test_when_the_connection_ends_all_who_wait_are_told(scripted: ScriptedRedis) -> None:
+    heard = Heard()
+    scripted.answer = lambda _: b""
+    async with wire_to(scripted, heard) as wire:
+        calls = [asyncio.create_task(wire.call("GET", "key")) for _ in range(50)]
+        await asyncio.sleep(0)
+        wire.close("somebody pulled the plug")
+
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert {str(answer) for answer in answers} == {"somebody pulled the plug"}
+    assert {type(answer) for answer in answers} == {WireLost}
+    assert heard.losses == 1
+
+
+async def test_a_server_that_does_not_know_us_is_left(scripted: ScriptedRedis) -> None:
+    scripted.hello = b"-WRONGPASS invalid username-password pair\r\n"
+    heard = Heard()
+
+    with pytest.raises(ResponseError, match="WRONGPASS"):
+        await open_wire(scripted.url, scripted.url.nodes[0], "test", heard.pushes.append, heard.lose)
+
+    assert heard.losses == 1
+
+
+async def test_a_server_that_repeats_the_words_of_a_command_gets_no_password_into_our_words(
+    scripted: ScriptedRedis,
+) -> None:
+    """As Redis does with one that it does not know, and HELLO says the password."""
+    scripted.hello = b"-ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'default' 'hunter2'\r\n"
+    url, heard = replace(scripted.url, password="hunter2"), Heard()
+
+    with pytest.raises(ResponseError) as refused:
+        await open_wire(url, url.nodes[0], "test", heard.pushes.append, heard.lose)
+
+    assert str(refused.value) == "ERR unknown command 'HELLO'"
+
+
+async def test_the_end_is_known_in_the_turn_in_which_the_server_hangs_up(scripted: ScriptedRedis) -> None:
+    """A turn of the event loop later, a lookup could still be answered from memory."""
+    loop, heard = asyncio.get_running_loop(), Heard()
+    transport, wire = await loop.create_connection(
+        lambda: Wire(heard.pushes.append, heard.lose), "127.0.0.1", scripted.port
+    )
+    assert await wire.call("GET", "key") == b"key"
+
+    scripted.hang_up()
+    while not transport.is_closing():  # noqa: ASYNC110 - each turn is looked at
+        await asyncio.sleep(0)
+
+    assert heard.losses == 1
+    assert wire.lost.done()
+
+
+async def test_what_stands_behind_the_end_in_one_piece_of_data_is_not_looked_at(scripted: ScriptedRedis) -> None:
+    pushes: list[Any] = []
+
+    def leave(push: Any) -> None:
+        pushes.append(push)
+        wire.close("enough")
+
+    heard = Heard()
+    wire = await open_wire(scripted.url, scripted.url.nodes[0], "test", leave, heard.lose)
+    scripted.say(INVALIDATE % (3, b"one") + INVALIDATE % (3, b"two"))
+    await until(wire.lost.done)
+
+    assert wire.lost.result() == "enough"
+    assert pushes == [[b"invalidate", [b"one"]]]
+    assert heard.losses == 1

@@ -1,0 +1,266 @@
+"""How a connection is made: in one round trip, at any address of a name, with all scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import redis
+
+from service.redis_client import connection as wire_module
+from service.redis_client.connection import ADDRESS_PAUSE_SECONDS, Wire, open_wire
+from service.redis_client.managed_connection import Link
+from service.redis_client.purpose import Purpose
+from service.redis_client.script import load_own_script
+from service.redis_client.url import Node, parse_redis_url
+from service.store.client import StoreClient
+from service.store.keys import fence_key
+from service.store.scripts import load_all_scripts
+from tests.redis_client.scripted_redis import ScriptedRedis, scripted_redis
+from tests.redis_client.test_managed_connection import Memory
+from tests.support.certificates import Authority
+from tests.support.loop_time import LoopTime
+from tests.support.servers import RedisServer, free_port
+from tests.support.waiting import result_of, take_turn, until
+
+LEAVE_FENCE = load_own_script("leave_fence")
+FENCE = fence_key("0a3")
+
+
+@asynccontextmanager
+async def mute_server(address: str, port: int, hear: Callable[[bytes], None] = lambda _: None) -> AsyncIterator[None]:
+    """A server that takes connections and says nothing. It ends when its clients have left."""
+    handlers: set[asyncio.Task[None]] = set()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(1 << 20):
+                hear(data)
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handlers.add(asyncio.ensure_future(listen(reader, writer)))
+
+    async with await asyncio.start_server(accept, address, port):
+        yield
+        if handlers:
+            await asyncio.wait(handlers)
+
+
+@pytest.mark.clause("decided-redis-away")
+async def test_the_handshake_and_the_first_beat_take_one_round_trip(held_time: LoopTime) -> None:
+    """The server says nothing until it has heard all of it."""
+    heard = bytearray()
+    words = (b"HELLO", b"SELECT", b"TRACKING", b"EXISTS", b"TIME")
+    port = free_port()
+    async with mute_server("127.0.0.1", port, heard.extend):
+        url = parse_redis_url(f"redis://127.0.0.1:{port}/3")
+        link = Link(Purpose(url, "lookups", Memory(), load_all_scripts()), lambda: find(url.nodes[0]))
+        await until(lambda: all(word in heard for word in words))
+        await link.close()
+
+
+async def find(node: Node) -> Node:
+    return node
+
+
+@asynccontextmanager
+async def connection_to(url: str) -> AsyncIterator[StoreClient]:
+    connection = StoreClient(parse_redis_url(url))
+    yield connection
+    await connection.close()
+
+
+def count_calls(store: redis.Redis, command: str) -> int:
+    statistics: dict[str, dict[str, int]] = store.info("commandstats")
+    return statistics.get(f"cmdstat_{command}", {"calls": 0})["calls"]
+
+
+async def leave_fence(connection: StoreClient) -> None:
+    assert await connection.run(LEAVE_FENCE, [FENCE], [1000]) == ["left"]
+
+
+@pytest.mark.single_server("the scripts of one server are looked at")
+@pytest.mark.clause("decided-redis-away")
+async def test_a_server_that_was_restarted_gets_all_scripts_once(redis_server: RedisServer, store: redis.Redis) -> None:
+    """The texts would otherwise come along with each call that is under way when the connection is back."""
+    store.script_flush()
+    store.config_resetstat()
+    for _ in range(3):
+        async with connection_to(redis_server.url) as connection:
+            await asyncio.gather(*(leave_fence(connection) for _ in range(50)))
+
+    assert all(store.script_exists(*load_all_scripts()))
+    assert count_calls(store, "eval") == 0
+    assert count_calls(store, "script|load") == len(load_all_scripts())
+
+
+@pytest.mark.single_server("the scripts of one server are looked at")
+@pytest.mark.clause("decided-redis-away")
+@pytest.mark.parametrize("right", ["-script", "-script|load", "-script|exists"])
+async def test_a_user_who_may_not_load_scripts_sends_their_texts(
+    redis_server: RedisServer, store: redis.Redis, right: str
+) -> None:
+    store.script_flush()
+    commands = ["+@all", right]
+    store.acl_setuser("somebody", enabled=True, passwords=["+word"], keys=["*"], commands=commands, reset=True)
+
+    async with connection_to(redis_server.url.replace("//", "//somebody:word@")) as connection:
+        await leave_fence(connection)
+
+
+@contextmanager
+def silent_address(port: int) -> Iterator[str]:
+    """An address that swallows attempts to connect: nobody accepts there, and the queue is full."""
+    address = "127.0.0.2"
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.socket())
+        server.bind((address, port))
+        server.listen(0)
+        for _ in range(2):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex((address, port))
+        yield address
+
+
+def resolve(monkeypatch: pytest.MonkeyPatch, name: str, *addresses: str) -> None:
+    """Make the name lead to these addresses, as a name server would."""
+    ask = socket.getaddrinfo
+
+    def getaddrinfo(host: str, port: int, *rest: int, **more: int) -> list[object]:
+        if host != name:
+            return list(ask(host, port, *rest, **more))
+        return [found for address in addresses for found in ask(address, port, *rest, **more)]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+
+
+async def open_at(scripted: ScriptedRedis, name: str, first_address: int = 0) -> Wire:
+    url = replace(scripted.url, nodes=((name, scripted.port),))
+    return await open_wire(url, url.nodes[0], "test", first_address=first_address)
+
+
+@pytest.mark.clause("decided-redis-away")
+async def test_an_address_that_stays_silent_does_not_keep_us_from_the_next(
+    monkeypatch: pytest.MonkeyPatch, held_time: LoopTime
+) -> None:
+    tried: list[str] = []
+    loop = asyncio.get_running_loop()
+    sock_connect = loop.sock_connect
+
+    async def connect(sock: socket.socket, address: tuple[str, int]) -> None:
+        tried.append(address[0])
+        await sock_connect(sock, address)
+
+    monkeypatch.setattr(loop, "sock_connect", connect)
+    async with scripted_redis() as scripted:
+        with silent_address(scripted.port) as silent:
+            resolve(monkeypatch, "redis.example", silent, "127.0.0.1")
+            opening = asyncio.create_task(open_at(scripted, "redis.example"))
+            await until(lambda: tried == [silent])
+            held_time.advance(ADDRESS_PAUSE_SECONDS - 0.001)
+            for _ in range(20):
+                await take_turn()
+            assert tried == [silent]
+            held_time.advance(0.001)
+            await until(opening.done)
+            wire = opening.result()
+
+        assert wire.get_address() == "127.0.0.1"
+        wire.close("the test is over")
+
+
+@pytest.mark.clause("decided-redis-away")
+async def test_each_attempt_begins_with_another_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one may take connections, and never say a word."""
+    heard = bytearray()
+    async with scripted_redis() as scripted, mute_server("127.0.0.3", scripted.port, heard.extend):
+        resolve(monkeypatch, "redis.example", "127.0.0.3", "127.0.0.1")
+        opening = asyncio.create_task(open_at(scripted, "redis.example", first_address=2))
+        await until(lambda: b"HELLO" in heard)
+        assert scripted.accepted == 0
+        opening.cancel()
+        await asyncio.wait({opening})
+
+        wire = await result_of(open_at(scripted, "redis.example", first_address=3))
+
+        assert wire.get_address() == "127.0.0.1"
+        wire.close("the test is over")
+
+
+@pytest.mark.clause("decided-redis-away")
+async def test_where_no_address_answers_all_errors_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with scripted_redis() as scripted:
+        resolve(monkeypatch, "redis.example", "127.0.0.2", "127.0.0.3")
+
+        with pytest.raises(ConnectionError) as failed:
+            await open_at(scripted, "redis.example")
+
+    assert "127.0.0.2" in str(failed.value)
+    assert "127.0.0.3" in str(failed.value)
+
+
+@pytest.mark.clause("decided-durability")
+async def test_a_second_connection_goes_to_the_address_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another address may be another server, whose confirmation says nothing."""
+    async with scripted_redis() as scripted:
+        resolve(monkeypatch, "redis.example", "127.0.0.1")
+        first = await open_at(scripted, "redis.example")
+        resolve(monkeypatch, "redis.example", "127.0.0.2")
+        url = replace(scripted.url, nodes=(("redis.example", scripted.port),))
+        second = await open_wire(url, url.nodes[0], "test", beside=first)
+
+        assert second.get_address() == first.get_address()
+        await until(lambda: scripted.connected == 2)
+        for wire in (first, second):
+            wire.close("the test is over")
+
+
+@pytest.mark.clause("decided-redis-away")
+async def test_an_ip_address_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That would take a thread of the event loop's, and all of them may wait for name servers."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("a look-up")
+
+    async with scripted_redis() as scripted:
+        monkeypatch.setattr(socket, "getaddrinfo", fail)
+        wire = await open_wire(scripted.url, scripted.url.nodes[0], "test")
+
+        wire.close("the test is over")
+
+
+@pytest.mark.clause("decided-redis-tls")
+async def test_a_connection_that_is_given_up_while_tls_begins_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The number of its socket would go to the next connection, which could not use it."""
+    options = Authority(tmp_path).options()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(options["tls-cert-file"], options["tls-key-file"])
+    trusting = ssl.create_default_context(cafile=options["tls-ca-cert-file"])
+    scripted = ScriptedRedis()
+    async with await asyncio.start_server(scripted.serve, "127.0.0.1", scripted.port, ssl=context):
+        url = replace(scripted.url, tls=True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(wire_module, "_make_ssl_context", lambda: trusting)
+            for turns in itertools.count():
+                opening = asyncio.ensure_future(open_wire(url, url.nodes[0], "test"))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                opening.cancel()
+                await asyncio.wait({opening})
+                if not opening.cancelled():
+                    opening.result().close("the test is over")
+                    break  # each turn before the end of the handshake was tried
+            for _ in range(10):
+                (await open_wire(url, url.nodes[0], "test")).close("the test is over")
+        await until(lambda: scripted.connected == 0)

@@ -1,0 +1,38 @@
+"""lua/leave_fence.lua"""
+
+from __future__ import annotations
+
+import redis
+
+from service.redis_client.script import load_own_script
+from service.store.keys import fence_key
+from service.worker import Worker
+from tests.conftest import Elapsed
+
+KEY = fence_key("0a3")
+LEAVE = load_own_script("leave_fence")
+
+
+async def test_it_changes_something_each_time_and_leaves_one_small_key(
+    parts: Worker, store: redis.Redis, elapsed: Elapsed
+) -> None:
+    for _ in range(3):
+        before = store.info("persistence")["rdb_changes_since_last_save"]
+        assert await parts.connection.run(LEAVE, [KEY], [60_000]) == ["left"]
+        assert store.info("persistence")["rdb_changes_since_last_save"] == before + 1
+
+    assert store.get(KEY) == ""
+    assert elapsed.leaves(int(store.pttl(KEY)), 60_000)
+
+
+async def test_where_it_was_left_before_a_full_redis_takes_it_again(
+    parts: Worker, store: redis.Redis, elapsed: Elapsed
+) -> None:
+    await parts.connection.run(LEAVE, [KEY], [60_000])
+    store.config_set("maxmemory", 1)
+    try:
+        assert await parts.connection.run(LEAVE, [KEY], [120_000]) == ["left"]
+    finally:
+        store.config_set("maxmemory", 0)
+
+    assert elapsed.leaves(int(store.pttl(KEY)), 120_000)

@@ -1,0 +1,115 @@
+import pytest
+
+from service.redis_client.url import RedisUrl, parse_redis_url, without_password
+
+WELL_FORMED = {
+    "redis://localhost": RedisUrl(kind="single", nodes=(("localhost", 6379),)),
+    "redis://10.0.0.7:7000/3": RedisUrl(kind="single", nodes=(("10.0.0.7", 7000),), db=3),
+    "redis://localhost?db=3": RedisUrl(kind="single", nodes=(("localhost", 6379),), db=3),
+    "redis://[::1]:7000/": RedisUrl(kind="single", nodes=(("::1", 7000),)),
+    "rediss://cache.example": RedisUrl(kind="single", tls=True, nodes=(("cache.example", 6379),)),
+    "redis://ann:p%40ss%2F@cache": RedisUrl(kind="single", nodes=(("cache", 6379),), username="ann", password="p@ss/"),
+    "redis://:secret@cache": RedisUrl(kind="single", nodes=(("cache", 6379),), password="secret"),
+    "unix:///run/redis.sock": RedisUrl(kind="single", path="/run/redis.sock"),
+    "unix://ann:secret@/run/my%20redis.sock?db=2": RedisUrl(
+        kind="single", path="/run/my redis.sock", username="ann", password="secret", db=2
+    ),
+    "redis+cluster://one,two:7001,[fe80::1]:7002": RedisUrl(
+        kind="cluster", nodes=(("one", 6379), ("two", 7001), ("fe80::1", 7002))
+    ),
+    "rediss+cluster://ann:secret@one:7000/": RedisUrl(
+        kind="cluster", tls=True, nodes=(("one", 7000),), username="ann", password="secret"
+    ),
+    "redis+sentinel://one,two:26380/main": RedisUrl(
+        kind="sentinel", nodes=(("one", 26379), ("two", 26380)), master_name="main"
+    ),
+    "rediss+sentinel://:secret@one/main/4": RedisUrl(
+        kind="sentinel", tls=True, nodes=(("one", 26379),), password="secret", db=4, master_name="main"
+    ),
+}
+
+MALFORMED = [
+    "",
+    "localhost:6379",
+    "redis:localhost",
+    "http://localhost",
+    "redis://",
+    "redis:///0",
+    "redis://:6379",
+    "redis://local host",
+    "redis://localhost:0",
+    "redis://localhost:65536",
+    "redis://localhost:port",
+    "redis://localhost/first",
+    "redis://localhost/-1",
+    "redis://localhost/1?db=2",
+    "redis://localhost?timeout=3",
+    "redis://localhost#1",
+    "redis://one,two",
+    "redis://::1",
+    "redis://[::1",
+    "redis://[::1]x",
+    "unix://run/redis.sock",
+    "unix:///",
+    "redis+cluster://one,,two",
+    "redis+cluster://one/0",
+    "redis+cluster://one?db=0",
+    "redis+cluster://",
+    "redis+sentinel://one",
+    "redis+sentinel://one/",
+    "redis+sentinel://one/main/zero",
+    "redis+sentinel:///main",
+]
+
+
+@pytest.mark.parametrize("text", WELL_FORMED)
+def test_every_form_of_address_is_taken_apart(text: str) -> None:
+    assert parse_redis_url(text) == WELL_FORMED[text]
+
+
+@pytest.mark.parametrize("text", MALFORMED)
+def test_a_malformed_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_redis_url(text)
+
+
+@pytest.mark.parametrize("character", [" ", "\t", "\n", "\r", "\v", "\0", "\x1f", "\x7f", "\x85", "\xa0", "\u2028"])
+@pytest.mark.parametrize(
+    "form",
+    ["redis://ann:sec{}ret@cache", "unix:///run/my{}redis.sock", "redis+sentinel://one/ma{}in", "{}redis://cache"],
+)
+def test_white_space_and_control_characters_are_refused(form: str, character: str) -> None:
+    with pytest.raises(ValueError, match="without white space and control characters"):
+        parse_redis_url(form.format(character))
+
+
+SECRET_INSIDE = {
+    "redis://ann:hunter2@cache:6379/0": "redis://…@cache:6379/0",
+    "redis://ann:hunter2@cache:none": "redis://…@cache:…",
+    "redis://ann:hunter2@": "redis://…@",
+    "redis://ann:hun/ter2?hunter2@cache": "redis://…@cache",
+    "redis://ann:hunter2": "redis://ann:…",
+    "redis://:hunter2/0": "redis://:…",
+    "redis://:hun,hunter2/hunter2": "redis://:…",
+    "redis://cache?password=hunter2": "redis://cache?…",
+    "ann:hunter2@cache": "…@cache",
+    "redis+sentinel://:hunter2@[::1]:1,[::2]/main/zero": "redis+sentinel://…@[::1]:1,[::2]/main/zero",
+    "redis+cluster://:hunter2@one:1,two:port": "redis+cluster://…@one:1,two:…",
+    "redis://cache\nhunter2": "redis://cache…",
+}
+
+
+@pytest.mark.parametrize("text", SECRET_INSIDE)
+def test_a_password_is_never_shown(text: str) -> None:
+    assert without_password(text) == SECRET_INSIDE[text]
+
+
+@pytest.mark.parametrize("text", SECRET_INSIDE)
+def test_no_error_message_contains_the_password(text: str) -> None:
+    with pytest.raises(ValueError, match=r".") as refusal:
+        parse_redis_url(text.replace("cache:6379/0", "cache:6379/zero"))
+    assert "hunter2" not in str(refusal.value)
+
+
+def test_an_address_does_not_show_its_password() -> None:
+    assert "hunter2" not in repr(parse_redis_url("redis://ann:hunter2@cache"))

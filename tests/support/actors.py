@@ -1,0 +1,138 @@
+"""Who plays in the tests: clients and users of tests/seed.yaml, and how they speak to the service."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import httpx2
+import redis
+
+from service.gateway.access_record import access_key
+from service.protocol.token_form import RandomToken, parse_access_token
+
+TOKEN = "/oauth2/v1/token"
+REVOKE = "/oauth2/v1/revoke"
+REVOKE_ALL = "/oauth2/v1/revokeAll"
+INTROSPECT = "/oauth2/v1/introspect"
+VERIFY = "/oauth2/v1/verify"
+
+
+@dataclass(frozen=True)
+class Person:
+    username: str
+    password: str
+    realm: str = "main"
+
+
+ALICE = Person("alice@example.com", "correct horse battery staple")
+BOB = Person("bob@example.com", "hunter2 hunter2")
+METER = Person("Meter@Example.com", "a device")
+
+
+@dataclass(frozen=True)
+class App:
+    """An OAuth client. Without a secret it is public and only names itself."""
+
+    client_id: str
+    client_secret: str | None = None
+
+    @property
+    def credentials(self) -> dict[str, str]:
+        """Its authentication as form fields."""
+        secret = {} if self.client_secret is None else {"client_secret": self.client_secret}
+        return {"client_id": self.client_id} | secret
+
+    @property
+    def basic(self) -> dict[str, str]:
+        """Its authentication as a header, raw as `curl -u` sends it."""
+        return basic(self.client_id, self.client_secret or "")
+
+    async def log_in(
+        self, http: httpx2.AsyncClient, person: Person, scope: str = "realm:main role:enduser"
+    ) -> httpx2.Response:
+        """The password grant."""
+        return await http.post(TOKEN, data=self.credentials | login_form(person, scope))
+
+    async def refresh(self, http: httpx2.AsyncClient, refresh_token: str, **extra: str) -> httpx2.Response:
+        form = {"grant_type": "refresh_token", "refresh_token": refresh_token}
+        return await http.post(TOKEN, data=self.credentials | form | extra)
+
+    async def exchange(self, http: httpx2.AsyncClient, code: str, redirect_uri: str, **extra: str) -> httpx2.Response:
+        form = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri}
+        return await http.post(TOKEN, data=self.credentials | form | extra)
+
+    async def revoke(self, http: httpx2.AsyncClient, token: str, **extra: str) -> httpx2.Response:
+        return await http.post(REVOKE, data=self.credentials | {"token": token} | extra)
+
+    async def introspect(self, http: httpx2.AsyncClient, token: str, **extra: str) -> httpx2.Response:
+        return await http.post(INTROSPECT, data=self.credentials | {"token": token} | extra)
+
+
+PHONE_APP = App("phone-app")
+WEB_SHOP = App("web-shop", "web-shop-secret")
+MADE_SECRET = App("made-secret", "m" * 43)
+READER = App("reader", "a secret: with 100% + signs")
+GATEWAY = App("gateway", "gateway-secret")
+AUDITOR = App("auditor", "auditor-secret")
+
+PHONE_CALLBACK = "http://127.0.0.1:9000/callback"
+SHOP_CALLBACK = "https://shop.example/callback"
+
+
+def login_form(person: Person, scope: str = "realm:main role:enduser") -> dict[str, str]:
+    """The password grant without the client."""
+    return {"grant_type": "password", "username": person.username, "password": person.password, "scope": scope}
+
+
+def basic(client_id: str, client_secret: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + b64encode(f"{client_id}:{client_secret}".encode()).decode()}
+
+
+def bearer(access_token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {access_token}"}
+
+
+async def revoke_all(http: httpx2.AsyncClient, access_token: str) -> httpx2.Response:
+    return await http.post(REVOKE_ALL, headers=bearer(access_token))
+
+
+async def verify(http: httpx2.AsyncClient, access_token: str, scope: str = "") -> httpx2.Response:
+    params = {"scope": scope} if scope else {}
+    return await http.get(VERIFY, params=params, headers=bearer(access_token))
+
+
+def tokens_of(response: httpx2.Response) -> Mapping[str, str]:
+    """The body of a token response, which must be one."""
+    assert response.status_code == 200, response.text
+    body: Mapping[str, str] = json.loads(response.content)
+    return body
+
+
+def access_name_of(access_token: str) -> RandomToken:
+    """What Redis knows of an access token."""
+    name = parse_access_token(access_token)
+    assert name is not None, access_token
+    return name
+
+
+def access_key_of(access_token: str) -> str:
+    name = access_name_of(access_token)
+    return access_key(name.shard, name.digest)
+
+
+def is_live(store: redis.Redis, access_token: str) -> bool:
+    """Whether whoever looks the access token up in Redis finds it."""
+    name = parse_access_token(access_token)
+    return name is not None and store.exists(access_key(name.shard, name.digest)) == 1
+
+
+def assert_error(response: httpx2.Response, status: int, error: str) -> None:
+    """An OAuth error with a sentence for people, never cached."""
+    body = json.loads(response.content)
+    assert (response.status_code, body["error"]) == (status, error), response.text
+    assert body["error_description"]
+    assert response.headers["cache-control"] == "no-store, no-cache"
+    assert response.headers["pragma"] == "no-cache"

