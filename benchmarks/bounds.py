@@ -29,7 +29,7 @@ from benchmarks import (
 from benchmarks.results import WHOLE, Results
 from benchmarks.tables import format_number
 
-MOST_TOLD = 5
+MAX_REPORTED = 5
 
 Find = Callable[[Results], dict[str, float]]
 Reduce = Callable[[Sequence[float]], float]
@@ -72,8 +72,8 @@ class Bound:
         broken = [(part, format_number(value, self.unit)) for part, value in values if value > self.limit]
         if not broken:
             return ""
-        told = ", ".join(f"{measured} ({part})" if part else measured for part, measured in broken[:MOST_TOLD])
-        more = f" and {len(broken) - MOST_TOLD} more" if len(broken) > MOST_TOLD else ""
+        told = ", ".join(f"{measured} ({part})" if part else measured for part, measured in broken[:MAX_REPORTED])
+        more = f" and {len(broken) - MAX_REPORTED} more" if len(broken) > MAX_REPORTED else ""
         limit = format_number(self.limit, self.unit)
         return f"{self.what}: {told}{more}; the bound is {limit}, and catches {self.catches}"
 

@@ -16,7 +16,7 @@ from benchmarks.arena import Arena
 from benchmarks.load import LoadFailed
 from benchmarks.results import Rows
 from service.config.settings import load_settings
-from service.crypto.password_hashing import hash_made_secret
+from service.crypto.password_hashing import hash_generated_secret
 from service.protocol.client import Client
 from service.worker import Worker
 from tests.faults.stage import PLENTY, client_of
@@ -35,8 +35,8 @@ IN_FORCE = "a change of a client is in force at four workers, the last of them"
 WORKERS = 4
 PAUSE_SECONDS = 0.005
 OLD, NEW = App("changing", "o" * 43), App("changing", "n" * 43)
-FIRST = Client(client_id="changing", client_secret_hash=hash_made_secret("o" * 43))
-SECOND = msgspec.structs.replace(FIRST, client_secret_hash=hash_made_secret("n" * 43))
+FIRST = Client(client_id="changing", client_secret_hash=hash_generated_secret("o" * 43))
+SECOND = msgspec.structs.replace(FIRST, client_secret_hash=hash_generated_secret("n" * 43))
 
 
 def measure_changes(arena: Arena, rounds: int) -> Rows:
@@ -102,4 +102,4 @@ async def _use(http: httpx2.AsyncClient, is_over: asyncio.Event) -> None:
 
 
 async def _put(parts: Worker, client: Client) -> None:
-    await parts.registry.put_client(client, old_origins=(), new_origins=(), loss=None)
+    await parts.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)

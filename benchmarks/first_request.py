@@ -13,7 +13,7 @@ import sys
 
 import service.app  # noqa: F401 - as a worker has it
 from benchmarks.callbacks import watching_steps
-from service.http_client.client import Outgoing
+from service.http_client.client import HttpClient
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n{}"
 
@@ -21,12 +21,12 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/jso
 async def main() -> None:
     async with await asyncio.start_server(_serve, "127.0.0.1") as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
-        outgoing = Outgoing()
+        http_client = HttpClient()
         with watching_steps() as steps:
             await asyncio.sleep(0)  # the step that is under way is not measured
-            await outgoing.get(url, {})
+            await http_client.get(url, {})
             longest = max(steps)
-        await outgoing.close()
+        await http_client.close()
     sys.stdout.write(f"{longest * 1000}\n")
 
 

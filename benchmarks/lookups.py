@@ -14,7 +14,7 @@ from benchmarks.arena import Arena
 from benchmarks.load import CONNECTIONS
 from benchmarks.processes import SERVER_CORE, on_core
 from service.gateway import BearerLookup
-from service.redis_client.connection import open_wire
+from service.redis_client.connection import open_connection
 from service.redis_client.url import parse_redis_url
 from tests.support.actors import access_key_of
 
@@ -59,11 +59,11 @@ async def _measure_reads(token: str, redis_url: str, rounds: int) -> Times:
     """One at a time, and many under way: a GET over the same kind of connection, a lookup, a GET by the library."""
     key = access_key_of(token)
     url = parse_redis_url(redis_url)
-    wire = await open_wire(url, url.nodes[0], "benchmark")
+    connection = await open_connection(url, url.nodes[0], "benchmark")
     times: Times = {}
     async with BearerLookup(redis_url, memory=False) as bearer, redis.Redis.from_url(redis_url) as library:
         calls: dict[str, Callable[[], Awaitable[object]]] = {
-            "GET, on a connection that all share": lambda: wire.call("GET", key),
+            "GET, on a connection that all share": lambda: connection.call("GET", key),
             "lookup, Redis asked": lambda: bearer.lookup(token),
             "GET by redis-py": lambda: library.get(key),
         }
@@ -71,7 +71,7 @@ async def _measure_reads(token: str, redis_url: str, rounds: int) -> Times:
             for _ in range(rounds):
                 for name, call in calls.items():
                     times.setdefault(f"{name}, {many} at once", []).append(await _time(call, many))
-    wire.close("measured")
+    connection.close("measured")
     return times
 
 

@@ -24,8 +24,8 @@ from tests.support.fake_provider import (
     PASSWORD,
     TOKEN,
     USERNAME,
+    FakeProvider,
     Hang,
-    ScriptedOrganisation,
     realm_of,
     running_organisation,
 )
@@ -59,7 +59,7 @@ async def _measure(arena: Arena, rounds: int) -> list[float]:
     return ratios
 
 
-def _write_seed(file: Path, organisation: ScriptedOrganisation) -> Path:
+def _write_seed(file: Path, organisation: FakeProvider) -> Path:
     file.write_text(yaml.safe_dump(yaml.safe_load(SEED.read_text()) | {"realms": {"cep": realm_of(organisation)}}))
     return file
 
@@ -76,7 +76,7 @@ async def _take_median(http: httpx2.AsyncClient) -> float:
 
 
 @asynccontextmanager
-async def _hammering(http: httpx2.AsyncClient, organisation: ScriptedOrganisation) -> AsyncIterator[None]:
+async def _hammering(http: httpx2.AsyncClient, organisation: FakeProvider) -> AsyncIterator[None]:
     """Let callers log in at the organisation again and again, each after the pause that Retry-After names."""
 
     async def hammer(number: int) -> None:

@@ -24,16 +24,21 @@ from service.protocol.client import Client
 from service.protocol.client_authentication import parse_basic
 from service.protocol.errors import BearerMissing, InvalidScope, OAuthError
 from service.protocol.parameters import MAX_FORM_BYTES, TOKEN_PARAMETERS, check_content_type, parse_form
-from service.protocol.provider_responses import Declined, Misanswer, parse_metadata, parse_token_answer
+from service.protocol.provider_responses import (
+    InvalidProviderResponse,
+    ProviderError,
+    parse_metadata,
+    parse_token_response,
+)
 from service.protocol.scope import parse_scope
 from service.protocol.token_form import parse_access_token
 from service.protocol.uri import find_server_mistake
 from service.protocol.user import identify_user
-from service.realms.provider.id_token import Expectation, UnknownKey, check_id_token, parse_keys
+from service.realms.provider.id_token import Expectation, UnknownKey, parse_keys, verify_id_token
 from service.redis_client.url import parse_redis_url, without_password
 from service.registry.seed_file.reader import parse_seed
 from service.registry.seed_file.schema import BadSeed
-from service.web.pages.cookies import Browsers
+from service.web.pages.cookies import BrowserCookies
 from service.web.request.client_address import get_prefixes
 
 GROWTH, SCOPES = "time of a parser for its largest input / in proportion", "a scope of 60 KB is refused"
@@ -46,7 +51,7 @@ SCOPE_TURNS = 20
 Parse = Callable[[str], object]
 
 _KEYRING = Keyring((b"k" * 32, b"l" * 32))
-_BROWSERS = Browsers(_KEYRING, is_secure=False)
+_BROWSERS = BrowserCookies(_KEYRING, is_secure=False)
 _ISSUER = "https://login.example.org"
 _KEYS = parse_keys({"keys": [RSAKey.generate_key(2048, {"kid": "RSA"}).as_dict(private=False)]})
 _EXPECTED = Expectation(_ISSUER, "token-service", None, 1_700_000_000)
@@ -86,13 +91,13 @@ _PARSERS_OF_REQUESTS: dict[str, Callable[[Any], object]] = {
     "content type": check_content_type,
     "server": find_server_mistake,
     "redirect_uri": lambda some: is_registered(_CLIENT, "http://[::1]:1/" + some),
-    "cookies": lambda some: _BROWSERS.find_device(_make_request(b"ts_device=" + some.encode()), _ALICE, "r1"),
+    "cookies": lambda some: _BROWSERS.get_device(_make_request(b"ts_device=" + some.encode()), _ALICE, "r1"),
     "sealed": lambda some: _KEYRING.open_for_page("login form", some),
     "address": lambda some: get_prefixes(Request({"type": "http", "client": (some, 0)})),
 }
 _PARSERS_OF_ANSWERS: dict[str, Parse] = {
-    "ID token": lambda some: check_id_token(some, _KEYS, _EXPECTED),
-    "answer about tokens": lambda some: parse_token_answer(200, some.encode()),
+    "ID token": lambda some: verify_id_token(some, _KEYS, _EXPECTED),
+    "answer about tokens": lambda some: parse_token_response(200, some.encode()),
     "metadata": lambda some: parse_metadata(some.encode(), _ISSUER),
 }
 _PARSERS_OF_ADDRESSES: dict[str, Parse] = {
@@ -149,6 +154,8 @@ def _measure_scopes(rounds: int) -> dict[str, list[float]]:
 
 def _take_time(parse: Parse, some: str) -> float:
     started = time.process_time()
-    with suppress(OAuthError, BearerMissing, InvalidScope, ValueError, Misanswer, UnknownKey, Declined, BadSeed):
+    with suppress(
+        OAuthError, BearerMissing, InvalidScope, ValueError, InvalidProviderResponse, UnknownKey, ProviderError, BadSeed
+    ):
         parse(some)
     return time.process_time() - started

@@ -15,7 +15,7 @@ import redis
 from benchmarks.arena import Arena
 from benchmarks.load import LoadFailed
 from benchmarks.results import Rows
-from service.store.revocations import MOST_KEYS
+from service.store.revocations import MAX_KEYS
 from tests.faults.stage import client_of, parts_on, start_sessions
 from tests.support.actors import revoke_all
 from tests.support.servers import ServiceProcess
@@ -59,7 +59,7 @@ async def _measure_once(arena: Arena, http: httpx2.AsyncClient, count: int) -> t
     seconds = time.perf_counter() - began
     if answer.status_code != 200:
         raise LoadFailed(f"revokeAll answers {answer.status_code}")
-    return (_read_us(store) - before_us) * MOST_KEYS / (2 * count) / start_us, seconds
+    return (_read_us(store) - before_us) * MAX_KEYS / (2 * count) / start_us, seconds
 
 
 def _read_us(store: redis.Redis) -> float:

@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from service.config.settings import EXAMPLE_SEED
-from service.embedded.binary import NoServerBinary, find_server_binary
+from service.embedded.binary import NoServerBinary, get_server_binary
 from service.serving.banner import EXAMPLE_LOGIN
 from service.system import parent_death
 
@@ -222,7 +222,7 @@ def _redis_command(stack: Stack) -> Sequence[str]:
 
 def _redis_environment(stack: Stack) -> Mapping[str, str]:
     password_file = str(stack.folder / "redis_password")
-    return os.environ | {"REDIS_SERVER": find_server_binary(), "REDIS_PASSWORD_FILE": password_file}
+    return os.environ | {"REDIS_SERVER": get_server_binary(), "REDIS_PASSWORD_FILE": password_file}
 
 
 def _service_command() -> Sequence[str]:

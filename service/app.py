@@ -25,7 +25,7 @@ from service.web.middleware.access_log import AccessLog
 from service.web.middleware.cors import CrossOrigin
 from service.web.middleware.head_limit import HeadLimit
 from service.web.middleware.request_context import RequestContext
-from service.web.middleware.static_routes import Direct, ErrorHandlers
+from service.web.middleware.static_routes import ErrorHandlers, StaticRoutes
 from service.web.middleware.trusted_proxies import TrustedProxies
 from service.web.responses import (
     answer_bearer_missing,
@@ -83,10 +83,10 @@ def list_middleware(worker: Worker, routes: Sequence[Route]) -> list[Middleware]
     methods = {f"{prefix}/oauth2/v1/{name}": "POST" for prefix in prefixes for name in ("token", "revoke")}
     methods |= dict.fromkeys(metadata_paths(urlsplit(worker.settings.base_url).path), "GET")
     return [
-        Middleware(RequestContext, worker.event_trail),
+        Middleware(RequestContext, worker.audit_stream),
         Middleware(TrustedProxies, worker.settings.trusted_proxies),
         Middleware(AccessLog),
         Middleware(HeadLimit, {f"{prefix}/oauth2/v1/verify" for prefix in prefixes}),
         Middleware(CrossOrigin, worker.memory.origins, methods),
-        Middleware(Direct, [route for route in routes if route.name in STATIC_ROUTES], ERROR_HANDLERS),
+        Middleware(StaticRoutes, [route for route in routes if route.name in STATIC_ROUTES], ERROR_HANDLERS),
     ]

@@ -19,14 +19,14 @@ from service.web.api.revoke_all import RevokeAllEndpoint
 from service.web.api.token import TokenEndpoint
 from service.web.api.verify import VerifyEndpoint
 from service.web.pages.authorization import AuthorizationEndpoint
-from service.web.pages.browser_login import SignIn
+from service.web.pages.browser_login import BrowserLogin
 from service.web.pages.callback import ExternalLoginEndpoint
 from service.web.pages.consent import ConsentEndpoint
-from service.web.pages.cookies import Browsers
+from service.web.pages.cookies import BrowserCookies
 from service.web.pages.login import LoginEndpoint
 from service.web.pages.page import Handler, Pages
 from service.web.pages.rate_limit import PageLimit
-from service.web.pages.rendering import Look, Renderer
+from service.web.pages.rendering import Branding, Renderer
 from service.web.pages.sessions import SessionsEndpoint
 from service.web.pages.start import StartEndpoint
 from service.worker import Worker
@@ -79,11 +79,11 @@ def _make_page_routes(worker: Worker) -> list[Route]:
     """The pages of the web URL, below its path and without it, as a proxy may have taken that away."""
     settings = worker.settings
     web_path = urlsplit(settings.web_url).path
-    look = Look(settings.page_name, settings.page_accent, settings.page_logo is not None)
-    renderer = Renderer(look, web_path)
+    branding = Branding(settings.page_name, settings.page_accent, settings.page_logo is not None)
+    renderer = Renderer(branding, web_path)
     is_secure = urlsplit(settings.web_url).scheme == "https"
     pages = Pages(renderer, issuer=settings.base_url, web_path=web_path, is_secure=is_secure)
-    browsers = Browsers(worker.keyring, is_secure=is_secure)
+    browsers = BrowserCookies(worker.keyring, is_secure=is_secure)
     page_limit = PageLimit(worker.attempts, settings.pages_per_address)
     consent = ConsentEndpoint(
         pages,
@@ -97,14 +97,14 @@ def _make_page_routes(worker: Worker) -> list[Route]:
         worker.keyring,
         worker.lifetimes,
     )
-    sign_in = SignIn(
+    browser_login = BrowserLogin(
         pages,
         browsers,
         worker.users,
         worker.browser_sessions,
         consent,
         session_ms=settings.login_session_ttl_ms,
-        stay_ms=settings.stay_signed_in_ttl_ms,
+        remember_me_ms=settings.stay_signed_in_ttl_ms,
     )
     external = ExternalLoginEndpoint(
         pages,
@@ -113,11 +113,11 @@ def _make_page_routes(worker: Worker) -> list[Route]:
         worker.logins,
         worker.pending_logins,
         worker.external_logins,
-        sign_in,
+        browser_login,
         redirect_uri=f"{settings.web_url}/authorization/callback",
     )
     login = LoginEndpoint(
-        pages, browsers, worker.clients, worker.logins, page_limit, worker.pending_logins, external, sign_in
+        pages, browsers, worker.clients, worker.logins, page_limit, worker.pending_logins, external, browser_login
     )
     authorization = AuthorizationEndpoint(
         pages, browsers, worker.clients, worker.logins, worker.browser_sessions, login, consent

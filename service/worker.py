@@ -9,29 +9,29 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 from service.config.settings import Settings
-from service.config.wiring import find_durability, find_store, make_lifetimes
+from service.config.wiring import choose_durability, make_lifetimes, make_redis_url
 from service.crypto.hashing_pool import HashingPool
 from service.crypto.keyring import Keyring
-from service.crypto.password_hashing import verify_nobody
+from service.crypto.password_hashing import verify_dummy_password
 from service.gateway.lookup import BearerLookup
-from service.http_client.client import Outgoing
-from service.observability.audit import start_trail
-from service.observability.audit_stream import EventTrail
+from service.http_client.client import HttpClient
+from service.observability.audit import use_audit_stream
+from service.observability.audit_stream import AuditStream
 from service.observability.metrics import (
-    TOLD_SECONDS,
+    FLUSH_SECONDS,
     count_bearer_read,
     count_moving_slot,
     count_redis_call,
+    flush_counts,
     forget_live,
     note_live,
-    tell_counts,
 )
 from service.realms.external import ExternalRealms
 from service.realms.login import AllowedAttempts, Logins
 from service.realms.main import MainRealm
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.cache import RegistryMemory
-from service.registry.pending_revocations import Consequences
+from service.registry.pending_revocations import PendingRevocations
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.schema import BadSeed
 from service.store.access_tokens import AccessTokens
@@ -44,16 +44,16 @@ from service.store.events import EventStream
 from service.store.external_logins import ExternalLogins
 from service.store.families import Families
 from service.store.registry import RegistryStore
-from service.store.reports.session_count import CensusForbidden, take_census
-from service.store.reports.session_scan import Sweeps
+from service.store.reports.session_count import CountingForbidden, estimate_session_count
+from service.store.reports.session_scan import SessionScan
 from service.store.revocations import Revocations
 from service.web.api.health import HealthEndpoint
 from service.web.pages.pending_logins import PendingLogins
 from service.web.request.client_authentication import ClientAuthenticator
 
 SEED_RETRY_SECONDS = 1.0
-CENSUS_SECONDS = 15.0
-SETTLE_SECONDS = 15.0
+COUNT_SECONDS = 15.0
+PENDING_REVOCATIONS_SECONDS = 15.0
 
 log = logging.getLogger("service")
 
@@ -63,10 +63,10 @@ class Worker:
 
     def __init__(self, settings: Settings, clock_offset_ms: Callable[[], int] = lambda: 0) -> None:
         self.settings = settings
-        store = find_store(settings)
-        self.connection = StoreClient(
+        store = make_redis_url(settings)
+        self.redis = StoreClient(
             store,
-            durability=find_durability(settings),
+            durability=choose_durability(settings),
             clock_offset_ms=clock_offset_ms,
             watch=count_redis_call,
             on_moving_slot=count_moving_slot,
@@ -76,17 +76,17 @@ class Worker:
         )
         self.lifetimes = lifetimes = make_lifetimes(settings)
         self.keyring = Keyring(settings.secret_keys)
-        self.access_tokens = AccessTokens(self.connection)
-        self.attempts = Attempts(self.connection)
-        self.browser_sessions = BrowserSessions(self.connection)
-        self.codes = Codes(self.connection, lifetimes)
-        self.consents = Consents(self.connection, lifetimes)
-        self.families = Families(self.connection, lifetimes)
-        self.external_logins = ExternalLogins(self.connection)
-        self.registry = RegistryStore(self.connection)
-        self.event_stream = EventStream(self.connection)
-        self.event_trail = EventTrail(self.event_stream.append)
-        self.revocations = Revocations(self.connection)
+        self.access_tokens = AccessTokens(self.redis)
+        self.attempts = Attempts(self.redis)
+        self.browser_sessions = BrowserSessions(self.redis)
+        self.codes = Codes(self.redis, lifetimes)
+        self.consents = Consents(self.redis, lifetimes)
+        self.families = Families(self.redis, lifetimes)
+        self.external_logins = ExternalLogins(self.redis)
+        self.registry = RegistryStore(self.redis)
+        self.event_stream = EventStream(self.redis)
+        self.audit_stream = AuditStream(self.event_stream.append)
+        self.revocations = Revocations(self.redis)
         self.passwords = HashingPool("password")
         self.secrets = HashingPool("secret")
         self.memory = memory = RegistryMemory(store, clock_offset_ms)
@@ -95,17 +95,19 @@ class Worker:
         self.authenticator = ClientAuthenticator(
             self.clients, self.attempts, settings.client_attempts, self.secrets, memory.now_ms
         )
-        self.outgoing = Outgoing()
+        self.http_client = HttpClient()
         self.logins = Logins(
             MainRealm(self.registry, self.users, self.passwords),
-            ExternalRealms(memory.realms, self.users, self.keyring, self.outgoing, self.connection.read_clock_ms),
+            ExternalRealms(memory.realms, self.users, self.keyring, self.http_client, self.redis.read_clock_ms),
             self.attempts,
             _allowed_attempts(settings),
         )
-        self.sweeps = Sweeps(self.connection, self.families)
-        self.consequences = Consequences(self.registry, self.revocations, self.sweeps)
-        self.seeding = Seeding(self.registry, self.keyring, self.consequences, hashing_threads=os.cpu_count() or 1)
-        self.health = HealthEndpoint(self.connection, self.bearer, self.clients, self.is_seed_in_force)
+        self.session_scan = SessionScan(self.redis, self.families)
+        self.pending_revocations = PendingRevocations(self.registry, self.revocations, self.session_scan)
+        self.seeding = Seeding(
+            self.registry, self.keyring, self.pending_revocations, hashing_threads=os.cpu_count() or 1
+        )
+        self.health = HealthEndpoint(self.redis, self.bearer, self.clients, self.is_seed_in_force)
         self.is_seeded = settings.seed_file is None
         self._seed_trouble = ""
 
@@ -147,66 +149,71 @@ class Worker:
                 self.is_seeded = await self.registry.find_seed("file") is not None
         return self.is_seeded
 
-    async def keep_settled(self) -> None:
+    async def keep_pending_revocations_run(self) -> None:
         """What a change at the console ends has ended when the console says so; where that was killed, we end it."""
         while True:
-            await asyncio.sleep(SETTLE_SECONDS)
+            await asyncio.sleep(PENDING_REVOCATIONS_SECONDS)
             try:
-                if await self.registry.owes_anything():
+                if await self.registry.has_pending():
                     async with self.registry.make_lock() as lock:
-                        await self.consequences.settle(lock)
+                        await self.pending_revocations.settle(lock)
             except StoreUnavailable as outage:
                 log.debug("nothing was settled: %s", outage)
             except Exception:
                 log.exception("what a change of clients or users ends has not ended yet")
 
-    async def keep_census(self) -> None:
+    async def keep_sessions_counted(self) -> None:
         """For the metrics. Outages have their lines in the log already; what is forbidden has one, once."""
         is_known = False
         while True:
             try:
-                note_live(*await take_census(self.connection))
+                note_live(*await estimate_session_count(self.redis))
                 is_known = True
-            except (StoreUnavailable, CensusForbidden) as error:
+            except (StoreUnavailable, CountingForbidden) as error:
                 if is_known:
                     forget_live()
-                if isinstance(error, CensusForbidden):
+                if isinstance(error, CountingForbidden):
                     log.warning("sessions are not counted for the metrics, as this Redis user may not: %s", error)
                     return
-            await asyncio.sleep(CENSUS_SECONDS)
+            await asyncio.sleep(COUNT_SECONDS)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Apply the seed and keep the background loops running; close everything at the end."""
-        start_trail(self.event_trail)
-        self.event_trail.start()
+        use_audit_stream(self.audit_stream)
+        self.audit_stream.start()
         # The first of these costs double, and should not cost a user.
-        await self.passwords.run(verify_nobody)
+        await self.passwords.run(verify_dummy_password)
         await self.apply_seed()
-        works = (self.keep_seed_applied(), self.keep_settled(), self.keep_census(), self.keep_metrics_told())
+        works = (
+            self.keep_seed_applied(),
+            self.keep_pending_revocations_run(),
+            self.keep_sessions_counted(),
+            self.keep_metrics_flushed(),
+        )
         tasks = [asyncio.create_task(work) for work in works]
         try:
             yield
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-            await self.event_trail.close()
+            await self.audit_stream.close()
             await self.close()
         finally:
-            tell_counts()
+            flush_counts()
 
-    async def keep_metrics_told(self) -> None:
+    async def keep_metrics_flushed(self) -> None:
         while True:
-            await asyncio.sleep(TOLD_SECONDS)
-            tell_counts()
+            await asyncio.sleep(FLUSH_SECONDS)
+            flush_counts()
 
     async def close(self) -> None:
         self.passwords.close()
         self.secrets.close()
-        await self.outgoing.close()
+        await self.http_client.close()
         await self.bearer.close()
         await self.memory.close()
-        await self.connection.close()
+        await self.redis.close()
 
 
 def _allowed_attempts(settings: Settings) -> AllowedAttempts:

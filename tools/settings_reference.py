@@ -41,7 +41,7 @@ def _make_lines(table: str) -> Iterator[str]:
 
 
 def _tell_default(setting: Setting) -> str:
-    return setting.default_told or f"`{setting.default}`"
+    return setting.default_text or f"`{setting.default}`"
 
 
 def _tell_expected(setting: Setting) -> str:

@@ -14,13 +14,13 @@ from service.redis_client.url import RedisUrl
 Level = Literal["good", "note", "warning", "trouble"]
 
 _LONG_ACCESS_MS: Final = 3_600_000
-_MOST_CODE_MS: Final = 600_000
+_MAX_CODE_MS: Final = 600_000
 _SPECIFIED_GRACE_MS: Final = 300_000
 _WIDE_PREFIX: Final = {4: 8, 6: 16}
 
 
 class Finding(NamedTuple):
-    """`good`: looked at, and right. `note`: to be known. `warning`: perhaps meant. `trouble`: to be mended."""
+    """`good`: looked at, and right. `note`: to be known. `warning`: perhaps meant. `problem`: to be mended."""
 
     level: Level
     subject: str
@@ -60,7 +60,7 @@ def look_at_settings(settings: Settings, environment: Mapping[str, str]) -> Iter
 def _look_at_lifetimes(settings: Settings) -> Iterator[Finding]:
     if settings.access_token_ttl_ms > _LONG_ACCESS_MS:
         yield Finding("warning", "TOKEN_SERVICE_ACCESS_TOKEN_TTL", "more than an hour: meant to be short")
-    if settings.code_ttl_ms > _MOST_CODE_MS:
+    if settings.code_ttl_ms > _MAX_CODE_MS:
         yield Finding("warning", "TOKEN_SERVICE_CODE_TTL", "more than ten minutes: RFC 6749 §4.1.2 advises less")
     if settings.refresh_grace_ms > _SPECIFIED_GRACE_MS:
         yield Finding("warning", "TOKEN_SERVICE_REFRESH_GRACE", "more than five minutes: a thief has as long unnoticed")

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import click
 
-from service.admin.context import Desk, explaining, open_desk
+from service.admin.context import AdminContext, explaining, open_context
 from service.admin.output import Output, WrongInput
 from service.admin.prompts import ask_secret, read_stdin
 from service.observability.logs import configure_logging
@@ -47,7 +47,7 @@ def command(group: click.Group, name: str) -> Callable[[Work], click.Command]:
         @functools.wraps(work)
         def run(as_json: bool, yes: bool, **parameters: Any) -> None:
             with explaining():
-                asyncio.run(_work_at_desk(work, Output(as_json=as_json, always_yes=yes), parameters))
+                asyncio.run(_run_in_context(work, Output(as_json=as_json, always_yes=yes), parameters))
 
         run.params += COMMON
         return run
@@ -55,13 +55,13 @@ def command(group: click.Group, name: str) -> Callable[[Work], click.Command]:
     return decorate
 
 
-async def _work_at_desk(work: Work, output: Output, parameters: dict[str, Any]) -> None:
-    desk: Desk = open_desk()
-    desk.open()
+async def _run_in_context(work: Work, output: Output, parameters: dict[str, Any]) -> None:
+    context: AdminContext = open_context()
+    context.open()
     try:
-        await work(desk, output, **parameters)
+        await work(context, output, **parameters)
     finally:
-        await desk.close()
+        await context.close()
 
 
 def read_secret(prompt: str, file: str | None, *, twice: bool = False) -> str:

@@ -32,7 +32,7 @@ class _Told(click.ClickException):
         return "\n".join(map(make_printable, self.message.split("\n")))
 
 
-class Refused(_Told):
+class CommandRefused(_Told):
     """What was asked for cannot be done, or what was named is not there."""
 
     exit_code = 1
@@ -119,9 +119,9 @@ class Output:
             agreed = ask_yes_or_no(make_printable(question))
         except click.Abort:
             click.echo(err=True)
-            raise Refused("nothing was changed: this asks first, and --yes answers") from None
+            raise CommandRefused("nothing was changed: this asks first, and --yes answers") from None
         if not agreed:
-            raise Refused("nothing was changed")
+            raise CommandRefused("nothing was changed")
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Advance]:

@@ -18,12 +18,12 @@ from service.registry.seed_file.schema import BadSeed, ClientEntry, UserEntry
 Entry = TypeVar("Entry", ClientEntry, UserEntry)
 
 
-def check_client(**fields: Any) -> Client:
+def validate_client(**fields: Any) -> Client:
     """Raises WrongInput with every mistake."""
     return make_client(_check("clients", fields, ClientEntry, MIN_PASSWORD_CHARACTERS), None)
 
 
-def check_user(
+def validate_user(
     realm: str, username: str, password: str | None, roles: tuple[str, ...], name: str, min_password_characters: int
 ) -> UserEntry:
     """Raises WrongInput with every mistake; which realms there are is for the registry to say."""

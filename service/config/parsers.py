@@ -25,7 +25,7 @@ SECRET_KEY_DISTINCT_BYTES = 16
 UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
-LONGEST_SECONDS = 100 * 365 * 24 * 3600
+MAX_SECONDS = 100 * 365 * 24 * 3600
 
 
 WINDOWS_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
@@ -43,16 +43,16 @@ LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 LOG_FORMATS = ("console", "json")
 
 
-LONGEST_PAGE_NAME = 60
+MAX_PAGE_NAME_CHARACTERS = 60
 
 
-MOST_PASSWORD_MIN_CHARACTERS = 128
+MAX_MIN_PASSWORD_CHARACTERS = 128
 
 
 LOGO_TYPES = (".svg", ".png", ".jpg", ".jpeg", ".webp", ".gif")
 
 
-LARGEST_LOGO_BYTES = 256 * 1024
+MAX_LOGO_BYTES = 256 * 1024
 
 
 Network = IPv4Network | IPv6Network
@@ -166,13 +166,13 @@ def parse_duration_or_zero_ms(text: str) -> int:
 
 def _milliseconds(text: str) -> int | None:
     match = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)([smhd]?)", text)
-    seconds = Decimal(match[1]) * UNIT_SECONDS[match[2]] if match else LONGEST_SECONDS + 1
-    return int(seconds * 1000) if seconds <= LONGEST_SECONDS else None
+    seconds = Decimal(match[1]) * UNIT_SECONDS[match[2]] if match else MAX_SECONDS + 1
+    return int(seconds * 1000) if seconds <= MAX_SECONDS else None
 
 
 def parse_password_length(text: str) -> int:
-    if not re.fullmatch(r"[0-9]{1,3}", text) or not 1 <= int(text) <= MOST_PASSWORD_MIN_CHARACTERS:
-        raise ValueError(f"a number of characters between 1 and {MOST_PASSWORD_MIN_CHARACTERS}")
+    if not re.fullmatch(r"[0-9]{1,3}", text) or not 1 <= int(text) <= MAX_MIN_PASSWORD_CHARACTERS:
+        raise ValueError(f"a number of characters between 1 and {MAX_MIN_PASSWORD_CHARACTERS}")
     return int(text)
 
 
@@ -205,8 +205,8 @@ def parse_durability(text: str) -> Durability:
 
 def parse_page_name(text: str) -> str:
     name = text.strip()
-    if not 1 <= len(name) <= LONGEST_PAGE_NAME or not name.isprintable():
-        raise ValueError(f"one line of text, 1 to {LONGEST_PAGE_NAME} characters")
+    if not 1 <= len(name) <= MAX_PAGE_NAME_CHARACTERS or not name.isprintable():
+        raise ValueError(f"one line of text, 1 to {MAX_PAGE_NAME_CHARACTERS} characters")
     return name
 
 
@@ -215,8 +215,8 @@ def parse_logo(text: str) -> Path:
     file = parse_file(text)
     if file.suffix.lower() not in LOGO_TYPES:
         raise ValueError(f"an image file whose name ends in {', '.join(LOGO_TYPES)}")
-    if file.stat().st_size > LARGEST_LOGO_BYTES:
-        raise ValueError(f"an image file of at most {LARGEST_LOGO_BYTES // 1024} KiB")
+    if file.stat().st_size > MAX_LOGO_BYTES:
+        raise ValueError(f"an image file of at most {MAX_LOGO_BYTES // 1024} KiB")
     return file
 
 

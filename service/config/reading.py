@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 
 from service.config.parsers import parse_file
 
-LARGEST_SECRET_FILE_BYTES = 64 * 1024
+MAX_SECRET_FILE_BYTES = 64 * 1024
 
 
 Value = TypeVar("Value")
@@ -74,11 +74,11 @@ def _read_secret_file(name: str) -> str:
     file = parse_file(name)
     try:
         with file.open("rb") as opened:
-            content = opened.read(LARGEST_SECRET_FILE_BYTES + 1)
+            content = opened.read(MAX_SECRET_FILE_BYTES + 1)
         text = content.decode().strip()
     except (OSError, UnicodeDecodeError):
         raise ValueError("a file that can be read, with text in it") from None
-    if not text or len(content) > LARGEST_SECRET_FILE_BYTES:
+    if not text or len(content) > MAX_SECRET_FILE_BYTES:
         raise ValueError("a file with nothing but the value in it")
     return text
 
@@ -95,7 +95,7 @@ class Setting:
     default: Default
     meaning: str  # no full stop at the end
     table: str  # the one of docs/settings.md where it stands
-    default_told: str | None  # where the manual has to say more than the default's text
+    default_text: str | None  # where the manual has to say more than the default's text
     shown: Callable[[str], str]  # what of a bad value is shown
     secret: bool  # a secret may come from a file, too
 
@@ -111,10 +111,10 @@ def declare_setting(
     meaning: str,
     *,
     table: str,
-    default_told: str | None = None,
+    default_text: str | None = None,
     shown: Callable[[str], str] = repr,
     secret: bool = False,
 ) -> Value:
     """A field of `Settings`, to the type checker what its parser makes."""
-    found = Setting(variable, parse, default, meaning, table, default_told, shown, secret)
+    found = Setting(variable, parse, default, meaning, table, default_text, shown, secret)
     return cast("Value", field(repr=not secret, metadata={"setting": found}))

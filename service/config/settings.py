@@ -93,7 +93,7 @@ class Settings:
         None,
         "where the state lies; see [below](#redis_url)",
         table=PLACES,
-        default_told="unset: the embedded store",
+        default_text="unset: the embedded store",
         shown=show_without_password,
         secret=True,
     )
@@ -108,7 +108,7 @@ class Settings:
         str(CHECKOUT / ".data"),
         "the embedded store and its key; made with mode 0700. Not used where `REDIS_URL` is set",
         table=PLACES,
-        default_told="`.data` in the checkout",
+        default_text="`.data` in the checkout",
     )
     base_url: str = declare_setting(
         "TOKEN_SERVICE_BASE_URL",
@@ -116,7 +116,7 @@ class Settings:
         _local_url,
         "the public address. A trailing slash is dropped. A path in it is served beside the bare one",
         table=PLACES,
-        default_told="`http://HOST:PORT`",
+        default_text="`http://HOST:PORT`",
         shown=show_without_user,
     )
     web_url: str = declare_setting(
@@ -126,7 +126,7 @@ class Settings:
         "the public address of the pages, where it is another. A trailing slash is dropped. A path in it is served "
         "beside the bare one",
         table=PLACES,
-        default_told="the base URL",
+        default_text="the base URL",
         shown=show_without_user,
     )
     seed_file: Path | None = declare_setting(
@@ -135,7 +135,7 @@ class Settings:
         _example_seed_where_embedded,
         "[the seed file](seed-file.md)",
         table=PLACES,
-        default_told="embedded store: `examples/seed.yaml`, on this machine only; with `REDIS_URL`: none",
+        default_text="embedded store: `examples/seed.yaml`, on this machine only; with `REDIS_URL`: none",
     )
     secret_keys: tuple[bytes, ...] = declare_setting(
         "TOKEN_SERVICE_SECRET_KEY",
@@ -144,7 +144,7 @@ class Settings:
         "one key or several, separated by commas; each 32 bytes or more, 16 of them distinct. The first makes, all "
         "verify",
         table=SECRETS,
-        default_told="embedded store: made once, kept in the data folder as `secret_key`; with `REDIS_URL`: required",
+        default_text="embedded store: made once, kept in the data folder as `secret_key`; with `REDIS_URL`: required",
         shown=describe_weak_keys,
         secret=True,
     )
@@ -177,7 +177,7 @@ class Settings:
         "2592000",
         "a refresh token, counted anew at each refresh, not at a replay",
         table=LIFETIMES,
-        default_told="`2592000` (30 days)",
+        default_text="`2592000` (30 days)",
     )
     session_max_age_ms: int | None = declare_setting(
         "TOKEN_SERVICE_SESSION_MAX_AGE",
@@ -185,7 +185,7 @@ class Settings:
         None,
         "a family, from its login on, however active it is",
         table=LIFETIMES,
-        default_told="unset: none",
+        default_text="unset: none",
     )
     code_ttl_ms: int = declare_setting(
         "TOKEN_SERVICE_CODE_TTL",
@@ -214,7 +214,7 @@ class Settings:
         "2592000",
         "a browser's login, where it is",
         table=LIFETIMES,
-        default_told="`2592000` (30 days)",
+        default_text="`2592000` (30 days)",
     )
     login_attempts: Limit = declare_setting(
         "TOKEN_SERVICE_LOGIN_ATTEMPTS",
@@ -259,7 +259,7 @@ class Settings:
         "",
         "comma-separated addresses and networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed",
         table=PLACES,
-        default_told="none",
+        default_text="none",
     )
     verify_cache: bool = declare_setting(
         "TOKEN_SERVICE_VERIFY_CACHE",
@@ -277,7 +277,7 @@ class Settings:
         "an address of its own for [`/metrics`](operations.md#metrics), for whoever can reach it; the main port then "
         "answers 404. Taken before anything starts",
         table=PLACES,
-        default_told="the same port, answered to this machine only",
+        default_text="the same port, answered to this machine only",
     )
     page_name: str = declare_setting(
         "TOKEN_SERVICE_PAGE_NAME", parse_page_name, "Token Service", "what the pages call the service", table=LOOK
@@ -288,7 +288,7 @@ class Settings:
         None,
         "an image file: `.svg`, `.png`, `.jpg`, `.jpeg`, `.webp` or `.gif`, 256 KiB at most. Checked at start",
         table=LOOK,
-        default_told="none",
+        default_text="none",
     )
     page_accent: str = declare_setting(
         "TOKEN_SERVICE_PAGE_ACCENT",
@@ -296,7 +296,7 @@ class Settings:
         CALM_BLUE,
         "the colour of buttons and links, as `#rgb` or `#rrggbb`",
         table=LOOK,
-        default_told=f"`{CALM_BLUE}`, a calm blue",
+        default_text=f"`{CALM_BLUE}`, a calm blue",
     )
     log_level: str = declare_setting(
         "LOG_LEVEL", parse_log_level, "info", "how much the log tells; `debug` adds a line for each probe", table=PLACES
@@ -307,7 +307,7 @@ class Settings:
         _log_format_of_the_terminal,
         "for people, or one JSON object a line",
         table=PLACES,
-        default_told="`console` on a terminal, else `json`",
+        default_text="`console` on a terminal, else `json`",
     )
 
     @property

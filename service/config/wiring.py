@@ -9,13 +9,13 @@ from service.redis_client.durability import Durability
 from service.redis_client.url import RedisUrl, parse_redis_url
 
 
-def find_store(settings: Settings) -> RedisUrl:
+def make_redis_url(settings: Settings) -> RedisUrl:
     if settings.redis_url is None:
         return RedisUrl(kind="single", path=str(socket_path(settings.data_dir)))
     return parse_redis_url(settings.redis_url)
 
 
-def find_durability(settings: Settings) -> Durability:
+def choose_durability(settings: Settings) -> Durability:
     """What there is to wait for: where it matters the embedded store writes to the disk before it answers."""
     return "memory" if settings.embedded else settings.durability
 

@@ -81,8 +81,8 @@ class HashingPool:
         self._counts.count_refused()
         raise TemporarilyUnavailable("hashing_queue_full", retry_after_seconds=1)
 
-    def _begin(self, asked: float, function: Callable[..., Result], *arguments: str) -> Result:
-        self._counts.note_wait_since(asked)
+    def _begin(self, started_at: float, function: Callable[..., Result], *arguments: str) -> Result:
+        self._counts.note_wait_since(started_at)
         return function(*arguments)
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ from passlib.exc import PasswordSizeError, PasswordValueError
 from passlib.hash import argon2
 
 MAX_PASSWORD_CHARACTERS: Final = 1024
-MADE_SECRET_PREFIX: Final = "sha256:"
+GENERATED_SECRET_PREFIX: Final = "sha256:"
 
 
 # Salt and digest are base64 without padding, whose last character has no bits to spare.
@@ -32,9 +32,9 @@ _PHC_FORM: Final = re.compile(rf"(\$argon2(?:id|i|d)\$v=[0-9]+\$m=[0-9]+,t=[0-9]
 # RFC 9106 leaves the choice to the machine: about 20 ms of one core here.
 MEMORY_KIB: Final = 19 * 1024
 PASSES: Final = 2
-MOST_MEMORY_KIB: Final = 256 * 1024
-MOST_PASSES: Final = 16
-MOST_LANES: Final = 16
+MAX_MEMORY_KIB: Final = 256 * 1024
+MAX_PASSES: Final = 16
+MAX_LANES: Final = 16
 
 _argon2id: Final = CryptContext(
     schemes=["argon2"],
@@ -57,20 +57,20 @@ def is_password_hash(text: str) -> bool:
     And not so costly that a few logins would take all memory or time.
     """
     match = _PHC_FORM.fullmatch(text)
-    return match is not None and _is_bearable(f"{match[1]}${'A' * len(match[2])}${'A' * len(match[3])}")
+    return match is not None and _has_acceptable_cost(f"{match[1]}${'A' * len(match[2])}${'A' * len(match[3])}")
 
 
 @lru_cache(maxsize=64)
-def _is_bearable(form: str) -> bool:
+def _has_acceptable_cost(form: str) -> bool:
     """Judges a hash by its parameters and lengths, which the hashes of a large seed file have in common."""
     try:
         argon2.from_string(form)
     except ValueError:  # no pass, no lane, a salt that is too short
         return False
     found = extract_parameters(form)
-    if not 8 * found.parallelism <= found.memory_cost <= MOST_MEMORY_KIB:
+    if not 8 * found.parallelism <= found.memory_cost <= MAX_MEMORY_KIB:
         return False
-    return found.time_cost <= MOST_PASSES and found.parallelism <= MOST_LANES
+    return found.time_cost <= MAX_PASSES and found.parallelism <= MAX_LANES
 
 
 def verify_password(password: str, password_hash: str) -> tuple[bool, str | None]:
@@ -79,7 +79,7 @@ def verify_password(password: str, password_hash: str) -> tuple[bool, str | None
     What is too long to be right takes as long as any wrong one, or its length would tell whether the user exists.
     """
     if len(password) > MAX_PASSWORD_CHARACTERS:
-        verify_nobody()
+        verify_dummy_password()
         return False, None
     try:
         if not _is_weaker(password_hash):
@@ -96,17 +96,17 @@ def _is_weaker(password_hash: str) -> bool:
     return found.type is not Type.ID or found.memory_cost < MEMORY_KIB or found.time_cost < PASSES
 
 
-def verify_nobody() -> None:
+def verify_dummy_password() -> None:
     """Takes as long as a real check, so that time does not tell whether a user exists."""
     _argon2id.dummy_verify()
 
 
-def hash_made_secret(secret: str) -> str:
+def hash_generated_secret(secret: str) -> str:
     """For a secret of 256 random bits: nobody guesses those, so a fast digest is enough."""
     digest = hashlib.sha256(secret.encode()).digest()
-    return MADE_SECRET_PREFIX + urlsafe_b64encode(digest).decode().rstrip("=")
+    return GENERATED_SECRET_PREFIX + urlsafe_b64encode(digest).decode().rstrip("=")
 
 
 def is_secret_hash(text: str) -> bool:
-    is_made = text.startswith(MADE_SECRET_PREFIX) and len(text) == len(MADE_SECRET_PREFIX) + 43
+    is_made = text.startswith(GENERATED_SECRET_PREFIX) and len(text) == len(GENERATED_SECRET_PREFIX) + 43
     return is_made or is_password_hash(text)

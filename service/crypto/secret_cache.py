@@ -13,10 +13,10 @@ from typing import Final
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.hmac import HMAC
 
-_REMEMBERED_SECRETS: Final = 1024
+_MAX_SECRETS: Final = 1024
 
 
-class SecretMemory:
+class VerifiedSecretCache:
     """Client secrets that were right, so that a busy client pays for the slow hash once per worker.
 
     Remembered for a stored hash is a digest of both under a key of this process: a rotated secret is forgotten.
@@ -29,10 +29,10 @@ class SecretMemory:
     def remember(self, client_secret: str, stored_hash: str) -> None:
         self._digests[stored_hash] = self._digest(client_secret, stored_hash)
         self._digests.move_to_end(stored_hash)
-        if len(self._digests) > _REMEMBERED_SECRETS:
+        if len(self._digests) > _MAX_SECRETS:
             self._digests.popitem(last=False)
 
-    def knows(self, client_secret: str, stored_hash: str) -> bool:
+    def contains(self, client_secret: str, stored_hash: str) -> bool:
         remembered = self._digests.get(stored_hash, b"")
         return hmac.compare_digest(remembered, self._digest(client_secret, stored_hash))
 

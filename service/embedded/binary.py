@@ -43,7 +43,7 @@ class Release:
         return self.product == "valkey" and other.version[:2] <= LAST_COMMON_VERSION
 
 
-def find_server_binary() -> str:
+def get_server_binary() -> str:
     """The path of a server for a folder without data."""
     return choose_server()[0]
 

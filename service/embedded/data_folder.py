@@ -8,13 +8,13 @@ import secrets
 from pathlib import Path
 
 # The kernel keeps 108 bytes for the path of a socket (BSD: 104), the closing zero included.
-LONGEST_SOCKET_PATH_BYTES = 100
+MAX_SOCKET_PATH_BYTES = 100
 
 
 def socket_path(data_dir: Path) -> Path:
     """Where the store of this folder listens; every process that asks gets the same answer."""
     path = data_dir.absolute() / "store.sock"
-    if len(os.fsencode(path)) <= LONGEST_SOCKET_PATH_BYTES:
+    if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES:
         return path
     digest = hashlib.sha256(os.fsencode(data_dir.resolve())).hexdigest()[:16]
     # Not $TMPDIR: it may be as deep again, and another shell may have another one.

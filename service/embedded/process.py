@@ -20,7 +20,7 @@ LOADING_SECONDS = 120
 STOPPING_SECONDS = 30
 ANSWER_SECONDS = 1
 POLL_SECONDS = 0.005
-LONGEST_LOG_BYTES = 10_000_000
+MAX_LOG_BYTES = 10_000_000
 
 
 class StoreFailed(Exception):
@@ -103,7 +103,7 @@ def _command(binary: str, data_dir: Path, socket_path: Path, syncs_always: bool)
 def _opened_log(file: Path) -> Iterator[int]:
     log = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        if os.fstat(log).st_size > LONGEST_LOG_BYTES:
+        if os.fstat(log).st_size > MAX_LOG_BYTES:
             os.ftruncate(log, 0)
         yield log
     finally:

@@ -23,17 +23,17 @@ from typing import Final, TypeVar
 from ..protocol.bearer import AccessGrant
 from ..protocol.token_form import DIGEST_BYTES, RANDOM_TOKEN_CHARACTERS, SHARD, encode, is_access_token
 from ..redis_client.clock import read_clock
-from ..redis_client.deadline import StoreUnavailable, Watch, watch_nothing
-from ..redis_client.managed_connection import Link, Trust
-from ..redis_client.purpose import Purpose
+from ..redis_client.deadline import CallObserver, StoreUnavailable, ignore_call
+from ..redis_client.managed_connection import ManagedConnection, Trust
+from ..redis_client.options import ConnectionOptions
 from ..redis_client.router import Router
 from ..redis_client.url import RedisUrl, parse_redis_url, without_password
 from .access_record import PROBE_KEYS, access_key, list_subject_starts, parse_grant
 
 Entry = TypeVar("Entry")
 
-MOST_LIVE: Final = 100_000
-MOST_UNKNOWN: Final = 10_000
+MAX_LIVE: Final = 100_000
+MAX_UNKNOWN: Final = 10_000
 
 UNKNOWN_SECONDS: Final = 1.0
 """How long a token is remembered as unknown: long enough for a flood. (None is ever asked for before it is made.)"""
@@ -59,9 +59,9 @@ class BearerLookup:
         redis_url: str | RedisUrl,
         *,
         memory: bool = True,
-        most_live: int = MOST_LIVE,
-        most_unknown: int = MOST_UNKNOWN,
-        watch: Watch = watch_nothing,
+        most_live: int = MAX_LIVE,
+        most_unknown: int = MAX_UNKNOWN,
+        watch: CallObserver = ignore_call,
         clock_offset_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         self._url = _parse_url(redis_url) if isinstance(redis_url, str) else redis_url
@@ -138,27 +138,35 @@ class BearerLookup:
         """Of this event loop; those of one that has ended ended with it."""
         loop = asyncio.get_running_loop()
         if self._router is None or self._loop is not loop:
-            self.forget(None)
-            self._router = Router(Purpose(self._url, "lookups", self if self._memory else None, probe_keys=PROBE_KEYS))
+            self.invalidate(None)
+            self._router = Router(
+                ConnectionOptions(self._url, "lookups", self if self._memory else None, probe_keys=PROBE_KEYS)
+            )
             self._loop = loop
         return self._router
 
     def _keep(
-        self, router: Router, key: str, digest: bytes, is_tracked: bool, link: Link | None, record: bytes | None
+        self,
+        router: Router,
+        key: str,
+        digest: bytes,
+        is_tracked: bool,
+        master: ManagedConnection | None,
+        record: bytes | None,
     ) -> AccessGrant | None:
         """Remember the answer, unless its slot has another owner by now, who will not tell of changes."""
         grant = None if record is None else parse_grant(record)
-        if link is None or not self._memory or router.topology.find_now(key) is not link:
+        if master is None or not self._memory or router.topology.find_connected(key) is not master:
             return grant
         if grant is None:
             self._live.pop(digest, None)
-            _remember(self._unknown, digest, (read_clock() + UNKNOWN_SECONDS, link.trust), self._most_unknown)
+            _remember(self._unknown, digest, (read_clock() + UNKNOWN_SECONDS, master.trust), self._most_unknown)
         else:
-            until = link.deadline(grant.expires_at_ms - self._clock_offset_ms()) if is_tracked else NEVER
-            _remember(self._live, digest, (until, link.trust, grant), self._most_live)
+            until = master.deadline(grant.expires_at_ms - self._clock_offset_ms()) if is_tracked else NEVER
+            _remember(self._live, digest, (until, master.trust, grant), self._most_live)
         return grant
 
-    def forget(self, keys: Sequence[bytes] | None) -> None:
+    def invalidate(self, keys: Sequence[bytes] | None) -> None:
         """Forget tokens by their keys; None: all of them."""
         if keys is None:
             self._live.clear()
@@ -168,7 +176,7 @@ class BearerLookup:
             with suppress(ValueError):  # a key that is no access token's
                 self._live.pop(urlsafe_b64decode(key.rpartition(b":")[2] + b"=="), None)
 
-    def forget_slots(self, slots: Collection[int]) -> None:
+    def invalidate_slots(self, slots: Collection[int]) -> None:
         """Forget the tokens whose keys lie in these hash slots of a cluster."""
         starts = list_subject_starts(slots)
         for digest in [digest for digest, (_, _, grant) in self._live.items() if grant.subject[:2] in starts]:

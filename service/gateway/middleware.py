@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
-from ..protocol.error_response import Refusal, render_refusal
+from ..protocol.error_response import ErrorResponse, render_refusal
 from ..protocol.errors import BearerMissing, OAuthError
 from .bearer import parse_required_scope, require_grant
 from .lookup import BearerLookup
@@ -51,7 +51,7 @@ class BearerMiddleware:
         await self.app({**scope, "state": state}, receive, send)
 
 
-async def _refuse(scope: ASGIScope, send: Send, refusal: Refusal) -> None:
+async def _refuse(scope: ASGIScope, send: Send, refusal: ErrorResponse) -> None:
     """A websocket is refused before it is accepted: by a real answer where the server can send one."""
     if scope["type"] == "http":
         await _answer("http.response", send, refusal)
@@ -61,7 +61,7 @@ async def _refuse(scope: ASGIScope, send: Send, refusal: Refusal) -> None:
         await send({"type": "websocket.close", "code": POLICY_VIOLATION})
 
 
-async def _answer(kind: str, send: Send, refusal: Refusal) -> None:
+async def _answer(kind: str, send: Send, refusal: ErrorResponse) -> None:
     headers = refusal.headers | {"Content-Length": str(len(refusal.body))}
     raw_headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
     await send({"type": f"{kind}.start", "status": refusal.status, "headers": raw_headers})

@@ -12,7 +12,7 @@ from ..protocol.errors import TemporarilyUnavailable
 QUIET_SECONDS: Final = 1.0
 
 
-class OutageReport:
+class OutageLog:
     """Thousands of requests a second may meet one outage: it is told at once, then once a second with a count."""
 
     def __init__(self, log: logging.Logger, what: str, clock: Callable[[], float] = time.monotonic) -> None:
@@ -27,7 +27,7 @@ class OutageReport:
         """One more request that was refused because of what is told already."""
         self._kept_back += 1
 
-    def tell_end(self) -> None:
+    def report_recovery(self) -> None:
         """Once, and no oftener than trouble is told."""
         if self._is_told and self._clock() >= self._quiet_until:
             self._log.warning("over: %s (requests refused since this was last told: %d)", self._what, self._kept_back)
@@ -43,7 +43,7 @@ class OutageReport:
             self._is_told, self._quiet_until, self._kept_back = True, now + QUIET_SECONDS, 0
 
 
-_report = OutageReport(logging.getLogger("service.store"), "the store is not available")
+_report = OutageLog(logging.getLogger("service.store"), "the store is not available")
 
 
 def report_outage(error: Exception) -> TemporarilyUnavailable:

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import anyio
 import httpcore2
 
-from service.protocol.provider_responses import Misanswer
+from service.protocol.provider_responses import InvalidProviderResponse
 
 MAX_ANSWER_BYTES: Final = 256 * 1024
 MAX_WIRE_BYTES: Final = 2 * MAX_ANSWER_BYTES
@@ -40,22 +40,22 @@ _TROUBLES: Final = (
 )
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     status: int
     body: bytes
 
 
-class Outgoing:
+class HttpClient:
     """One pool of connections for all organisations; how many are under way at once is their gates' affair."""
 
     def __init__(self) -> None:
         self._lookups = ThreadPoolExecutor(LOOKUPS, thread_name_prefix="organisation-names")
         self._pool: httpcore2.AsyncConnectionPool | None = None
 
-    async def get(self, address: str, headers: Mapping[str, str]) -> Answer:
+    async def get(self, address: str, headers: Mapping[str, str]) -> HttpResponse:
         return await self._send("GET", address, headers)
 
-    async def post(self, address: str, headers: Mapping[str, str], form: bytes) -> Answer:
+    async def post(self, address: str, headers: Mapping[str, str], form: bytes) -> HttpResponse:
         content_type = {"Content-Type": "application/x-www-form-urlencoded"}
         return await self._send("POST", address, {**headers, **content_type}, form)
 
@@ -79,15 +79,15 @@ class Outgoing:
             )
         return self._pool
 
-    async def _send(self, method: str, address: str, headers: Mapping[str, str], content: bytes = b"") -> Answer:
+    async def _send(self, method: str, address: str, headers: Mapping[str, str], content: bytes = b"") -> HttpResponse:
         """Raises Misanswer; the caller sets the time limit."""
         try:
             pool = self._pool or await self._open_pool()
             asking = pool.stream(method, address, headers=[*_USUAL, *headers.items()], content=content)
             async with asking as response:
-                return Answer(response.status, await _read_body(response))
+                return HttpResponse(response.status, await _read_body(response))
         except _TROUBLES as error:
-            raise Misanswer(f"{_describe(error)}, at {_drop_query(address)}") from error
+            raise InvalidProviderResponse(f"{_describe(error)}, at {_drop_query(address)}") from error
 
 
 @cache
@@ -117,17 +117,17 @@ class _Network(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        trouble: Exception = OSError(f"{host} has no address")
-        for address in await self._find_addresses(host, port):
+        problem: Exception = OSError(f"{host} has no address")
+        for address in await self._resolve_addresses(host, port):
             try:
                 return _Stream(
                     await self._network.connect_tcp(address, port, CONNECT_SECONDS, local_address, socket_options)
                 )
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
-                trouble = error
-        raise trouble
+                problem = error
+        raise problem
 
-    async def _find_addresses(self, host: str, port: int) -> list[str]:
+    async def _resolve_addresses(self, host: str, port: int) -> list[str]:
         try:
             return [str(ipaddress.ip_address(host))]
         except ValueError:
@@ -152,7 +152,9 @@ class _Stream(httpcore2.AsyncNetworkStream):
         data = await self._stream.read(min(max_bytes, READ_BYTES), timeout)
         self._read_bytes += len(data)
         if self._read_bytes > MAX_WIRE_BYTES:
-            raise Misanswer(f"its answer takes more than {MAX_WIRE_BYTES // 1024} KiB with all that it is wrapped in")
+            raise InvalidProviderResponse(
+                f"its answer takes more than {MAX_WIRE_BYTES // 1024} KiB with all that it is wrapped in"
+            )
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - likewise
@@ -185,12 +187,12 @@ def _look_up(host: str, port: int) -> list[str]:
 
 async def _read_body(response: httpcore2.Response) -> bytes:
     if any(name.lower() == b"content-encoding" and value != b"identity" for name, value in response.headers):
-        raise Misanswer("it packs its answer, which it was not asked for")
+        raise InvalidProviderResponse("it packs its answer, which it was not asked for")
     body = bytearray()
     async for chunk in response.aiter_stream():
         body += chunk
         if len(body) > MAX_ANSWER_BYTES:
-            raise Misanswer(f"its answer is longer than {MAX_ANSWER_BYTES // 1024} KiB")
+            raise InvalidProviderResponse(f"its answer is longer than {MAX_ANSWER_BYTES // 1024} KiB")
     return bytes(body)
 
 

@@ -82,7 +82,7 @@ class Fields(TypedDict, total=False):
     removed: int
 
 
-class Kind(NamedTuple):
+class EventKind(NamedTuple):
     """How loud an event is, and how many of its name a worker adds to each stream in a minute; 0: the log alone."""
 
     level: int
@@ -102,62 +102,64 @@ _SCOPE: Final = (*_SESSION, "scope")
 _REGISTRY_CLIENT: Final = ("client_id", "actor")
 _REGISTRY_USER: Final = ("username", "realm", "actor")
 
-KINDS: Final[Mapping[Event, Kind]] = {
-    "code_issued": Kind(logging.INFO, LOG_ALONE, ("client_id", "username", "realm", "scope", "address")),
-    "consent_denied": Kind(logging.INFO, LOG_ALONE, ("client_id", "username", "realm", "scope", "address")),
-    "tokens_issued": Kind(logging.INFO, LOG_ALONE, (*_SCOPE, "grant_type")),
-    "tokens_refreshed": Kind(logging.INFO, LOG_ALONE, _SCOPE),
-    "refresh_token_repeated": Kind(logging.INFO, LOG_ALONE, _SCOPE),
-    "replay_pattern": Kind(logging.INFO, SOME, _SCOPE),
-    "refresh_token_replayed": Kind(logging.WARNING, SOME, ("client_id", "username", "family", "address")),
-    "refresh_token_misused": Kind(logging.WARNING, FEW, ("client_id", "family", "reason", "address")),
-    "lost_generations_recovered": Kind(logging.WARNING, ALL, _SCOPE),
-    "code_replayed": Kind(logging.WARNING, SOME, ("client_id", "username", "family", "address")),
-    "code_misused": Kind(logging.WARNING, FEW, ("client_id", "username", "realm", "reason", "address")),
-    "access_token_revoked": Kind(logging.INFO, SOME, ("client_id", "username", "address")),
-    "refresh_token_revoked": Kind(logging.INFO, SOME, ("client_id", "username", "family", "address")),
-    "session_ended": Kind(logging.INFO, SOME, _SESSION),
-    "revoke_all": Kind(logging.INFO, SOME, ("username", "realm", "reason", "address")),
-    "login_succeeded": Kind(logging.INFO, LOG_ALONE, ("client_id", "username", "realm", "address")),
-    "login_failed": Kind(logging.WARNING, FEW, ("client_id", "username", "realm", "reason", "address")),
-    "login_throttled": Kind(logging.WARNING, FEW, ("client_id", "realm", "reason", "address")),
-    "pages_throttled": Kind(logging.WARNING, FEW, ("address",)),
-    "signed_out": Kind(logging.INFO, LOG_ALONE, ("username", "realm", "address")),
-    "client_authentication_failed": Kind(logging.WARNING, FEW, ("client_id", "reason", "address")),
-    "client_throttled": Kind(logging.WARNING, FEW, ("client_id", "address")),
-    "seed_applied": Kind(logging.INFO, ALL, ("added", "updated", "removed", "actor")),
-    "realm_created": Kind(logging.INFO, ALL, ("realm", "actor")),
-    "realm_updated": Kind(logging.INFO, ALL, ("realm", "actor")),
-    "realm_deleted": Kind(logging.INFO, ALL, ("realm", "actor")),
-    "client_created": Kind(logging.INFO, ALL, _REGISTRY_CLIENT),
-    "client_updated": Kind(logging.INFO, ALL, _REGISTRY_CLIENT),
-    "client_secret_rotated": Kind(logging.INFO, ALL, _REGISTRY_CLIENT),
-    "client_deleted": Kind(logging.INFO, ALL, _REGISTRY_CLIENT),
-    "user_created": Kind(logging.INFO, ALL, _REGISTRY_USER),
-    "user_updated": Kind(logging.INFO, ALL, _REGISTRY_USER),
-    "user_password_set": Kind(logging.INFO, ALL, _REGISTRY_USER),
-    "user_disabled": Kind(logging.INFO, ALL, _REGISTRY_USER),
-    "user_enabled": Kind(logging.INFO, ALL, _REGISTRY_USER),
-    "user_deleted": Kind(logging.INFO, ALL, _REGISTRY_USER),
-    "token_revoked_by_console": Kind(logging.INFO, ALL, ("client_id", "username", "realm", "family", "actor")),
-    "revoke_all_by_console": Kind(logging.INFO, ALL, ("client_id", "username", "realm", "reason", "count", "actor")),
-    "events_lost": Kind(logging.WARNING, LOG_ALONE, ("count", "reason")),
+KINDS: Final[Mapping[Event, EventKind]] = {
+    "code_issued": EventKind(logging.INFO, LOG_ALONE, ("client_id", "username", "realm", "scope", "address")),
+    "consent_denied": EventKind(logging.INFO, LOG_ALONE, ("client_id", "username", "realm", "scope", "address")),
+    "tokens_issued": EventKind(logging.INFO, LOG_ALONE, (*_SCOPE, "grant_type")),
+    "tokens_refreshed": EventKind(logging.INFO, LOG_ALONE, _SCOPE),
+    "refresh_token_repeated": EventKind(logging.INFO, LOG_ALONE, _SCOPE),
+    "replay_pattern": EventKind(logging.INFO, SOME, _SCOPE),
+    "refresh_token_replayed": EventKind(logging.WARNING, SOME, ("client_id", "username", "family", "address")),
+    "refresh_token_misused": EventKind(logging.WARNING, FEW, ("client_id", "family", "reason", "address")),
+    "lost_generations_recovered": EventKind(logging.WARNING, ALL, _SCOPE),
+    "code_replayed": EventKind(logging.WARNING, SOME, ("client_id", "username", "family", "address")),
+    "code_misused": EventKind(logging.WARNING, FEW, ("client_id", "username", "realm", "reason", "address")),
+    "access_token_revoked": EventKind(logging.INFO, SOME, ("client_id", "username", "address")),
+    "refresh_token_revoked": EventKind(logging.INFO, SOME, ("client_id", "username", "family", "address")),
+    "session_ended": EventKind(logging.INFO, SOME, _SESSION),
+    "revoke_all": EventKind(logging.INFO, SOME, ("username", "realm", "reason", "address")),
+    "login_succeeded": EventKind(logging.INFO, LOG_ALONE, ("client_id", "username", "realm", "address")),
+    "login_failed": EventKind(logging.WARNING, FEW, ("client_id", "username", "realm", "reason", "address")),
+    "login_throttled": EventKind(logging.WARNING, FEW, ("client_id", "realm", "reason", "address")),
+    "pages_throttled": EventKind(logging.WARNING, FEW, ("address",)),
+    "signed_out": EventKind(logging.INFO, LOG_ALONE, ("username", "realm", "address")),
+    "client_authentication_failed": EventKind(logging.WARNING, FEW, ("client_id", "reason", "address")),
+    "client_throttled": EventKind(logging.WARNING, FEW, ("client_id", "address")),
+    "seed_applied": EventKind(logging.INFO, ALL, ("added", "updated", "removed", "actor")),
+    "realm_created": EventKind(logging.INFO, ALL, ("realm", "actor")),
+    "realm_updated": EventKind(logging.INFO, ALL, ("realm", "actor")),
+    "realm_deleted": EventKind(logging.INFO, ALL, ("realm", "actor")),
+    "client_created": EventKind(logging.INFO, ALL, _REGISTRY_CLIENT),
+    "client_updated": EventKind(logging.INFO, ALL, _REGISTRY_CLIENT),
+    "client_secret_rotated": EventKind(logging.INFO, ALL, _REGISTRY_CLIENT),
+    "client_deleted": EventKind(logging.INFO, ALL, _REGISTRY_CLIENT),
+    "user_created": EventKind(logging.INFO, ALL, _REGISTRY_USER),
+    "user_updated": EventKind(logging.INFO, ALL, _REGISTRY_USER),
+    "user_password_set": EventKind(logging.INFO, ALL, _REGISTRY_USER),
+    "user_disabled": EventKind(logging.INFO, ALL, _REGISTRY_USER),
+    "user_enabled": EventKind(logging.INFO, ALL, _REGISTRY_USER),
+    "user_deleted": EventKind(logging.INFO, ALL, _REGISTRY_USER),
+    "token_revoked_by_console": EventKind(logging.INFO, ALL, ("client_id", "username", "realm", "family", "actor")),
+    "revoke_all_by_console": EventKind(
+        logging.INFO, ALL, ("client_id", "username", "realm", "reason", "count", "actor")
+    ),
+    "events_lost": EventKind(logging.WARNING, LOG_ALONE, ("count", "reason")),
 }
 
 
-class Trail(Protocol):
+class EventSink(Protocol):
     """Where events go besides the log. Taking one neither waits nor fails."""
 
     def take(self, event: Event, fields: Fields) -> None: ...
 
 
 _log = EventLog("service.audit")
-_trail: ContextVar[Trail | None] = ContextVar("trail", default=None)
+_audit_stream: ContextVar[EventSink | None] = ContextVar("trail", default=None)
 
 
-def start_trail(trail: Trail) -> None:
+def use_audit_stream(audit_stream: EventSink) -> None:
     """From here on, in this task and in those that it starts, events go there too."""
-    _trail.set(trail)
+    _audit_stream.set(audit_stream)
 
 
 def record_event(event: Event, **fields: Unpack[Fields]) -> None:
@@ -165,9 +167,9 @@ def record_event(event: Event, **fields: Unpack[Fields]) -> None:
     known: Fields = {name: value for name, value in fields.items() if value != ""}  # type: ignore[assignment]
     kind = KINDS[event]
     _log.write(kind.level, event, known)
-    trail = _trail.get()
-    if kind.most_a_minute and trail is not None:
-        trail.take(event, known)
+    audit_stream = _audit_stream.get()
+    if kind.most_a_minute and audit_stream is not None:
+        audit_stream.take(event, known)
 
 
 def make_event(event: Event, **fields: Unpack[Fields]) -> bytes:

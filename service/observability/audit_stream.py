@@ -20,9 +20,9 @@ from typing import Final
 from service.observability.audit import KINDS, Event, Fields, make_event, record_event
 from service.observability.metrics import count_events_lost
 
-PAUSE_SECONDS: Final = 1.0
+RETRY_DELAY_SECONDS: Final = 1.0
 MINUTE_SECONDS: Final = 60.0
-MOST_WAITING: Final = 1_000
+MAX_WAITING: Final = 1_000
 """The most events that wait for one stream."""
 MAX_NAMED: Final = 600
 """The number of users or clients, for each stream and minute, whose first event of a name is taken in any case."""
@@ -30,7 +30,7 @@ LAST_SECONDS: Final = 2.0
 """What the end of a worker may still wait for."""
 
 
-class EventTrail:
+class AuditStream:
     """Holds what is to be written and writes it with `append`, which makes one round trip of any number."""
 
     def __init__(
@@ -92,7 +92,7 @@ class EventTrail:
         is_last = False
         while not is_last:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), PAUSE_SECONDS)
+                await asyncio.wait_for(self._closing.wait(), RETRY_DELAY_SECONDS)
             is_last = self._closing.is_set()
             await self.flush()
 
@@ -151,7 +151,7 @@ class _StreamBuffer:
         return True
 
     def _add(self, entry: bytes) -> None:
-        if len(self._waiting) < MOST_WAITING:
+        if len(self._waiting) < MAX_WAITING:
             self._waiting.append(entry)
         else:
             self._note_lost(1)

@@ -14,14 +14,14 @@ class CounterBuffer:
 
     def __init__(self, counter: Counter) -> None:
         self._counter = counter
-        self._untold: dict[tuple[str, ...], int] = {}
+        self._pending: dict[tuple[str, ...], int] = {}
 
     def count(self, *labels: str) -> None:
-        self._untold[labels] = self._untold.get(labels, 0) + 1
+        self._pending[labels] = self._pending.get(labels, 0) + 1
 
-    def tell(self) -> None:
-        untold, self._untold = self._untold, {}
-        for labels, times in untold.items():
+    def flush(self) -> None:
+        pending, self._pending = self._pending, {}
+        for labels, times in pending.items():
             self._counter.labels(*labels).inc(times)
 
 
@@ -31,20 +31,22 @@ class HistogramBuffer:
     def __init__(self, histogram: Histogram, bounds: Sequence[float]) -> None:
         self._histogram = histogram
         self._bounds = bounds
-        self._untold: dict[str, tuple[list[float], list[int]]] = {}
+        self._pending: dict[str, tuple[list[float], list[int]]] = {}
 
     def note(self, label: str, seconds: float) -> None:
-        if label not in self._untold:
-            self._untold[label] = [0.0], [0] * (len(self._bounds) + 1)
-        total, buckets = self._untold[label]
+        if label not in self._pending:
+            self._pending[label] = [0.0], [0] * (len(self._bounds) + 1)
+        total, buckets = self._pending[label]
         total[0] += seconds
         buckets[bisect_left(self._bounds, seconds)] += 1
 
-    def tell(self) -> None:
-        untold, self._untold = self._untold, {}
-        for label, (total, buckets) in untold.items():
-            told: Any = self._histogram.labels(label)  # which takes one observation at a time, by its public methods
-            told._sum.inc(total[0])
-            for bucket, times in zip(told._buckets, buckets, strict=True):
+    def flush(self) -> None:
+        pending, self._pending = self._pending, {}
+        for label, (total, buckets) in pending.items():
+            recorded: Any = self._histogram.labels(
+                label
+            )  # which takes one observation at a time, by its public methods
+            recorded._sum.inc(total[0])
+            for bucket, times in zip(recorded._buckets, buckets, strict=True):
                 if times:
                     bucket.inc(times)

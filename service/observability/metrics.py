@@ -30,7 +30,7 @@ from prometheus_client import (
 
 from service import __version__
 from service.observability.metric_buffers import CounterBuffer, HistogramBuffer
-from service.observability.multiworker import Workers, share_counts
+from service.observability.multiworker import MultiWorkerCollector, share_counts
 
 Outcome = Literal["ok", "refused", "throttled", "unavailable", "failed"]
 
@@ -156,7 +156,7 @@ _build.labels(__version__).set(1)
 for _rare in ("repeated", "replayed", "recovered"):
     _refreshes.labels(_rare)  # from 0 on, or its first time would be no rise
 
-TOLD_SECONDS: Final = 0.05
+FLUSH_SECONDS: Final = 0.05
 """How often what every request counts is told to the library, and so to whoever reads all workers as one."""
 
 
@@ -167,11 +167,11 @@ _refresh_tally: Final = CounterBuffer(_refreshes)
 _lookup_tally: Final = CounterBuffer(_lookups)
 
 
-def tell_counts() -> None:
+def flush_counts() -> None:
     """In the thread of the event loop, which is where all of this is counted. Nothing is told twice, whatever fails."""
-    for untold in (_request_tally, _request_spans, _redis_spans, _refresh_tally, _lookup_tally):
+    for pending in (_request_tally, _request_spans, _redis_spans, _refresh_tally, _lookup_tally):
         try:
-            untold.tell()
+            pending.flush()
         except OSError:
             log.exception("numbers of the metrics are lost: the file that workers share cannot be written")
 
@@ -267,9 +267,9 @@ class HashingCounts:
     def count_refused(self) -> None:
         self._refusals.inc()
 
-    def note_wait_since(self, asked: float) -> None:
-        """`asked` by `time.perf_counter`."""
-        self._waits.observe(time.perf_counter() - asked)
+    def note_wait_since(self, started_at: float) -> None:
+        """`started_at` by `time.perf_counter`."""
+        self._waits.observe(time.perf_counter() - started_at)
 
 
 def render() -> bytes:
@@ -278,5 +278,5 @@ def render() -> bytes:
     if not folder:
         return generate_latest(_registry)
     together = CollectorRegistry()
-    together.register(Workers(Path(folder)))
+    together.register(MultiWorkerCollector(Path(folder)))
     return generate_latest(together)

@@ -42,7 +42,7 @@ def share_counts(folder: Path) -> None:
     values.ValueClass = values.MultiProcessValue(lambda: place)  # type: ignore[no-untyped-call]
 
 
-class Workers(Collector):
+class MultiWorkerCollector(Collector):
     """The workers of a folder, the dead ones included as far as what they counted goes."""
 
     def __init__(self, folder: Path) -> None:

@@ -119,7 +119,7 @@ def read_client_id(query: Query) -> str:
     return client_id
 
 
-def check_registered(client: Client | None) -> Client:
+def require_registered(client: Client | None) -> Client:
     """What this and the next one raise is shown on a page of ours, and nobody is redirected.
 
     Clauses: RFC 6749 §4.1.2.1, SPEC §4.1
@@ -155,7 +155,7 @@ def _without_port(redirect_uri: str) -> tuple[str, str] | None:
 
 
 @contextmanager
-def answering_to(return_address: ReturnAddress) -> Iterator[None]:
+def redirecting_oauth_errors_to(return_address: ReturnAddress) -> Iterator[None]:
     """From here on every refusal goes back to the client."""
     try:
         yield
@@ -229,7 +229,7 @@ def _read_scope(query: Query, client: Client) -> Scope:
     return scope
 
 
-def find_open_realms(request: AuthorizationRequest, client: Client, realms: Sequence[str]) -> Sequence[str]:
+def list_open_realms(request: AuthorizationRequest, client: Client, realms: Sequence[str]) -> Sequence[str]:
     """Of the realms that can be logged in to here, those that will do for the request.
 
     Clauses: SPEC §2.2, §5.4
@@ -253,17 +253,17 @@ def make_consent_request(request: AuthorizationRequest, realm: str, roles: Colle
     return ConsentRequest(request=request, scope=str(scope))
 
 
-def check_registration_still(request: AuthorizationRequest, scope: str, client: Client | None) -> Client:
+def recheck_registration(request: AuthorizationRequest, scope: str, client: Client | None) -> Client:
     """What the client lost while the user was deciding it must not get any more; `scope` is what it is about to get.
 
     Raises what is shown on a page where the redirect address is no longer the client's.
 
     Clauses: RFC 6749 §3.1.2.4, §5.2
     """
-    client = check_registered(client)
+    client = require_registered(client)
     if not is_registered(client, request.return_address.redirect_uri):
         raise InvalidRequest("redirect_uri_unregistered")
-    with answering_to(request.return_address):
+    with redirecting_oauth_errors_to(request.return_address):
         check_grant_type(client, AUTHORIZATION_CODE)
         check_scope(client, parse_scope(scope))
         if client.require_pkce and request.code_challenge is None:

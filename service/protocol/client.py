@@ -20,7 +20,7 @@ MAX_CLIENT_ID_CHARACTERS: Final = 255
 MIN_SECRET_CHARACTERS: Final = 20
 """A shorter secret is warned of, and taken."""
 
-Loss = Literal["refresh", "grant_or_scope"]
+Narrowing = Literal["refresh", "grant_or_scope"]
 """Why a client's sessions must be looked through."""
 
 
@@ -93,7 +93,7 @@ def check_introspection(client: Client) -> None:
         raise IntrospectionRefused("introspection_not_registered")
 
 
-def find_loss(old: Client, new: Client) -> Loss | None:
+def find_narrowing(old: Client, new: Client) -> Narrowing | None:
     """What of the old registration sessions may rest on that the new one lacks; losing the refresh covers the rest."""
     if REFRESH_TOKEN in old.grant_types and REFRESH_TOKEN not in new.grant_types:
         return "refresh"
@@ -101,7 +101,7 @@ def find_loss(old: Client, new: Client) -> Loss | None:
     return None if grants_stay and new.allowed_scope.covers(old.allowed_scope) else "grant_or_scope"
 
 
-def may_keep_session(client: Client | None, loss: Loss, grant_type: str, scope: Scope) -> bool:
+def may_keep_session(client: Client | None, loss: Narrowing, grant_type: str, scope: Scope) -> bool:
     """Whether what a grant gave may live on after its client lost something."""
     if client is None or loss == "refresh":
         return False

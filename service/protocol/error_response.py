@@ -11,20 +11,20 @@ from .errors import BearerMissing, OAuthError
 from .token_response import NO_STORE_HEADERS
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class ErrorResponse(msgspec.Struct, frozen=True):
     status: int
     headers: dict[str, str]
     body: bytes
 
 
-def render_refusal(error: OAuthError | BearerMissing) -> Refusal:
+def render_refusal(error: OAuthError | BearerMissing) -> ErrorResponse:
     """Clauses: RFC 6750 §3.1 (a challenge only, and no error code, where no credential was sent)"""
     headers = NO_STORE_HEADERS | {"Content-Type": "application/json"}
     if error.challenge is not None:
         headers["WWW-Authenticate"] = error.challenge
     if isinstance(error, BearerMissing):
-        return Refusal(401, headers, b"")
+        return ErrorResponse(401, headers, b"")
     if error.retry_after_seconds is not None:
         headers["Retry-After"] = str(error.retry_after_seconds)
     body = msgspec.json.encode({"error": error.error, "error_description": error.description})
-    return Refusal(error.status, headers, body)
+    return ErrorResponse(error.status, headers, body)

@@ -18,7 +18,7 @@ _LASTING_CLAIMS: Final = ("sub", "oid")
 """Identifiers that an issuer gives once. Clauses: OpenID Connect Core 1.0 §2 (sub)"""
 
 
-class Organisation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class IdentityProvider(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The record of an external realm; `sealed_secret` is the client secret that we have there, encrypted."""
 
     client_id: str
@@ -68,7 +68,7 @@ class Organisation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return bool(self.introspection_endpoint or self.userinfo_endpoint or self.jwks_uri)
 
 
-class Server(NamedTuple):
+class ProviderEndpoints(NamedTuple):
     """Where an organisation answers; an empty address means that it does not.
 
     `names_itself`: each of its redirects carries `iss`. `secret_in_body`: it does not take HTTP Basic.
@@ -107,7 +107,7 @@ def list_identity_risks(username_claim: str, *, trust_email: bool) -> Iterator[s
         yield "trust_email: a person who enters another person's address at the organisation becomes that user here"
 
 
-def find_metadata_addresses(issuer: str, *, openid: bool) -> tuple[str, str]:
+def list_metadata_addresses(issuer: str, *, openid: bool) -> tuple[str, str]:
     """The two places where the document may lie, the likelier one first.
 
     Clauses: RFC 8414 §3.1, §5

@@ -15,7 +15,7 @@ import msgspec
 from .authorization import Query
 from .errors import AccessDenied, TemporarilyUnavailable
 from .grammar import B64TOKEN, is_unicode_without_line_ends, is_vschar
-from .provider import Organisation, Server
+from .provider import IdentityProvider, ProviderEndpoints
 from .uri import find_server_mistake
 from .user import MAX_USERNAME_CHARACTERS
 
@@ -35,17 +35,17 @@ Claims = Mapping[str, Any]
 Record = TypeVar("Record")
 
 
-class Misanswer(Exception):
+class InvalidProviderResponse(Exception):
     """The organisation did not answer, or not rightly. What is told goes to the log, and repeats nothing secret."""
 
 
-class OddLogin(Misanswer):
+class InvalidLoginResponse(InvalidProviderResponse):
     """Wrong is what it says to one login, which a single person may have brought about; others may be all right."""
 
     is_of_login = True
 
 
-class Declined(Exception):
+class ProviderError(Exception):
     """An orderly refusal by the organisation. `error` is its code where it has the form of one."""
 
     def __init__(self, error: str) -> None:
@@ -58,7 +58,7 @@ class Declined(Exception):
         return self.error not in _NOT_OF_LOGIN
 
 
-class Metadata(msgspec.Struct, frozen=True, kw_only=True):
+class ProviderMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """Of an organisation's metadata what is used here. Clauses: RFC 8414 §2, RFC 9207 §3"""
 
     issuer: str
@@ -71,19 +71,19 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     authorization_response_iss_parameter_supported: bool = False
 
 
-class OrganisationRefuses(TemporarilyUnavailable):
+class ProviderRejected(TemporarilyUnavailable):
     """It answered, but not with a login: our registration there may be at fault, or this one request."""
 
 
-class LoginRefused(OrganisationRefuses):
+class LoginRefused(ProviderRejected):
     """It refused one login for a reason of its own, which may hide a wrong password."""
 
 
-class CodeRefused(AccessDenied):
+class CodeRejected(AccessDenied):
     """It did not give the code that a browser brought back, or not to this browser, or took too long about it."""
 
 
-class TokenAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class ProviderTokens(msgspec.Struct, frozen=True, kw_only=True):
     """Clauses: RFC 6749 §5.1"""
 
     access_token: str
@@ -95,26 +95,28 @@ class _ErrorAnswer(msgspec.Struct, frozen=True):
     error: str
 
 
-class Person(NamedTuple):
+class ExternalIdentity(NamedTuple):
     """Who logged in, as the organisation names them; `name` is for people to read, and may be empty.
 
-    `is_doubted`: the name is an e-mail address that has to be verified, and the organisation does not say that it is.
+    `email_unverified`: the name is an e-mail address that has to be verified, and the organisation does not say that it is.
     """
 
     username: str
     name: str
-    is_doubted: bool
+    email_unverified: bool
 
 
-def parse_metadata(body: bytes, issuer: str) -> Metadata:
+def parse_metadata(body: bytes, issuer: str) -> ProviderMetadata:
     """Clauses: RFC 8414 §3.2, §3.3 (the issuer is the one that was asked)"""
-    metadata = parse_json(body, Metadata, "its metadata")
+    metadata = parse_json(body, ProviderMetadata, "its metadata")
     if metadata.issuer != issuer:
-        raise Misanswer(f"its metadata is that of the issuer {metadata.issuer[:200]!r}; the seed file says {issuer!r}")
+        raise InvalidProviderResponse(
+            f"its metadata is that of the issuer {metadata.issuer[:200]!r}; the seed file says {issuer!r}"
+        )
     for name in ("authorization_endpoint", "token_endpoint", "introspection_endpoint", "userinfo_endpoint", "jwks_uri"):
         address = getattr(metadata, name)
         if address and (find_server_mistake(address) is not None or (_is_plain(address) and not _is_plain(issuer))):
-            raise Misanswer(f"the {name} of its metadata is not one to speak to")
+            raise InvalidProviderResponse(f"the {name} of its metadata is not one to speak to")
     return metadata
 
 
@@ -122,18 +124,18 @@ def _is_plain(address: str) -> bool:
     return urlsplit(address).scheme != "https"
 
 
-def find_server(organisation: Organisation, metadata: Metadata | None) -> Server:
+def get_endpoints(provider: IdentityProvider, metadata: ProviderMetadata | None) -> ProviderEndpoints:
     """What the record says goes before what the metadata says.
 
     Where the record names a source of who logged in, the others of the metadata are left alone.
     """
-    metadata = metadata or Metadata(issuer=organisation.issuer)
+    metadata = metadata or ProviderMetadata(issuer=provider.issuer)
     methods = metadata.token_endpoint_auth_methods_supported
-    sources: Organisation | Metadata = organisation if organisation.names_a_source else metadata
-    server = Server(
+    sources: IdentityProvider | ProviderMetadata = provider if provider.names_a_source else metadata
+    server = ProviderEndpoints(
         issuer=metadata.issuer,
-        authorization_endpoint=organisation.authorization_endpoint or metadata.authorization_endpoint,
-        token_endpoint=organisation.token_endpoint or metadata.token_endpoint,
+        authorization_endpoint=provider.authorization_endpoint or metadata.authorization_endpoint,
+        token_endpoint=provider.token_endpoint or metadata.token_endpoint,
         introspection_endpoint=sources.introspection_endpoint,
         userinfo_endpoint=sources.userinfo_endpoint,
         jwks_uri=sources.jwks_uri,
@@ -141,13 +143,13 @@ def find_server(organisation: Organisation, metadata: Metadata | None) -> Server
         secret_in_body="client_secret_basic" not in methods and "client_secret_post" in methods,
     )
     if not (server.authorization_endpoint and server.token_endpoint):
-        raise Misanswer("its metadata names no authorization_endpoint or no token_endpoint")
+        raise InvalidProviderResponse("its metadata names no authorization_endpoint or no token_endpoint")
     if not (server.can_check_id_tokens or server.has_other_source):
-        raise Misanswer("its metadata names no way to learn who logged in")
+        raise InvalidProviderResponse("its metadata names no way to learn who logged in")
     return server
 
 
-def read_callback(query: Query, server: Server) -> str:
+def read_callback(query: Query, server: ProviderEndpoints) -> str:
     """The code of the answer that a browser brings back.
 
     Raises AccessDenied where the organisation refused, and Misanswer for everything that is not as it should be. Who
@@ -156,39 +158,39 @@ def read_callback(query: Query, server: Server) -> str:
     Clauses: RFC 6749 §4.1.2, §4.1.2.1, §10.14, RFC 9207 §2.4
     """
     if query.repeated or query.malformed:
-        raise Misanswer("a parameter of its redirect stands twice or cannot be read")
+        raise InvalidProviderResponse("a parameter of its redirect stands twice or cannot be read")
     issuer = query.values.get("iss", "")
     if issuer and server.issuer and issuer != server.issuer:
-        raise Misanswer("its redirect comes from another issuer")
+        raise InvalidProviderResponse("its redirect comes from another issuer")
     if server.names_itself and not issuer:
-        raise Misanswer("its redirect does not say who it comes from")
+        raise InvalidProviderResponse("its redirect does not say who it comes from")
     error, code = query.values.get("error"), query.values.get("code")
     if error == "access_denied" and code is None:
         raise AccessDenied("organisation_denied")
     if error is not None:
-        raise Misanswer(f"it redirects with the error {_name_error(error)}")
+        raise InvalidProviderResponse(f"it redirects with the error {_name_error(error)}")
     if code is None or not is_vschar(code):
-        raise Misanswer("its redirect carries neither a code nor an error")
+        raise InvalidProviderResponse("its redirect carries neither a code nor an error")
     return code
 
 
-def parse_token_answer(status: int, body: bytes) -> TokenAnswer:
-    """Raises Declined for an error in the standard's form, and OddLogin where the request is refused in another.
+def parse_token_response(status: int, body: bytes) -> ProviderTokens:
+    """Raises Declined for an error in the standard's form, and InvalidLoginResponse where the request is refused in another.
 
     Clauses: RFC 6749 §5.1, §5.2, §7.1 (a token of a type that is not understood is not used)
     """
     if status == _TOO_MANY_REQUESTS:
-        raise Declined("too_many_requests")
+        raise ProviderError("too_many_requests")
     if status in _CLIENT_ERRORS:
         try:
             refusal = parse_json(body, _ErrorAnswer, f"its answer with status {status}")
-        except Misanswer as odd:
-            raise OddLogin(str(odd)) from None
-        raise Declined(_name_error(refusal.error))
+        except InvalidProviderResponse as odd:
+            raise InvalidLoginResponse(str(odd)) from None
+        raise ProviderError(_name_error(refusal.error))
     check_ok(status, "its token answer")
-    answer = parse_json(body, TokenAnswer, "its token answer")
+    answer = parse_json(body, ProviderTokens, "its token answer")
     if answer.token_type.lower() != "bearer" or not B64TOKEN.fullmatch(answer.access_token):
-        raise Misanswer("its token answer has no bearer token")
+        raise InvalidProviderResponse("its token answer has no bearer token")
     return answer
 
 
@@ -200,23 +202,23 @@ def parse_claims(status: int, body: bytes, what: str) -> Claims:
 def check_active(claims: Claims) -> None:
     """Clauses: RFC 7662 §2.2"""
     if claims.get("active") is not True:
-        raise Misanswer("its introspection says that its own new token is not active")
+        raise InvalidProviderResponse("its introspection says that its own new token is not active")
 
 
 def check_ok(status: int, what: str) -> None:
     """No other status is believed, a redirect least of all: it would carry what is secret elsewhere."""
     if status != _OK:
-        raise Misanswer(f"{what} has status {status}")
+        raise InvalidProviderResponse(f"{what} has status {status}")
 
 
 def parse_json(body: bytes, form: type[Record], what: str) -> Record:
     try:
         return msgspec.json.decode(body, type=form)
     except (ValueError, RecursionError):
-        raise Misanswer(f"{what} is not JSON of the form that it should have") from None
+        raise InvalidProviderResponse(f"{what} is not JSON of the form that it should have") from None
 
 
-def read_person(claims: Claims, username_claim: str, *, needs_verified_email: bool) -> Person:
+def read_person(claims: Claims, username_claim: str, *, needs_verified_email: bool) -> ExternalIdentity:
     """A name that a record can hold and a page can show.
 
     Numbers are what some servers use as identifiers; their digits are the name.
@@ -226,10 +228,10 @@ def read_person(claims: Claims, username_claim: str, *, needs_verified_email: bo
         username = str(username)
     if not isinstance(username, str) or not _is_name(username):
         form = f"1 to {MAX_USERNAME_CHARACTERS} characters in one line"
-        raise OddLogin(f"the claim {username_claim} is missing, or is not {form}")
+        raise InvalidLoginResponse(f"the claim {username_claim} is missing, or is not {form}")
     name = claims.get("name")
     shown = name if isinstance(name, str) and _is_name(name) else ""
-    return Person(username, shown, is_doubted=needs_verified_email and not _is_email_verified(claims))
+    return ExternalIdentity(username, shown, email_unverified=needs_verified_email and not _is_email_verified(claims))
 
 
 def _is_email_verified(claims: Claims) -> bool:
@@ -251,8 +253,8 @@ def make_unavailable() -> TemporarilyUnavailable:
     return TemporarilyUnavailable("organisation_unavailable", retry_after_seconds=RETRY_SECONDS)
 
 
-def make_refusal() -> OrganisationRefuses:
-    return OrganisationRefuses("organisation_unavailable", retry_after_seconds=RETRY_SECONDS)
+def make_refusal() -> ProviderRejected:
+    return ProviderRejected("organisation_unavailable", retry_after_seconds=RETRY_SECONDS)
 
 
 def _name_error(error: str) -> str:

@@ -15,34 +15,34 @@ from typing import NamedTuple
 from urllib.parse import urlencode
 
 from service.crypto.keyring import Keyring
-from service.gateway.outage_log import OutageReport
-from service.http_client.client import Outgoing
+from service.gateway.outage_log import OutageLog
+from service.http_client.client import HttpClient
 from service.protocol.authorization import Query
 from service.protocol.errors import AccessDenied, InvalidGrant, TemporarilyUnavailable
 from service.protocol.pkce import make_code_challenge
-from service.protocol.provider import Organisation, Server
+from service.protocol.provider import IdentityProvider, ProviderEndpoints
 from service.protocol.provider_responses import (
     RETRY_SECONDS,
-    CodeRefused,
-    Declined,
+    CodeRejected,
+    ExternalIdentity,
+    InvalidLoginResponse,
+    InvalidProviderResponse,
     LoginRefused,
-    Misanswer,
-    OddLogin,
-    Person,
+    ProviderError,
     make_refusal,
     make_unavailable,
     read_callback,
 )
 from service.protocol.scope import MAIN_REALM, REALMS
 from service.protocol.user import User, identify_user, normalize_username
-from service.realms.provider.circuit_breaker import Gate
-from service.realms.provider.client import Conversation
+from service.realms.provider.circuit_breaker import CircuitBreaker
+from service.realms.provider.client import ProviderClient
 from service.registry.cache import RealmCache, UserCache
 
 log = logging.getLogger("service.realms")
 
 
-class Proofs(NamedTuple):
+class LoginBinding(NamedTuple):
     """What binds a login at the organisation to the browser that went there: each a secret of that browser."""
 
     state: str
@@ -54,24 +54,24 @@ class ExternalRealm:
     """One realm as it is configured at this moment."""
 
     def __init__(
-        self, name: str, organisation: Organisation, conversation: Conversation, realms: ExternalRealms
+        self, name: str, provider: IdentityProvider, provider_client: ProviderClient, realms: ExternalRealms
     ) -> None:
         self.name = name
-        self.organisation = organisation
-        self._conversation = conversation
+        self.provider = provider
+        self._provider_client = provider_client
         self._realms = realms
-        self._gate = Gate()
-        self._report = OutageReport(log, f"the organisation of realm {name} does not answer rightly")
+        self._breaker = CircuitBreaker()
+        self._report = OutageLog(log, f"the organisation of realm {name} does not answer rightly")
 
     @property
     def label(self) -> str:
         """What people call it."""
-        return self.organisation.name or self.name
+        return self.provider.name or self.name
 
     def check_room(self, network: str) -> None:
         """Raises TemporarilyUnavailable where the organisation is not asked at the moment."""
         with self._counting():
-            self._gate.check()
+            self._breaker.check()
 
     async def log_in(self, username: str, password: str, network: str) -> User:
         """Return the user to whom the organisation says yes. Its tokens are used to learn who that is, and thrown away.
@@ -80,109 +80,109 @@ class ExternalRealm:
         """
         async with self._asking(with_password=True):
             try:
-                tokens = await self._conversation.check_password(username, password)
-            except Declined as refusal:
+                tokens = await self._provider_client.request_password_tokens(username, password)
+            except ProviderError as refusal:
                 if refusal.error == "invalid_grant":
                     raise InvalidGrant("password_wrong") from None
                 raise
-            person = await self._conversation.identify(tokens, nonce=None)
-        if person.is_doubted:
+            identity = await self._provider_client.identify(tokens, nonce=None)
+        if identity.email_unverified:
             raise InvalidGrant("organisation_doubts_email")
-        user = await self._admit(person)
+        user = await self._admit(identity)
         if user is None:
             raise InvalidGrant("user_disabled")
         return user
 
-    async def make_authorization_address(self, proofs: Proofs, redirect_uri: str, *, afresh: bool) -> str:
-        """Where to send the browser; `afresh` asks for a login even of somebody whom the organisation still knows.
+    async def make_authorization_address(self, binding: LoginBinding, redirect_uri: str, *, force_login: bool) -> str:
+        """Where to send the browser; `force_login` asks for a login even of somebody whom the organisation still knows.
 
         Clauses: RFC 6749 §4.1.1, RFC 7636 §4.3, OpenID Connect Core 1.0 §3.1.2.1
         """
-        server = await self._find_server()
+        server = await self._get_endpoints()
         parameters = {
             "response_type": "code",
-            "client_id": self.organisation.client_id,
+            "client_id": self.provider.client_id,
             "redirect_uri": redirect_uri,
-            "scope": self.organisation.scope,
-            "state": proofs.state,
-            "nonce": proofs.nonce if self.organisation.speaks_openid else "",
-            "code_challenge": make_code_challenge(proofs.code_verifier),
+            "scope": self.provider.scope,
+            "state": binding.state,
+            "nonce": binding.nonce if self.provider.speaks_openid else "",
+            "code_challenge": make_code_challenge(binding.code_verifier),
             "code_challenge_method": "S256",
-            "prompt": "login" if afresh else "",
+            "prompt": "login" if force_login else "",
         }
         separator = "&" if "?" in server.authorization_endpoint else "?"
         query = urlencode({name: value for name, value in parameters.items() if value})
         return server.authorization_endpoint + separator + query
 
-    async def finish(self, answer: Query, proofs: Proofs, redirect_uri: str) -> tuple[User, str]:
+    async def finish(self, answer: Query, binding: LoginBinding, redirect_uri: str) -> tuple[User, str]:
         """The user whom the organisation names for the answer that a browser brought, and how it calls them.
 
         Raises AccessDenied where the organisation, or our own record of the user, says no.
 
         Clauses: RFC 6749 §4.1.2, §4.1.3, §4.1.4
         """
-        code = self._read_callback(answer, await self._find_server())
+        code = self._read_callback(answer, await self._get_endpoints())
         async with self._asking():
             try:
-                tokens = await self._conversation.exchange_code(
-                    code, redirect_uri=redirect_uri, code_verifier=proofs.code_verifier
+                tokens = await self._provider_client.exchange_code(
+                    code, redirect_uri=redirect_uri, code_verifier=binding.code_verifier
                 )
-            except Declined as refusal:
+            except ProviderError as refusal:
                 if refusal.error == "invalid_grant":
-                    raise CodeRefused("organisation_denied") from None
+                    raise CodeRejected("organisation_denied") from None
                 raise
-            nonce = proofs.nonce if self.organisation.speaks_openid else None
-            person = await self._conversation.identify(tokens, nonce)
-        if person.is_doubted:
+            nonce = binding.nonce if self.provider.speaks_openid else None
+            identity = await self._provider_client.identify(tokens, nonce)
+        if identity.email_unverified:
             raise AccessDenied("email_not_verified")
-        user = await self._admit(person)
+        user = await self._admit(identity)
         if user is None:
             raise AccessDenied("user_not_admitted")
-        return user, person.name
+        return user, identity.name
 
     async def find_user(self, username: str) -> User | None:
         """None where the user may not log in any more."""
-        name = normalize_username(username, self.organisation.username_claim)
+        name = normalize_username(username, self.provider.username_claim)
         listed = await self._realms.find_user(self.name, name)
-        user = listed or self.organisation.make_unlisted_user(self.name, name)
+        user = listed or self.provider.make_unlisted_user(self.name, name)
         return None if user.disabled else user
 
-    async def _admit(self, person: Person) -> User | None:
+    async def _admit(self, identity: ExternalIdentity) -> User | None:
         """The organisation took its time: the realm may have been configured anew since."""
         if await self._realms.find(self.name) is not self:
             raise make_unavailable()
-        return await self.find_user(person.username)
+        return await self.find_user(identity.username)
 
-    def _read_callback(self, answer: Query, server: Server) -> str:
+    def _read_callback(self, answer: Query, server: ProviderEndpoints) -> str:
         """Not behind the gate: what a browser brings says nothing about how the organisation is."""
         try:
             return read_callback(answer, server)
-        except Misanswer as trouble:
-            raise self._report_trouble(trouble) from None
+        except InvalidProviderResponse as problem:
+            raise self._report_trouble(problem) from None
 
-    async def _find_server(self) -> Server:
+    async def _get_endpoints(self) -> ProviderEndpoints:
         """Behind the gate only where the organisation must be asked: what is remembered proves nothing."""
-        server = self._conversation.known_server
+        server = self._provider_client.known_endpoints
         if server is None:
             async with self._asking():
-                server = await self._conversation.find_server()
+                server = await self._provider_client.get_endpoints()
         return server
 
     @asynccontextmanager
     async def _asking(self, *, with_password: bool = False) -> AsyncIterator[None]:
         try:
             with self._counting():
-                async with self._gate.passing():
+                async with self._breaker.guard():
                     yield
-        except (Misanswer, Declined) as trouble:
-            refusal = self._report_trouble(trouble)
-            if with_password and isinstance(trouble, Declined | OddLogin) and trouble.is_of_login:
+        except (InvalidProviderResponse, ProviderError) as problem:
+            refusal = self._report_trouble(problem)
+            if with_password and isinstance(problem, ProviderError | InvalidLoginResponse) and problem.is_of_login:
                 refusal = LoginRefused(refusal.reason, retry_after_seconds=RETRY_SECONDS)
             raise refusal from None
         except (InvalidGrant, AccessDenied):
-            self._report.tell_end()
+            self._report.report_recovery()
             raise
-        self._report.tell_end()
+        self._report.report_recovery()
 
     @contextmanager
     def _counting(self) -> Iterator[None]:
@@ -193,10 +193,10 @@ class ExternalRealm:
             self._report.count()
             raise
 
-    def _report_trouble(self, trouble: Exception) -> TemporarilyUnavailable:
+    def _report_trouble(self, problem: Exception) -> TemporarilyUnavailable:
         """The log hears what is wrong, the caller that the organisation is away."""
-        self._report.tell(trouble)
-        return make_refusal() if isinstance(trouble, Declined | OddLogin) else make_unavailable()
+        self._report.tell(problem)
+        return make_refusal() if isinstance(problem, ProviderError | InvalidLoginResponse) else make_unavailable()
 
 
 class ExternalRealms:
@@ -207,17 +207,17 @@ class ExternalRealms:
         records: RealmCache,
         users: UserCache,
         keyring: Keyring,
-        outgoing: Outgoing,
+        http_client: HttpClient,
         read_clock_ms: Callable[[], Awaitable[int]],
     ) -> None:
         self._records = records
         self._users = users
         self._keyring = keyring
-        self._outgoing = outgoing
+        self._http_client = http_client
         self._read_clock_ms = read_clock_ms
         self._realms: dict[str, ExternalRealm] = {}
 
-    async def find_names(self) -> list[str]:
+    async def list_names(self) -> list[str]:
         """Those that a scope can name."""
         return [name for name in REALMS if name != MAIN_REALM and await self._records.find(name) is not None]
 
@@ -228,7 +228,7 @@ class ExternalRealms:
             self._realms.pop(name, None)
             return None
         realm = self._realms.get(name)
-        if realm is None or realm.organisation != record:
+        if realm is None or realm.provider != record:
             realm = self._realms[name] = self._make(name, record)
         return realm
 
@@ -236,8 +236,8 @@ class ExternalRealms:
         """As the registry lists them."""
         return await self._users.find(identify_user(realm, username))
 
-    def _make(self, name: str, organisation: Organisation) -> ExternalRealm:
-        sealed = organisation.sealed_secret
+    def _make(self, name: str, provider: IdentityProvider) -> ExternalRealm:
+        sealed = provider.sealed_secret
         client_secret = self._keyring.decrypt(sealed, f"realm:{name}") if sealed else ""
-        conversation = Conversation(organisation, client_secret, self._outgoing, self._read_clock_ms)
-        return ExternalRealm(name, organisation, conversation, self)
+        provider_client = ProviderClient(provider, client_secret, self._http_client, self._read_clock_ms)
+        return ExternalRealm(name, provider, provider_client, self)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from service.protocol.errors import InvalidGrant, InvalidScope, LoginThrottled, TemporarilyUnavailable
-from service.protocol.provider_responses import CodeRefused, LoginRefused, OrganisationRefuses
+from service.protocol.provider_responses import CodeRejected, LoginRefused, ProviderRejected
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import MAX_USERNAME_CHARACTERS, User, UserIdentity, identify_user
 from service.realms.external import ExternalRealm, ExternalRealms
@@ -50,11 +50,11 @@ class Logins:
         self._attempts = attempts
         self._allowed = allowed
 
-    async def find_realm_names(self) -> list[str]:
+    async def list_realm_names(self) -> list[str]:
         """The realms that somebody can log in to here."""
-        return [MAIN_REALM, *await self._external.find_names()]
+        return [MAIN_REALM, *await self._external.list_names()]
 
-    async def find_organisation(self, realm: str) -> ExternalRealm:
+    async def get_external_realm(self, realm: str) -> ExternalRealm:
         """Raises InvalidScope for a realm that no organisation stands behind."""
         found = await self._external.find(realm)
         if found is None:
@@ -105,7 +105,7 @@ class Logins:
             async with AsyncExitStack() as checking:
                 if username:
                     await checking.enter_async_context(self._attempts.checking(of_user, failure=LoginRefused))
-                refusals = (OrganisationRefuses, CodeRefused)
+                refusals = (ProviderRejected, CodeRejected)
                 await checking.enter_async_context(self._attempts.checking(of_address, failure=refusals))
                 yield
         except Exhausted as error:

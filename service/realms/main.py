@@ -10,7 +10,7 @@ from contextlib import suppress
 import msgspec
 
 from service.crypto.hashing_pool import HashingPool
-from service.crypto.password_hashing import verify_nobody, verify_password
+from service.crypto.password_hashing import verify_dummy_password, verify_password
 from service.protocol.errors import InvalidGrant
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User, UserIdentity, identify_user
@@ -40,7 +40,7 @@ class MainRealm:
         """Return the user whose password this is; refuse an unknown name alike and after the same time."""
         user = await self.read_user(identify_user(MAIN_REALM, username))
         if user is None or user.password_hash is None:
-            await self._passwords.run(verify_nobody, network=network)
+            await self._passwords.run(verify_dummy_password, network=network)
             raise InvalidGrant("user_unknown")
         right, new_hash = await self._passwords.run(verify_password, password, user.password_hash, network=network)
         if not right:

@@ -11,7 +11,7 @@ from .deadline import StoreUnavailable
 Value = TypeVar("Value")
 
 
-class Current(Generic[Value]):
+class Availability(Generic[Value]):
     """What a task in the background keeps up: there, on its way, or not to be had, and why."""
 
     def __init__(self) -> None:
@@ -24,10 +24,10 @@ class Current(Generic[Value]):
         self.value, self._trouble = value, None
         self._changed.set()
 
-    def fail(self, trouble: str) -> bool:
+    def fail(self, failure: str) -> bool:
         """Until the next success whoever asks is told at once; the task goes on trying. False: that was so before."""
         is_news = self._trouble is None
-        self.value, self._trouble = None, trouble
+        self.value, self._trouble = None, failure
         self._changed.set()
         return is_news
 

@@ -12,21 +12,21 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from redis.exceptions import NoScriptError
 
-from .connection import Command, as_it_came, gather_answers
-from .deadline import StoreUnavailable, Watch, watch_nothing, within_deadline
+from .connection import Command, decode_raw, gather_answers
+from .deadline import CallObserver, StoreUnavailable, ignore_call, within_deadline
 from .durability import Durability
-from .durable_writes import Confirmations, ConfirmedWork
-from .lock import Run, StoreLock
-from .managed_connection import Link
-from .purpose import Purpose
+from .durable_writes import ConfirmationPool, DurableWork
+from .lock import RedisLock, Run
+from .managed_connection import ManagedConnection
+from .options import ConnectionOptions
 from .router import Router
 from .script import Script, load_own_script
 from .slots import NodeSlots, get_slot, guard_key, list_unsettled, parse_own_slots
 from .url import RedisUrl
 
 SCANNED_AT_ONCE: Final = 1000
-MOST_LOOKS: Final = 60
-LOOK_PAUSE_SECONDS: Final = 0.5
+MAX_LOOKS: Final = 60
+SCAN_RETRY_DELAY_SECONDS: Final = 0.5
 """While slots of a cluster move: half a minute of pauses in all, which most single slots need less than."""
 FENCE_LIFETIME_MS: Final = 86_400_000
 
@@ -43,7 +43,7 @@ class Ask(Protocol):
     def __call__(self, key: str, command: Command, *, follows_ask: bool) -> Awaitable[Any]: ...
 
 
-class Durably(NamedTuple):
+class DurableScripts(NamedTuple):
     """`leave_fence` is for those who found nothing to change: what they found is confirmed with it."""
 
     run: Run
@@ -69,7 +69,7 @@ class RedisClient:
         probe_keys: Sequence[str] = (),
         durability: Durability = "memory",
         clock_offset_ms: Callable[[], int] = lambda: 0,
-        watch: Watch = watch_nothing,
+        watch: CallObserver = ignore_call,
         on_moving_slot: Callable[[], None] = lambda: None,
     ) -> None:
         self._url = url
@@ -80,37 +80,37 @@ class RedisClient:
         self._watch = watch
         self._on_moving_slot = on_moving_slot
         self._router: Router | None = None
-        self._confirmations: Confirmations | None = None
+        self._pool: ConfirmationPool | None = None
         self.clock_offset_ms = clock_offset_ms
 
     async def read(self, *command: str | int) -> Any:
         """A command that changes nothing; sent a second time where the connection turns out to be gone."""
-        return await self._timed("read", self._find_router().ask(str(command[1]), command, is_read=True))
+        return await self._timed("read", self._get_router().ask(str(command[1]), command, is_read=True))
 
     async def read_clock_ms(self) -> int:
         """The time by Redis, for people to read; what depends on it is decided in scripts."""
-        seconds, microseconds = await self._ask_master(await self._find_any_master(), "TIME")
+        seconds, microseconds = await self._ask_master(await self._get_any_master(), "TIME")
         return int(seconds) * 1000 + int(microseconds) // 1000 + self.clock_offset_ms()
 
     async def write(self, *command: str | bytes | int) -> Any:
-        return await self._timed("write", self._find_router().ask(str(command[1]), command, is_read=False))
+        return await self._timed("write", self._get_router().ask(str(command[1]), command, is_read=False))
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
         """The script's verdict: a word, then what belongs to it; texts decoded."""
-        return await self._run(self._find_router().ask, script, keys, arguments)
+        return await self._run(self._get_router().ask, script, keys, arguments)
 
     @contextlib.asynccontextmanager
-    async def durably(self, shard: str) -> AsyncIterator[Durably]:
+    async def durable(self, shard: str) -> AsyncIterator[DurableScripts]:
         """For scripts of one shard whose changes, at the end of the block, are as durable as the setting asks for.
 
         The block ends with StoreUnavailable where nobody confirmed that in time, though the changes are made.
         """
         if self._durability == "memory":
-            yield Durably(self.run, _leave_nothing)
+            yield DurableScripts(self.run, _leave_nothing)
             return
-        if self._confirmations is None:
-            self._confirmations = Confirmations(self._url, self._find_router().topology, self._durability)
-        work = ConfirmedWork(self._confirmations, self._barrier_key(shard), self._on_moving_slot)
+        if self._pool is None:
+            self._pool = ConfirmationPool(self._url, self._get_router().topology, self._durability)
+        work = DurableWork(self._pool, self._barrier_key(shard), self._on_moving_slot)
 
         async def ask(key: str, command: Command, *, follows_ask: bool) -> Any:
             return await within_deadline(work.ask(command))
@@ -122,30 +122,30 @@ class RedisClient:
             await run(_LEAVE_FENCE, [self._barrier_key(shard)], [FENCE_LIFETIME_MS])
 
         try:
-            yield Durably(run, leave_fence)
+            yield DurableScripts(run, leave_fence)
             await self._timed("confirm", within_deadline(work.confirm()))
         finally:
             work.end()
 
-    async def read_many(self, commands: Sequence[Command], master: Link | None = None) -> list[Any]:
+    async def read_many(self, commands: Sequence[Command], master: ManagedConnection | None = None) -> list[Any]:
         """All at once; each sent where its key lies, or all to one master."""
         if master is None:
-            return await self._timed("read_many", self._find_router().ask_many(_with_keys(commands), is_read=True))
+            return await self._timed("read_many", self._get_router().ask_many(_with_keys(commands), is_read=True))
         return await self._timed("read_many", within_deadline(_ask_all(master, commands)))
 
     async def write_many(self, commands: Sequence[Command]) -> list[Any]:
         """All at once, not as a transaction."""
-        return await self._timed("write_many", self._find_router().ask_many(_with_keys(commands), is_read=False))
+        return await self._timed("write_many", self._get_router().ask_many(_with_keys(commands), is_read=False))
 
     async def scan(self, pattern: str) -> AsyncIterator[list[str]]:
         """Batches of the keys that match, on every master; a key there throughout is seen at least once."""
-        for master in await self.find_masters():
+        for master in await self.list_masters():
             # Where it ends the place in the list is lost with it, since the next may lead to another server.
-            wire = await within_deadline(master.find_wire())
+            connection = await within_deadline(master.get_connection())
             cursor = "0"
             while True:
                 command = ("SCAN", cursor, "MATCH", pattern, "COUNT", SCANNED_AT_ONCE)
-                position, keys = await self._timed("scan", within_deadline(wire.call(*command)))
+                position, keys = await self._timed("scan", within_deadline(connection.call(*command)))
                 yield [key.decode() for key in keys]
                 cursor = position.decode()
                 if cursor == "0":
@@ -158,7 +158,7 @@ class RedisClient:
         StoreUnavailable where slots go on moving for too long.
         """
         wanted: set[int] | None = None
-        for _ in range(MOST_LOOKS):
+        for _ in range(MAX_LOOKS):
             before = await self.list_slots()
             async for keys in self.scan(pattern):
                 yield [key for key in keys if wanted is None or get_slot(key) in wanted]
@@ -166,9 +166,9 @@ class RedisClient:
             wanted = unsettled if wanted is None else wanted & unsettled
             if not wanted:
                 return
-            await asyncio.sleep(LOOK_PAUSE_SECONDS)
+            await asyncio.sleep(SCAN_RETRY_DELAY_SECONDS)
         raise StoreUnavailable(
-            f"slots of the cluster did not stop moving during {MOST_LOOKS} looks at all keys; end the resharding, or "
+            f"slots of the cluster did not stop moving during {MAX_LOOKS} looks at all keys; end the resharding, or "
             "mend the slot that was left half moved (doctor names it), and try again"
         )
 
@@ -176,33 +176,33 @@ class RedisClient:
         """Ask each master of a cluster which slots are its own and which are moving. Without a cluster nothing is."""
         if self._url.kind != "cluster":
             return []
-        masters = await self.find_masters()
+        masters = await self.list_masters()
         return [parse_own_slots(await self._ask_master(master, "CLUSTER", "NODES")) for master in masters]
 
-    async def find_masters(self) -> Collection[Link]:
-        return await self._find_router().find_masters()
+    async def list_masters(self) -> Collection[ManagedConnection]:
+        return await self._get_router().list_masters()
 
-    async def count_keys(self, master: Link) -> int:
+    async def count_keys(self, master: ManagedConnection) -> int:
         return int(await self._ask_master(master, "DBSIZE"))
 
     async def measure_key(self, key: str) -> int | None:
         """How many bytes it takes in Redis; None where there is none."""
         answer: int | None = await self._timed(
-            "read", self._find_router().ask(key, ("MEMORY", "USAGE", key, "SAMPLES", 0), is_read=True)
+            "read", self._get_router().ask(key, ("MEMORY", "USAGE", key, "SAMPLES", 0), is_read=True)
         )
         return answer
 
     async def eviction_policies(self) -> set[str]:
         """The maxmemory-policy of each master; empty where this user may not read it."""
-        sections = await self.find_info("memory")
+        sections = await self.read_info("memory")
         if not sections:
             log.warning("this Redis user may not read maxmemory-policy (INFO), so nobody checks that it is noeviction")
         return {section["maxmemory_policy"] for section in sections}
 
-    async def find_info(self, section: str) -> list[dict[str, Any]]:
+    async def read_info(self, section: str) -> list[dict[str, Any]]:
         """What each master tells of itself; empty where this user may not ask."""
         try:
-            masters = await self.find_masters()
+            masters = await self.list_masters()
             return [
                 _parse_info(answer)
                 for answer in await asyncio.gather(*(self._ask_master(master, "INFO", section) for master in masters))
@@ -212,31 +212,31 @@ class RedisClient:
                 raise
             return []
 
-    def make_lock(self, key: str, seconds: float, on_wait: Callable[[], object]) -> StoreLock:
-        return StoreLock(self.run, key, seconds, on_wait)
+    def make_lock(self, key: str, seconds: float, on_wait: Callable[[], object]) -> RedisLock:
+        return RedisLock(self.run, key, seconds, on_wait)
 
     async def close(self) -> None:
         router, self._router = self._router, None
-        confirmations, self._confirmations = self._confirmations, None
-        if confirmations is not None:
-            confirmations.close()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
         if router is not None:
             await router.close()
 
-    def _find_router(self) -> Router:
+    def _get_router(self) -> Router:
         if self._router is None:
-            purpose = Purpose(self._url, "requests", scripts=self._scripts, probe_keys=self._probe_keys)
-            self._router = Router(purpose, on_moving_slot=self._on_moving_slot)
+            options = ConnectionOptions(self._url, "requests", scripts=self._scripts, probe_keys=self._probe_keys)
+            self._router = Router(options, on_moving_slot=self._on_moving_slot)
         return self._router
 
-    async def _find_any_master(self) -> Link:
-        masters = await self.find_masters()
+    async def _get_any_master(self) -> ManagedConnection:
+        masters = await self.list_masters()
         if not masters:
             raise StoreUnavailable("CLUSTERDOWN: no node serves any slot")
         return next(iter(masters))
 
-    async def _ask_master(self, master: Link, *command: str) -> Any:
-        return await self._timed("read", within_deadline(master.send(command, as_it_came, is_tracked=False)))
+    async def _ask_master(self, master: ManagedConnection, *command: str) -> Any:
+        return await self._timed("read", within_deadline(master.send(command, decode_raw, is_tracked=False)))
 
     async def _run(
         self, ask: Ask, script: Script, keys: Sequence[str], arguments: Sequence[str | int]
@@ -279,9 +279,9 @@ def _with_keys(commands: Sequence[Command]) -> list[tuple[str, Command]]:
     return [(str(command[1]), command) for command in commands]
 
 
-async def _ask_all(master: Link, commands: Sequence[Command]) -> list[Any]:
-    wire = await master.find_wire()
-    return await gather_answers([wire.send(command, as_it_came) for command in commands])
+async def _ask_all(master: ManagedConnection, commands: Sequence[Command]) -> list[Any]:
+    connection = await master.get_connection()
+    return await gather_answers([connection.send(command, decode_raw) for command in commands])
 
 
 def _parse_info(text: bytes) -> dict[str, Any]:

@@ -1,9 +1,13 @@
-"""The clock of heartbeats and of what is believed because of them."""
+"""The clock of heartbeats, and of how long cached answers may be used."""
 
 from __future__ import annotations
 
+import functools
+import sys
 import time
 from collections.abc import Callable
 
 read_clock: Callable[[], float] = time.monotonic
-"""Seconds by a clock that nobody sets; on Linux by one that goes on while the machine sleeps."""
+"""Return seconds by a clock that is never set. On Linux it goes on while the machine sleeps."""
+if sys.platform == "linux":
+    read_clock = functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME)

@@ -33,19 +33,19 @@ Command = tuple[str | bytes | int | float, ...]
 OnPush = Callable[[Sequence[Any]], None]
 
 
-def as_it_came(answer: Any) -> Any:
+def decode_raw(answer: Any) -> Any:
     return answer
 
 
-class WireLost(RedisConnectionError):
+class ConnectionLost(RedisConnectionError):
     """The connection ended before the answer came. Nobody else will ever read that answer."""
 
 
-class NotSent(WireLost):
+class NotSent(ConnectionLost):
     """It had ended before: nobody has seen the command, and it may be sent elsewhere."""
 
 
-class Wire(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """`on_push` gets what the server says unasked, in its place among the answers.
 
     When the connection ends `on_lost` is called before anybody else can notice, and nothing arrives here any more.
@@ -62,16 +62,16 @@ class Wire(asyncio.Protocol):
         self._unsent: list[bytes] | None = None
 
     async def call(self, *command: str | bytes | int | float) -> Any:
-        return await self.send(command, as_it_came)
+        return await self.send(command, decode_raw)
 
-    def send(self, command: Command, take: Callable[[Any], Result]) -> asyncio.Future[Result]:
-        """The answer, or what `take` makes of it at the very moment at which it stands first in the stream."""
+    def send(self, command: Command, decode: Callable[[Any], Result]) -> asyncio.Future[Result]:
+        """The answer, or what `decode` makes of it at the very moment at which it stands first in the stream."""
         future = self._loop.create_future()
         if self.lost.done() or self._transport is None:
             future.set_exception(NotSent("the connection is lost already"))
             return future
         data = hiredis.pack_command(command)  # type: ignore[arg-type] # declared for one part only
-        self.pending.append((future, take))
+        self.pending.append((future, decode))
         if self._unsent is None:
             # The first of this turn of the event loop leaves at once, the others with one system call.
             self._unsent = []
@@ -87,7 +87,7 @@ class Wire(asyncio.Protocol):
         return str(self._transport.get_extra_info("peername")[0])
 
     def close(self, why: str) -> None:
-        """End the connection at once. Whatever waits for an answer gets WireLost, and later answers are not read."""
+        """End the connection at once. Whatever waits for an answer gets ConnectionLost, and later answers are not read."""
         if self.lost.done():
             return
         self.lost.set_result(why)
@@ -97,7 +97,7 @@ class Wire(asyncio.Protocol):
         while self.pending:
             future, _ = self.pending.popleft()
             if not future.done():
-                future.set_exception(WireLost(why))
+                future.set_exception(ConnectionLost(why))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's are of another class
@@ -126,13 +126,13 @@ class Wire(asyncio.Protocol):
     def _settle(self, reply: Any) -> None:
         if not self.pending:
             raise InvalidResponse("an answer that nobody asked for")
-        future, take = self.pending.popleft()
+        future, decode = self.pending.popleft()
         if isinstance(reply, ResponseError):
             if not future.done():
                 future.set_exception(reply)
             return
         try:
-            result = take(reply)
+            result = decode(reply)
         except Exception as error:
             if not future.done():
                 future.set_exception(error)
@@ -159,43 +159,43 @@ async def gather_answers(answers: Sequence[asyncio.Future[Any]]) -> list[Any]:
     return results
 
 
-async def open_wire(
+async def open_connection(
     url: RedisUrl,
     node: Node | None,
-    purpose: str,
+    client_name: str,
     on_push: OnPush = lambda _: None,
     on_lost: Callable[[], None] = lambda: None,
     *,
-    begin: Callable[[Wire], Coroutine[Any, Any, None]] | None = None,
+    begin: Callable[[Connection], Coroutine[Any, Any, None]] | None = None,
     first_address: int = 0,
-    beside: Wire | None = None,
-) -> Wire:
+    beside: Connection | None = None,
+) -> Connection:
     """Connect to this node (None: the unix socket of the URL), and speak RESP3 in the URL's database.
 
-    `purpose` is a word that CLIENT LIST shows. `begin` sends further commands of the handshake, in the same round trip,
+    `client_name` is a word that CLIENT LIST shows. `begin` sends further commands of the handshake, in the same round trip,
     and waits for their answers. All addresses of the node's name are tried, beginning with number `first_address`. With
     `beside` only the address of that connection is tried.
 
     Raises OSError or RedisError. The caller sets the time limit.
     """
-    wire = await _connect(url, node, first_address, beside)
-    wire.on_push, wire.on_lost = on_push, on_lost
+    connection = await _connect(url, node, first_address, beside)
+    connection.on_push, connection.on_lost = on_push, on_lost
     try:
         if begin is None:
-            await _greet(wire, url, purpose)
+            await _greet(connection, url, client_name)
         else:
             # Each is a task that sends its commands when it begins, and they begin in this order.
-            await asyncio.gather(_greet(wire, url, purpose), begin(wire))
+            await asyncio.gather(_greet(connection, url, client_name), begin(connection))
     except BaseException:
-        wire.close("the connection was given up")
+        connection.close("the connection was given up")
         raise
-    return wire
+    return connection
 
 
-async def _connect(url: RedisUrl, node: Node | None, first_address: int, beside: Wire | None) -> Wire:
+async def _connect(url: RedisUrl, node: Node | None, first_address: int, beside: Connection | None) -> Connection:
     if node is None:
-        _, wire = await asyncio.get_running_loop().create_unix_connection(Wire, url.path)
-        return wire
+        _, connection = await asyncio.get_running_loop().create_unix_connection(Connection, url.path)
+        return connection
     addresses = [node[0]] if _is_address(node[0]) else await _resolve(node, first_address, beside)
     attempts = [functools.partial(_connect_to, url, address, node) for address in addresses]
     try:
@@ -204,7 +204,7 @@ async def _connect(url: RedisUrl, node: Node | None, first_address: int, beside:
         raise error.errors[0] if len(error.errors) == 1 else ConnectionError(str(error)) from error
 
 
-async def _resolve(node: Node, first_address: int, beside: Wire | None) -> list[str]:
+async def _resolve(node: Node, first_address: int, beside: Connection | None) -> list[str]:
     """Return the IP addresses of the node's name, beginning with number `first_address`, or the one of `beside`."""
     if beside is not None:
         return [beside.get_address()]
@@ -214,16 +214,16 @@ async def _resolve(node: Node, first_address: int, beside: Wire | None) -> list[
     return [*addresses[start:], *addresses[:start]]
 
 
-async def _connect_to(url: RedisUrl, address: str, node: Node) -> Wire:
+async def _connect_to(url: RedisUrl, address: str, node: Node) -> Connection:
     """Connect to one address. The certificate has to be that of the node's name."""
     context, name = (_make_ssl_context(), node[0]) if url.tls else (None, None)
     loop = asyncio.get_running_loop()
-    _, wire = await loop.create_connection(Wire, address, node[1], ssl=context, server_hostname=name)
-    return wire
+    _, connection = await loop.create_connection(Connection, address, node[1], ssl=context, server_hostname=name)
+    return connection
 
 
-def _discard(wire: Wire) -> None:
-    wire.close("another address was faster")
+def _discard(connection: Connection) -> None:
+    connection.close("another address was faster")
 
 
 def _is_address(host: str) -> bool:
@@ -235,13 +235,13 @@ def _is_address(host: str) -> bool:
     return True
 
 
-async def _greet(wire: Wire, url: RedisUrl, purpose: str) -> None:
+async def _greet(connection: Connection, url: RedisUrl, client_name: str) -> None:
     """Send the greeting. A server that does not know the command repeats its words, with the password among them."""
-    commands: list[Command] = [("HELLO", 3, *_credentials(url), "SETNAME", f"token-{purpose}")]
+    commands: list[Command] = [("HELLO", 3, *_credentials(url), "SETNAME", f"token-{client_name}")]
     if url.db:
         commands.append(("SELECT", url.db))
     try:
-        await gather_answers([wire.send(command, as_it_came) for command in commands])
+        await gather_answers([connection.send(command, decode_raw) for command in commands])
     except ResponseError as error:
         raise ResponseError(str(error).partition(", with args")[0]) from None
 

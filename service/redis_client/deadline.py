@@ -27,7 +27,7 @@ _OUTAGE: Final = re.compile(
 _FAULT: Final = re.compile(r"user_script|unknown command|wrong number of arguments|same slot")
 
 Result = TypeVar("Result")
-Watch = Callable[[str, float, bool], None]
+CallObserver = Callable[[str, float, bool], None]
 """Told of each call: its kind or script, how many seconds it took, and whether it came to nothing."""
 
 
@@ -35,7 +35,7 @@ class StoreUnavailable(Exception):
     """Redis did not answer in time, or answered that it cannot serve. Nothing is known about what it did."""
 
 
-def watch_nothing(call: str, seconds: float, failed: bool) -> None:
+def ignore_call(call: str, seconds: float, failed: bool) -> None:
     pass
 
 

@@ -20,7 +20,7 @@ _RELEASE: Final = load_own_script("release_lock")
 Run = Callable[[Script, Sequence[str], Sequence[str | int]], Awaitable[list[str | int]]]
 
 
-class StoreLock:
+class RedisLock:
     """Held by one at a time, and by nobody where its holder dies: it ends by itself unless it is renewed.
 
     `on_wait` hears once that somebody else holds it at the moment.
@@ -33,7 +33,7 @@ class StoreLock:
         self._on_wait = on_wait
         self._holder = secrets.token_hex(16)
 
-    async def __aenter__(self) -> StoreLock:
+    async def __aenter__(self) -> RedisLock:
         if not await self._take():
             self._on_wait()
             while not await self._take():  # noqa: ASYNC110 - of another process

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from redis.exceptions import ResponseError
 
-from .connection import Wire, open_wire
+from .connection import Connection, open_connection
 from .deadline import StoreUnavailable
 from .managed_connection import CLOSED
 from .staggered import ASK_PAUSE_SECONDS, ASK_SECONDS, NoneSucceeded, get_first
@@ -30,12 +30,12 @@ class Sentinels:
         self._unnamed = replace(url, db=0, username=None, password=None)
         self._nodes = list(url.nodes)
         self._demanding: set[Node] = set()
-        self._wires: dict[Node, Wire] = {}
+        self._wires: dict[Node, Connection] = {}
         self._asking = asyncio.Lock()
 
-    async def find_master(self) -> Node:
+    async def get_master(self) -> Node:
         """Ask the Sentinel first that was the last to know. Raises StoreUnavailable where none knows."""
-        attempts = [functools.partial(self._ask_or_forget, node) for node in self._nodes]
+        attempts = [functools.partial(self._ask_or_drop, node) for node in self._nodes]
         try:
             async with self._asking, asyncio.timeout(ASK_SECONDS):
                 node, master = await get_first(attempts, pause_seconds=ASK_PAUSE_SECONDS)
@@ -47,11 +47,11 @@ class Sentinels:
         return master
 
     def close(self) -> None:
-        for wire in self._wires.values():
-            wire.close(CLOSED)
+        for connection in self._wires.values():
+            connection.close(CLOSED)
         self._wires.clear()
 
-    async def _ask_or_forget(self, node: Node) -> tuple[Node, Node]:
+    async def _ask_or_drop(self, node: Node) -> tuple[Node, Node]:
         """Return the Sentinel and the master. A Sentinel that failed is connected anew the next time.
 
         So is one that has not answered since the last time. One that is a little slower than others is kept.
@@ -59,39 +59,39 @@ class Sentinels:
         try:
             return node, await self._ask(node)
         except asyncio.CancelledError:
-            wire = self._wires.get(node)
-            if wire is not None and len(wire.pending) > 1:
-                self._forget_wire(node)
+            connection = self._wires.get(node)
+            if connection is not None and len(connection.pending) > 1:
+                self._drop_connection(node)
             raise
         except Exception:
-            self._forget_wire(node)
+            self._drop_connection(node)
             raise
 
     async def _ask(self, node: Node) -> Node:
         try:
-            masters = await (await self._find_wire(node)).call("SENTINEL", "MASTERS")
+            masters = await (await self._get_connection(node)).call("SENTINEL", "MASTERS")
         except ResponseError as error:
             if self._named.password is None or node in self._demanding or not str(error).startswith(_DEMANDS):
                 raise
             self._demanding.add(node)
-            self._forget_wire(node)
-            masters = await (await self._find_wire(node)).call("SENTINEL", "MASTERS")
-        return _find_address(masters, self._name)
+            self._drop_connection(node)
+            masters = await (await self._get_connection(node)).call("SENTINEL", "MASTERS")
+        return _get_master_address(masters, self._name)
 
-    async def _find_wire(self, node: Node) -> Wire:
-        wire = self._wires.get(node)
-        if wire is None or wire.lost.done():
+    async def _get_connection(self, node: Node) -> Connection:
+        connection = self._wires.get(node)
+        if connection is None or connection.lost.done():
             url = self._named if node in self._demanding else self._unnamed
-            wire = self._wires[node] = await open_wire(url, node, "sentinels")
-        return wire
+            connection = self._wires[node] = await open_connection(url, node, "sentinels")
+        return connection
 
-    def _forget_wire(self, node: Node) -> None:
-        wire = self._wires.pop(node, None)
-        if wire is not None:
-            wire.close("the Sentinel was given up")
+    def _drop_connection(self, node: Node) -> None:
+        connection = self._wires.pop(node, None)
+        if connection is not None:
+            connection.close("the Sentinel was given up")
 
 
-def _find_address(masters: Sequence[Any], name: str | None) -> Node:
+def _get_master_address(masters: Sequence[Any], name: str | None) -> Node:
     """Of the master of this name, where it is one and up; raises ValueError, or another error, for what is none."""
     for fields in map(_read_fields, masters):
         flags = set(fields["flags"].split(","))

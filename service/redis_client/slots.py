@@ -19,7 +19,7 @@ from redis.crc import key_slot
 
 from .deadline import StoreUnavailable, remaining_seconds
 
-PAUSE_SECONDS: Final = 0.05
+RETRY_DELAY_SECONDS: Final = 0.05
 """The mean pause between two attempts. It varies by half, so that callers do not send together."""
 
 _RESERVE_SECONDS: Final = 0.1
@@ -53,7 +53,7 @@ class SlotWait:
     async def pause(self, refusal: BaseException) -> None:
         """Raise SlotIsMoving where there is no time for another attempt."""
         self._on_refusal()
-        seconds = PAUSE_SECONDS * random.uniform(0.5, 1.5)
+        seconds = RETRY_DELAY_SECONDS * random.uniform(0.5, 1.5)
         if time.monotonic() + seconds > self._ends:
             raise SlotIsMoving(f"a slot of the cluster is moving to another node, or was left half moved: {refusal}")
         await asyncio.sleep(seconds)

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 Value = TypeVar("Value")
 
 
-PATIENCE_SECONDS: Final = 0.1
+UNREAD_REPLY_SECONDS: Final = 0.1
 """An answer that lies there unread is heard before its time limit is held against it: our own loop stood still."""
 
 
@@ -18,7 +18,7 @@ async def finish_within(task: asyncio.Task[Value], limit_seconds: float) -> Valu
     The task has ended then, and after a cancellation as well.
     """
     try:
-        for seconds in (limit_seconds, PATIENCE_SECONDS):
+        for seconds in (limit_seconds, UNREAD_REPLY_SECONDS):
             done, _ = await asyncio.wait({task}, timeout=seconds)
             if done:
                 return task.result()

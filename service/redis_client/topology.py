@@ -16,12 +16,12 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from redis.exceptions import ReadOnlyError, RedisError, ResponseError
 
-from .availability import Current
+from .availability import Availability
 from .clock import read_clock
-from .connection import Command, Wire, as_it_came, gather_answers, open_wire
+from .connection import Command, Connection, decode_raw, gather_answers, open_connection
 from .deadline import StoreUnavailable
-from .managed_connection import CLOSED, Check, Link
-from .purpose import Purpose
+from .managed_connection import CLOSED, Check, ManagedConnection
+from .options import ConnectionOptions
 from .sentinels import Sentinels
 from .slots import get_slot
 from .staggered import ASK_PAUSE_SECONDS, ASK_SECONDS, NoneSucceeded, get_first
@@ -45,68 +45,68 @@ def is_redirection(error: BaseException) -> bool:
 
 
 class Topology(Protocol):
-    def links(self) -> Collection[Link]: ...
+    def list_connections(self) -> Collection[ManagedConnection]: ...
 
-    def find_now(self, key: str) -> Link | None:
+    def find_connected(self, key: str) -> ManagedConnection | None:
         """The link to the master that serves this key, where it is known and up."""
 
-    async def find(self, key: str) -> Link:
+    async def find(self, key: str) -> ManagedConnection:
         """The link to the master that serves this key; raises StoreUnavailable where that is not known."""
 
-    async def find_all(self) -> Collection[Link]:
+    async def list_masters(self) -> Collection[ManagedConnection]:
         """The links to all masters; raises StoreUnavailable where those are not known."""
 
-    async def follow(self, redirection: str, link: Link) -> Link | None:
+    async def handle_redirection(self, redirection: str, master: ManagedConnection) -> ManagedConnection | None:
         """What to do about a MOVED or ASK of this link: a link to ask once, or None when the map is right again."""
 
     async def close(self) -> None: ...
 
 
-class _OneLink:
+class _SingleMaster:
     """All keys lie on one server."""
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, master: ManagedConnection) -> None:
+        self._master = master
 
-    def links(self) -> Collection[Link]:
-        return (self._link,)
+    def list_connections(self) -> Collection[ManagedConnection]:
+        return (self._master,)
 
-    def find_now(self, key: str) -> Link | None:
-        return self._link if self._link.is_up else None
+    def find_connected(self, key: str) -> ManagedConnection | None:
+        return self._master if self._master.is_up else None
 
-    async def find(self, key: str) -> Link:
-        return self._link
+    async def find(self, key: str) -> ManagedConnection:
+        return self._master
 
-    async def find_all(self) -> Collection[Link]:
-        return (self._link,)
+    async def list_masters(self) -> Collection[ManagedConnection]:
+        return (self._master,)
 
-    async def follow(self, redirection: str, link: Link) -> Link | None:
+    async def handle_redirection(self, redirection: str, master: ManagedConnection) -> ManagedConnection | None:
         raise StoreUnavailable(f"the server is part of a cluster, and REDIS_URL does not say so: {redirection}")
 
     async def close(self) -> None:
-        await self._link.close()
+        await self._master.close()
 
 
-class SingleServer(_OneLink):
+class SingleServerTopology(_SingleMaster):
     """The one of the URL, as long as it is a master: what a replica says may be old news."""
 
-    def __init__(self, purpose: Purpose) -> None:
-        self._node = purpose.url.nodes[0] if purpose.url.path is None else None
-        super().__init__(Link(purpose, self._find_node, CHECK_IS_MASTER))
+    def __init__(self, options: ConnectionOptions) -> None:
+        self._node = options.url.nodes[0] if options.url.path is None else None
+        super().__init__(ManagedConnection(options, self._get_node, CHECK_IS_MASTER))
 
-    async def _find_node(self) -> Node | None:
+    async def _get_node(self) -> Node | None:
         return self._node
 
 
-class WatchedMaster(_OneLink):
+class SentinelTopology(_SingleMaster):
     """The master that the Sentinels name.
 
     The Sentinels are asked before each connection, then once a second, and twice a second without a connection.
     """
 
-    def __init__(self, purpose: Purpose) -> None:
-        self._sentinels = Sentinels(purpose.url)
-        super().__init__(Link(purpose, self._find_node, CHECK_IS_MASTER))
+    def __init__(self, options: ConnectionOptions) -> None:
+        self._sentinels = Sentinels(options.url)
+        super().__init__(ManagedConnection(options, self._get_node, CHECK_IS_MASTER))
         self._task = asyncio.create_task(self._watch(), context=Context())
 
     async def close(self) -> None:
@@ -115,21 +115,21 @@ class WatchedMaster(_OneLink):
         await super().close()
         self._sentinels.close()
 
-    async def _find_node(self) -> Node:
-        return await self._sentinels.find_master()
+    async def _get_node(self) -> Node:
+        return await self._sentinels.get_master()
 
     async def _watch(self) -> None:
         """To the end of the event loop, if nobody closes it before."""
         try:
             while True:
-                await asyncio.sleep(WATCH_SECONDS if self._link.is_up else WATCH_SECONDS / 2)
+                await asyncio.sleep(WATCH_SECONDS if self._master.is_up else WATCH_SECONDS / 2)
                 try:
-                    node = await self._find_node()
+                    node = await self._get_node()
                 except Exception as error:
                     log.debug("the Sentinels were asked in vain: %s", error)
                 else:
-                    if node != self._link.node:
-                        self._link.leave("the Sentinels name another master")
+                    if node != self._master.node:
+                        self._master.disconnect("the Sentinels name another master")
         finally:
             self._sentinels.close()
 
@@ -162,57 +162,57 @@ class _Map(NamedTuple):
     epoch: int
 
 
-class ClusterMap:
+class ClusterTopology:
     """Knows which master serves which slots. The nodes are asked once a second, and when one of them says MOVED.
 
     Each link is probed with a key of its node, since a node that lost the others, or its slots, still tells the time.
     """
 
-    def __init__(self, purpose: Purpose) -> None:
-        self._purpose = purpose
-        self._links: dict[Node, Link] = {}
+    def __init__(self, options: ConnectionOptions) -> None:
+        self._options = options
+        self._masters: dict[Node, ManagedConnection] = {}
         self._retiring: set[asyncio.Task[None]] = set()
         self._probes: dict[Node, str] = {}
         self._ranges: tuple[_Range, ...] | None = None
         self._epoch = 0
         self._confirmed_at = 0.0
-        self._by_slot: Current[list[Link | None]] = Current()
+        self._by_slot: Availability[list[ManagedConnection | None]] = Availability()
         self._turn = 0
         self._changing = asyncio.Lock()
         self._is_closed = False
-        self._task = asyncio.create_task(self._keep_up(), context=Context())
+        self._task = asyncio.create_task(self._run(), context=Context())
 
-    def links(self) -> Collection[Link]:
-        return self._links.values()
+    def list_connections(self) -> Collection[ManagedConnection]:
+        return self._masters.values()
 
-    def find_now(self, key: str) -> Link | None:
+    def find_connected(self, key: str) -> ManagedConnection | None:
         by_slot = self._by_slot.value
-        link = by_slot[get_slot(key)] if by_slot else None
-        return link if link and link.is_up else None
+        master = by_slot[get_slot(key)] if by_slot else None
+        return master if master and master.is_up else None
 
-    async def find_all(self) -> Collection[Link]:
-        return {link for link in self._by_slot.value or await self._by_slot.get() if link is not None}
+    async def list_masters(self) -> Collection[ManagedConnection]:
+        return {master for master in self._by_slot.value or await self._by_slot.get() if master is not None}
 
-    async def find(self, key: str) -> Link:
+    async def find(self, key: str) -> ManagedConnection:
         by_slot = self._by_slot.value or await self._by_slot.get()
-        link = by_slot[get_slot(key)]
-        if link is None:
+        master = by_slot[get_slot(key)]
+        if master is None:
             raise StoreUnavailable("CLUSTERDOWN: no node serves the slot of this key")
-        return link
+        return master
 
-    async def follow(self, redirection: str, link: Link) -> Link | None:
+    async def handle_redirection(self, redirection: str, master: ManagedConnection) -> ManagedConnection | None:
         """`MOVED slot host:port` or `ASK slot host:port`; an empty host is that of the node that said so."""
         match = _REDIRECTION.fullmatch(redirection)
         if match is None or int(match["slot"]) >= SLOTS:
             raise StoreUnavailable(f"a redirection that nobody can read: {redirection}")
-        assert link.node is not None
-        node = (_read_host(match["host"], link.node), int(match["port"]))
+        assert master.node is not None
+        node = (_read_host(match["host"], master.node), int(match["port"]))
         if match["word"] == "ASK":
-            return self._links.get(node) or self._make_link(node)
+            return self._masters.get(node) or self._make_master(node)
         async with self._changing:
             by_slot = self._by_slot.value
-            if by_slot is None or by_slot[int(match["slot"])] is not self._links.get(node):
-                await self._refresh(tuple(dict.fromkeys((node, *self._links))))
+            if by_slot is None or by_slot[int(match["slot"])] is not self._masters.get(node):
+                await self._refresh(tuple(dict.fromkeys((node, *self._masters))))
         return None
 
     async def close(self) -> None:
@@ -221,12 +221,12 @@ class ClusterMap:
             self._is_closed = True
             self._by_slot.end(CLOSED)
             retiring = [end_task(task) for task in self._retiring]
-            await asyncio.gather(*retiring, *(link.close() for link in self._links.values()))
+            await asyncio.gather(*retiring, *(master.close() for master in self._masters.values()))
 
-    async def _keep_up(self) -> None:
+    async def _run(self) -> None:
         while True:
             self._turn += 1
-            nodes = list(dict.fromkeys((*self._links, *self._purpose.url.nodes)))
+            nodes = list(dict.fromkeys((*self._masters, *self._options.url.nodes)))
             turn = self._turn % len(nodes)
             try:
                 async with self._changing:
@@ -260,27 +260,27 @@ class ClusterMap:
                 found = await get_first(attempts, pause_seconds=ASK_PAUSE_SECONDS)
         except (NoneSucceeded, TimeoutError) as error:
             if not of_the_lost:
-                trouble = str(error) or f"no answer within {ASK_SECONDS:g} s"
-                raise StoreUnavailable(f"no node of the cluster says who serves which slots: {trouble}") from error
+                failure = str(error) or f"no answer within {ASK_SECONDS:g} s"
+                raise StoreUnavailable(f"no node of the cluster says who serves which slots: {failure}") from error
             # The map of before is no worse than what one of those says, which may be older still.
             self._apply(self._ranges or of_the_lost[0].ranges)
         else:
             self._epoch, self._confirmed_at = found.epoch, read_clock()
             self._apply(found.ranges)
-            for link in self._links.values():
-                link.hurry()
+            for master in self._masters.values():
+                master.skip_pause()
 
     async def _read_map(self, node: Node) -> _Map:
-        link = self._links.get(node)
-        if link is not None and link.is_up:
-            return await _ask_for_map(await link.find_wire(), node)
+        master = self._masters.get(node)
+        if master is not None and master.is_up:
+            return await _ask_for_map(await master.get_connection(), node)
         found: list[_Map] = []
 
-        async def begin(wire: Wire) -> None:
-            found.append(await _ask_for_map(wire, node))
+        async def begin(connection: Connection) -> None:
+            found.append(await _ask_for_map(connection, node))
 
-        wire = await open_wire(self._purpose.url, node, self._purpose.word, begin=begin)
-        wire.close("only asked for the map")
+        connection = await open_connection(self._options.url, node, self._options.name, begin=begin)
+        connection.close("only asked for the map")
         return found[0]
 
     def _apply(self, ranges: tuple[_Range, ...]) -> None:
@@ -289,26 +289,28 @@ class ClusterMap:
             return
         self._ranges = ranges
         before = self._by_slot.value
-        by_slot: list[Link | None] = [None] * SLOTS
+        by_slot: list[ManagedConnection | None] = [None] * SLOTS
         for first, last, node in ranges:
-            by_slot[first : last + 1] = [self._links.get(node) or self._make_link(node)] * (last + 1 - first)
+            by_slot[first : last + 1] = [self._masters.get(node) or self._make_master(node)] * (last + 1 - first)
         self._probes = {
-            link.node: key for key in self._purpose.probe_keys if (link := by_slot[get_slot(key)]) and link.node
+            master.node: key for key in self._options.probe_keys if (master := by_slot[get_slot(key)]) and master.node
         }
         self._by_slot.set(by_slot)
-        if before is not None and self._purpose.memory is not None:
-            self._purpose.memory.forget_slots({slot for slot in range(SLOTS) if by_slot[slot] is not before[slot]})
+        if before is not None and self._options.listener is not None:
+            self._options.listener.invalidate_slots(
+                {slot for slot in range(SLOTS) if by_slot[slot] is not before[slot]}
+            )
         masters = {node for _, _, node in ranges}
-        for node in self._links.keys() - masters:
-            retiring = asyncio.create_task(_retire(self._links.pop(node)), context=Context())
+        for node in self._masters.keys() - masters:
+            retiring = asyncio.create_task(_retire(self._masters.pop(node)), context=Context())
             self._retiring.add(retiring)
             retiring.add_done_callback(self._retiring.discard)
 
-    def _make_link(self, node: Node) -> Link:
+    def _make_master(self, node: Node) -> ManagedConnection:
         if self._is_closed:
             raise StoreUnavailable(CLOSED)
 
-        async def find_node() -> Node:
+        async def get_node() -> Node:
             return node
 
         def find_probe() -> Command | None:
@@ -321,27 +323,27 @@ class ClusterMap:
                 if not is_redirection(answer):
                     raise answer
                 if str(answer).startswith("MOVED "):
-                    link.distrust()
+                    master.distrust()
 
-        link = Link(self._purpose, find_node, Check(find_probe, judge_probe))
-        link.node = node
-        self._links[node] = link
-        return link
+        master = ManagedConnection(self._options, get_node, Check(find_probe, judge_probe))
+        master.node = node
+        self._masters[node] = master
+        return master
 
 
-async def _retire(link: Link) -> None:
+async def _retire(master: ManagedConnection) -> None:
     """Close the link of a node that serves no slots any more, when the commands under way are answered."""
     try:
         with suppress(RedisError):
-            await link.drain()
+            await master.drain()
     finally:
-        await link.close("this node serves no slots any more")
+        await master.close("this node serves no slots any more")
 
 
-async def _ask_for_map(wire: Wire, node: Node) -> _Map:
+async def _ask_for_map(connection: Connection, node: Node) -> _Map:
     """Raises ValueError, or another error, for what is no map."""
     questions = (("CLUSTER", "SLOTS"), ("CLUSTER", "INFO"))
-    slots, info = await gather_answers([wire.send(question, as_it_came) for question in questions])
+    slots, info = await gather_answers([connection.send(question, decode_raw) for question in questions])
     epoch = _EPOCH.search(info)
     return _Map(_parse_ranges(slots, node), b"cluster_state:ok" in info, int(epoch[1]) if epoch else 0)
 
@@ -369,8 +371,8 @@ def _read_host(host: str, asked: Node) -> str:
     return host or asked[0]
 
 
-TOPOLOGIES: Final[dict[str, type[SingleServer] | type[WatchedMaster] | type[ClusterMap]]] = {
-    "single": SingleServer,
-    "sentinel": WatchedMaster,
-    "cluster": ClusterMap,
+TOPOLOGIES: Final[dict[str, type[SingleServerTopology] | type[SentinelTopology] | type[ClusterTopology]]] = {
+    "single": SingleServerTopology,
+    "sentinel": SentinelTopology,
+    "cluster": ClusterTopology,
 }

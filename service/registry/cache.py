@@ -22,18 +22,18 @@ from typing import Any, Final, Generic, TypeVar
 from service.gateway.access_record import PROBE_KEYS
 from service.observability.metrics import CacheCounts, count_redis_call
 from service.protocol.client import Client
-from service.protocol.provider import Organisation
+from service.protocol.provider import IdentityProvider
 from service.protocol.user import User, UserIdentity
 from service.redis_client.clock import read_clock
 from service.redis_client.deadline import StoreUnavailable, within_deadline
-from service.redis_client.managed_connection import Link, Trust
-from service.redis_client.purpose import Purpose
+from service.redis_client.managed_connection import ManagedConnection, Trust
+from service.redis_client.options import ConnectionOptions
 from service.redis_client.router import Router
 from service.redis_client.slots import get_slot
 from service.redis_client.url import RedisUrl
-from service.store.registry import CLIENTS, ORIGINS, REALMS, USERS, KeyCommand, Kind
+from service.store.registry import CLIENTS, ORIGINS, REALMS, USERS, KeyCommand, RecordKind
 
-MOST_ENTRIES: Final = 10_000
+MAX_ENTRIES: Final = 10_000
 """Of each kind; those that were not asked for longest go first."""
 
 UNKNOWN_SECONDS: Final = 0.5
@@ -55,14 +55,14 @@ class RegistryCache(Generic[Name, Record]):
 
     def __init__(
         self,
-        kind: Kind[Name, Record],
+        kind: RecordKind[Name, Record],
         find_router: Callable[[], Router],
         counts: CacheCounts,
         *,
         remembers_unknown: bool = True,
     ) -> None:
         self._kind = kind
-        self._find_router = find_router
+        self._get_router = find_router
         self._counts = counts
         self._remembers_unknown = remembers_unknown
         self._readings: dict[str, asyncio.Task[Record]] = {}
@@ -84,11 +84,11 @@ class RegistryCache(Generic[Name, Record]):
         reading = self._readings.get(key) or self._start_reading(name, is_met=entry is not None and bool(entry[2]))
         return await within_deadline(asyncio.shield(reading))
 
-    def forget(self, name: Name) -> None:
+    def invalidate(self, name: Name) -> None:
         """Where a script that looked at the record itself said that it is another one by now."""
         self._entries.pop(self._kind.command(name)[1], None)
 
-    def forget_keys(self, keys: Sequence[bytes] | None) -> None:
+    def invalidate_keys(self, keys: Sequence[bytes] | None) -> None:
         """Those that changed; None: any of them may have."""
         if keys is None:
             self._entries.clear()
@@ -96,7 +96,7 @@ class RegistryCache(Generic[Name, Record]):
         for key in keys:
             self._entries.pop(key.decode(errors="replace"), None)
 
-    def forget_slots(self, slots: Collection[int]) -> None:
+    def invalidate_slots(self, slots: Collection[int]) -> None:
         """Forget the records whose keys lie in these hash slots of a cluster."""
         for key in [key for key in self._entries if get_slot(key) in slots]:
             del self._entries[key]
@@ -114,7 +114,7 @@ class RegistryCache(Generic[Name, Record]):
         keep = functools.partial(self._keep, command[1], started, is_met)
         is_answered = False
         try:
-            record = await self._find_router().ask(command[1], command, keep, is_read=True, is_tracked=is_met)
+            record = await self._get_router().ask(command[1], command, keep, is_read=True, is_tracked=is_met)
             is_answered = True
         finally:
             count_redis_call("registry", read_clock() - started, not is_answered)
@@ -125,15 +125,15 @@ class RegistryCache(Generic[Name, Record]):
         if not reading.cancelled():
             reading.exception()  # looked at here, in case nobody had the patience to
 
-    def _keep(self, key: str, asked: float, is_tracked: bool, link: Link | None, answer: Any) -> Record:
+    def _keep(self, key: str, asked: float, is_tracked: bool, master: ManagedConnection | None, answer: Any) -> Record:
         record = self._kind.parse(answer)
-        if link is None or self._find_router().topology.find_now(key) is not link:
+        if master is None or self._get_router().topology.find_connected(key) is not master:
             return record  # also where the slot has another owner by now, who will not tell of changes
         if record:
-            self._remember(key, (ALWAYS if is_tracked else MET, link.trust, record))
+            self._remember(key, (ALWAYS if is_tracked else MET, master.trust, record))
         elif self._remembers_unknown:
             # Counted from before the read: what is made since then is seen in time.
-            self._remember(key, (asked + UNKNOWN_SECONDS, link.trust, record))
+            self._remember(key, (asked + UNKNOWN_SECONDS, master.trust, record))
         else:
             self._entries.pop(key, None)
         return record
@@ -141,13 +141,13 @@ class RegistryCache(Generic[Name, Record]):
     def _remember(self, key: str, entry: _Entry[Record]) -> None:
         self._entries[key] = entry
         self._entries.move_to_end(key)
-        if len(self._entries) > MOST_ENTRIES:
+        if len(self._entries) > MAX_ENTRIES:
             self._entries.popitem(last=False)
 
 
 ClientCache = RegistryCache[str, Client | None]
 OriginCache = RegistryCache[str, bool]
-RealmCache = RegistryCache[str, Organisation | None]
+RealmCache = RegistryCache[str, IdentityProvider | None]
 UserCache = RegistryCache[UserIdentity, User | None]
 
 
@@ -161,10 +161,10 @@ class RegistryMemory:
         self._url = url
         self._clock_offset_ms = clock_offset_ms
         self._router: Router | None = None
-        self.clients = ClientCache(CLIENTS, self._find_router, CacheCounts("clients"))
-        self.origins = OriginCache(ORIGINS, self._find_router, CacheCounts("origins"))
-        self.realms = RealmCache(REALMS, self._find_router, CacheCounts("realms"))
-        self.users = UserCache(USERS, self._find_router, CacheCounts("users"), remembers_unknown=False)
+        self.clients = ClientCache(CLIENTS, self._get_router, CacheCounts("clients"))
+        self.origins = OriginCache(ORIGINS, self._get_router, CacheCounts("origins"))
+        self.realms = RealmCache(REALMS, self._get_router, CacheCounts("realms"))
+        self.users = UserCache(USERS, self._get_router, CacheCounts("users"), remembers_unknown=False)
         self._caches = (self.clients, self.origins, self.realms, self.users)
 
     def now_ms(self) -> int:
@@ -178,17 +178,17 @@ class RegistryMemory:
         if router is not None:
             await router.close()
 
-    def _find_router(self) -> Router:
+    def _get_router(self) -> Router:
         if self._router is None:
-            self._router = Router(Purpose(self._url, "registry", self, probe_keys=PROBE_KEYS))
+            self._router = Router(ConnectionOptions(self._url, "registry", self, probe_keys=PROBE_KEYS))
         return self._router
 
-    def forget(self, keys: Sequence[bytes] | None) -> None:
+    def invalidate(self, keys: Sequence[bytes] | None) -> None:
         """Forget records by their keys; None: all of them."""
         for cache in self._caches:
-            cache.forget_keys(keys)
+            cache.invalidate_keys(keys)
 
-    def forget_slots(self, slots: Collection[int]) -> None:
+    def invalidate_slots(self, slots: Collection[int]) -> None:
         """Forget the records whose keys lie in these hash slots of a cluster."""
         for cache in self._caches:
-            cache.forget_slots(slots)
+            cache.invalidate_slots(slots)

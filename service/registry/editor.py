@@ -18,16 +18,16 @@ from service.observability.audit import Event, Fields, record_event
 from service.protocol.client import Client
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User, UserIdentity
-from service.registry.pending_revocations import Consequences
-from service.registry.records import find_origins, loses
+from service.registry.pending_revocations import PendingRevocations
+from service.registry.records import is_narrowed, list_origins
 from service.store.registry import RegistryStore
 
 
-class AmendmentRefused(Exception):
+class ChangeRefused(Exception):
     """The message says why, in a sentence; nothing was changed."""
 
 
-class Amendments:
+class RegistryEditor:
     """When one of these returns, what it ends has ended, on every worker. `on_wait`: a seed is being applied first.
 
     `actor` is who the security events say did it.
@@ -36,19 +36,19 @@ class Amendments:
     def __init__(
         self,
         registry: RegistryStore,
-        consequences: Consequences,
+        pending_revocations: PendingRevocations,
         actor: str,
         on_wait: Callable[[], object] = lambda: None,
     ) -> None:
         self._registry = registry
-        self._consequences = consequences
+        self._pending_revocations = pending_revocations
         self._actor = actor
         self._on_wait = on_wait
 
     async def create_client(self, client: Client) -> None:
         async with self._changing("client_created", client_id=client.client_id):
             if await self._registry.find_client(client.client_id) is not None:
-                raise AmendmentRefused(f"there is a client {client.client_id} already")
+                raise ChangeRefused(f"there is a client {client.client_id} already")
             await self._put_client(client)
 
     async def rotate_secret(self, client_id: str, secret_hash: str, previous_until_ms: int) -> None:
@@ -56,7 +56,7 @@ class Amendments:
         async with self._changing("client_secret_rotated", client_id=client_id):
             client = await self._get_client(client_id)
             if client.is_public:
-                raise AmendmentRefused(f"the client {client_id} is public: it has no secret")
+                raise ChangeRefused(f"the client {client_id} is public: it has no secret")
             await self._put_client(
                 msgspec.structs.replace(
                     client,
@@ -71,19 +71,19 @@ class Amendments:
         """No new tokens from now on, and when this returns its sessions have ended."""
         async with self._changing("client_deleted", client_id=client_id):
             client = await self._get_client(client_id)
-            await self._registry.delete_client(client, origins=find_origins(client.redirect_uris))
+            await self._registry.delete_client(client, origins=list_origins(client.redirect_uris))
 
     async def create_user(self, user: User) -> None:
         """In a realm of an organisation this lists somebody who had its default roles until now."""
         async with self._changing("user_created", username=user.username, realm=user.realm):
             if await self._registry.find_user(user.identity) is not None:
-                raise AmendmentRefused(f"there is a user {user.username} in realm {user.realm} already")
+                raise ChangeRefused(f"there is a user {user.username} in realm {user.realm} already")
             unlisted = await self._find_unlisted(user.identity)
-            await self._put_user(user, ends_sessions=unlisted is not None and loses(unlisted, user))
+            await self._put_user(user, ends_sessions=unlisted is not None and is_narrowed(unlisted, user))
 
     async def set_password(self, identity: UserIdentity, password_hash: str, *, keep_sessions: bool) -> None:
         if identity.realm != MAIN_REALM:
-            raise AmendmentRefused(f"the realm {identity.realm} checks passwords itself")
+            raise ChangeRefused(f"the realm {identity.realm} checks passwords itself")
         async with self._changing("user_password_set", username=identity.username, realm=identity.realm):
             user = await self._get_user(identity)
             changed = msgspec.structs.replace(user, password_hash=password_hash, upgraded_from=None)
@@ -103,7 +103,7 @@ class Amendments:
     async def delete_user(self, identity: UserIdentity) -> None:
         async with self._changing("user_deleted", username=identity.username, realm=identity.realm):
             await self._get_user(identity)
-            await self._registry.note_owed_revocations([identity])
+            await self._registry.add_pending_users([identity])
             await self._registry.delete_users([identity])
 
     @asynccontextmanager
@@ -118,18 +118,18 @@ class Amendments:
                 fields["actor"] = self._actor
                 record_event(event, **fields)
             finally:
-                await self._consequences.settle(lock)
+                await self._pending_revocations.settle(lock)
 
     async def _get_client(self, client_id: str) -> Client:
         client = await self._registry.find_client(client_id)
         if client is None:
-            raise AmendmentRefused(f"there is no client {client_id}")
+            raise ChangeRefused(f"there is no client {client_id}")
         return client
 
     async def _put_client(self, client: Client) -> None:
         """The console changes no redirect URIs, grants or scopes of a client that exists."""
-        origins = find_origins(client.redirect_uris)
-        await self._registry.put_client(client, old_origins=origins, new_origins=origins, loss=None)
+        origins = list_origins(client.redirect_uris)
+        await self._registry.put_client(client, old_origins=origins, new_origins=origins, narrowing=None)
 
     async def _get_user(self, identity: UserIdentity, *, or_unlisted: bool = False) -> User:
         """Also of a realm that is gone, whose users may be listed still."""
@@ -139,19 +139,19 @@ class Amendments:
         unlisted = await self._find_unlisted(identity)
         if unlisted is None or not or_unlisted:
             lists_nobody = f", which does not list {identity.username} (and need not)" if unlisted else ""
-            raise AmendmentRefused(f"there is no user {identity.username} in realm {identity.realm}{lists_nobody}")
+            raise ChangeRefused(f"there is no user {identity.username} in realm {identity.realm}{lists_nobody}")
         return unlisted
 
     async def _find_unlisted(self, identity: UserIdentity) -> User | None:
-        """As somebody counts whom the realm of an organisation does not list; raises AmendmentRefused for no realm."""
+        """As somebody counts whom the realm of an organisation does not list; raises ChangeRefused for no realm."""
         if identity.realm == MAIN_REALM:
             return None
-        organisation = await self._registry.find_realm(identity.realm)
-        if organisation is None:
-            raise AmendmentRefused(f"there is no realm {identity.realm}")
-        return organisation.make_unlisted_user(identity.realm, identity.username)
+        provider = await self._registry.find_realm(identity.realm)
+        if provider is None:
+            raise ChangeRefused(f"there is no realm {identity.realm}")
+        return provider.make_unlisted_user(identity.realm, identity.username)
 
     async def _put_user(self, user: User, *, ends_sessions: bool) -> None:
         if ends_sessions:
-            await self._registry.note_owed_revocations([user.identity])
+            await self._registry.add_pending_users([user.identity])
         await self._registry.put_users([user])

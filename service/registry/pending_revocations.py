@@ -13,16 +13,16 @@ import logging
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from service.protocol.client import Loss, may_keep_session
+from service.protocol.client import Narrowing, may_keep_session
 from service.protocol.scope import parse_scope
 from service.redis_client.deadline import DEADLINE_SECONDS
-from service.redis_client.lock import StoreLock
+from service.redis_client.lock import RedisLock
 from service.redis_client.managed_connection import TRUSTED_SECONDS
 from service.store.registry import RegistryStore
-from service.store.reports.session_scan import Session, Sweeps
+from service.store.reports.session_scan import Session, SessionScan
 from service.store.revocations import Revocations
 
-SWEEP_PAUSE_SECONDS: Final = TRUSTED_SECONDS + DEADLINE_SECONDS + 0.7
+SCAN_DELAY_SECONDS: Final = TRUSTED_SECONDS + DEADLINE_SECONDS + 0.7
 """Longer than a request can still issue tokens under the registration that it found, as old as memory may be."""
 
 REVOCATIONS_AT_ONCE: Final = 64
@@ -30,20 +30,20 @@ REVOCATIONS_AT_ONCE: Final = 64
 log = logging.getLogger("service.registry")
 
 
-class Consequences:
-    def __init__(self, registry: RegistryStore, revocations: Revocations, sweeps: Sweeps) -> None:
+class PendingRevocations:
+    def __init__(self, registry: RegistryStore, revocations: Revocations, session_scan: SessionScan) -> None:
         self._registry = registry
         self._revocations = revocations
-        self._sweeps = sweeps
+        self._session_scan = session_scan
 
-    async def settle(self, lock: StoreLock) -> None:
+    async def settle(self, lock: RedisLock) -> None:
         """All that is owed, by whomever."""
         await self.settle_revocations(lock)
         await self.settle_sweeps(lock)
 
-    async def settle_revocations(self, lock: StoreLock) -> None:
+    async def settle_revocations(self, lock: RedisLock) -> None:
         """Ends the sessions of everybody who lost something, those of an interrupted earlier run included."""
-        owed = await self._registry.find_owed_revocations()
+        owed = await self._registry.list_pending_users()
         left = []
         for start in range(0, len(owed), REVOCATIONS_AT_ONCE):
             some = owed[start : start + REVOCATIONS_AT_ONCE]
@@ -54,13 +54,13 @@ class Consequences:
         await self._revocations.revoke_all_left(left, reason="withdrawn")
         await self._registry.settle_revocations(left)
 
-    async def settle_sweeps(self, lock: StoreLock) -> None:
+    async def settle_sweeps(self, lock: RedisLock) -> None:
         """Ends what rests on a wider registration: at once, and once more what was under way under it meanwhile."""
-        owed, realms = await self._registry.find_owed_sweeps(), await self._registry.find_owed_realm_sweeps()
+        owed, realms = await self._registry.list_pending_clients(), await self._registry.list_pending_realms()
         if not (owed or realms):
             return
         ended = await self._sweep_clients(owed, lock)
-        await asyncio.sleep(SWEEP_PAUSE_SECONDS)
+        await asyncio.sleep(SCAN_DELAY_SECONDS)
         await lock.renew()
         ended += await self._sweep_clients(owed, lock)
         if owed:
@@ -69,36 +69,36 @@ class Consequences:
         if realms:
             await self._sweep_realms(realms, lock)
 
-    async def _sweep_clients(self, owed: Mapping[str, Loss], lock: StoreLock) -> int:
+    async def _sweep_clients(self, owed: Mapping[str, Narrowing], lock: RedisLock) -> int:
         """How many sessions it ended."""
         if not owed:
             return 0
         clients = {client_id: await self._registry.find_client(client_id) for client_id in owed}
 
         def may_keep(session: Session) -> bool:
-            client, loss = clients[session.client_id], owed[session.client_id]
-            return may_keep_session(client, loss, session.grant_type, parse_scope(session.scope))
+            client, narrowing = clients[session.client_id], owed[session.client_id]
+            return may_keep_session(client, narrowing, session.grant_type, parse_scope(session.scope))
 
-        ended = await self._sweeps.end_sessions(owed, may_keep, after_batch=lock.renew)
+        ended = await self._session_scan.end_sessions(owed, may_keep, after_batch=lock.renew)
         await lock.renew()
         return ended
 
-    async def _sweep_realms(self, owed: Collection[str], lock: StoreLock) -> None:
+    async def _sweep_realms(self, owed: Collection[str], lock: RedisLock) -> None:
         """Whose sessions have a role that the realm no longer gives to everybody, and that is not the user's own.
 
         Of a realm that is gone, all sessions.
         """
-        organisations = {realm: await self._registry.find_realm(realm) for realm in owed}
+        providers = {realm: await self._registry.find_realm(realm) for realm in owed}
         ended, left = set[tuple[str, str]](), set[tuple[str, str]]()
-        async for batch in self._sweeps.find_sessions(after_batch=lock.renew):
+        async for batch in self._session_scan.scan_sessions(after_batch=lock.renew):
             found = [(session.identity, set(parse_scope(session.scope).roles)) for session in batch]
             concerned = [(identity, roles) for identity, roles in found if identity.realm in owed]
             users = await self._registry.find_users([identity for identity, _ in concerned])
             for (identity, roles), user in zip(concerned, users, strict=True):
-                organisation = organisations[identity.realm]
-                if user is None and organisation is not None:
-                    user = organisation.make_unlisted_user(identity.realm, identity.username)
-                is_kept = organisation is not None and user is not None and roles <= set(user.roles)
+                provider = providers[identity.realm]
+                if user is None and provider is not None:
+                    user = provider.make_unlisted_user(identity.realm, identity.username)
+                is_kept = provider is not None and user is not None and roles <= set(user.roles)
                 place = identity.shard, identity.subject
                 if place in ended or is_kept:
                     continue
@@ -110,5 +110,5 @@ class Consequences:
                     await lock.renew()
         await self._revocations.revoke_all_left(left, reason="withdrawn")
         await lock.renew()
-        await self._registry.settle_realm_sweeps(owed)
+        await self._registry.clear_pending_realms(owed)
         log.info("realms narrowed: %s; users whose sessions ended: %d", ", ".join(owed), len(ended))

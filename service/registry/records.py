@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 from service.crypto.keyring import Keyring
 from service.crypto.password_hashing import hash_password, verify_password
 from service.protocol.client import Client, is_short_secret
-from service.protocol.provider import Organisation
+from service.protocol.provider import IdentityProvider
 from service.protocol.user import User
 from service.registry.seed_file.schema import ClientEntry, RealmEntry, UserEntry
 
 
-def find_origins(redirect_uris: Iterable[str]) -> tuple[str, ...]:
+def list_origins(redirect_uris: Iterable[str]) -> tuple[str, ...]:
     """The web origins of redirect URIs, as a browser would send them; a private-use scheme has none.
 
     Clauses: RFC 6454 §6.2
@@ -72,15 +72,15 @@ def _keep_or_hash(secret: str, old_hash: str | None) -> str:
     return hash_password(secret)
 
 
-def loses(old: User, new: User) -> bool:
+def is_narrowed(old: User, new: User) -> bool:
     """Whether sessions of the old record rest on something that the new one lacks: its password or a role."""
     return new.disabled or old.password_hash != new.password_hash or not set(old.roles) <= set(new.roles)
 
 
-def make_organisation(name: str, entry: RealmEntry, old: Organisation | None, keyring: Keyring) -> Organisation:
+def make_provider(name: str, entry: RealmEntry, old: IdentityProvider | None, keyring: Keyring) -> IdentityProvider:
     """Each seal of a secret is another one, so what is the same secret under today's key stays as it is."""
-    fields = {field: getattr(entry, field) for field in Organisation.__struct_fields__ if field != "sealed_secret"}
+    fields = {field: getattr(entry, field) for field in IdentityProvider.__struct_fields__ if field != "sealed_secret"}
     sealed = old.sealed_secret if old else ""
     if not keyring.is_sealed(sealed, entry.client_secret, f"realm:{name}"):
         sealed = keyring.encrypt(entry.client_secret, f"realm:{name}") if entry.client_secret else ""
-    return Organisation(sealed_secret=sealed, **fields)
+    return IdentityProvider(sealed_secret=sealed, **fields)

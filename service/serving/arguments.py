@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from uvicorn.main import main as uvicorn_command
 
 from service.config.settings import Settings, default_base_url
-from service.serving.uvicorn_protocol import Connection
+from service.serving.uvicorn_protocol import HttpConnection
 
 APPLICATION = "service.app:create_app"
 GRACEFUL_SHUTDOWN_SECONDS = 10
@@ -77,7 +77,7 @@ def make_configuration(arguments: Arguments) -> uvicorn.Config:
         "headers": [tuple(header.split(":", 1)) for header in arguments["headers"]],
     }
     if arguments["http"] == HTTP:
-        changed["http"] = Connection
+        changed["http"] = HttpConnection
     kept = {name: value for name, value in arguments.items() if name != "app_dir"}
     return uvicorn.Config(**(kept | changed))
 

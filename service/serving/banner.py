@@ -19,7 +19,7 @@ STDOUT = 1
 
 TRIES = 60
 PAUSE_SECONDS = 0.1
-LONGEST_PAUSE_SECONDS = 2.0
+MAX_PAUSE_SECONDS = 2.0
 ANSWER_SECONDS = 3
 
 # Who listens everywhere is reached here.
@@ -37,7 +37,7 @@ EXAMPLE_LOGIN = {
 log = structlog.get_logger(__name__)
 
 
-def greet_when_ready(settings: Settings, tls: bool) -> None:
+def print_banner_when_ready(settings: Settings, tls: bool) -> None:
     """In the background, and not for ever."""
     threading.Thread(target=_greet_when_ready, args=(settings, tls), daemon=True).start()
 
@@ -46,9 +46,9 @@ def _greet_when_ready(settings: Settings, tls: bool) -> None:
     address = local_address(settings, tls)
     for attempt in range(TRIES):
         if _is_ready(address):
-            _tell(greeting(settings, address))
+            _tell(make_banner(settings, address))
             return
-        time.sleep(min(PAUSE_SECONDS * (attempt + 1), LONGEST_PAUSE_SECONDS))
+        time.sleep(min(PAUSE_SECONDS * (attempt + 1), MAX_PAUSE_SECONDS))
     log.warning("not ready yet", see=f"{address}/readyz")
 
 
@@ -64,7 +64,7 @@ def local_address(settings: Settings, tls: bool) -> str:
     return default_base_url(host, settings.port, "https" if tls else "http")
 
 
-def greeting(settings: Settings, address: str) -> str:
+def make_banner(settings: Settings, address: str) -> str:
     """A command line that works, to be pasted as it is."""
     words = ["curl", "-sS"]
     if address.startswith("https:"):

@@ -23,18 +23,18 @@ from typing import Final
 
 import uvicorn
 
-from service.serving.gc_tuning import spare_what_stays
+from service.serving.gc_tuning import freeze_startup_objects
 from service.serving.sockets import accept_all
 from service.serving.uvicorn_protocol import Connections
 from service.system.syn_filter import drop_new_connections
 from service.web.request.state import ENDING
 
-LINGER_SECONDS: Final = 2.0
+DRAIN_SECONDS: Final = 2.0
 """A health check each second sees it, and the next request goes elsewhere."""
 
 LATE_EVERY_TICKS: Final = 10
 
-MOST_FILES: Final = 65_536
+MAX_FILES: Final = 65_536
 FILES_BESIDE: Final = 256
 """For Redis, organisations and the process itself; what may be open beyond that are connections of callers."""
 
@@ -44,29 +44,29 @@ log = logging.getLogger("service.serving.server")
 def raise_file_limit() -> None:
     """As far as the system lets us: its default is for programs that wait with `select`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _most_connections() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    files = MOST_FILES if soft == resource.RLIM_INFINITY else soft
+    files = MAX_FILES if soft == resource.RLIM_INFINITY else soft
     return max(files - FILES_BESIDE, files // 2)
 
 
-class Server(uvicorn.Server):
-    """`lingers` where others serve the same store, to whom a balancer can turn."""
+class DrainingServer(uvicorn.Server):
+    """`drains` where others serve the same store, to whom a balancer can turn."""
 
-    def __init__(self, config: uvicorn.Config, *, lingers: bool) -> None:
+    def __init__(self, config: uvicorn.Config, *, drains: bool) -> None:
         super().__init__(config)
         self._connections = Connections(_most_connections())
         self.server_state = self._connections
         self._sockets: Iterable[socket.socket] = ()
-        self._lingers = lingers
+        self._lingers = drains
         self._lingering = False
         self._lingers_since: float | None = None
-        self._doors: list[socket.socket] = []
+        self._listener_copies: list[socket.socket] = []
         self._listens = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -79,34 +79,34 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._sockets = sockets or ()
         await super().startup(sockets)
-        spare_what_stays()
+        freeze_startup_objects()
 
     async def on_tick(self, counter: int) -> bool:
         if counter % LATE_EVERY_TICKS == 0:
-            self._connections.end_late(asyncio.get_running_loop().time())
+            self._connections.close_expired(asyncio.get_running_loop().time())
         if self._lingering and not self.should_exit:
-            self.should_exit = await self._has_lingered(time.monotonic())
+            self.should_exit = await self._is_drained(time.monotonic())
         return await super().on_tick(counter)
 
-    async def _has_lingered(self, now: float) -> bool:
+    async def _is_drained(self, now: float) -> bool:
         """An idle connection ends by its peer or its own time limit, unless it brings a request: that is its last."""
         if self._lingers_since is None:
-            log.info("ending: not ready any more, and serving for %g s yet", LINGER_SECONDS)
+            log.info("ending: not ready any more, and serving for %g s yet", DRAIN_SECONDS)
             self._lingers_since = now
             self._announce_end()
         seconds = now - self._lingers_since
-        if seconds < LINGER_SECONDS:
+        if seconds < DRAIN_SECONDS:
             return False
-        if not self._doors:
-            self._close_doors()
+        if not self._listener_copies:
+            self._stop_accepting()
             return False
         if self._listens:
-            await self._let_in_who_waits()
-        return not self._connections.owing or seconds > max(LINGER_SECONDS, self.config.timeout_keep_alive)
+            await self._accept_backlog()
+        return not self._connections.awaiting_request or seconds > max(DRAIN_SECONDS, self.config.timeout_keep_alive)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._announce_end()
-        for door in self._doors:
+        for door in self._listener_copies:
             door.close()
         await super().shutdown(sockets)
 
@@ -114,21 +114,21 @@ class Server(uvicorn.Server):
         ENDING.set(self.lifespan.state, True)
         self._connections.announce_end()
 
-    def _close_doors(self) -> None:
+    def _stop_accepting(self) -> None:
         """From here on nobody begins to connect; who was about to has until the next tick to be through."""
         listening = [listener for server in self.servers for listener in server.sockets]
-        self._doors = [socket.socket(fileno=os.dup(listener.fileno())) for listener in listening]
-        for door in self._doors:
+        self._listener_copies = [socket.socket(fileno=os.dup(listener.fileno())) for listener in listening]
+        for door in self._listener_copies:
             drop_new_connections(door)
 
-    async def _let_in_who_waits(self) -> None:
+    async def _accept_backlog(self) -> None:
         self._listens = False
         for server in self.servers:
             server.close()
         for given in self._sockets:
             given.close()
-        accepted = [connection for door in self._doors for connection in accept_all(door)]
-        for door in self._doors:
+        accepted = [connection for door in self._listener_copies for connection in accept_all(door)]
+        for door in self._listener_copies:
             door.close()
         await asyncio.gather(*(self._serve_accepted(connection) for connection in accepted))
 

@@ -15,7 +15,7 @@ NEW_OBJECTS: Final = 10_000
 """So many more than before are looked through; the interpreter's own number is 700."""
 
 
-def spare_what_stays() -> None:
+def freeze_startup_objects() -> None:
     """After the start, and before the first request."""
     gc.collect()
     gc.freeze()

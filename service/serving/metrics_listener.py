@@ -19,9 +19,9 @@ from typing import Any, Final
 from service.observability import metrics
 
 PATH: Final = "/metrics"
-PATIENCE_SECONDS: Final = 5
+READ_TIMEOUT_SECONDS: Final = 5
 POLL_SECONDS: Final = 0.1
-MOST_READERS: Final = 16
+MAX_READERS: Final = 16
 PREFIX: Final = "token-service-metrics-"
 
 log = logging.getLogger("service.serving.metrics")
@@ -76,7 +76,7 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, listening: socket.socket) -> None:
-        self._room = threading.Semaphore(MOST_READERS)
+        self._room = threading.Semaphore(MAX_READERS)
         super().__init__(listening.getsockname()[:2], _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listening
@@ -98,7 +98,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    timeout = PATIENCE_SECONDS
+    timeout = READ_TIMEOUT_SECONDS
 
     def do_GET(self) -> None:
         if self.path.partition("?")[0] != PATH:

@@ -36,8 +36,8 @@ from service.serving.arguments import (
     make_configuration,
     parse_arguments,
 )
-from service.serving.banner import greet_when_ready
-from service.serving.draining_server import Server, raise_file_limit
+from service.serving.banner import print_banner_when_ready
+from service.serving.draining_server import DrainingServer, raise_file_limit
 from service.serving.metrics_listener import answering_metrics, sharing_numbers
 from service.serving.sockets import AddressRefused, listen
 from service.serving.workers import Workers
@@ -139,11 +139,11 @@ def _run_workers(arguments: Arguments, settings: Settings, listeners: _Listeners
     raise_file_limit()
     configuration = make_configuration(arguments)
     # The embedded store ends with us, so nobody could take over.
-    lingers = not settings.embedded
+    drains = not settings.embedded
     if listeners.sockets:
         scheme = "https" if configuration.is_ssl else "http"
         log.info("listening", address=default_base_url(settings.host, settings.port, scheme))
-        greet_when_ready(settings, tls=configuration.is_ssl)
+        print_banner_when_ready(settings, tls=configuration.is_ssl)
     if settings.metrics_address:
         log.info("listening for metrics", address=f"{default_base_url(*settings.metrics_address)}/metrics")
     try:
@@ -152,15 +152,15 @@ def _run_workers(arguments: Arguments, settings: Settings, listeners: _Listeners
                 around.enter_context(sharing_numbers())
             around.enter_context(answering_metrics(listeners.metrics_sockets))
             if configuration.use_subprocess:
-                return _run_processes(configuration, listeners.sockets or [configuration.bind_socket()], lingers)
-            return _run_here(configuration, listeners.sockets or None, lingers)
+                return _run_processes(configuration, listeners.sockets or [configuration.bind_socket()], drains)
+            return _run_here(configuration, listeners.sockets or None, drains)
     finally:
         if configuration.uds:
             Path(configuration.uds).unlink(missing_ok=True)
 
 
-def _run_here(configuration: uvicorn.Config, sockets: list[socket.socket] | None, lingers: bool) -> int:
-    server = Server(configuration, lingers=lingers)
+def _run_here(configuration: uvicorn.Config, sockets: list[socket.socket] | None, drains: bool) -> int:
+    server = DrainingServer(configuration, drains=drains)
     # After a clean end uvicorn raises the signal once more, for us. One that comes before uvicorn listens to
     # signals has to end the start.
     _on_signals(lambda number, frame: None if server.should_exit else _leave(number, frame))
@@ -168,11 +168,11 @@ def _run_here(configuration: uvicorn.Config, sockets: list[socket.socket] | None
     return DONE if server.started else FAILED
 
 
-def _run_processes(configuration: uvicorn.Config, sockets: list[socket.socket], lingers: bool) -> int:
+def _run_processes(configuration: uvicorn.Config, sockets: list[socket.socket], drains: bool) -> int:
     if configuration.should_reload:
-        ChangeReload(configuration, Server(configuration, lingers=False).run, sockets).run()
+        ChangeReload(configuration, DrainingServer(configuration, drains=False).run, sockets).run()
         return DONE
-    workers = Workers(configuration, sockets, lingers)
+    workers = Workers(configuration, sockets, drains)
     workers.run()
     return FAILED if workers.failed else DONE
 

@@ -32,8 +32,8 @@ HEAD_SECONDS: Final = 10.0
 """From the beginning of a connection, or its last answer, until the head of the next request is here as a whole."""
 
 UNREAD_SECONDS: Final = 10.0
-REFUSED_TOLD_SECONDS: Final = 1.0
-MOST_HEAD_BYTES: Final = 72 * 1024
+REFUSED_REPORT_SECONDS: Final = 1.0
+MAX_UNFINISHED_HEAD_BYTES: Final = 72 * 1024
 """The most bytes of a head without an end. The application, which knows the address, holds a whole head to its limit.
 
 The application counts 64 KiB without the separators, so that no head which it would take is refused here.
@@ -57,7 +57,7 @@ One read brings up to 256 KiB, and what of it belongs to an earlier request is n
 MAX_BODY_BYTES: Final = 16 * MAX_FORM_BYTES
 """Bytes of a body that are read and dropped after an answer, so that a caller who still sends can read a 413."""
 
-MOST_IN_LINE: Final = 16
+MAX_PIPELINED: Final = 16
 """Requests that were sent before the one ahead of them was answered. No proxy does that, and each takes memory."""
 
 
@@ -72,22 +72,22 @@ class Connections(ServerState):
         super().__init__()
         self.most = most
         self.is_ending = False
-        self.owing: dict[Connection, float] = {}
-        self.unread: dict[Connection, float] = {}
+        self.awaiting_request: dict[HttpConnection, float] = {}
+        self.awaiting_reader: dict[HttpConnection, float] = {}
         self._closed_for_room = 0
         self._refused = 0
-        self._refused_told_at = -REFUSED_TOLD_SECONDS
+        self._refused_reported_at = -REFUSED_REPORT_SECONDS
 
-    def make_room(self) -> None:
+    def evict_one(self) -> None:
         """Closes one at most: this is asked at every connection that is new."""
-        if len(self.connections) > self.most and self.owing:
-            next(iter(self.owing)).abort()
+        if len(self.connections) > self.most and self.awaiting_request:
+            next(iter(self.awaiting_request)).abort()
             self._closed_for_room += 1
 
-    def end_late(self, now: float) -> None:
-        for connection in tuple(_late(self.owing, now - HEAD_SECONDS)):
-            connection.end_owing()
-        for connection in tuple(_late(self.unread, now - UNREAD_SECONDS)):
+    def close_expired(self, now: float) -> None:
+        for connection in tuple(_late(self.awaiting_request, now - HEAD_SECONDS)):
+            connection.close_slow()
+        for connection in tuple(_late(self.awaiting_reader, now - UNREAD_SECONDS)):
             connection.abort()
         if self._closed_for_room:
             log.warning(
@@ -97,22 +97,22 @@ class Connections(ServerState):
             )
             self._closed_for_room = 0
 
-    def tell_refused(self, error: OAuthError, address: str, now: float) -> None:
+    def report_refused(self, error: OAuthError, address: str, now: float) -> None:
         """Log a request that was refused while it was read: the first one, then one a second with a count."""
         self._refused += 1
-        if now - self._refused_told_at >= REFUSED_TOLD_SECONDS:
+        if now - self._refused_reported_at >= REFUSED_REPORT_SECONDS:
             fields = {"status": error.status, "reason": error.reason, "address": address, "count": self._refused}
             _event_log.write(logging.WARNING, "request_refused_while_read", fields)
-            self._refused, self._refused_told_at = 0, now
+            self._refused, self._refused_reported_at = 0, now
 
     def announce_end(self) -> None:
         self.is_ending = True
         for connection in self.connections:
-            if isinstance(connection, Connection):
+            if isinstance(connection, HttpConnection):
                 connection.announce_end()
 
 
-def _late(waiting: dict[Connection, float], before: float) -> Iterator[Connection]:
+def _late(waiting: dict[HttpConnection, float], before: float) -> Iterator[HttpConnection]:
     for connection, since in waiting.items():
         if since > before:
             return
@@ -123,7 +123,7 @@ class ReadingEnds(Exception):
     """Raised in a callback of the parser, which turns it into an HttpParserError."""
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     """uvicorn's own, and a place in one of the two lists of Connections while we wait for the peer."""
 
     _head_begun = False
@@ -145,27 +145,27 @@ class Connection(HttpToolsProtocol):
         super().__init__(*arguments, **named)
         # Under names of our own, since every request comes by here several times.
         self._all = cast("Connections", self.server_state)
-        self._owing = self._all.owing
+        self._awaiting_request = self._all.awaiting_request
         self._unanswered: deque[RequestResponseCycle] = deque()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._answering = ResponseWriter(transport)
         self._await_head()
-        self._all.make_room()
+        self._all.evict_one()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._leave_unanswered()
-        self._owing.pop(self, None)
-        self._all.unread.pop(self, None)
+        self._awaiting_request.pop(self, None)
+        self._all.awaiting_reader.pop(self, None)
 
     def data_received(self, data: bytes) -> None:
         self._read_bytes = len(data)
         self._other_bytes += self._read_bytes
         self._unset_keepalive_if_required()
         self._feed(data)
-        if self._is_within and self._other_bytes > MOST_HEAD_BYTES and not self.transport.is_closing():
+        if self._is_within and self._other_bytes > MAX_UNFINISHED_HEAD_BYTES and not self.transport.is_closing():
             self._check_other_bytes()
 
     def _feed(self, data: bytes) -> None:
@@ -224,7 +224,7 @@ class Connection(HttpToolsProtocol):
             self._stop(HeadTooLarge("headers_too_many"))
 
     def on_headers_complete(self) -> None:
-        if len(self.pipeline) >= MOST_IN_LINE:
+        if len(self.pipeline) >= MAX_PIPELINED:
             raise ReadingEnds
         if self._hosts != 1:
             self._check_hosts()
@@ -239,7 +239,7 @@ class Connection(HttpToolsProtocol):
         self.headers = []
         self.cycle.transport = cast("asyncio.Transport", self._answering)
         self._unanswered.append(self.cycle)
-        self._owing.pop(self, None)
+        self._awaiting_request.pop(self, None)
         if self._all.is_ending:
             self.cycle.keep_alive = False
 
@@ -286,7 +286,7 @@ class Connection(HttpToolsProtocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         if not self.transport.is_closing():
-            self._all.unread.pop(self, None)
+            self._all.awaiting_reader.pop(self, None)
 
     def _stop(self, error: OAuthError) -> NoReturn:
         self._reason = error
@@ -294,7 +294,7 @@ class Connection(HttpToolsProtocol):
 
     def _end_reading(self, error: OAuthError) -> None:
         """Send the error if it is the next answer that is due, and close in any case."""
-        self._all.tell_refused(error, self.client[0] if self.client else LOCAL_PEER, self.loop.time())
+        self._all.report_refused(error, self.client[0] if self.client else LOCAL_PEER, self.loop.time())
         is_in_body = self._is_within and not self._head_begun
         is_another_due = len(self._unanswered) > (1 if is_in_body else 0)
         if is_another_due or (is_in_body and self.cycle.response_started):
@@ -308,7 +308,7 @@ class Connection(HttpToolsProtocol):
         if cycle is not None and not cycle.response_started:
             cycle.keep_alive = False
 
-    def end_owing(self) -> None:
+    def close_slow(self) -> None:
         """A peer that has sent nothing is left in silence; it may be about to send its request somewhere else."""
         if self.transport.is_closing():
             self.abort()
@@ -318,16 +318,16 @@ class Connection(HttpToolsProtocol):
             self._close()
 
     def abort(self) -> None:
-        self._owing.pop(self, None)
-        self._all.unread.pop(self, None)
+        self._awaiting_request.pop(self, None)
+        self._all.awaiting_reader.pop(self, None)
         self._leave_unanswered()
         self.transport.abort()
 
     def _await_head(self) -> None:
-        self._owing[self] = self.loop.time()
+        self._awaiting_request[self] = self.loop.time()
 
     def _await_reading(self) -> None:
-        self._all.unread.setdefault(self, self.loop.time())
+        self._all.awaiting_reader.setdefault(self, self.loop.time())
 
     def _leave_unanswered(self) -> None:
         """uvicorn tells the last request only that its peer has gone; the others would write to what is closed."""
@@ -345,7 +345,7 @@ class Connection(HttpToolsProtocol):
         self._close()
 
     def _close(self) -> None:
-        self._owing.pop(self, None)
+        self._awaiting_request.pop(self, None)
         self._await_reading()
         self._leave_unanswered()
         self.transport.close()

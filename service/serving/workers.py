@@ -15,7 +15,7 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 from uvicorn.supervisors.multiprocess import Process
 
-from service.serving.draining_server import LINGER_SECONDS, Server
+from service.serving.draining_server import DRAIN_SECONDS, DrainingServer
 
 # So many new processes for each worker within the window: they do not die, they cannot start.
 REPLACEMENTS = 5
@@ -31,8 +31,8 @@ log = structlog.get_logger(__name__)
 class WorkerProcess(Process):
     """One process, which runs our server instead of uvicorn's."""
 
-    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], lingers: bool) -> None:
-        self._lingers = lingers
+    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], drains: bool) -> None:
+        self._lingers = drains
         super().__init__(config, sockets)
 
     def target(self, sockets: list[socket.socket] | None = None) -> None:
@@ -41,17 +41,17 @@ class WorkerProcess(Process):
         super().target(sockets)
 
     @property
-    def server(self) -> Server:
+    def server(self) -> DrainingServer:
         if self._server is None:
-            self._server = Server(self.config, lingers=self._lingers)
-        assert isinstance(self._server, Server)
+            self._server = DrainingServer(self.config, drains=self._lingers)
+        assert isinstance(self._server, DrainingServer)
         return self._server
 
-    def retire(self) -> None:
+    def stop_gracefully(self) -> None:
         if self.exitcode is None and self.pid is not None:
             os.kill(self.pid, signal.SIGINT)
 
-    def hurry(self) -> None:
+    def stop_now(self) -> None:
         """A second signal cuts short what the first one began."""
         if self.exitcode is None and self.pid is not None:
             os.kill(self.pid, signal.SIGTERM)
@@ -62,10 +62,10 @@ class Workers(Multiprocess):
 
     processes: list[WorkerProcess]  # type: ignore[assignment]
 
-    def __init__(self, configuration: uvicorn.Config, sockets: list[socket.socket], lingers: bool) -> None:
+    def __init__(self, configuration: uvicorn.Config, sockets: list[socket.socket], drains: bool) -> None:
         super().__init__(configuration, sockets)
         self.failed = False
-        self._lingers = lingers
+        self._lingers = drains
         self._hurries = False
         self._replaced_at: deque[float] = deque(maxlen=REPLACEMENTS * configuration.workers)
 
@@ -114,7 +114,7 @@ class Workers(Multiprocess):
                 return
             self.processes[index] = new
             # Not as at the end of all: the others go on listening at the same socket.
-            old.retire()
+            old.stop_gracefully()
             self._await_end([old])
 
     def handle_ttin(self) -> None:
@@ -144,12 +144,12 @@ class Workers(Multiprocess):
         if self._hurries:
             self._hurries = False
             for worker in self.processes:
-                worker.hurry()
+                worker.stop_now()
 
     def _await_end(self, workers: Sequence[WorkerProcess], meanwhile: Callable[[], None] = lambda: None) -> None:
         """Of workers that were told to; kills those that take longer than any request may."""
         graceful = self.config.timeout_graceful_shutdown or 0
-        deadline = time.monotonic() + max(LINGER_SECONDS, self.config.timeout_keep_alive) + graceful + CLOSING_SECONDS
+        deadline = time.monotonic() + max(DRAIN_SECONDS, self.config.timeout_keep_alive) + graceful + CLOSING_SECONDS
         while any(worker.process.is_alive() for worker in workers) and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
             meanwhile()

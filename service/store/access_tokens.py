@@ -17,17 +17,17 @@ _REVOKE: Final = load_script("revoke_access_token")
 
 
 class AccessTokens:
-    def __init__(self, connection: StoreClient) -> None:
-        self._connection = connection
+    def __init__(self, redis: StoreClient) -> None:
+        self._redis = redis
 
     async def find(self, access_token: RandomToken) -> AccessGrant | None:
-        record = await self._connection.read("GET", access_key(access_token.shard, access_token.digest))
+        record = await self._redis.read("GET", access_key(access_token.shard, access_token.digest))
         return None if record is None else parse_grant(record)
 
     async def revoke(self, access_token: RandomToken, *, client_id: str) -> str | None:
         """Whose token it was; None where there was none, or it is another client's. Durable at its return."""
         key = access_key(access_token.shard, access_token.digest)
-        async with self._connection.durably(access_token.shard) as scripts:
+        async with self._redis.durable(access_token.shard) as scripts:
             verdict = await scripts.run(_REVOKE, [key], [client_id])
             if verdict[0] == "unknown":
                 await scripts.leave_fence()

@@ -26,9 +26,9 @@ from service.store.client import StoreClient
 from service.store.keys import address_key
 from service.store.scripts import load_script
 
-PATIENCE_SECONDS: Final = 1.5
-PAUSE_SECONDS: Final = 0.02
-MOST_WAITING: Final = 200
+QUEUE_TIMEOUT_SECONDS: Final = 1.5
+RETRY_DELAY_SECONDS: Final = 0.02
+MAX_WAITING: Final = 200
 
 _RESERVE: Final = load_script("reserve_attempt")
 _SETTLE: Final = load_script("settle_attempt")
@@ -82,8 +82,8 @@ class Exhausted(Exception):
 
 
 class Attempts:
-    def __init__(self, connection: StoreClient) -> None:
-        self._connection = connection
+    def __init__(self, redis: StoreClient) -> None:
+        self._redis = redis
         self._queues: WeakValueDictionary[str, _Queue] = WeakValueDictionary()
         self._giving_back: set[asyncio.Task[None]] = set()
 
@@ -140,15 +140,15 @@ class Attempts:
         wait is told so: TemporarilyUnavailable.
         """
         queue = self._queues.setdefault(counters[0].key, _Queue())
-        if queue.length >= MOST_WAITING:
+        if queue.length >= MAX_WAITING:
             raise _too_busy()
-        asked = time.monotonic()
-        gives_up_at = asked + PATIENCE_SECONDS
+        started_at = time.monotonic()
+        gives_up_at = started_at + QUEUE_TIMEOUT_SECONDS
         queue.length += 1
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(QUEUE_TIMEOUT_SECONDS):
                 await queue.head.acquire()
-            charge_wait(asked)
+            charge_wait(started_at)
             try:
                 await self._await_room(counters, gives_up_at)
             finally:
@@ -165,18 +165,18 @@ class Attempts:
         """
         keys, limits = _split(counters)
         while True:
-            verdict = await self._connection.run(_RESERVE, keys, limits)
+            verdict = await self._redis.run(_RESERVE, keys, limits)
             if verdict[0] == "reserved":
                 return
             if verdict[0] == "exhausted":
                 raise Exhausted(int(verdict[1]))
             if time.monotonic() >= gives_up_at:
                 raise _too_busy()
-            await asyncio.sleep(PAUSE_SECONDS)
+            await asyncio.sleep(RETRY_DELAY_SECONDS)
 
     async def settle(self, counters: Sequence[Counter], *, passed: bool) -> None:
         keys, limits = _split(counters)
-        await self._connection.run(_SETTLE, keys, ["passed" if passed else "failed", *limits])
+        await self._redis.run(_SETTLE, keys, ["passed" if passed else "failed", *limits])
 
 
 class _Queue:

@@ -37,8 +37,8 @@ class BrowserSession(NamedTuple):
 
 
 class BrowserSessions:
-    def __init__(self, connection: StoreClient) -> None:
-        self._connection = connection
+    def __init__(self, redis: StoreClient) -> None:
+        self._redis = redis
 
     async def start(
         self,
@@ -54,7 +54,7 @@ class BrowserSessions:
         `former` is the session that the browser had until now, whoever's it was.
         """
         identity = user.identity
-        verdict = await self._connection.run(
+        verdict = await self._redis.run(
             _START,
             [browser_key(name.shard, name.digest), user_key(identity)],
             [
@@ -66,18 +66,18 @@ class BrowserSessions:
                 shown_name,
                 former.digest if former is not None and former.shard == name.shard else "",
                 lifetime_ms,
-                self._connection.clock_offset_ms(),
+                self._redis.clock_offset_ms(),
             ],
         )
         return verdict[0] == "started"
 
     async def find(self, name: RandomToken) -> BrowserSession | None:
         """By its presence; whatever rests on it is checked against the mark of a revokeAll once more."""
-        record = await self._connection.read("GET", browser_key(name.shard, name.digest))
+        record = await self._redis.read("GET", browser_key(name.shard, name.digest))
         return None if record is None else _parse_session(name, record)
 
     async def end(self, name: RandomToken) -> None:
-        await self._connection.run(_END, [browser_key(name.shard, name.digest)], [name.digest])
+        await self._redis.run(_END, [browser_key(name.shard, name.digest)], [name.digest])
 
 
 def _parse_session(name: RandomToken, record: bytes) -> BrowserSession:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from service.gateway.access_record import PROBE_KEYS
 from service.redis_client.client import RedisClient
-from service.redis_client.deadline import Watch, watch_nothing
+from service.redis_client.deadline import CallObserver, ignore_call
 from service.redis_client.durability import Durability
 from service.redis_client.url import RedisUrl
 from service.store.keys import fence_key
@@ -22,7 +22,7 @@ class StoreClient(RedisClient):
         *,
         durability: Durability = "memory",
         clock_offset_ms: Callable[[], int] = lambda: 0,
-        watch: Watch = watch_nothing,
+        watch: CallObserver = ignore_call,
         on_moving_slot: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(

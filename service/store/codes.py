@@ -23,13 +23,13 @@ _REDEEM: Final = load_script("redeem_authorization_code")
 
 
 class Codes:
-    def __init__(self, connection: StoreClient, lifetimes: Lifetimes) -> None:
-        self._connection = connection
+    def __init__(self, redis: StoreClient, lifetimes: Lifetimes) -> None:
+        self._redis = redis
         self._lifetimes = lifetimes
 
     async def find(self, name: RandomToken) -> AuthorizationCode | RedeemedCode | None:
         keys = (code_key(name.shard, name.digest), redeemed_key(name.shard, name.digest))
-        issued, redeemed = await self._connection.read("MGET", *keys)
+        issued, redeemed = await self._redis.read("MGET", *keys)
         if issued is not None:
             return _parse_code(issued)
         return None if redeemed is None else parse_redeemed(redeemed)
@@ -38,7 +38,7 @@ class Codes:
         self, name: RandomToken, *, secret_used: bool, refresh_token: RefreshToken, access_token: RandomToken
     ) -> int | str:
         """The access token's life in milliseconds, or the verdict: repeated, revoked, unknown; and that is durable."""
-        async with self._connection.durably(name.shard) as scripts:
+        async with self._redis.durable(name.shard) as scripts:
             verdict = await scripts.run(
                 _REDEEM,
                 [
@@ -56,7 +56,7 @@ class Codes:
                     self._lifetimes.access_token_ms,
                     self._lifetimes.refresh_token_ms,
                     self._lifetimes.session_max_age_ms or 0,
-                    self._connection.clock_offset_ms(),
+                    self._redis.clock_offset_ms(),
                 ],
             )
         return verdict[1] if verdict[0] == "redeemed" else verdict[0]

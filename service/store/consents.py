@@ -34,25 +34,25 @@ _read_request: Final = msgspec.json.Decoder(ConsentRequest).decode
 class Consent(NamedTuple):
     """What is asked, the login whose browser sessions may answer it, and whether that has happened."""
 
-    asked: ConsentRequest
+    authorization_request: ConsentRequest
     login: str
     is_answered: bool
 
 
 class Consents:
-    def __init__(self, connection: StoreClient, lifetimes: Lifetimes) -> None:
-        self._connection = connection
+    def __init__(self, redis: StoreClient, lifetimes: Lifetimes) -> None:
+        self._redis = redis
         self._lifetimes = lifetimes
 
-    async def hold(self, name: RandomToken, session: RandomToken, asked: ConsentRequest) -> bool:
+    async def hold(self, name: RandomToken, session: RandomToken, authorization_request: ConsentRequest) -> bool:
         """Under a name in the shard of the session's user; False where that session is over."""
         keys = [consent_key(name.shard, name.digest), browser_key(session.shard, session.digest)]
-        record = msgspec.json.encode(asked).decode()
-        arguments: list[str | int] = [name.digest, record, CONSENT_MS, self._connection.clock_offset_ms()]
-        return (await self._connection.run(_HOLD, keys, arguments))[0] == "held"
+        record = msgspec.json.encode(authorization_request).decode()
+        arguments: list[str | int] = [name.digest, record, CONSENT_MS, self._redis.clock_offset_ms()]
+        return (await self._redis.run(_HOLD, keys, arguments))[0] == "held"
 
     async def find(self, name: RandomToken) -> Consent | None:
-        record = await self._connection.read("GET", consent_key(name.shard, name.digest))
+        record = await self._redis.read("GET", consent_key(name.shard, name.digest))
         return None if record is None else _parse_consent(record)
 
     async def allow(
@@ -80,9 +80,9 @@ class Consents:
             code.username,
             code.scope,
             self._lifetimes.code_ms,
-            self._connection.clock_offset_ms(),
+            self._redis.clock_offset_ms(),
         ]
-        answer = (await self._connection.run(_ALLOW, keys, arguments))[0]
+        answer = (await self._redis.run(_ALLOW, keys, arguments))[0]
         assert answer in get_args(AllowAnswer), answer
         return cast("AllowAnswer", answer)
 
@@ -91,7 +91,7 @@ class Consents:
         if session.shard != name.shard:
             return "signed_out"
         keys = [consent_key(name.shard, name.digest), browser_key(session.shard, session.digest)]
-        answer = (await self._connection.run(_DENY, keys, [self._connection.clock_offset_ms()]))[0]
+        answer = (await self._redis.run(_DENY, keys, [self._redis.clock_offset_ms()]))[0]
         assert answer in get_args(DenyAnswer), answer
         return cast("DenyAnswer", answer)
 

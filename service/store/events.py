@@ -16,7 +16,7 @@ from service.store.client import StoreClient
 from service.store.keys import registry_key
 from service.store.scripts import load_script
 
-MOST_EVENTS: Final = 10_000
+MAX_EVENTS: Final = 10_000
 """About so many entries are in each of the two streams."""
 
 LIFETIME_MS: Final = 30 * 24 * 3600 * 1000
@@ -44,14 +44,14 @@ class StoredEvent(NamedTuple):
 
 
 class EventStream:
-    def __init__(self, connection: StoreClient) -> None:
-        self._connection = connection
+    def __init__(self, redis: StoreClient) -> None:
+        self._redis = redis
 
     async def append(self, events: Sequence[bytes], of_strangers: Sequence[bytes] = ()) -> None:
         """Append all or none, in one round trip. Each stream keeps about the last MOST_EVENTS."""
         if events or of_strangers:
             texts = [b"\n".join(batch).decode() for batch in (events, of_strangers)]
-            await self._connection.run(_APPEND, _KEYS, [*texts, MOST_EVENTS, LIFETIME_MS])
+            await self._redis.run(_APPEND, _KEYS, [*texts, MAX_EVENTS, LIFETIME_MS])
 
     async def read(self, *, after: Position = BEGINNING, most: int = 1000) -> list[StoredEvent]:
         """Return the oldest entries after this position, oldest first: at most this many of each stream.
@@ -67,7 +67,7 @@ class EventStream:
         return _merge(await self._read_both([("XREVRANGE", "+", "-", most)] * 2))
 
     async def _read_both(self, ranges: Sequence[tuple[str, str, str, int]]) -> list[list[StoredEvent]]:
-        answers = await self._connection.read_many(
+        answers = await self._redis.read_many(
             [
                 (command, key, start, end, "COUNT", most)
                 for key, (command, start, end, most) in zip(_KEYS, ranges, strict=True)

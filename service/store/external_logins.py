@@ -12,14 +12,14 @@ from service.store.keys import external_key
 
 
 class ExternalLogins:
-    def __init__(self, connection: StoreClient) -> None:
-        self._connection = connection
+    def __init__(self, redis: StoreClient) -> None:
+        self._redis = redis
 
     async def take(self, state: str, time_left_ms: int) -> bool:
         """Mark a login as used for the rest of its life; True for one of all callers that bring the same state."""
         digest = hashlib.sha256(state.encode()).hexdigest()
         key = external_key(digest[:3], digest[3:35])
         # A read first: a Redis that hangs would carry out the write when it goes on, and the login would be used up.
-        if await self._connection.read("GET", key) is not None:
+        if await self._redis.read("GET", key) is not None:
             return False
-        return await self._connection.write("SET", key, 1, "NX", "PX", time_left_ms) is not None
+        return await self._redis.write("SET", key, 1, "NX", "PX", time_left_ms) is not None

@@ -19,8 +19,8 @@ from service.store.records import parse_family
 from service.store.scripts import load_script
 
 Success = Literal["rotated", "repeated", "recovered"]
-Refusal = Literal["replayed", "foreign", "without_secret", "withdrawn", "beyond", "unknown"]
-Ending = Literal[
+SpendRefusal = Literal["replayed", "foreign", "without_secret", "withdrawn", "beyond", "unknown"]
+EndReason = Literal[
     "replayed",
     "code_replayed",
     "revoked",
@@ -37,7 +37,7 @@ them, on their page; client, realm or user lost what it rested on; an operator e
 """
 
 _SUCCESSES: Final = frozenset(get_args(Success))
-_REFUSALS: Final = frozenset(get_args(Refusal))
+_REFUSALS: Final = frozenset(get_args(SpendRefusal))
 
 _MEMBERS_AT_ONCE: Final = 500
 
@@ -62,10 +62,10 @@ class Spent(NamedTuple):
     replays: int
 
 
-class Refused(NamedTuple):
+class RefreshRefused(NamedTuple):
     """Only "replayed" changed anything: the family has ended. `username` is known there alone."""
 
-    verdict: Refusal
+    verdict: SpendRefusal
     username: str = ""
 
 
@@ -87,8 +87,8 @@ class FamilyView(NamedTuple):
 
 
 class Families:
-    def __init__(self, connection: StoreClient, lifetimes: Lifetimes) -> None:
-        self._connection = connection
+    def __init__(self, redis: StoreClient, lifetimes: Lifetimes) -> None:
+        self._redis = redis
         self._lifetimes = lifetimes
 
     async def start(
@@ -103,7 +103,7 @@ class Families:
     ) -> int | None:
         """The access token's life in milliseconds; None where the user's record is not the one that was checked."""
         identity = user.identity
-        verdict = await self._connection.run(
+        verdict = await self._redis.run(
             _START,
             [
                 family_key(identity.shard, refresh_token.family_digest),
@@ -122,7 +122,7 @@ class Families:
                 self._lifetimes.access_token_ms,
                 self._lifetimes.refresh_token_ms,
                 self._lifetimes.session_max_age_ms or 0,
-                self._connection.clock_offset_ms(),
+                self._redis.clock_offset_ms(),
             ],
         )
         return int(verdict[1]) if verdict[0] == "started" else None
@@ -136,10 +136,10 @@ class Families:
         wanted_scope: str,
         allowed_scope: str,
         access_token: RandomToken,
-    ) -> Spent | Refused:
+    ) -> Spent | RefreshRefused:
         """`wanted_scope` is empty where the request names none; `allowed_scope` is all that the client may have."""
         digest = refresh_token.family_digest
-        verdict = await self._connection.run(
+        verdict = await self._redis.run(
             _SPEND,
             [family_key(refresh_token.shard, digest), access_key(refresh_token.shard, access_token.digest)],
             [
@@ -154,28 +154,28 @@ class Families:
                 self._lifetimes.refresh_token_ms,
                 self._lifetimes.session_max_age_ms or 0,
                 self._lifetimes.refresh_grace_ms,
-                self._connection.clock_offset_ms(),
+                self._redis.clock_offset_ms(),
             ],
         )
         if verdict[0] in _SUCCESSES:
             return Spent(*verdict)  # type: ignore[arg-type]
         assert verdict[0] in _REFUSALS, verdict[0]
-        return Refused(*verdict)  # type: ignore[arg-type]
+        return RefreshRefused(*verdict)  # type: ignore[arg-type]
 
-    async def end(self, shard: str, family_digest: str, *, client_id: str, reason: Ending) -> str | None:
+    async def end(self, shard: str, family_digest: str, *, client_id: str, reason: EndReason) -> str | None:
         """Whose family it was; None where there was none, or it is another client's. Durable at its return."""
-        async with self._connection.durably(shard) as scripts:
+        async with self._redis.durable(shard) as scripts:
             verdict = await scripts.run(
                 _END,
                 [family_key(shard, family_digest)],
-                [family_digest, client_id, reason, self._connection.clock_offset_ms()],
+                [family_digest, client_id, reason, self._redis.clock_offset_ms()],
             )
             if verdict[0] == "unknown":
                 await scripts.leave_fence()
         return str(verdict[1]) if verdict[0] == "ended" else None
 
     async def find(self, shard: str, family_digest: str) -> FamilyView | None:
-        fields = await self._connection.read("HGETALL", family_key(shard, family_digest))
+        fields = await self._redis.read("HGETALL", family_key(shard, family_digest))
         return self._parse_view(family_digest, fields) if fields else None
 
     async def find_live(self, refresh_token: RefreshToken) -> FamilyView | None:
@@ -189,27 +189,27 @@ class Families:
         family = await self.find(refresh_token.shard, refresh_token.family_digest)
         if family is None or refresh_token.generation < family.head:
             return None
-        mark = await self._connection.read("GET", mark_key(refresh_token.shard, family.subject))
+        mark = await self._redis.read("GET", mark_key(refresh_token.shard, family.subject))
         is_revoked = family.created_at_ms <= int(mark or 0)
         is_over = await self.read_clock_ms() >= family.expires_at_ms
         return None if is_revoked or is_over else family
 
     async def read_clock_ms(self) -> int:
         """The time that those of a view are to be seen from."""
-        return await self._connection.read_clock_ms()
+        return await self._redis.read_clock_ms()
 
-    async def find_of_user(self, identity: UserIdentity, most: int) -> tuple[list[FamilyView], bool]:
+    async def list_of_user(self, identity: UserIdentity, most: int) -> tuple[list[FamilyView], bool]:
         """Of the user's live families the longest-lived, the last used first, and whether there may be more."""
         shard, subject = identity.shard, identity.subject
         families: list[str] = []
         for start in count(0, _MEMBERS_AT_ONCE):
             # Codes, consents and browser sessions stand there too, and may be many.
             stop = start + _MEMBERS_AT_ONCE - 1
-            members = await self._connection.read("ZREVRANGE", index_key(shard, subject), start, stop)
+            members = await self._redis.read("ZREVRANGE", index_key(shard, subject), start, stop)
             families += [member[7:].decode() for member in members if member[:7] == b"family:"]
             if len(families) > most or len(members) < _MEMBERS_AT_ONCE:
                 break
-        mark, *records = await self._connection.read_many(
+        mark, *records = await self._redis.read_many(
             [("GET", mark_key(shard, subject)), *(("HGETALL", family_key(shard, digest)) for digest in families[:most])]
         )
         found = [self._parse_view(digest, fields) for digest, fields in zip(families, records, strict=False) if fields]

@@ -52,7 +52,7 @@ LASTING_KINDS: Final = frozenset(
 """The first words of those that have no time to live; all others expire by themselves."""
 
 
-def find_kind(key: str) -> str:
+def get_kind(key: str) -> str:
     """Its first word: access, family, index, …"""
     return key.partition(":")[0]
 

@@ -17,7 +17,7 @@ from service.gateway.access_record import VERSION
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD
 from service.redis_client.deadline import StoreUnavailable
 
-_LONGEST_VERSION: Final = 20
+_MAX_VERSION_CHARACTERS: Final = 20
 _ACCESS_FIELD: Final = re.compile(r"a\d+")
 _SPENT_FIELD: Final = re.compile(r"s\d+")
 _DIGEST_WIDTH: Final = 22
@@ -240,7 +240,7 @@ def _parse_optional(text: str) -> int | None:
 def _check_version(found: str, kind: str) -> None:
     if found != VERSION:
         raise StoreUnavailable(
-            f"{kind} has a record of version {found[:_LONGEST_VERSION]!r}; this code knows version {VERSION}"
+            f"{kind} has a record of version {found[:_MAX_VERSION_CHARACTERS]!r}; this code knows version {VERSION}"
         )
 
 

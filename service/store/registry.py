@@ -11,11 +11,11 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from service.protocol.client import Client, Loss
-from service.protocol.provider import Organisation
+from service.protocol.client import Client, Narrowing
+from service.protocol.provider import IdentityProvider
 from service.protocol.user import User, UserIdentity
 from service.redis_client.connection import Command
-from service.redis_client.lock import StoreLock
+from service.redis_client.lock import RedisLock
 from service.store.client import StoreClient
 from service.store.keys import registry_key, user_key, user_seed_key
 from service.store.records import read_json, reading
@@ -28,7 +28,7 @@ _DELETE_CLIENT: Final = load_script("delete_client")
 _REPLACE_PASSWORD_HASH: Final = load_script("replace_password_hash")
 
 _read_client: Final = msgspec.json.Decoder(Client).decode
-_read_realm: Final = msgspec.json.Decoder(Organisation).decode
+_read_realm: Final = msgspec.json.Decoder(IdentityProvider).decode
 _read_user: Final = msgspec.json.Decoder(User).decode
 
 Name = TypeVar("Name")
@@ -37,7 +37,7 @@ KeyCommand = tuple[str, str, *tuple[str, ...]]
 """A command that reads one key, which is its second word."""
 
 
-class Kind(NamedTuple, Generic[Name, Record]):
+class RecordKind(NamedTuple, Generic[Name, Record]):
     """One kind of record: the command that reads the one of a name, and what its answer means.
 
     Where there is none, that is None or False.
@@ -55,7 +55,7 @@ def _parse_client(record: bytes | None) -> Client | None:
     return None if record is None else read_json(_read_client, record, "a client")
 
 
-def _parse_realm(record: bytes | None) -> Organisation | None:
+def _parse_realm(record: bytes | None) -> IdentityProvider | None:
     return None if record is None else read_json(_read_realm, record, "a realm")
 
 
@@ -67,12 +67,16 @@ def _parse_user(fields: Sequence[bytes | None]) -> User | None:
     return msgspec.structs.replace(read_json(_read_user, record, "a user"), revision=revision.decode())
 
 
-CLIENTS: Final = Kind[str, Client | None](lambda client_id: ("GET", registry_key("client", client_id)), _parse_client)
-ORIGINS: Final = Kind[str, bool](lambda origin: ("EXISTS", registry_key("origin", origin)), bool)
+CLIENTS: Final = RecordKind[str, Client | None](
+    lambda client_id: ("GET", registry_key("client", client_id)), _parse_client
+)
+ORIGINS: Final = RecordKind[str, bool](lambda origin: ("EXISTS", registry_key("origin", origin)), bool)
 """Whether some client has a redirect URI at this web origin."""
 
-REALMS: Final = Kind[str, Organisation | None](lambda realm: ("GET", registry_key("realm", realm)), _parse_realm)
-USERS: Final = Kind[UserIdentity, User | None](
+REALMS: Final = RecordKind[str, IdentityProvider | None](
+    lambda realm: ("GET", registry_key("realm", realm)), _parse_realm
+)
+USERS: Final = RecordKind[UserIdentity, User | None](
     lambda identity: ("HMGET", user_key(identity), "record", "revision"), _parse_user
 )
 
@@ -80,52 +84,52 @@ USERS: Final = Kind[UserIdentity, User | None](
 class RegistryStore:
     """Each read asks Redis."""
 
-    def __init__(self, connection: StoreClient) -> None:
-        self._connection = connection
+    def __init__(self, redis: StoreClient) -> None:
+        self._redis = redis
 
     async def find_client(self, client_id: str) -> Client | None:
         return await self._find(CLIENTS, client_id)
 
     async def put_client(
-        self, client: Client, *, old_origins: Sequence[str], new_origins: Sequence[str], loss: Loss | None
+        self, client: Client, *, old_origins: Sequence[str], new_origins: Sequence[str], narrowing: Narrowing | None
     ) -> None:
-        """`loss` notes, in the same step, that sessions must be looked through for what the client lost."""
+        """`narrowing` notes, in the same step, that sessions must be looked through for what the client lost."""
         origins = (msgspec.json.encode(list(listed)).decode() for listed in (old_origins, new_origins))
         record = msgspec.json.encode(client).decode()
         keys = [registry_key("client", client.client_id), registry_key("owed_sweeps")]
-        await self._connection.run(_PUT_CLIENT, keys, [client.client_id, record, loss or "", *origins])
+        await self._redis.run(_PUT_CLIENT, keys, [client.client_id, record, narrowing or "", *origins])
 
     async def delete_client(self, client: Client, *, origins: Sequence[str]) -> None:
         """With a note, in the same step, that all its sessions must end; `origins` are those of its redirect URIs."""
         keys = [registry_key("client", client.client_id), registry_key("owed_sweeps")]
         listed = msgspec.json.encode(list(origins)).decode()
-        await self._connection.run(_DELETE_CLIENT, keys, [client.client_id, listed])
+        await self._redis.run(_DELETE_CLIENT, keys, [client.client_id, listed])
 
     async def is_origin(self, origin: str) -> bool:
         return await self._find(ORIGINS, origin)
 
-    async def find_realm(self, realm: str) -> Organisation | None:
+    async def find_realm(self, realm: str) -> IdentityProvider | None:
         return await self._find(REALMS, realm)
 
-    async def put_realm(self, realm: str, organisation: Organisation) -> None:
-        await self._connection.write("SET", registry_key("realm", realm), msgspec.json.encode(organisation))
+    async def put_realm(self, realm: str, provider: IdentityProvider) -> None:
+        await self._redis.write("SET", registry_key("realm", realm), msgspec.json.encode(provider))
 
-    async def note_owed_realm_sweep(self, realm: str) -> None:
+    async def add_pending_realm(self, realm: str) -> None:
         """Sessions of its users must be looked through; noted before the change is written."""
-        await self._connection.write("SADD", registry_key("owed_realm_sweeps"), realm)
+        await self._redis.write("SADD", registry_key("owed_realm_sweeps"), realm)
 
-    async def find_owed_realm_sweeps(self) -> set[str]:
-        return {realm.decode() for realm in await self._connection.read("SMEMBERS", registry_key("owed_realm_sweeps"))}
+    async def list_pending_realms(self) -> set[str]:
+        return {realm.decode() for realm in await self._redis.read("SMEMBERS", registry_key("owed_realm_sweeps"))}
 
-    async def settle_realm_sweeps(self, realms: Collection[str]) -> None:
-        await self._connection.write("SREM", registry_key("owed_realm_sweeps"), *realms)
+    async def clear_pending_realms(self, realms: Collection[str]) -> None:
+        await self._redis.write("SREM", registry_key("owed_realm_sweeps"), *realms)
 
     async def find_user(self, identity: UserIdentity) -> User | None:
         return await self._find(USERS, identity)
 
     async def find_users(self, identities: Sequence[UserIdentity]) -> list[User | None]:
         commands = [USERS.command(identity) for identity in identities]
-        return [USERS.parse(fields) for fields in await self._connection.read_many(commands)]
+        return [USERS.parse(fields) for fields in await self._redis.read_many(commands)]
 
     async def put_users(self, users: Sequence[User]) -> None:
         """Each gets a new revision."""
@@ -133,132 +137,132 @@ class RegistryStore:
         for user in users:
             fields = ("record", msgspec.json.encode(user), "revision", secrets.token_hex(8))
             commands.append(("HSET", user_key(user.identity), *fields))
-        await self._connection.write_many(commands)
+        await self._redis.write_many(commands)
 
-    async def note_owed_revocations(self, identities: Sequence[UserIdentity]) -> None:
+    async def add_pending_users(self, identities: Sequence[UserIdentity]) -> None:
         """Whose sessions must end before a change counts as done; noted before the change is written."""
         members = [f"{identity.shard}:{identity.subject}" for identity in identities]
         if members:
-            await self._connection.write("SADD", registry_key("owed_revocations"), *members)
+            await self._redis.write("SADD", registry_key("owed_revocations"), *members)
 
-    async def find_owed_revocations(self) -> list[tuple[str, str]]:
+    async def list_pending_users(self) -> list[tuple[str, str]]:
         """The shard and the subject of each."""
-        members = await self._connection.read("SMEMBERS", registry_key("owed_revocations"))
+        members = await self._redis.read("SMEMBERS", registry_key("owed_revocations"))
         return [(shard, subject) for shard, _, subject in (member.decode().partition(":") for member in members)]
 
     async def settle_revocations(self, settled: Sequence[tuple[str, str]]) -> None:
         members = [f"{shard}:{subject}" for shard, subject in settled]
         if members:
-            await self._connection.write("SREM", registry_key("owed_revocations"), *members)
+            await self._redis.write("SREM", registry_key("owed_revocations"), *members)
 
     async def replace_password_hash(self, user: User) -> None:
         """A stronger hash of the same password; given up where the record changed meanwhile."""
         record = msgspec.json.encode(user).decode()
-        await self._connection.run(_REPLACE_PASSWORD_HASH, [user_key(user.identity)], [user.revision, record])
+        await self._redis.run(_REPLACE_PASSWORD_HASH, [user_key(user.identity)], [user.revision, record])
 
-    async def find_owed_sweeps(self) -> dict[str, Loss]:
+    async def list_pending_clients(self) -> dict[str, Narrowing]:
         """What each of these clients lost."""
-        fields = await self._connection.read("HGETALL", registry_key("owed_sweeps"))
-        return {client_id.decode(): loss.decode() for client_id, loss in fields.items()}
+        fields = await self._redis.read("HGETALL", registry_key("owed_sweeps"))
+        return {client_id.decode(): narrowing.decode() for client_id, narrowing in fields.items()}
 
-    async def owes_anything(self) -> bool:
+    async def has_pending(self) -> bool:
         """Whether sessions must end, of users, clients or a realm, by whoever made the change or else."""
         owed = (registry_key(f"owed_{what}") for what in ("revocations", "sweeps", "realm_sweeps"))
-        return bool(await self._connection.read("EXISTS", *owed))
+        return bool(await self._redis.read("EXISTS", *owed))
 
     async def settle_sweeps(self, client_ids: Sequence[str]) -> None:
-        await self._connection.write("HDEL", registry_key("owed_sweeps"), *client_ids)
+        await self._redis.write("HDEL", registry_key("owed_sweeps"), *client_ids)
 
     async def find_user_seeds(self, identities: Sequence[UserIdentity]) -> list[str | None]:
         """The digest of each user's entry as last applied."""
         commands: list[Command] = [("HGET", user_seed_key(identity.shard), identity.subject) for identity in identities]
-        return [_decode(digest) for digest in await self._connection.read_many(commands)]
+        return [_decode(digest) for digest in await self._redis.read_many(commands)]
 
     async def put_user_seeds(self, digests: Sequence[tuple[UserIdentity, str]]) -> None:
         commands: list[Command] = [
             ("HSET", user_seed_key(identity.shard), identity.subject, digest) for identity, digest in digests
         ]
-        await self._connection.write_many(commands)
+        await self._redis.write_many(commands)
 
     async def find_seed(self, name: str) -> str | None:
         """The digest of what was last applied under this name: `file`, or `client:<id>`, or `realm:<name>`."""
-        return _decode(await self._connection.read("HGET", registry_key("seed"), name))
+        return _decode(await self._redis.read("HGET", registry_key("seed"), name))
 
     async def put_seed(self, name: str, digest: str) -> None:
-        await self._connection.write("HSET", registry_key("seed"), name, digest)
+        await self._redis.write("HSET", registry_key("seed"), name, digest)
 
-    async def find_all_clients(self) -> list[Client]:
+    async def list_clients(self) -> list[Client]:
         """In the order of their names."""
-        return [client for _, client in sorted((await self._find_all("client", _read_client)).items())]
+        return [client for _, client in sorted((await self._list_all("client", _read_client)).items())]
 
-    async def find_all_realms(self) -> dict[str, Organisation]:
+    async def list_realms(self) -> dict[str, IdentityProvider]:
         """The realms of organisations, by their names."""
-        return dict(sorted((await self._find_all("realm", _read_realm)).items()))
+        return dict(sorted((await self._list_all("realm", _read_realm)).items()))
 
     async def delete_realm(self, realm: str) -> None:
-        await self._connection.write("DEL", registry_key("realm", realm))
+        await self._redis.write("DEL", registry_key("realm", realm))
 
     async def delete_users(self, identities: Sequence[UserIdentity]) -> None:
-        await self._connection.write_many([("DEL", user_key(identity)) for identity in identities])
+        await self._redis.write_many([("DEL", user_key(identity)) for identity in identities])
 
-    async def find_seeds(self) -> dict[str, str]:
+    async def list_seeds(self) -> dict[str, str]:
         """All that `find_seed` knows, by its names."""
-        fields = await self._connection.read("HGETALL", registry_key("seed"))
+        fields = await self._redis.read("HGETALL", registry_key("seed"))
         return {name.decode(): digest.decode() for name, digest in fields.items()}
 
-    async def find_seeded_users(self, shards: Sequence[str]) -> list[UserIdentity]:
+    async def list_seeded_users(self, shards: Sequence[str]) -> list[UserIdentity]:
         """Who of these shards stood in a seed, by shard and subject only: nobody remembers a name."""
-        answers = await self._connection.read_many([("HKEYS", user_seed_key(shard)) for shard in shards])
+        answers = await self._redis.read_many([("HKEYS", user_seed_key(shard)) for shard in shards])
         found = zip(shards, answers, strict=True)
         return [UserIdentity("", "", subject.decode(), shard) for shard, subjects in found for subject in subjects]
 
     async def forget_seed(self, name: str) -> None:
-        await self._connection.write("HDEL", registry_key("seed"), name)
+        await self._redis.write("HDEL", registry_key("seed"), name)
 
     async def forget_user_seeds(self, identities: Sequence[UserIdentity]) -> None:
-        await self._connection.write_many(
+        await self._redis.write_many(
             [("HDEL", user_seed_key(identity.shard), identity.subject) for identity in identities]
         )
 
     async def count_unseeded_clients(self) -> int:
         """Those that no seed brought."""
-        prefix, seeds = registry_key("client", ":").removesuffix(":"), await self.find_seeds()
-        client_ids = {key.removeprefix(prefix) async for keys in self._connection.scan(f"{prefix}*") for key in keys}
+        prefix, seeds = registry_key("client", ":").removesuffix(":"), await self.list_seeds()
+        client_ids = {key.removeprefix(prefix) async for keys in self._redis.scan(f"{prefix}*") for key in keys}
         return sum(f"client:{client_id}" not in seeds for client_id in client_ids)
 
     async def count_unseeded_users(self) -> int:
         """Those that no seed brought."""
         unseeded = 0
-        async for keys in self._connection.scan("user:{*}:*"):
+        async for keys in self._redis.scan("user:{*}:*"):
             parts = [key.replace("{", "").replace("}", "").split(":") for key in keys]
             commands: list[Command] = [("HEXISTS", user_seed_key(shard), subject) for _, shard, subject in parts]
-            unseeded += (await self._connection.read_many(commands)).count(0)
+            unseeded += (await self._redis.read_many(commands)).count(0)
         return unseeded
 
-    async def find_all_users(self, realm: str) -> list[User]:
+    async def list_users(self, realm: str) -> list[User]:
         """Those of one realm, in the order of their names."""
         found: dict[str, User] = {}
-        async for keys in self._connection.scan("user:{*}:*"):
+        async for keys in self._redis.scan("user:{*}:*"):
             commands: list[Command] = [("HMGET", key, "record", "revision") for key in keys]
-            for fields in await self._connection.read_many(commands):
+            for fields in await self._redis.read_many(commands):
                 user = _parse_user(fields)
                 if user is not None and user.realm == realm:
                     found[user.identity.username] = user
         return [found[username] for username in sorted(found)]
 
-    async def _find_all(self, kind: str, read: Callable[[bytes], Record]) -> dict[str, Record]:
+    async def _list_all(self, kind: str, read: Callable[[bytes], Record]) -> dict[str, Record]:
         """The records of a kind by their names."""
         records: dict[str, Record] = {}
         beginning = registry_key(kind, "*").removesuffix("*")
-        async for keys in self._connection.scan(f"{beginning}*"):
-            answers = await self._connection.read_many([("GET", key) for key in keys])
+        async for keys in self._redis.scan(f"{beginning}*"):
+            answers = await self._redis.read_many([("GET", key) for key in keys])
             found = zip(keys, answers, strict=True)
             records |= {key.removeprefix(beginning): read(answer) for key, answer in found if answer is not None}
         return records
 
-    def make_lock(self, on_wait: Callable[[], object] = lambda: None) -> StoreLock:
+    def make_lock(self, on_wait: Callable[[], object] = lambda: None) -> RedisLock:
         """Held by the one that applies a seed or changes a record; ends by itself unless it is renewed."""
-        return self._connection.make_lock(registry_key("lock"), LOCK_SECONDS, on_wait)
+        return self._redis.make_lock(registry_key("lock"), LOCK_SECONDS, on_wait)
 
-    async def _find(self, kind: Kind[Name, Record], name: Name) -> Record:
-        return kind.parse(await self._connection.read(*kind.command(name)))
+    async def _find(self, kind: RecordKind[Name, Record], name: Name) -> Record:
+        return kind.parse(await self._redis.read(*kind.command(name)))

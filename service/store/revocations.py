@@ -1,6 +1,6 @@
 """revokeAll: a mark that every script of the user's shard respects, then deletion in bounded steps.
 
-Each step is one script that stops after deleting `MOST_KEYS` keys (and the last family's access tokens), so that no
+Each step is one script that stops after deleting `MAX_KEYS` keys (and the last family's access tokens), so that no
 other request of the shard waits long. What is cut short is finished by the next call: what was set aside stays set
 aside, and the mark holds meanwhile.
 
@@ -18,12 +18,12 @@ from typing import Final
 from service.redis_client.lock import Run
 from service.redis_client.slots import SlotIsMoving
 from service.store.client import StoreClient
-from service.store.families import Ending
+from service.store.families import EndReason
 from service.store.keys import index_key, mark_key, revoked_key
 from service.store.scripts import load_script
 
-MOST_KEYS: Final = 300
-LEAST_MARK_LIFETIME_MS: Final = 60_000
+MAX_KEYS: Final = 300
+MIN_MARK_LIFETIME_MS: Final = 60_000
 USERS_AT_ONCE: Final = 32
 
 _MARK: Final = load_script("mark_revoked")
@@ -31,8 +31,8 @@ _DELETE: Final = load_script("delete_revoked")
 
 
 class Revocations:
-    def __init__(self, connection: StoreClient) -> None:
-        self._connection = connection
+    def __init__(self, redis: StoreClient) -> None:
+        self._redis = redis
 
     async def revoke_all(
         self,
@@ -42,7 +42,7 @@ class Revocations:
         until_ms: int = 0,
         kept_family: str = "",
         kept_browser: str = "",
-        reason: Ending = "revoke_all",
+        reason: EndReason = "revoke_all",
     ) -> None:
         """When this returns, nothing that the user had before is live, and that is durable.
 
@@ -53,18 +53,18 @@ class Revocations:
         it goes when all else is durable, so that a caller who was answered with an error can ask again.
         """
         kept_member = f"family:{kept_family}" if kept_family else f"browser:{kept_browser}" if kept_browser else ""
-        async with self._connection.durably(shard) as scripts:
+        async with self._redis.durable(shard) as scripts:
             verdict = "resumed"
             while verdict == "resumed":
                 verdict = await self._mark(scripts.run, shard, subject, until_ms, kept_member)
                 await self._delete(scripts.run, shard, subject, until_ms, kept_member, reason)
         if kept_member:
-            async with self._connection.durably(shard) as scripts:
+            async with self._redis.durable(shard) as scripts:
                 await self._delete(scripts.run, shard, subject, until_ms, "", reason)
                 await scripts.leave_fence()  # where another call was quicker, what it deleted is confirmed here, too
 
     async def revoke_all_of(
-        self, subjects: Iterable[tuple[str, str]], *, until_ms: int = 0, reason: Ending = "revoke_all"
+        self, subjects: Iterable[tuple[str, str]], *, until_ms: int = 0, reason: EndReason = "revoke_all"
     ) -> list[tuple[str, str]]:
         """The same for many users, each a shard and a subject, several at once; a failure stops all of it.
 
@@ -95,7 +95,7 @@ class Revocations:
         return left
 
     async def revoke_all_left(
-        self, subjects: Collection[tuple[str, str]], *, until_ms: int = 0, reason: Ending = "revoke_all"
+        self, subjects: Collection[tuple[str, str]], *, until_ms: int = 0, reason: EndReason = "revoke_all"
     ) -> None:
         """The same for users whose slots were moving. Raises SlotIsMoving where some still are."""
         left = await self.revoke_all_of(subjects, until_ms=until_ms, reason=reason)
@@ -104,14 +104,14 @@ class Revocations:
 
     async def _mark(self, run: Run, shard: str, subject: str, until_ms: int, kept_member: str) -> str:
         keys = [mark_key(shard, subject), index_key(shard, subject), revoked_key(shard, subject)]
-        arguments: list[str | int] = [kept_member, until_ms, LEAST_MARK_LIFETIME_MS, self._connection.clock_offset_ms()]
+        arguments: list[str | int] = [kept_member, until_ms, MIN_MARK_LIFETIME_MS, self._redis.clock_offset_ms()]
         return str((await run(_MARK, keys, arguments))[0])
 
     async def _delete(
-        self, run: Run, shard: str, subject: str, until_ms: int, kept_member: str, reason: Ending
+        self, run: Run, shard: str, subject: str, until_ms: int, kept_member: str, reason: EndReason
     ) -> None:
         keys = [revoked_key(shard, subject), mark_key(shard, subject), index_key(shard, subject)]
-        arguments: list[str | int] = [MOST_KEYS, kept_member, until_ms, reason, self._connection.clock_offset_ms()]
+        arguments: list[str | int] = [MAX_KEYS, kept_member, until_ms, reason, self._redis.clock_offset_ms()]
         verdict = "more"
         while verdict == "more":
             verdict = str((await run(_DELETE, keys, arguments))[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Final
 
-_MOST_HEAPS: Final = -8
+_M_ARENA_MAX: Final = -8
 """`M_ARENA_MAX` in malloc.h."""
 
 
@@ -16,7 +16,7 @@ def limit_arenas() -> None:
     """Else each thread has one of its own, of which nothing ever goes back. Of glibc; others have no such function."""
     mallopt = getattr(_libc, "mallopt", None)
     if mallopt is not None:
-        mallopt(_MOST_HEAPS, 1)
+        mallopt(_M_ARENA_MAX, 1)
 
 
 def trim_heap() -> None:

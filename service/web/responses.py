@@ -28,7 +28,7 @@ _JSON_HEADERS: Final = [
 ]
 
 
-class Success(Response):
+class RawResponse(Response):
     """200 with headers that are bytes already, and need not be checked and written anew each time."""
 
     def __init__(self, body: bytes, headers: Iterable[tuple[bytes, bytes]] = _JSON_HEADERS) -> None:
@@ -39,16 +39,16 @@ class Success(Response):
 
 
 def render_tokens(tokens: TokenResponse) -> Response:
-    return Success(msgspec.json.encode(tokens))
+    return RawResponse(msgspec.json.encode(tokens))
 
 
 def render_introspection(introspection: Introspection) -> Response:
-    return Success(msgspec.json.encode(introspection))
+    return RawResponse(msgspec.json.encode(introspection))
 
 
 def render_nothing() -> Response:
     """Success with nothing to say; clients that always parse JSON by its type find the type they expect."""
-    return Success(b"")
+    return RawResponse(b"")
 
 
 def render_error(error: OAuthError | BearerMissing) -> Response:

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from service.admin import command
 from service.admin.__main__ import load_console
-from service.admin.context import Desk
+from service.admin.context import AdminContext
 from service.config.settings import load_settings
 from service.registry import pending_revocations
 from tests.conftest import Clock, environment_of
@@ -68,7 +68,7 @@ def type_in(*words: str, typed: str | None = None, environment: dict[str, str]) 
 @pytest.fixture(autouse=True)
 def no_worker_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing is under way a sweep need not wait."""
-    monkeypatch.setattr(pending_revocations, "SWEEP_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(pending_revocations, "SCAN_DELAY_SECONDS", 0)
 
 
 @pytest.fixture
@@ -80,10 +80,10 @@ def environment(redis_server: RedisServer) -> dict[str, str]:
 def admin(environment: dict[str, str], clock: Clock, registry: None, monkeypatch: pytest.MonkeyPatch) -> Admin:
     """Types a command, with the cast registered."""
 
-    def open_desk() -> Desk:
-        return Desk(load_settings(os.environ), lambda: clock.offset_ms)
+    def open_context() -> AdminContext:
+        return AdminContext(load_settings(os.environ), lambda: clock.offset_ms)
 
-    monkeypatch.setattr(command, "open_desk", open_desk)
+    monkeypatch.setattr(command, "open_context", open_context)
 
     async def run(*words: str, typed: str | None = None) -> Answer:
         return await asyncio.to_thread(type_in, *words, typed=typed, environment=environment)

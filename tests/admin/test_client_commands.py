@@ -172,7 +172,7 @@ async def test_a_deleted_client_is_gone_with_all_that_it_had(
     assert (await WEB_SHOP.log_in(http, ALICE)).status_code == 401
     for token, is_live in ((tokens["access_token"], False), (others["access_token"], True)):
         assert (await GATEWAY.introspect(http, token)).json()["active"] is is_live
-    assert [key async for keys in parts.connection.scan("code:*") for key in keys] == []
+    assert [key async for keys in parts.redis.scan("code:*") for key in keys] == []
     assert not await parts.registry.is_origin("https://shop.example")
     assert (await admin("client", "show", "web-shop")).status == 1
 

@@ -10,9 +10,9 @@ import redis
 
 from service.protocol.user import identify_user
 from service.store.keys import registry_key
-from service.worker import SETTLE_SECONDS, Worker
+from service.worker import PENDING_REVOCATIONS_SECONDS, Worker
 from tests.admin.conftest import Admin
-from tests.admin.test_user_commands import is_live
+from tests.admin.lookups import is_live
 from tests.conftest import SEED, Clock, MakeSettings, serving
 from tests.support.actors import (
     ALICE,
@@ -96,28 +96,28 @@ async def test_what_a_console_that_was_killed_still_owed_is_ended_by_the_service
     """
     alices, bobs = [(await PHONE_APP.log_in(http, person)).json() for person in (ALICE, BOB)]
     identity = identify_user(ALICE.realm, ALICE.username)
-    await parts.registry.note_owed_revocations([identity])
+    await parts.registry.add_pending_users([identity])
     await parts.registry.delete_users([identity])
 
     if is_restarted:
         async with serving(make_settings(), clock):
             pass
     else:
-        held_time.advance(SETTLE_SECONDS)
+        held_time.advance(PENDING_REVOCATIONS_SECONDS)
         await until(lambda: not store.exists(registry_key("owed_revocations")), "what is owed to be ended")
 
-    assert not await parts.registry.owes_anything()
+    assert not await parts.registry.has_pending()
     assert not await is_live(http, alices["access_token"])
     assert await is_live(http, bobs["access_token"])
 
 
 async def test_a_change_that_is_refused_still_ends_what_was_owed(admin: Admin, parts: Worker) -> None:
     """Whoever repeats a command that was killed is told that there is nobody any more, and finishes it."""
-    await parts.registry.note_owed_revocations([identify_user(ALICE.realm, ALICE.username)])
+    await parts.registry.add_pending_users([identify_user(ALICE.realm, ALICE.username)])
 
     assert (await admin("user", "delete", "nobody", "--yes")).status == 1
 
-    assert not await parts.registry.owes_anything()
+    assert not await parts.registry.has_pending()
 
 
 async def test_force_undoes_it(

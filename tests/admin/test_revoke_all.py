@@ -7,7 +7,7 @@ import pytest
 
 from service.admin.formatting import format_time
 from tests.admin.conftest import Admin
-from tests.admin.test_user_commands import is_live
+from tests.admin.lookups import is_live
 from tests.conftest import Clock
 from tests.support.actors import ALICE, BOB, PHONE_APP, WEB_SHOP
 

@@ -10,7 +10,7 @@ import redis
 
 from service.worker import Worker
 from tests.admin.conftest import Admin
-from tests.admin.test_user_commands import is_live
+from tests.admin.lookups import is_live
 from tests.conftest import Clock, make_code, read_server_ms
 from tests.support.actors import ALICE, PHONE_APP, PHONE_CALLBACK, REVOKE_ALL, WEB_SHOP
 

@@ -9,7 +9,8 @@ import pytest
 import redis
 
 from tests.admin.conftest import Admin, Answer
-from tests.support.actors import ALICE, BOB, GATEWAY, PHONE_APP, Person
+from tests.admin.lookups import is_live
+from tests.support.actors import ALICE, BOB, PHONE_APP, Person
 
 EVE = Person("eve@example.com", "eve's own password")
 CREATE = ("user", "create", "eve@example.com", "--role", "enduser", "--name", "Eve")
@@ -20,11 +21,6 @@ def password_file(tmp_path: Path) -> str:
     file = tmp_path / "password"
     file.write_text(EVE.password + "\n")
     return str(file)
-
-
-async def is_live(http: httpx2.AsyncClient, token: str) -> bool:
-    answer: bool = (await GATEWAY.introspect(http, token)).json()["active"]
-    return answer
 
 
 async def test_a_user_that_was_created_logs_in_with_the_password_of_the_file(

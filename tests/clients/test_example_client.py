@@ -19,6 +19,7 @@ import pytest
 from examples.client import ExampleClient
 from service.config.settings import load_settings
 from service.worker import Worker
+from tests.clients.example_client import SCOPE, is_answering
 from tests.conftest import environment_of, make_code
 from tests.support.actors import WEB_SHOP
 from tests.support.servers import (
@@ -32,7 +33,6 @@ from tests.support.servers import (
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 HOME = "http://127.0.0.1:9000"
-SCOPE = "realm:main role:enduser"
 
 
 @pytest.fixture(scope="module")
@@ -241,10 +241,3 @@ def test_where_its_port_is_taken_it_says_so_and_ends_without_an_invitation() -> 
     assert ended.stdout == ""
     assert "already in use" in ended.stderr
     assert "Traceback" not in ended.stderr
-
-
-def is_answering(address: str) -> bool:
-    try:
-        return httpx2.get(address).status_code == 200
-    except httpx2.TransportError:
-        return False

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from tests.clients.test_example_client import SCOPE, is_answering
+from tests.clients.example_client import SCOPE, is_answering
 from tests.conftest import environment_of
 from tests.pages.accessibility import assert_accessible, assert_fits
 from tests.pages.browser import DESKTOP, NO_JAVASCRIPT, PHONE, Complaints, Device, new_context, running_browser

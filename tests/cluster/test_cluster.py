@@ -11,22 +11,20 @@ import httpx2
 import pytest
 from msgspec.structs import replace
 
-from service.crypto.keyring import Keyring, make_first_refresh_token
-from service.crypto.opaque_tokens import make_access_token
 from service.gateway.access_record import access_key
 from service.protocol.scope import parse_scope
-from service.protocol.token_form import parse_access_token
-from service.protocol.user import User, identify_user
+from service.protocol.user import identify_user
 from service.redis_client.url import parse_redis_url
 from service.store.client import StoreClient
 from service.store.events import EventStream, get_position
 from service.store.keys import family_key
-from service.store.reports.session_count import take_census
+from service.store.reports.session_count import estimate_session_count
 from service.store.reports.session_scan import Session
 from service.store.reports.token_inspection import EndedFamily, TokenInspection
 from service.worker import Worker
 from tests.cluster.nodes import Cluster
-from tests.conftest import SECRET_KEY, make_code
+from tests.cluster.sessions import PEOPLE, Tokens, is_known, start_session
+from tests.conftest import make_code
 from tests.faults.stage import LATEST_SECONDS, start_sessions
 from tests.support.actors import (
     ALICE,
@@ -54,47 +52,12 @@ from tests.support.browser import (
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import until, until_status
 
-KEYRING = Keyring((SECRET_KEY.encode(),))
-PEOPLE = tuple(Person(f"user-{number}@example.com", ALICE.password) for number in range(30))
-
-Tokens = dict[str, str]
-
-
-async def start_session(parts: Worker, person: Person, client_id: str = "phone-app") -> Tokens:
-    """A session as a login would make it."""
-    identity = identify_user(person.realm, person.username)
-    user = await parts.registry.find_user(identity) or User(realm=person.realm, username=person.username)
-    refresh_token = make_first_refresh_token(user.identity.shard)
-    access_token = make_access_token(user.identity.shard)
-    lives_ms = await parts.families.start(
-        user,
-        client_id=client_id,
-        scope="realm:main role:enduser",
-        secret_used=False,
-        refresh_token=refresh_token,
-        access_token=access_token,
-    )
-    assert lives_ms is not None
-    return {"access_token": access_token.text, "refresh_token": KEYRING.sign_refresh_token(refresh_token)}
-
 
 async def register(parts: Worker, people: Sequence[Person]) -> None:
     """All with Alice's password, whose hash costs something."""
     alice = await parts.registry.find_user(identify_user(ALICE.realm, ALICE.username))
     assert alice is not None
     await parts.registry.put_users([replace(alice, username=person.username) for person in people])
-
-
-def is_known(cluster: Cluster, tokens: Tokens) -> tuple[bool, bool]:
-    """Whether the access token and the family are in the cluster."""
-    access_token = parse_access_token(tokens["access_token"])
-    refresh_token = KEYRING.parse_refresh_token(tokens["refresh_token"])
-    assert access_token is not None
-    assert refresh_token is not None
-    return (
-        cluster.client.exists(access_key(access_token.shard, access_token.digest)) == 1,
-        cluster.client.exists(family_key(refresh_token.shard, refresh_token.family_digest)) == 1,
-    )
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-readyz")
@@ -239,7 +202,7 @@ async def test_a_sweep_ends_the_sessions_of_a_client_on_all_nodes_and_no_others(
     async def after_batch() -> None:
         pass
 
-    ended = await cluster_parts.sweeps.end_sessions(["narrowed"], may_keep, after_batch=after_batch)
+    ended = await cluster_parts.session_scan.end_sessions(["narrowed"], may_keep, after_batch=after_batch)
 
     assert ended == len(PEOPLE)
     assert {is_known(cluster, tokens) for tokens in narrowed} == {(False, False)}
@@ -252,11 +215,11 @@ async def test_what_was_issued_up_to_a_time_ends_for_everybody_on_all_nodes_and_
 ) -> None:
     older = [await start_session(cluster_parts, person) for person in PEOPLE]
     until_ms = await cluster_parts.families.read_clock_ms()
-    cluster_parts.connection.clock_offset_ms = lambda: 1_000
+    cluster_parts.redis.clock_offset_ms = lambda: 1_000
     younger = [await start_session(cluster_parts, person) for person in PEOPLE]
-    inspection = TokenInspection(cluster_parts.connection, cluster_parts.lifetimes)
+    inspection = TokenInspection(cluster_parts.redis, cluster_parts.lifetimes)
 
-    found = [each for batch in [batch async for batch in cluster_parts.sweeps.find_subjects()] for each in batch]
+    found = [each for batch in [batch async for batch in cluster_parts.session_scan.scan_subjects()] for each in batch]
     await cluster_parts.revocations.revoke_all_of(found, until_ms=until_ms, reason="console")
 
     identities = [identify_user("main", person.username) for person in PEOPLE]
@@ -326,10 +289,10 @@ async def test_sessions_are_counted_and_estimated_over_all_masters(cluster: Clus
         pipeline.execute()
 
     fill(range(300))
-    assert await take_census(cluster_parts.connection) == (300, 300)
+    assert await estimate_session_count(cluster_parts.redis) == (300, 300)
 
     fill(range(300, 3_000))
-    census = await take_census(cluster_parts.connection)
+    census = await estimate_session_count(cluster_parts.redis)
     assert census.sessions == pytest.approx(3_000, rel=0.15)
     assert census.access_tokens == pytest.approx(3_000, rel=0.15)
 

@@ -12,7 +12,7 @@ from service.registry import pending_revocations
 from service.worker import Worker
 from tests.admin.conftest import Answer, type_in
 from tests.cluster.nodes import Cluster
-from tests.cluster.test_cluster import PEOPLE, is_known, start_session
+from tests.cluster.sessions import PEOPLE, is_known, start_session
 from tests.conftest import SECRET_KEY
 from tests.support.actors import ALICE, PHONE_APP, WEB_SHOP
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.clause("decided-redis-cluster")
 
 @pytest.fixture
 def admin(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Admin:
-    monkeypatch.setattr(pending_revocations, "SWEEP_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(pending_revocations, "SCAN_DELAY_SECONDS", 0)
     environment = {"REDIS_URL": cluster.url_of("console"), "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}
 
     async def run(*words: str) -> Answer:

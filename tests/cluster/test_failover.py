@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from service.app import build_app
 from service.config.settings import load_settings
 from service.protocol.user import identify_user
 from service.worker import Worker
+from tests.cluster.failovers import outlast
 from tests.cluster.nodes import Cluster, Shard, Watched, running_cluster, running_sentinel
 from tests.conftest import SECRET_KEY, SEED, client_of, lifespan_of, make_code
 from tests.support.actors import (
@@ -26,7 +27,7 @@ from tests.support.actors import (
     verify,
 )
 from tests.support.loop_time import LoopTime
-from tests.support.waiting import PATIENCE_SECONDS, take_turn
+from tests.support.waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture(scope="module")
@@ -53,28 +54,6 @@ async def service_at(url: str, durability: str = "memory") -> AsyncIterator[tupl
 def shard_of_alice(cluster: Cluster) -> Shard:
     identity = identify_user(ALICE.realm, ALICE.username)
     return cluster.shards[cluster.node_of(f"family:{{{identity.shard}}}:x")]
-
-
-async def outlast(loop_time: LoopTime, shard: Shard, ask: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
-    """Ask until the answer is 200 and a replica was promoted, at the pace of the machine. Until then it is 503."""
-    promotion = asyncio.create_task(asyncio.to_thread(wait_for_promotion, shard))
-    with loop_time.passing(1):
-        while True:
-            is_promoted = promotion.done()
-            answer = await ask()
-            if answer.status_code == 200 and is_promoted:
-                await promotion
-                return answer
-            if answer.status_code != 200:
-                assert_error(answer, 503, "temporarily_unavailable")
-                assert int(answer.headers["retry-after"]) >= 1
-            await take_turn()
-
-
-def wait_for_promotion(shard: Shard) -> None:
-    shard.wait_for_promotion()
-    if isinstance(shard, Watched):
-        shard.wait_until_named()
 
 
 async def put_back(cluster: Cluster, shard: Shard) -> None:

@@ -10,30 +10,22 @@ from pathlib import Path
 import pytest
 import redis
 
-from service.config.settings import load_settings
 from service.crypto.opaque_tokens import make_access_token
 from service.gateway import BearerLookup, StoreUnavailable
 from service.redis_client import backoff, managed_connection
 from service.redis_client.deadline import DEADLINE_SECONDS
-from service.redis_client.managed_connection import BEAT_SECONDS
+from service.redis_client.managed_connection import HEARTBEAT_SECONDS
 from service.store.access_tokens import AccessTokens
 from service.worker import Worker
 from tests.cluster.moving import moving_slot
 from tests.cluster.nodes import MASTER_NAME, Cluster, running_cluster, running_sentinel
-from tests.conftest import SECRET_KEY
+from tests.cluster.workers import parts_at
 from tests.faults.stage import start_sessions
 from tests.support.actors import access_key_of, access_name_of
 from tests.support.loop_time import STEP_SECONDS, LoopTime
 from tests.support.waiting import until, until_true, wait_until
 
 USERS = 12
-
-
-@asynccontextmanager
-async def parts_at(url: str) -> AsyncIterator[Worker]:
-    parts = Worker(load_settings({"REDIS_URL": url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}), lambda: 0)
-    yield parts
-    await parts.close()
 
 
 @asynccontextmanager
@@ -50,7 +42,7 @@ async def start_many(parts: Worker) -> list[str]:
 
 
 async def revoke(parts: Worker, token: str) -> None:
-    assert await AccessTokens(parts.connection).revoke(access_name_of(token), client_id="phone-app") is not None
+    assert await AccessTokens(parts.redis).revoke(access_name_of(token), client_id="phone-app") is not None
 
 
 async def is_answered(bearer: BearerLookup, token: str) -> bool:
@@ -133,7 +125,7 @@ async def test_a_node_that_lost_the_majority_is_not_believed(
                 await until(lambda: left.cluster("INFO")["cluster_state"] == "fail", "the node to notice")
             assert await bearer.lookup(tokens[0])
             # The next heartbeat hears of it, and its answer takes no time of ours.
-            await held_time.pass_by(BEAT_SECONDS)
+            await held_time.pass_by(HEARTBEAT_SECONDS)
             await until_true(lambda: is_unavailable(bearer, tokens[0]), "memory not to be believed")
 
             for token in tokens:

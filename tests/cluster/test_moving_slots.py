@@ -20,7 +20,7 @@ from service.observability import metrics
 from service.protocol.user import User, identify_user
 from service.redis_client import client as connection
 from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable
-from service.redis_client.slots import PAUSE_SECONDS
+from service.redis_client.slots import RETRY_DELAY_SECONDS
 from service.store.keys import family_key, index_key
 from service.store.revocations import Revocations
 from service.worker import Worker
@@ -244,8 +244,8 @@ async def check_answers(stage: Stage, held_time: LoopTime, name: str) -> None:
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-redis-cluster")
 @pytest.mark.single_server("it brings a cluster along")
 async def test_a_sweep_finds_what_moves_while_it_looks(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "LOOK_PAUSE_SECONDS", 0)
-    monkeypatch.setattr(connection, "MOST_LOOKS", 1_000_000)
+    monkeypatch.setattr(connection, "SCAN_RETRY_DELAY_SECONDS", 0)
+    monkeypatch.setattr(connection, "MAX_LOOKS", 1_000_000)
     people = [await stage.start() for _ in range(12)]
 
     batches = count()
@@ -258,7 +258,7 @@ async def test_a_sweep_finds_what_moves_while_it_looks(stage: Stage, monkeypatch
     with moving_slot(stage.cluster, people[0].key) as moving:
         moving.move_keys(lambda key: key.startswith("access:"))
         sweep = asyncio.create_task(
-            stage.parts.sweeps.end_sessions(["phone-app"], lambda _: False, after_batch=after_batch)
+            stage.parts.session_scan.end_sessions(["phone-app"], lambda _: False, after_batch=after_batch)
         )
         await until(looked_twice.is_set)
         assert not sweep.done()
@@ -300,8 +300,8 @@ async def test_a_slot_that_was_left_half_moved_is_told_and_holds_up_nobody_else(
 async def test_a_mass_logout_reaches_everybody_but_the_users_of_a_slot_that_stays_half_moved(
     stage: Stage, loop_time: LoopTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "MOST_LOOKS", 3)
-    monkeypatch.setattr(connection, "LOOK_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(connection, "MAX_LOOKS", 3)
+    monkeypatch.setattr(connection, "SCAN_RETRY_DELAY_SECONDS", 0)
     held, *others = [await stage.start() for _ in range(6)]
 
     with moving_slot(stage.cluster, held.key) as moving:
@@ -339,6 +339,6 @@ async def test_a_refresh_waits_for_its_slot_and_is_served(stage: Stage, held_tim
         await until(lambda: refresh.done() or count_refusals() > before)
         assert not refresh.done()
 
-    await held_time.pass_by(2 * PAUSE_SECONDS)
+    await held_time.pass_by(2 * RETRY_DELAY_SECONDS)
     await until(refresh.done, "the refresh to be sent again")
     assert (await refresh).status_code == 200

@@ -9,10 +9,10 @@ import pytest
 
 from service.app import build_app
 from service.config.settings import load_settings
-from service.store.reports.session_count import take_census
+from service.store.reports.session_count import estimate_session_count
 from service.worker import Worker
+from tests.cluster.failovers import outlast
 from tests.cluster.nodes import running_sentinel
-from tests.cluster.test_failover import outlast
 from tests.conftest import SECRET_KEY, SEED, client_of, lifespan_of
 from tests.support.actors import (
     ALICE,
@@ -43,7 +43,7 @@ async def test_a_service_behind_sentinel_outlives_its_master(tmp_path: Path, loo
             assert (await http.get("/readyz")).status_code == 200
             alice = tokens_of(await PHONE_APP.log_in(http, ALICE))
             other = tokens_of(await WEB_SHOP.log_in(http, ALICE))
-            assert await take_census(parts.connection) == (2, 2)
+            assert await estimate_session_count(parts.redis) == (2, 2)
             many = await asyncio.gather(*(PHONE_APP.refresh(http, alice["refresh_token"]) for _ in range(150)))
             assert len({tokens_of(answer)["refresh_token"] for answer in many}) == 1
             with watched.master.connect() as master, watched.replica.connect() as replica:

@@ -16,7 +16,7 @@ from service.redis_client.url import parse_redis_url
 from service.store.client import StoreClient
 from service.store.reports.readiness import find_obstacle
 from tests.cluster.nodes import MASTER_NAME, OPERATOR, running_sentinel
-from tests.cluster.test_lookups import parts_at
+from tests.cluster.workers import parts_at
 from tests.support.loop_time import LoopTime
 from tests.support.redis_users import find_refusals
 from tests.support.servers import CHECKOUT, PASSWORD, free_port, knows_users, server_binary
@@ -43,7 +43,7 @@ async def test_the_users_of_replication_and_sentinel_may_do_what_a_failover_take
         redis.Redis(port=watched.sentinel_port) as sentinel,
     ):
         async with parts_at(watched.url_of("service")) as parts:
-            assert await find_obstacle(parts.connection) is None
+            assert await find_obstacle(parts.redis) is None
             assert {client["user"] for client in master.client_list()} >= {"replica", "sentinel", "service"}
             await confirm_something(watched.url_of("service"))
 
@@ -52,7 +52,7 @@ async def test_the_users_of_replication_and_sentinel_may_do_what_a_failover_take
 
             with loop_time.passing(1):
                 await until_reachable(parts)
-            assert await find_obstacle(parts.connection) is None
+            assert await find_obstacle(parts.redis) is None
         for server in (master, replica):
             assert find_refusals(server, {"service", "replica", "sentinel"}) == []
 
@@ -60,7 +60,7 @@ async def test_the_users_of_replication_and_sentinel_may_do_what_a_failover_take
 async def confirm_something(url: str) -> None:
     """As TOKEN_SERVICE_DURABILITY=replica has it."""
     connection = StoreClient(parse_redis_url(url), durability="replica")
-    async with connection.durably("0a3") as scripts:
+    async with connection.durable("0a3") as scripts:
         await scripts.leave_fence()
     await connection.close()
 
@@ -76,7 +76,7 @@ async def test_a_sentinel_that_asks_for_a_password_is_told_that_of_the_url(
     with running_sentinel(tmp_path, watching=lines) as watched:
         url = watched.url.replace("//", f"//{user}{PASSWORD}@")
         async with parts_at(url) as parts:
-            assert await find_obstacle(parts.connection) is None
+            assert await find_obstacle(parts.redis) is None
         bearer = BearerLookup(url)
         assert await bearer.lookup(make_access_token("0a3").text) is None
         await bearer.close()
@@ -87,7 +87,7 @@ async def test_a_sentinel_that_asks_for_none_is_not_told_it(tmp_path: Path) -> N
         async with overheard(watched.sentinel_port) as (port, said):
             url = watched.url_of("service").replace(str(watched.sentinel_port), str(port))
             async with parts_at(url) as parts:
-                assert await find_obstacle(parts.connection) is None
+                assert await find_obstacle(parts.redis) is None
             bearer = BearerLookup(url)
             assert await bearer.lookup(make_access_token("0a3").text) is None
             await bearer.close()

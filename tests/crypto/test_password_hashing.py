@@ -12,26 +12,21 @@ import pytest
 
 from service.crypto.hashing_pool import IDLE_SECONDS, HashingPool
 from service.crypto.password_hashing import (
-    hash_made_secret,
+    hash_generated_secret,
     hash_password,
     is_password_hash,
     is_secret_hash,
-    verify_nobody,
+    verify_dummy_password,
     verify_password,
 )
-from service.crypto.secret_cache import SecretMemory
+from service.crypto.secret_cache import VerifiedSecretCache
 from service.protocol.errors import TemporarilyUnavailable
 from tests.support.loop_time import LoopTime
 from tests.support.password_hashes import FULL_COST, recording_hashes
 from tests.support.servers import CHECKOUT
+from tests.support.weak_hashes import SALT, WEAK_HASH, WEAKER_HASH
 
-# argon2id with less memory and time than we ask for today; of "a password".
-WEAK_HASH = "$argon2id$v=19$m=1024,t=1,p=1$c29tZXNhbHRzb21lc2FsdA$zxuBYsjcgFUpWm1FhrlahZmdci/D7fyVnl+W0Oyn3OU"
-
-# As other systems hash: with more and with less than we ask for.
-SALT = "c29tZXNhbHRzb21lc2FsdA"
 STRONGER_HASH = f"$argon2id$v=19$m=65536,t=3,p=4${SALT}$whnqauyvEg0eBPjktY0aFVKd1cjkXw9ckwI3pKcpyx8"
-WEAKER_HASH = f"$argon2id$v=19$m=8192,t=1,p=1${SALT}$bk9WJIwezG+8sdKcfYvijCY1wBF7HmhBMG2FwN1lGi8"
 
 
 pytestmark = pytest.mark.usefixtures("real_hashes")
@@ -66,10 +61,10 @@ def test_every_refusal_takes_the_work_of_a_check() -> None:
         lambda: verify_password("a password", password_hash),
         lambda: verify_password("a wrong one", password_hash),
         lambda: verify_password("x" * 2000, password_hash),
-        verify_nobody,
+        verify_dummy_password,
     ]
     # The first one also makes the hash that it checks, which the service does at its start.
-    verify_nobody()
+    verify_dummy_password()
     for number, check in enumerate(checks):
         with recording_hashes() as costs:
             check()
@@ -82,7 +77,7 @@ def test_every_refusal_takes_the_work_of_a_check() -> None:
     ("text", "of_password", "of_secret"),
     [
         pytest.param(hash_password("x"), True, True, id="argon2id"),
-        pytest.param(hash_made_secret("x"), False, True, id="the digest of a made secret"),
+        pytest.param(hash_generated_secret("x"), False, True, id="the digest of a made secret"),
         pytest.param("sha256:" + "a" * 42, False, False, id="a digest that is too short"),
         pytest.param("$argon2id$nonsense", False, False, id="half a hash"),
         pytest.param(WEAK_HASH[:-1], False, False, id="a hash that lost its last character"),
@@ -211,7 +206,7 @@ async def hash_a_lot():
     service.crypto.hashing_pool.IDLE_SECONDS = 0
     pool, before = service.crypto.hashing_pool.HashingPool("test", threads=4), read_kib()
     for _ in range(3):
-        await asyncio.gather(*(pool.run(service.crypto.password_hashing.verify_nobody) for _ in range(8)))
+        await asyncio.gather(*(pool.run(service.crypto.password_hashing.verify_dummy_password) for _ in range(8)))
     await tests.support.waiting.until(lambda: read_kib() - before <= service.crypto.password_hashing.MEMORY_KIB / 2)
 
 asyncio.run(hash_a_lot())
@@ -225,30 +220,30 @@ def test_the_memory_of_hashes_goes_back_when_nobody_logs_in_any_more() -> None:
 
 @pytest.mark.clause("6819-5.2.3.6-secret-revoked")
 def test_a_secret_is_remembered_for_its_hash_only() -> None:
-    memory = SecretMemory()
+    memory = VerifiedSecretCache()
     memory.remember("secret", "hash of today")
 
-    assert memory.knows("secret", "hash of today")
-    assert not memory.knows("Secret", "hash of today")
-    assert not memory.knows("secret", "hash of tomorrow")
+    assert memory.contains("secret", "hash of today")
+    assert not memory.contains("Secret", "hash of today")
+    assert not memory.contains("secret", "hash of tomorrow")
 
 
 @pytest.mark.clause("6819-5.2.3.6-secret-revoked")
 def test_two_secrets_of_a_client_are_remembered_side_by_side() -> None:
     """While the old one is still good, instances of the client use both."""
-    memory = SecretMemory()
+    memory = VerifiedSecretCache()
     memory.remember("old secret", "hash of yesterday")
     memory.remember("secret", "hash of today")
 
-    assert memory.knows("old secret", "hash of yesterday")
-    assert memory.knows("secret", "hash of today")
+    assert memory.contains("old secret", "hash of yesterday")
+    assert memory.contains("secret", "hash of today")
 
 
 def test_the_memory_of_secrets_is_bounded_and_forgets_the_oldest() -> None:
-    memory = SecretMemory()
+    memory = VerifiedSecretCache()
     for number in range(1025):
         memory.remember("secret", f"hash {number}")
 
-    assert not memory.knows("secret", "hash 0")
-    assert memory.knows("secret", "hash 1")
-    assert memory.knows("secret", "hash 1024")
+    assert not memory.contains("secret", "hash 0")
+    assert memory.contains("secret", "hash 1")
+    assert memory.contains("secret", "hash 1024")

@@ -96,7 +96,7 @@ class Machine:
 async def test_what_was_revoked_since_a_backup_stays_revoked_when_it_is_restored_by_the_guide(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pending_revocations, "SWEEP_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(pending_revocations, "SCAN_DELAY_SECONDS", 0)
     machine = Machine(tmp_path)
     settings = load_settings(environment_of(machine.redis))
     before, after = RESTORING.split("./scripts/admin")

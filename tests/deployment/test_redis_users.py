@@ -26,13 +26,13 @@ from service.registry.seed_file.reader import parse_seed
 from service.store import keys
 from service.store.client import StoreClient
 from service.store.events import EventStream
-from service.store.reports.session_count import COUNTED_KEYS, take_census
+from service.store.reports.session_count import COUNTED_KEYS, estimate_session_count
 from service.worker import Worker
 from tests.admin.conftest import Answer, type_in
 from tests.conftest import SEED, Clock, client_of, environment_of, lifespan_of, make_code
-from tests.house.test_keys import read_table
+from tests.house.key_table import read_table
 from tests.invariants.life import Life
-from tests.store.test_census import fill
+from tests.store.filling import fill
 from tests.support.actors import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, tokens_of
 from tests.support.browser import Browser, ask
 from tests.support.redis_users import WITHOUT_RIGHTS, find_allowed, find_refusals, read_rights
@@ -72,7 +72,7 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def no_worker_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing is under way a sweep need not wait."""
-    monkeypatch.setattr(pending_revocations, "SWEEP_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(pending_revocations, "SCAN_DELAY_SECONDS", 0)
 
 
 class Use:
@@ -87,11 +87,11 @@ class Use:
         subcommand = f"{name}|{words[1].lower()}" if len(words) > 1 else ""
         self.commands.add(subcommand if subcommand in granted or name == "client" else name)
         if name not in ("pttl", "memory"):  # which the console may ask of every key
-            self.kinds |= {find_kind(word) for word in words[1:] if re.match(r"[a-z_:]+:\{", word)}
+            self.kinds |= {get_kind(word) for word in words[1:] if re.match(r"[a-z_:]+:\{", word)}
 
 
-def find_kind(key: str) -> str:
-    return "seed" if key.startswith("seed:{") else keys.find_kind(key)
+def get_kind(key: str) -> str:
+    return "seed" if key.startswith("seed:{") else keys.get_kind(key)
 
 
 @contextmanager
@@ -128,10 +128,10 @@ async def test_the_service_uses_all_that_it_was_granted(
             await PHONE_APP.log_in(http, ALICE)
             await change_the_seed(parts)
             assert await parts.external_logins.take("state", 60_000)
-            await take_census(parts.connection)
-            await leave_fences(parts.connection, store)
+            await estimate_session_count(parts.redis)
+            await leave_fences(parts.redis, store)
             fill(store, sessions=COUNTED_KEYS, access_tokens=0)
-            await take_census(parts.connection)
+            await estimate_session_count(parts.redis)
 
     assert not find_refusals(store, {"service"})
     assert_all_is_used(use, "service")
@@ -231,7 +231,7 @@ async def leave_fences(connection: StoreClient, store: redis.Redis) -> None:
 def assert_all_is_used(use: Use, user: str) -> None:
     """The commands that it may give, and the kinds of keys that it may give them for."""
     rights = read_rights(user)
-    kinds = {find_kind(pattern.partition("~")[2]) for pattern in rights.keys} - {"*"}
+    kinds = {get_kind(pattern.partition("~")[2]) for pattern in rights.keys} - {"*"}
     assert use.commands - WITHOUT_RIGHTS - rights.commands == set()
     assert rights.commands - use.commands - UNSEEN.keys() == set()
     assert use.kinds == kinds

@@ -15,7 +15,7 @@ from service.app import build_app
 from service.config.reading import BadSettings
 from service.config.settings import load_settings
 from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable
-from service.redis_client.durable_writes import LONGEST_IDLE_SECONDS, RESERVE_SECONDS
+from service.redis_client.durable_writes import MAX_IDLE_SECONDS, RESERVE_SECONDS
 from service.worker import Worker
 from tests.conftest import client_of, environment_of, lifespan_of, make_code
 from tests.support.actors import (
@@ -76,7 +76,7 @@ def knows(server: RedisServer, tokens: dict[str, str]) -> bool:
 
 
 async def confirm(parts: Worker) -> None:
-    async with parts.connection.durably("0a3") as scripts:
+    async with parts.redis.durable("0a3") as scripts:
         await scripts.leave_fence()
 
 
@@ -208,7 +208,7 @@ async def test_connections_that_were_idle_for_long_are_not_used_any_more(
         with master.connect() as client:
             await asyncio.gather(*(confirm(parts) for _ in range(3)))
             before = names(client)
-            held_time.advance(LONGEST_IDLE_SECONDS + 1)
+            held_time.advance(MAX_IDLE_SECONDS + 1)
             await confirm(parts)
 
             await until(lambda: len(names(client)) == 1)

@@ -257,7 +257,7 @@ async def test_on_a_full_redis_a_code_or_a_refresh_token_that_comes_again_ends_t
     exchanged = tokens_of(await PHONE_APP.exchange(direct, code, PHONE_CALLBACK))
     stolen = tokens_of(await PHONE_APP.log_in(direct, ALICE))
     await PHONE_APP.refresh(direct, stolen["refresh_token"])
-    parts.connection.clock_offset_ms = lambda: 301_000
+    parts.redis.clock_offset_ms = lambda: 301_000
     name = KEYRING.parse_refresh_token(stolen["refresh_token"])
     assert name is not None
 
@@ -309,7 +309,7 @@ async def test_a_full_redis_takes_the_sweep_of_a_client(
         pass
 
     with stage.full():
-        assert await parts.sweeps.end_sessions(["phone-app"], lambda _: False, after_batch=go_on) == 2
+        assert await parts.session_scan.end_sessions(["phone-app"], lambda _: False, after_batch=go_on) == 2
         assert stage.find_ending(tokens["refresh_token"]) == "withdrawn"
 
     assert_error(await PHONE_APP.exchange(direct, code, PHONE_CALLBACK), 400, "invalid_grant")

@@ -24,7 +24,7 @@ from tests.support.servers import running_service
 from tests.support.waiting import until, until_status
 
 DELETE = load_script("delete_revoked")
-MOST_KEYS = 300
+MAX_KEYS = 300
 """The limit of keys that one step deletes: an access token and a family may exceed it. The bench measures a step's
 time.
 """
@@ -64,10 +64,10 @@ def count_deleted(step: list[list[str]]) -> int:
 
 def assert_bounded(step: list[list[str]]) -> None:
     """Some keys are deleted, each by few commands, and no command looks at more members than that."""
-    assert count_deleted(step) <= MOST_KEYS + KEYS_OF_A_SESSION
-    assert len(step) <= COMMANDS_OF_A_KEY * MOST_KEYS
+    assert count_deleted(step) <= MAX_KEYS + KEYS_OF_A_SESSION
+    assert len(step) <= COMMANDS_OF_A_KEY * MAX_KEYS
     ranges = [arguments for word, *arguments in step if word.startswith("ZRANGE")]
-    assert {int(last) for _, _, last, *_ in ranges} <= {MOST_KEYS}
+    assert {int(last) for _, _, last, *_ in ranges} <= {MAX_KEYS}
 
 
 @pytest.mark.clause(
@@ -96,7 +96,7 @@ async def test_thousands_of_sessions_are_gone_when_the_answer_is_sent_and_no_ste
     # Each session is a family and an access token. The presented one comes last, in a step of its own.
     for step in steps:
         assert_bounded(step)
-    least = math.ceil(KEYS_OF_A_SESSION * count / MOST_KEYS)
+    least = math.ceil(KEYS_OF_A_SESSION * count / MAX_KEYS)
     assert least <= len(steps) <= least + 3
 
 
@@ -112,7 +112,7 @@ async def test_others_of_the_same_redis_are_served_while_sessions_are_deleted(
         stage.proxy.hold_at = (call_of(DELETE.name), 3)
         revocation = asyncio.create_task(revoke_all(http, sessions[0][0]))
         await until(lambda: stage.proxy.held or revocation.done(), "the third step")
-        assert len(sessions) - 2 * MOST_KEYS < count_live(stage, "access") < len(sessions)
+        assert len(sessions) - 2 * MAX_KEYS < count_live(stage, "access") < len(sessions)
         assert (await PHONE_APP.refresh(direct, refresh_token)).status_code == 200
 
         stage.proxy.held = False

@@ -47,7 +47,7 @@ REALM = b'{"client_id":"us","client_secret":"","issuer":"https://login.example.o
 USER = b'{"realm":"main","username":"alice","password_hash":"x","roles":["enduser"]}'
 
 Parse = Callable[[Any], object]
-Look = Callable[[], Awaitable[object]]
+Branding = Callable[[], Awaitable[object]]
 
 
 def make_hash(text: Any) -> Any:
@@ -133,8 +133,8 @@ async def test_whatever_stands_in_the_place_of_a_session_is_read_or_an_outage(
     """For a client, for the user's page, for the console, and for a gateway that may remember it."""
     code, access_token = make_random_token("tsac1_", "0a3"), make_access_token("0a3")
     refresh_token = make_first_refresh_token("0a3")._replace(family_id=b"f" * 16)
-    digest, inspection = refresh_token.family_digest, TokenInspection(parts.connection, DEFAULT_LIFETIMES)
-    looks: list[tuple[str, Look]] = [
+    digest, inspection = refresh_token.family_digest, TokenInspection(parts.redis, DEFAULT_LIFETIMES)
+    looks: list[tuple[str, Branding]] = [
         (family_key("0a3", digest), lambda: parts.families.find("0a3", digest)),
         (family_key("0a3", digest), lambda: parts.families.find_live(refresh_token)),
         (family_key("0a3", digest), lambda: inspection.inspect_refresh_token(refresh_token)),

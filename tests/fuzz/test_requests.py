@@ -48,8 +48,8 @@ from service.protocol.token_form import (
 from service.protocol.uri import find_server_mistake, find_uri_mistake
 from service.protocol.user import User
 from service.web.middleware.trusted_proxies import UNKNOWN, TrustedProxies
-from service.web.pages.cookies import Browsers
-from service.web.request.client_address import find_address, get_prefixes
+from service.web.pages.cookies import BrowserCookies
+from service.web.request.client_address import get_address, get_prefixes
 from service.web.request.form import read_form
 from tests.fuzz.material import (
     LARGE,
@@ -347,7 +347,7 @@ async def test_whatever_is_forwarded_a_client_is_an_address_or_the_peer(hops: li
     for address in (peer, "10.9.9.9"):
         scope = {"type": "http", "client": (address, 0), "headers": headers, "scheme": "http"}
         await TrustedProxies(app, [ip_network("10.0.0.0/8")])(scope, nothing, nothing)
-        found = find_address(Request(scopes[-1]))
+        found = get_address(Request(scopes[-1]))
         assert found in (address, UNKNOWN) or str(ip_address(found)) == found
         assert get_prefixes(Request(scopes[-1]))
 
@@ -355,7 +355,7 @@ async def test_whatever_is_forwarded_a_client_is_an_address_or_the_peer(hops: li
 # Cookies
 
 ALICE = User(realm="main", username="alice@example.com", revision="r1")
-BROWSERS = Browsers(KEYRING, is_secure=False)
+BROWSERS = BrowserCookies(KEYRING, is_secure=False)
 
 
 def make_request(cookies: bytes, query: bytes = b"") -> Request:
@@ -364,30 +364,30 @@ def make_request(cookies: bytes, query: bytes = b"") -> Request:
     )
 
 
-def put_device() -> str:
+def set_device_cookie() -> str:
     response = Response()
-    BROWSERS.put_device(make_request(b""), response, ALICE)
+    BROWSERS.set_device_cookie(make_request(b""), response, ALICE)
     return response.headers["set-cookie"].partition(";")[0]
 
 
 @given(st.data())
 def test_cookies_are_ours_or_nothing(draw: st.DataObject) -> None:
-    session, device = make_browser_session("0a3"), put_device()
+    session, device = make_browser_session("0a3"), set_device_cookie()
     cookies = f"ts_session={session.text}; {device}; ts_browser={'b' * 43}"
     request = make_request(draw.draw(bent(st.just(cookies.encode()), data)), draw.draw(data))
 
     name, secret = BROWSERS.find_session_name(request), BROWSERS.find_secret(request)
     assert name is None or parse_browser_session(name.text) == name
     assert secret is None or (len(secret) == 43 and secret.isascii())
-    assert BROWSERS.find_device(request, ALICE.identity, ALICE.revision) in ("", device[10:53])
+    assert BROWSERS.get_device(request, ALICE.identity, ALICE.revision) in ("", device[10:53])
     assert BROWSERS.find_notice(request) is None
-    BROWSERS.put_device(request, Response(), ALICE)
+    BROWSERS.set_device_cookie(request, Response(), ALICE)
 
 
 @given(text, text, text)
 def test_a_proof_that_nobody_made_proves_nothing(proof: str, form: str, part: str) -> None:
-    assert not BROWSERS.recognises_form(proof, form, part)
-    assert BROWSERS.recognises_form(BROWSERS.sign_form(form, part), form, part)
+    assert not BROWSERS.verify_csrf(proof, form, part)
+    assert BROWSERS.verify_csrf(BROWSERS.sign_form(form, part), form, part)
 
 
 # Time
@@ -415,7 +415,7 @@ def refused(parse: Callable[[Any], object]) -> Callable[[Any], None]:
         check_content_type,
         find_server_mistake,
         lambda some: is_registered(Client(client_id="c", redirect_uris=URIS), "http://[::1]:1/" + some),
-        lambda some: BROWSERS.find_device(make_request(b"ts_device=" + some.encode()), ALICE.identity, "r1"),
+        lambda some: BROWSERS.get_device(make_request(b"ts_device=" + some.encode()), ALICE.identity, "r1"),
         lambda some: KEYRING.open_for_page("login form", some),
         lambda some: get_prefixes(Request({"type": "http", "client": (some, 0)})),
     ],

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from service.admin.command import Parsed
 from service.admin.formatting import format_span, format_time, parse_time_ms
 from service.admin.output import WrongInput
-from service.admin.validation import check_client, check_user
+from service.admin.validation import validate_client, validate_user
 from service.config.parsers import parse_duration_or_zero_ms
 from service.config.reading import BadSettings
 from service.config.settings import SETTINGS, load_settings
@@ -222,9 +222,9 @@ def test_times_and_spans_are_read_or_wrong_usage(words: str) -> None:
 def test_what_the_console_is_told_is_an_entry_or_wrong_input(name: str, shown: str, item: str) -> None:
     """Arguments that are no UTF-8 are refused once, where commands begin."""
     with suppress(WrongInput, UnicodeEncodeError):
-        check_client(client_id=name, client_name=shown, redirect_uris=[item], scope=item, grant_types=[item])
+        validate_client(client_id=name, client_name=shown, redirect_uris=[item], scope=item, grant_types=[item])
     with suppress(WrongInput, UnicodeEncodeError):
-        check_user("main", name, item, (shown,), shown, 8)
+        validate_user("main", name, item, (shown,), shown, 8)
 
 
 @pytest.mark.fuzzes("binary.parse_release")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from redis.exceptions import RedisError
 
 from service.redis_client.client import _parse_info
-from service.redis_client.connection import Wire, open_wire
+from service.redis_client.connection import Connection, open_connection
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.slots import parse_own_slots
 from service.redis_client.topology import _parse_ranges
@@ -74,18 +74,20 @@ async def test_whatever_a_server_answers_everybody_who_asked_is_told(
     async with server:
         url = parse_redis_url(f"redis://127.0.0.1:{port}")
         try:
-            wire = await open_wire(url, ("127.0.0.1", port), "test", told.append, lambda: lost.append("lost"))
+            connection = await open_connection(
+                url, ("127.0.0.1", port), "test", told.append, lambda: lost.append("lost")
+            )
         except RedisError:
             return
-        asked = [asyncio.ensure_future(wire.call("GET", str(number))) for number in range(questions)]
+        asked = [asyncio.ensure_future(connection.call("GET", str(number))) for number in range(questions)]
         async with asyncio.timeout(PATIENCE_SECONDS):
             found = await asyncio.gather(*asked, return_exceptions=True)
-            await wire.lost
+            await connection.lost
 
     assert lost == ["lost"]
     assert all(isinstance(one, RedisError) for one in found if isinstance(one, BaseException))
     with pytest.raises(RedisError):
-        await wire.call("GET", "after")
+        await connection.call("GET", "after")
 
 
 async def _start(answer: bytes, size: int) -> tuple[asyncio.Server, int]:
@@ -109,13 +111,13 @@ def _cut(answer: bytes, size: int) -> Iterable[bytes]:
 
 @given(st.lists(bent_bytes(*RESP), max_size=8))
 async def test_an_answer_that_cannot_be_told_apart_raises_nothing_into_the_event_loop(pieces: list[bytes]) -> None:
-    wire = Wire(lambda _: None, lambda: None)
+    connection = Connection(lambda _: None, lambda: None)
 
     for piece in pieces:
-        wire.data_received(piece)
-    wire.eof_received()
+        connection.data_received(piece)
+    connection.eof_received()
 
-    assert wire.lost.done()
+    assert connection.lost.done()
 
 
 RANGE: list[Any] = [0, 16383, [b"127.0.0.1", 7000, b"id"]]

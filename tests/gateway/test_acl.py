@@ -12,15 +12,15 @@ import redis
 from service.crypto.opaque_tokens import make_access_token
 from service.gateway import BearerLookup
 from service.gateway.access_record import access_key
-from service.redis_client.connection import open_wire
+from service.redis_client.connection import open_connection
 from service.redis_client.url import parse_redis_url
 from service.store import keys
 from tests.faults.stage import Stage, parts_on, start_sessions
+from tests.gateway.acl import ACL_FILE
 from tests.support.redis_users import WITHOUT_RIGHTS, find_allowed
-from tests.support.servers import CHECKOUT, stop
+from tests.support.servers import stop
 from tests.support.waiting import until
 
-ACL_FILE = CHECKOUT / "examples" / "redis-gateway.acl"
 ALLOWED = {"get", "time", "client|tracking", "client|caching", "cluster|slots", "cluster|info"}
 
 pytestmark = pytest.mark.clause("decided-gateway-user")
@@ -85,12 +85,12 @@ async def test_the_gateways_user_can_hear_the_names_of_other_keys_but_not_what_t
     """No right of Redis bounds what is tracked; the guide says so."""
     url = parse_redis_url(stage.redis.url.replace("//", "//gateway:change-me@"))
     heard: list[Sequence[Any]] = []
-    wire = await open_wire(url, url.nodes[0], "test", heard.append, lambda: None)
-    await wire.call("CLIENT", "TRACKING", "ON", "BCAST")
+    connection = await open_connection(url, url.nodes[0], "test", heard.append, lambda: None)
+    await connection.call("CLIENT", "TRACKING", "ON", "BCAST")
 
     stage.store.set(keys.registry_key("client", "shop"), "its record")
     await until(lambda: bool(heard))
-    wire.close("the test is over")
+    connection.close("the test is over")
 
     assert heard == [[b"invalidate", [keys.registry_key("client", "shop").encode()]]]
 

@@ -78,12 +78,13 @@ async def is_live(bearer: BearerLookup, token: str) -> bool:
 async def let_pass(bearer: BearerLookup, held_time: LoopTime, seconds: float) -> None:
     """Move the time. Each master, all of which are connected before, has answered a beat of the new moment then."""
     assert bearer._router is not None
-    links = bearer._router.topology.links()
-    await until(lambda: all(link.is_up for link in links), "the connections")
+    list_connections = bearer._router.topology.list_connections()
+    await until(lambda: all(master.is_up for master in list_connections), "the connections")
     held_time.advance(seconds)
     await until(
         lambda: all(
-            link.trust.until == pytest.approx(held_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS) for link in links
+            master.trust.until == pytest.approx(held_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS)
+            for master in list_connections
         ),
         "the beats",
     )
@@ -285,7 +286,7 @@ async def test_the_tokens_that_were_not_asked_for_longest_leave_a_full_memory(
 async def test_a_revoked_token_leaves_memory(lookup: BearerLookup, parts: Worker, tokens: list[str]) -> None:
     await remember(lookup, tokens[:2])
 
-    await AccessTokens(parts.connection).revoke(access_name_of(tokens[0]), client_id="phone-app")
+    await AccessTokens(parts.redis).revoke(access_name_of(tokens[0]), client_id="phone-app")
 
     assert await turns(lookup, tokens[0], live=False)
     assert await is_live(lookup, tokens[1])
@@ -465,7 +466,7 @@ async def test_no_old_news_stays_where_reads_and_revocations_race(lookup: Bearer
         async def revoke(token: str) -> None:
             for _ in range(secrets.randbelow(8)):
                 await asyncio.sleep(0)
-            await parts.connection.write("DEL", access_key_of(token))
+            await parts.redis.write("DEL", access_key_of(token))
 
         await asyncio.gather(*(act(token) for token in tokens for act in (look, revoke, look)))
         await lookup.lookup(make_access_token("0a3").text)  # its answer stands behind all news in the stream

@@ -140,7 +140,7 @@ class World:
         sessions = await start_sessions(parts, username, 3)
         tokens = [Token(access_name_of(text), username, (before_ms + lifetime_ms, inf)) for text, _ in sessions]
         self.history.tokens += tokens
-        after_ms = await parts.connection.read_clock_ms()
+        after_ms = await parts.redis.read_clock_ms()
         for token in tokens:
             token.ends_ms = before_ms + lifetime_ms, after_ms + lifetime_ms
 
@@ -177,7 +177,7 @@ class World:
         while not self.is_over:
             refused, self.history.refused = self.history.refused, []
             try:
-                self.history.hear(await self.lasting.connection.read_clock_ms(), refused)
+                self.history.hear(await self.lasting.redis.read_clock_ms(), refused)
             except StoreUnavailable:
                 self.history.refused += refused
             await asyncio.sleep(0)

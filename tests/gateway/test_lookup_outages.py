@@ -12,7 +12,7 @@ from service.gateway import AccessGrant, BearerLookup, StoreUnavailable
 from service.protocol.user import identify_user
 from service.redis_client.backoff import MAX_PAUSE_SECONDS, STABLE_SECONDS
 from service.redis_client.deadline import DEADLINE_SECONDS, charge, start_budget
-from service.redis_client.managed_connection import BEAT_SECONDS, TRUSTED_SECONDS, Trust
+from service.redis_client.managed_connection import HEARTBEAT_SECONDS, TRUSTED_SECONDS, Trust
 from service.worker import Worker
 from tests.faults.proxy import running_proxy
 from tests.faults.stage import Stage, parts_on, start_sessions
@@ -80,8 +80,8 @@ async def remember(bearer: BearerLookup, tokens: list[str]) -> None:
 def find_trust(bearer: BearerLookup) -> Trust:
     """Return the trust in its only connection."""
     assert bearer._router is not None
-    (link,) = bearer._router.topology.links()
-    return link.trust
+    (master,) = bearer._router.topology.list_connections()
+    return master.trust
 
 
 async def let_connection_last(bearer: BearerLookup, held_time: LoopTime) -> None:
@@ -216,7 +216,7 @@ async def test_each_beat_that_is_answered_is_good_for_a_second(held_time: LoopTi
         scripted.answer = lambda _: record("0a3")
         await remember(bearer, [token])
         await held_time.pass_by(10 * TRUSTED_SECONDS)
-        assert scripted.count("TIME") == 1 + 10 * TRUSTED_SECONDS / BEAT_SECONDS
+        assert scripted.count("TIME") == 1 + 10 * TRUSTED_SECONDS / HEARTBEAT_SECONDS
         assert find_trust(bearer).until == pytest.approx(held_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS)
 
         scripted.delay = lambda _: 10 * DEADLINE_SECONDS

@@ -11,7 +11,7 @@ from service.protocol import errors, http_errors, parameters
 from service.protocol.authorization import AUTHORIZATION_PARAMETERS
 from service.protocol.error_descriptions import DESCRIPTIONS
 from service.protocol.errors import OAuthError
-from service.store.families import Refusal
+from service.store.families import SpendRefusal
 from service.web.api.grants import authorization_code, refresh_token
 from tests.house.lua_headers import read_script
 from tests.support.servers import CHECKOUT
@@ -101,4 +101,4 @@ def test_every_refusal_of_a_refresh_has_an_answer() -> None:
     words = read_script("spend_refresh_token").header.words - {"rotated", "repeated", "recovered"}
 
     assert words == set(refresh_token._REFUSALS)
-    assert words == set(typing.get_args(Refusal))
+    assert words == set(typing.get_args(SpendRefusal))

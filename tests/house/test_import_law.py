@@ -183,3 +183,18 @@ def test_no_two_modules_import_each_other() -> None:
     }
 
     TopologicalSorter(known).prepare()  # raises CycleError
+
+
+def test_nothing_imports_a_test_module() -> None:
+    """What several tests use is in a module of its own, such as those of tests/support."""
+    paths = [path for folder in ("tests", "benchmarks", "tools") for path in (CHECKOUT / folder).rglob("*.py")]
+    offences = [
+        f"{path.relative_to(CHECKOUT)}: {name}"
+        for path in paths
+        if "node_modules" not in path.parts
+        for name in imports_of(path.read_text())
+        if name.startswith("tests.") and any(part.startswith("test_") for part in name.split(".")[:-1])
+    ]
+
+    assert paths
+    assert not offences

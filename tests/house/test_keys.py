@@ -1,14 +1,12 @@
 """The table of keys in service/store/keys.py is what Redis really holds."""
 
-import re
 from collections.abc import AsyncIterator
-from typing import NamedTuple
 
 import httpx2
 import pytest
 import redis
 
-from service.config.wiring import find_store
+from service.config.wiring import make_redis_url
 from service.protocol.user import identify_user
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.seed_file.reader import parse_seed
@@ -19,6 +17,7 @@ from service.store.reports.readiness import find_obstacle
 from service.store.revocations import Revocations
 from service.worker import Worker
 from tests.conftest import MakeSettings, make_code
+from tests.house.key_table import Row, read_table
 from tests.house.lua_headers import NAMES
 from tests.store.interruptions import BreakingConnection
 from tests.support.actors import ALICE, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, tokens_of
@@ -32,29 +31,6 @@ realms:
 PERSISTENT = ("for good", "while a client", "while a user", "while a realm")
 
 
-class Row(NamedTuple):
-    pattern: str
-    type: str
-    lives: str
-    written_by: str
-
-    @property
-    def kind(self) -> str:
-        return re.split(r"[:{]", self.pattern)[0]
-
-    def fits(self, key: str) -> bool:
-        """Names in angle or curly brackets stand for any text; a part in square brackets may be left out."""
-        form = re.escape(self.pattern.replace("…", "<rest>"))
-        form = form.replace(r"\[:from\]", "(?::[0-9a-f]+)?").replace(r"\{registry\}", r"\{REGISTRY\}")
-        form = re.sub(r"\\\{[a-z\\ ]+\\\}", r"\\{[0-9a-f]+\\}", form).replace("REGISTRY", "registry")
-        return re.fullmatch(re.sub(r"<[^>]*>", ".+", form), key) is not None
-
-
-def read_table() -> list[Row]:
-    lines = [line for line in (keys.__doc__ or "").splitlines() if line.startswith("| ")][2:]
-    return [Row(*(cell.strip() for cell in line.strip("|").split("|"))) for line in lines]
-
-
 async def every_kind_of_key(
     parts: Worker, http: httpx2.AsyncClient, broken: StoreClient, durable: StoreClient
 ) -> AsyncIterator[str]:
@@ -65,11 +41,11 @@ async def every_kind_of_key(
         yield "a seed under way"
     client = await parts.registry.find_client("web-shop")
     assert client is not None
-    await parts.registry.put_client(client, old_origins=(), new_origins=(), loss="refresh")
+    await parts.registry.put_client(client, old_origins=(), new_origins=(), narrowing="refresh")
     yield "a narrowed client"
-    await parts.registry.note_owed_realm_sweep("cep")
+    await parts.registry.add_pending_realm("cep")
     yield "a narrowed realm"
-    await parts.registry.note_owed_revocations([identify_user("main", ALICE.username)])
+    await parts.registry.add_pending_users([identify_user("main", ALICE.username)])
     yield "a changed user"
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
     await make_code(parts)
@@ -88,12 +64,12 @@ async def every_kind_of_key(
     yield "failed checks"
     await parts.attempts.reserve([Counter(keys.address_key("login", "192.0.2.1"), 10, 60_000)])
     yield "a check under way"
-    await find_obstacle(parts.connection)
+    await find_obstacle(parts.redis)
     yield "a probe"
     await parts.event_stream.append([b"{}"], [b"{}"])
     yield "security events"
     with pytest.raises(StoreUnavailable):
-        async with durable.durably("0a3") as scripts:
+        async with durable.durable("0a3") as scripts:
             await scripts.leave_fence()
     yield "a confirmation that nobody gives"
     identity = identify_user("main", ALICE.username)
@@ -120,7 +96,7 @@ async def test_every_key_stands_in_the_table_and_every_row_is_true(
     table = read_table()
     seen = set[Row]()
     broken = BreakingConnection(make_settings(), calls=1)
-    durable = StoreClient(find_store(make_settings()), durability="disk")
+    durable = StoreClient(make_redis_url(make_settings()), durability="disk")
     async for operation in every_kind_of_key(parts, http, broken, durable):
         for key, found_type, left_ms in look_at_every_key(store):
             rows = [row for row in table if row.fits(key)]

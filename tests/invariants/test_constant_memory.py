@@ -19,7 +19,7 @@ class OldKeys:
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
         self._offset_ms = 0
-        sessions.parts.connection.clock_offset_ms = lambda: self._offset_ms
+        sessions.parts.redis.clock_offset_ms = lambda: self._offset_ms
 
     def advance(self, milliseconds: int) -> None:
         self._offset_ms += milliseconds

@@ -32,7 +32,7 @@ EITHER: Final = "role:enduser"
 """A scope that leaves open where one logs in."""
 
 
-class Organisation(NamedTuple):
+class IdentityProvider(NamedTuple):
     """`url` is also its issuer."""
 
     url: str
@@ -40,7 +40,7 @@ class Organisation(NamedTuple):
 
 
 @contextmanager
-def running_organisation(folder: Path, callback: str) -> Iterator[Organisation]:
+def running_organisation(folder: Path, callback: str) -> Iterator[IdentityProvider]:
     server = start_redis(folder)
     try:
         (folder / "seed.yaml").write_text(yaml.safe_dump(_make_seed(callback)))
@@ -54,7 +54,7 @@ def running_organisation(folder: Path, callback: str) -> Iterator[Organisation]:
             TOKEN_SERVICE_SEED_FILE=str(folder / "seed.yaml"),
         )
         with running_service(folder, environment, port=port):
-            yield Organisation(url, server)
+            yield IdentityProvider(url, server)
     finally:
         stop(server.process)
 
@@ -78,7 +78,7 @@ def _make_seed(callback: str) -> dict[str, object]:
     }
 
 
-def realm_of(organisation: Organisation) -> dict[str, object]:
+def realm_of(organisation: IdentityProvider) -> dict[str, object]:
     """The realm's entry in a seed file: where all of its addresses are is what its metadata says."""
     return {
         "name": ORGANISATION,

@@ -21,7 +21,7 @@ from tests.pages.elsewhere import (
     OUR_NAME,
     YVES,
     ZOE,
-    Organisation,
+    IdentityProvider,
     ask_for,
     expect_at,
     expect_person,
@@ -61,7 +61,7 @@ def service_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def shared_organisation(service_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Organisation]:
+def shared_organisation(service_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[IdentityProvider]:
     callback = f"http://127.0.0.1:{service_port}{CALLBACK}"
     with running_organisation(tmp_path_factory.mktemp("organisation"), callback) as organisation:
         yield organisation
@@ -70,7 +70,7 @@ def shared_organisation(service_port: int, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture(scope="module")
 def shared_stage(
     service_port: int,
-    shared_organisation: Organisation,
+    shared_organisation: IdentityProvider,
     shared_application: Application,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Stage]:
@@ -82,14 +82,14 @@ def shared_stage(
 
 
 @pytest.fixture
-def organisation(shared_organisation: Organisation) -> Organisation:
+def organisation(shared_organisation: IdentityProvider) -> IdentityProvider:
     """Nobody is logged in there."""
     with shared_organisation.redis.connect() as store:
         forget_all_but_the_registry(store)
     return shared_organisation
 
 
-async def enter_by_organisation(page: Page, organisation: Organisation, person: Person = ZOE) -> None:
+async def enter_by_organisation(page: Page, organisation: IdentityProvider, person: Person = ZOE) -> None:
     """From its login page through its consent."""
     await expect_at(page, organisation.url)
     await expect_login(page)
@@ -118,7 +118,7 @@ async def test_who_logs_in_at_the_organisation_and_allows_gives_the_application_
     page: Page,
     application: Application,
     service: ServiceProcess,
-    organisation: Organisation,
+    organisation: IdentityProvider,
     http: httpx2.AsyncClient,
 ) -> None:
     """Where only realm cep is asked for, nobody meets a page of ours before they are back."""
@@ -138,7 +138,7 @@ async def test_who_logs_in_at_the_organisation_and_allows_gives_the_application_
 
 @pytest.mark.clause("decided-realm-choice", "decided-page-scope-names-realm")
 async def test_where_both_realms_are_open_one_button_leads_to_the_organisation_without_a_script(
-    open_page: OpenPage, application: Application, organisation: Organisation, http: httpx2.AsyncClient
+    open_page: OpenPage, application: Application, organisation: IdentityProvider, http: httpx2.AsyncClient
 ) -> None:
     page = await open_page(NO_JAVASCRIPT)
     await page.goto(ask_for(EITHER, application.callback))
@@ -181,7 +181,7 @@ async def test_where_only_our_own_realm_is_asked_for_no_organisation_is_offered(
 
 @pytest.mark.clause("spec-4.1-denial", "spec-7.3-redirect-errors", "9207-2-iss-in-error-redirect")
 async def test_who_denies_at_the_organisation_sends_the_application_away_without_a_code(
-    page: Page, application: Application, service: ServiceProcess, organisation: Organisation
+    page: Page, application: Application, service: ServiceProcess, organisation: IdentityProvider
 ) -> None:
     await page.goto(ask_for(EITHER, application.callback))
     await organisation_button(page).click()
@@ -198,7 +198,7 @@ async def test_who_denies_at_the_organisation_sends_the_application_away_without
 @pytest.mark.clause("spec-4.1-denial", "spec-7.3-redirect-errors")
 @pytest.mark.long
 async def test_who_denies_at_the_organisation_gets_back_to_an_app_on_their_phone_by_a_link(
-    page: Page, parts: Worker, service: ServiceProcess, organisation: Organisation
+    page: Page, parts: Worker, service: ServiceProcess, organisation: IdentityProvider
 ) -> None:
     """Chromium holds the redirects after the organisation's form against its policy, which does not know the app."""
     callback = "com.example.app:/callback"
@@ -219,7 +219,7 @@ async def test_who_denies_at_the_organisation_gets_back_to_an_app_on_their_phone
 
 @pytest.mark.long
 async def test_who_is_signed_in_elsewhere_than_asked_for_logs_in_there_as_well(
-    page: Page, application: Application, organisation: Organisation
+    page: Page, application: Application, organisation: IdentityProvider
 ) -> None:
     """In one browser, one after the other: the later login takes the place of the former."""
     await page.goto(SESSIONS)
@@ -235,7 +235,7 @@ async def test_who_is_signed_in_elsewhere_than_asked_for_logs_in_there_as_well(
 
 @pytest.mark.long
 async def test_who_is_not_the_one_that_the_organisation_remembers_signs_in_there_as_somebody_else(
-    page: Page, application: Application, service: ServiceProcess, organisation: Organisation
+    page: Page, application: Application, service: ServiceProcess, organisation: IdentityProvider
 ) -> None:
     """The organisation has its own memory of the browser, and a way out of it."""
     await page.goto(ask_for(CEP, application.callback))
@@ -253,7 +253,7 @@ async def test_who_is_not_the_one_that_the_organisation_remembers_signs_in_there
 
 @pytest.mark.long
 async def test_who_is_signed_in_already_is_asked_at_once_and_may_switch_to_a_password_of_our_own(
-    page: Page, application: Application, organisation: Organisation
+    page: Page, application: Application, organisation: IdentityProvider
 ) -> None:
     await page.goto(ask_for(CEP, application.callback))
     await enter_by_organisation(page, organisation)
@@ -268,7 +268,7 @@ async def test_who_is_signed_in_already_is_asked_at_once_and_may_switch_to_a_pas
 
 @pytest.mark.long
 async def test_sessions_are_seen_and_ended_by_who_signs_in_by_the_organisation(
-    page: Page, service: ServiceProcess, organisation: Organisation, http: httpx2.AsyncClient
+    page: Page, service: ServiceProcess, organisation: IdentityProvider, http: httpx2.AsyncClient
 ) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(http, ZOE, CEP))
     await page.goto(SESSIONS)
@@ -286,7 +286,7 @@ async def test_sessions_are_seen_and_ended_by_who_signs_in_by_the_organisation(
 
 @pytest.mark.long
 async def test_who_denies_at_the_organisation_for_their_own_sake_reads_that_on_the_login_page(
-    page: Page, service: ServiceProcess, organisation: Organisation
+    page: Page, service: ServiceProcess, organisation: IdentityProvider
 ) -> None:
     await page.goto(SESSIONS)
     await organisation_button(page).click()
@@ -304,7 +304,7 @@ async def test_who_denies_at_the_organisation_for_their_own_sake_reads_that_on_t
 
 @pytest.mark.clause("spec-2.2-realm-cep", "decided-cep-password-grant")
 async def test_an_application_that_asks_for_the_password_itself_gets_tokens_of_the_organisations_user(
-    organisation: Organisation, http: httpx2.AsyncClient
+    organisation: IdentityProvider, http: httpx2.AsyncClient
 ) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(http, ZOE, CEP))
     assert tokens["scope"] == CEP
@@ -315,20 +315,20 @@ async def test_an_application_that_asks_for_the_password_itself_gets_tokens_of_t
 
 @pytest.mark.parametrize("person", [Person(ZOE.username, "a guess"), ALICE], ids=["a guess", "a user of realm main"])
 async def test_a_password_that_is_none_at_the_organisation_is_wrong(
-    organisation: Organisation, http: httpx2.AsyncClient, person: Person
+    organisation: IdentityProvider, http: httpx2.AsyncClient, person: Person
 ) -> None:
     assert_error(await PHONE_APP.log_in(http, person, CEP), 400, "invalid_grant")
 
 
 async def test_browsers_take_the_organisation_and_the_service_for_two_sites(
-    service: ServiceProcess, organisation: Organisation
+    service: ServiceProcess, organisation: IdentityProvider
 ) -> None:
     """Or these tests would not see what cookies do on the way back."""
     assert (urlsplit(service.url).hostname, urlsplit(organisation.url).hostname) == ("127.0.0.1", "localhost")
 
 
 async def test_keys_are_enough_to_go_to_the_organisation(
-    page: Page, application: Application, organisation: Organisation
+    page: Page, application: Application, organisation: IdentityProvider
 ) -> None:
     await page.goto(ask_for(EITHER, application.callback))
     await expect(password_field(page)).to_have_value("")

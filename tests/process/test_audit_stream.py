@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from service.config.settings import load_settings
-from service.observability.audit import ALL, FEW, KINDS, record_event, start_trail
-from service.observability.audit_stream import LAST_SECONDS, MAX_NAMED, MOST_WAITING, EventTrail
+from service.observability.audit import ALL, FEW, KINDS, record_event, use_audit_stream
+from service.observability.audit_stream import LAST_SECONDS, MAX_NAMED, MAX_WAITING, AuditStream
 from service.observability.logs import configure_logging
 from service.redis_client.deadline import StoreUnavailable
-from service.store.events import MOST_EVENTS
+from service.store.events import MAX_EVENTS
 from service.worker import Worker
 from tests.conftest import environment_of
 from tests.support.events import events_of
@@ -64,9 +64,9 @@ async def stream() -> Stream:
 
 
 @pytest.fixture
-async def trail(stream: Stream, now: Now) -> EventTrail:
-    trail = EventTrail(stream.append, now)
-    start_trail(trail)
+async def trail(stream: Stream, now: Now) -> AuditStream:
+    trail = AuditStream(stream.append, now)
+    use_audit_stream(trail)
     return trail
 
 
@@ -82,7 +82,7 @@ def steal(times: int) -> None:
 
 @pytest.mark.clause("decided-event-stream")
 async def test_rare_events_are_sent_in_one_batch_and_routine_ones_are_for_the_log(
-    trail: EventTrail, stream: Stream, json_logs: io.StringIO
+    trail: AuditStream, stream: Stream, json_logs: io.StringIO
 ) -> None:
     steal(2)
     record_event("tokens_refreshed", client_id="shop", username="alice")
@@ -98,7 +98,7 @@ async def test_rare_events_are_sent_in_one_batch_and_routine_ones_are_for_the_lo
 
 @pytest.mark.clause("decided-events-sampled")
 async def test_of_a_flood_the_first_are_told_and_then_how_many_more_there_were(
-    trail: EventTrail, stream: Stream, now: Now, json_logs: io.StringIO
+    trail: AuditStream, stream: Stream, now: Now, json_logs: io.StringIO
 ) -> None:
     for _ in range(20):
         fail_to_log_in(50)
@@ -119,10 +119,10 @@ async def test_of_a_flood_the_first_are_told_and_then_how_many_more_there_were(
 
 
 @pytest.mark.clause("decided-events-sampled")
-async def test_a_flood_of_failures_takes_no_room_from_a_theft(trail: EventTrail, stream: Stream) -> None:
+async def test_a_flood_of_failures_takes_no_room_from_a_theft(trail: AuditStream, stream: Stream) -> None:
     for event, kind in KINDS.items():
         if kind.most_a_minute == FEW:
-            for _ in range(MOST_WAITING):
+            for _ in range(MAX_WAITING):
                 record_event(event)
     steal(1)
     await trail.flush()
@@ -137,7 +137,7 @@ def guess(username: str, times: int = 1) -> None:
 
 
 @pytest.mark.clause("decided-events-of-users", "decided-events-sampled")
-async def test_made_up_failures_take_no_room_from_those_of_users(trail: EventTrail, stream: Stream) -> None:
+async def test_made_up_failures_take_no_room_from_those_of_users(trail: AuditStream, stream: Stream) -> None:
     fail_to_log_in(12)
     guess("bob", 8)
     await trail.flush()
@@ -147,7 +147,7 @@ async def test_made_up_failures_take_no_room_from_those_of_users(trail: EventTra
 
 @pytest.mark.clause("decided-events-of-users", "decided-events-sampled")
 async def test_of_each_user_one_event_of_a_kind_is_told_in_a_minute(
-    trail: EventTrail, stream: Stream, now: Now
+    trail: AuditStream, stream: Stream, now: Now
 ) -> None:
     guess("alice", 100)
     for number in range(50):
@@ -164,7 +164,7 @@ async def test_of_each_user_one_event_of_a_kind_is_told_in_a_minute(
 
 
 @pytest.mark.clause("decided-events-of-users", "decided-events-sampled")
-async def test_of_each_client_one_event_of_a_kind_is_told_in_a_minute(trail: EventTrail, stream: Stream) -> None:
+async def test_of_each_client_one_event_of_a_kind_is_told_in_a_minute(trail: AuditStream, stream: Stream) -> None:
     for _ in range(1000):
         record_event("client_authentication_failed", client_id="shop", reason="client_secret_wrong", address="::1")
         record_event("client_authentication_failed", reason="client_unknown", address="::1")
@@ -175,7 +175,7 @@ async def test_of_each_client_one_event_of_a_kind_is_told_in_a_minute(trail: Eve
 
 
 @pytest.mark.clause("decided-events-sampled")
-async def test_no_more_users_than_a_bound_are_told_of_in_a_minute(trail: EventTrail, stream: Stream, now: Now) -> None:
+async def test_no_more_users_than_a_bound_are_told_of_in_a_minute(trail: AuditStream, stream: Stream, now: Now) -> None:
     for number in range(2 * MAX_NAMED):
         guess(f"user{number}")
     now.seconds += 60
@@ -187,7 +187,7 @@ async def test_no_more_users_than_a_bound_are_told_of_in_a_minute(trail: EventTr
 
 @pytest.mark.clause("decided-events-of-users", "decided-events-lost-counted")
 async def test_strangers_fill_no_room_in_which_events_of_users_wait(
-    trail: EventTrail, stream: Stream, now: Now
+    trail: AuditStream, stream: Stream, now: Now
 ) -> None:
     """While Redis hangs, clients that anybody can name have their first event each minute."""
     for _ in range(4):
@@ -202,8 +202,8 @@ async def test_strangers_fill_no_room_in_which_events_of_users_wait(
 
 @pytest.mark.clause("decided-events-of-users", "decided-event-stream")
 async def test_a_day_of_made_up_events_removes_no_event_of_a_user(parts: Worker, now: Now) -> None:
-    trail = EventTrail(parts.event_stream.append, now)
-    start_trail(trail)
+    trail = AuditStream(parts.event_stream.append, now)
+    use_audit_stream(trail)
     guess("bob")
     for _ in range(24 * 60):
         fail_to_log_in(2 * FEW)
@@ -213,15 +213,15 @@ async def test_a_day_of_made_up_events_removes_no_event_of_a_user(parts: Worker,
         if now.seconds % 600 < 60:
             await trail.flush()
     await trail.flush()
-    entries = await parts.event_stream.read_latest(2 * MOST_EVENTS)
+    entries = await parts.event_stream.read_latest(2 * MAX_EVENTS)
 
     assert msgspec.json.decode(entries[0].text)["username"] == "bob"
-    assert MOST_EVENTS < len(entries) < MOST_EVENTS + 300
+    assert MAX_EVENTS < len(entries) < MAX_EVENTS + 300
 
 
 @pytest.mark.clause("decided-events-lost-counted")
 async def test_what_was_lost_is_logged_once_and_told_when_the_stream_can_be_written_again(
-    trail: EventTrail, stream: Stream, json_logs: io.StringIO
+    trail: AuditStream, stream: Stream, json_logs: io.StringIO
 ) -> None:
     stream.is_away = True
     steal(3)
@@ -242,7 +242,7 @@ async def test_what_was_lost_is_logged_once_and_told_when_the_stream_can_be_writ
 
 @pytest.mark.clause("decided-events-lost-counted", "decided-audit-off-the-way")
 async def test_more_than_can_wait_is_counted(
-    trail: EventTrail, stream: Stream, now: Now, json_logs: io.StringIO
+    trail: AuditStream, stream: Stream, now: Now, json_logs: io.StringIO
 ) -> None:
     """While Redis hangs there is a bound to what waits, and nobody waits for it."""
     stream.may_answer.clear()
@@ -253,14 +253,14 @@ async def test_more_than_can_wait_is_counted(
     stream.may_answer.set()
     await trail.flush()
 
-    assert len(stream.entries) == MOST_WAITING + 1
-    assert stream.entries[-1] == {"event": "events_lost", "count": 2400 - MOST_WAITING}
+    assert len(stream.entries) == MAX_WAITING + 1
+    assert stream.entries[-1] == {"event": "events_lost", "count": 2400 - MAX_WAITING}
     assert [fields for event, fields in events_of(json_logs) if event == "events_lost"] == [
-        {"count": 2400 - MOST_WAITING, "reason": "too many at once"}
+        {"count": 2400 - MAX_WAITING, "reason": "too many at once"}
     ]
 
 
-async def test_the_end_writes_what_waits_and_what_a_minute_left_out(trail: EventTrail, stream: Stream) -> None:
+async def test_the_end_writes_what_waits_and_what_a_minute_left_out(trail: AuditStream, stream: Stream) -> None:
     trail.start()
     fail_to_log_in(FEW + 5)
     await trail.close()
@@ -271,7 +271,7 @@ async def test_the_end_writes_what_waits_and_what_a_minute_left_out(trail: Event
 
 @pytest.mark.clause("decided-audit-off-the-way")
 async def test_the_end_waits_for_a_redis_that_hangs_no_longer_than_it_may(
-    held_time: LoopTime, trail: EventTrail, stream: Stream, json_logs: io.StringIO
+    held_time: LoopTime, trail: AuditStream, stream: Stream, json_logs: io.StringIO
 ) -> None:
     stream.may_answer.clear()
     trail.start()
@@ -287,13 +287,13 @@ async def test_the_end_waits_for_a_redis_that_hangs_no_longer_than_it_may(
 @pytest.mark.clause("decided-events-lost-counted", "decided-audit-off-the-way")
 async def test_an_outage_of_redis_fails_nothing_and_is_told_after_it(own_redis: RedisServer) -> None:
     parts = Worker(load_settings(environment_of(own_redis)))
-    start_trail(parts.event_trail)
+    use_audit_stream(parts.audit_stream)
     stop(own_redis.process)
     steal(2)
-    await parts.event_trail.flush()
+    await parts.audit_stream.flush()
     again = start_redis(own_redis.folder, port=own_redis.port)
     await until_reachable(parts)
-    await parts.event_trail.flush()
+    await parts.audit_stream.flush()
     entries = [msgspec.json.decode(entry.text) for entry in await parts.event_stream.read()]
     await parts.close()
     stop(again.process)
@@ -304,13 +304,13 @@ async def test_an_outage_of_redis_fails_nothing_and_is_told_after_it(own_redis: 
 @pytest.mark.clause("decided-events-lost-counted")
 async def test_a_full_redis_fails_nothing(own_redis: RedisServer) -> None:
     parts = Worker(load_settings(environment_of(own_redis)))
-    start_trail(parts.event_trail)
+    use_audit_stream(parts.audit_stream)
     with own_redis.connect() as direct:
         direct.config_set("maxmemory", 1)
         steal(2)
-        await parts.event_trail.flush()
+        await parts.audit_stream.flush()
         direct.config_set("maxmemory", 0)
-    await parts.event_trail.flush()
+    await parts.audit_stream.flush()
     entries = [msgspec.json.decode(entry.text) for entry in await parts.event_stream.read()]
     await parts.close()
 

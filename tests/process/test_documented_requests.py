@@ -56,7 +56,7 @@ def find_blocks(document: str, heading: str) -> list[tuple[str, str | None]]:
 def run(blocks: list[str], service: ServiceProcess, folder: Path) -> list[str]:
     """What each block prints, one shell running all of them."""
     curl = folder / "curl"
-    curl.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {CHECKOUT / "tests" / "curl.py"} "$@"\n')
+    curl.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {CHECKOUT / "tests" / "support" / "curl.py"} "$@"\n')
     curl.chmod(0o700)
     script = f"printf '{END_OF_BLOCK}'\n".join(block.replace(SHOWN_BASE, service.url) for block in blocks)
     done = subprocess.run(

@@ -89,7 +89,7 @@ def folder_of_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("seconds", [0.0, 0.0009, 0.001, 0.0011, 0.25, 99.0])
 def test_a_call_is_told_as_the_library_would_have_observed_it(seconds: float) -> None:
     def read() -> list[tuple[str, float]]:
-        metrics.tell_counts()
+        metrics.flush_counts()
         samples = Scrape(metrics.render().decode()).samples
         return [
             (sample.name + sample.labels.get("le", ""), sample.value)
@@ -121,15 +121,15 @@ def test_what_could_not_be_told_is_lost_and_nothing_is_told_twice(
     def refuse(*_: str) -> Counter:
         raise OSError(28, "No space left on device")
 
-    metrics.tell_counts()
+    metrics.flush_counts()
     repeated, replayed = read("repeated"), read("replayed")
     metrics.count_refresh("repeated")
     with monkeypatch.context() as patch:
         patch.setattr(metrics._refreshes, "labels", refuse)
-        metrics.tell_counts()
+        metrics.flush_counts()
     metrics.count_refresh("replayed")
-    metrics.tell_counts()
-    metrics.tell_counts()
+    metrics.flush_counts()
+    metrics.flush_counts()
     assert (read("repeated"), read("replayed")) == (repeated, replayed + 1)
     assert "cannot be written" in caplog.text
 

@@ -8,7 +8,7 @@ import urllib.request
 import pytest
 
 from service.serving import metrics_listener
-from service.serving.metrics_listener import MOST_READERS, answering_metrics
+from service.serving.metrics_listener import MAX_READERS, answering_metrics
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 
@@ -27,7 +27,7 @@ def test_who_connects_and_says_nothing_takes_no_more_threads_than_there_is_room_
     monkeypatch.setattr(metrics_listener._Handler, "timeout", 3600)
     with socket.create_server(("127.0.0.1", 0)) as listening, answering_metrics([listening]):
         port = listening.getsockname()[1]
-        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(MOST_READERS)]
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(MAX_READERS)]
         with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as one_too_many:
             assert one_too_many.recv(1) == b""
         for each in silent:

@@ -6,13 +6,13 @@ import logging
 
 import pytest
 
-from service.gateway.outage_log import QUIET_SECONDS, OutageReport
+from service.gateway.outage_log import QUIET_SECONDS, OutageLog
 from service.redis_client.deadline import StoreUnavailable
 
 
 def test_an_outage_is_told_at_once_and_then_once_a_second_with_a_count(caplog: pytest.LogCaptureFixture) -> None:
     moment = 1000.0
-    report = OutageReport(logging.getLogger("service.store"), "the store is not available", lambda: moment)
+    report = OutageLog(logging.getLogger("service.store"), "the store is not available", lambda: moment)
     outage = StoreUnavailable("ConnectionRefusedError")
 
     for _ in range(500):
@@ -33,14 +33,14 @@ def test_an_outage_is_told_at_once_and_then_once_a_second_with_a_count(caplog: p
 
 def test_the_end_of_an_outage_is_told_once_with_what_it_cost(caplog: pytest.LogCaptureFixture) -> None:
     moment = 1000.0
-    report = OutageReport(logging.getLogger("service.realms"), "the organisation is away", lambda: moment)
-    report.tell_end()
+    report = OutageLog(logging.getLogger("service.realms"), "the organisation is away", lambda: moment)
+    report.report_recovery()
     report.tell(StoreUnavailable("no answer"))
     for _ in range(7):
         report.count()
     moment += QUIET_SECONDS
-    report.tell_end()
-    report.tell_end()
+    report.report_recovery()
+    report.report_recovery()
 
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
         ("ERROR", "the organisation is away: no answer (requests refused since this was last told: 1)"),
@@ -52,10 +52,10 @@ def test_trouble_that_comes_and_goes_is_told_no_oftener_than_trouble_that_stays(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     moment = 1000.0
-    report = OutageReport(logging.getLogger("service.realms"), "the organisation is away", lambda: moment)
+    report = OutageLog(logging.getLogger("service.realms"), "the organisation is away", lambda: moment)
     for _ in range(100):
         report.tell(StoreUnavailable("no answer"))
-        report.tell_end()
+        report.report_recovery()
         moment += QUIET_SECONDS / 50
 
     assert len(caplog.records) <= 4

@@ -19,12 +19,12 @@ from service.web.pages.rendering import (
     DARK,
     LIGHT,
     TEMPLATES,
-    Look,
+    Branding,
     Renderer,
     Theme,
+    choose_text_on,
+    choose_visible,
     contrast,
-    find_text_on,
-    find_visible,
 )
 from tests.support.servers import CHECKOUT
 
@@ -38,7 +38,7 @@ CONTEXTS: dict[str, dict[str, Any]] = {
         "sealed": "r",
         "client_name": "Example Web Shop",
         "username": "alice@example.com",
-        "stay": True,
+        "remember_me": True,
         "notice": "You are signed out.",
         "error": "wrong",
         "username_error": "missing",
@@ -86,10 +86,12 @@ CONTEXTS: dict[str, dict[str, Any]] = {
         "token_url": "https://example.com/token",
     },
 }
-NAMES = frozenset({"realm", "roles", "now", "since", "last_used", "has_passwords", "stay", "insecure", "retry", "more"})
+NAMES = frozenset(
+    {"realm", "roles", "now", "since", "last_used", "has_passwords", "remember_me", "insecure", "retry", "more"}
+)
 """What is a date, a flag or a word of ours, and cannot be hostile."""
 
-renderer = Renderer(Look("Token Service", "#1f5fa8", has_logo=False), "")
+renderer = Renderer(Branding("Token Service", "#1f5fa8", has_logo=False), "")
 
 
 class Page(HTMLParser):
@@ -146,7 +148,7 @@ def test_no_value_can_leave_its_place(template: str) -> None:
 @pytest.mark.parametrize("template", PAGES)
 @pytest.mark.parametrize("has_logo", [False, True])
 def test_the_name_that_the_operator_chose_is_escaped_too(template: str, has_logo: bool) -> None:
-    plain, hostile = (Renderer(Look(name, "#1f5fa8", has_logo), "") for name in ("Token Service", HOSTILE))
+    plain, hostile = (Renderer(Branding(name, "#1f5fa8", has_logo), "") for name in ("Token Service", HOSTILE))
 
     page = Page(hostile.render(template, **CONTEXTS[template]))
 
@@ -249,7 +251,7 @@ def test_every_page_has_a_title_one_heading_one_main_part_and_a_language(templat
 
 
 def test_addresses_of_ours_begin_with_the_path_of_the_web_address() -> None:
-    placed = Renderer(Look("Token Service", "#1f5fa8", has_logo=True), "/login")
+    placed = Renderer(Branding("Token Service", "#1f5fa8", has_logo=True), "/login")
     page = Page(placed.render("start.html", **CONTEXTS["start.html"]))
 
     assert re.fullmatch(r"/login/authorization/assets/page\.css\?v=[0-9a-f]{12}", placed.stylesheet_path)
@@ -258,7 +260,7 @@ def test_addresses_of_ours_begin_with_the_path_of_the_web_address() -> None:
 
 
 def test_the_address_of_the_stylesheet_changes_with_the_colour() -> None:
-    other = Renderer(Look("Token Service", "#a81f5f", has_logo=False), "")
+    other = Renderer(Branding("Token Service", "#a81f5f", has_logo=False), "")
 
     assert other.stylesheet_path != renderer.stylesheet_path
 
@@ -415,13 +417,13 @@ def test_contrast_is_that_of_the_guidelines() -> None:
 
 @given(COLOURS)
 def test_text_on_any_colour_can_be_read(colour: str) -> None:
-    assert contrast(find_text_on(colour), colour) >= 4.5
+    assert contrast(choose_text_on(colour), colour) >= 4.5
 
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
 @given(colour=COLOURS, ratio=st.sampled_from([3.0, 4.5, 5.5]))
 def test_any_colour_becomes_visible_on_any_page(theme: Theme, colour: str, ratio: float) -> None:
-    visible = find_visible(colour, theme, ratio)
+    visible = choose_visible(colour, theme, ratio)
 
     assert all(contrast(visible, behind) >= ratio for behind in (theme.page, theme.card))
 
@@ -429,16 +431,16 @@ def test_any_colour_becomes_visible_on_any_page(theme: Theme, colour: str, ratio
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
 @given(colour=COLOURS)
 def test_a_colour_that_can_be_seen_is_left_alone(theme: Theme, colour: str) -> None:
-    visible = find_visible(colour, theme, 4.5)
+    visible = choose_visible(colour, theme, 4.5)
 
-    assert find_visible(visible, theme, 4.5) == visible
+    assert choose_visible(visible, theme, 4.5) == visible
 
 
 @settings(deadline=None, max_examples=50)
 @given(COLOURS)
 def test_what_the_stylesheet_says_can_be_read(accent: str) -> None:
     """Whatever the operator picks, in both themes: text on the accent, links, and the accent's own shape."""
-    stylesheet = Renderer(Look("Token Service", accent, has_logo=False), "").stylesheet.decode()
+    stylesheet = Renderer(Branding("Token Service", accent, has_logo=False), "").stylesheet.decode()
     themes = [dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", line)) for line in stylesheet.splitlines()[:2]]
 
     for colours in themes:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from service.web.middleware.static_routes import Direct, ErrorHandlers
+from service.web.middleware.static_routes import ErrorHandlers, StaticRoutes
 
 
 async def fail(request: Request) -> Response:
@@ -31,7 +31,7 @@ ROUTE = Route("/fail", fail, methods=["POST"])
 
 @pytest.fixture
 def http() -> httpx2.AsyncClient:
-    app = Direct(Starlette(routes=[ROUTE]), [ROUTE], HANDLERS)
+    app = StaticRoutes(Starlette(routes=[ROUTE]), [ROUTE], HANDLERS)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     return httpx2.AsyncClient(transport=transport, base_url="http://here")
 

@@ -14,16 +14,16 @@ from service.protocol.authorization import (
     AuthorizationRefused,
     AuthorizationRequest,
     ReturnAddress,
-    answering_to,
-    check_registered,
-    check_registration_still,
-    find_open_realms,
     is_registered,
+    list_open_realms,
     make_consent_request,
     make_location,
     parse_authorization_request,
     parse_query,
     read_client_id,
+    recheck_registration,
+    redirecting_oauth_errors_to,
+    require_registered,
     verify_return_address,
 )
 from service.protocol.client import Client
@@ -59,9 +59,9 @@ def judge(text: str, client: Client | None = CLIENT) -> AuthorizationRequest:
     """As the endpoint does, in its order."""
     query = parse_query(text.encode())
     read_client_id(query)
-    client = check_registered(client)
+    client = require_registered(client)
     return_address = verify_return_address(query, client)
-    with answering_to(return_address):
+    with redirecting_oauth_errors_to(return_address):
         return parse_authorization_request(query, client, return_address)
 
 
@@ -86,7 +86,7 @@ def test_whatever_stands_in_the_query_is_an_oauth_error_at_most(text: bytes) -> 
     try:
         query = parse_query(b"response_type=code&" + text)
         read_client_id(query)
-        with answering_to(verify_return_address(query, CLIENT)):
+        with redirecting_oauth_errors_to(verify_return_address(query, CLIENT)):
             parse_authorization_request(query, CLIENT, ReturnAddress(CALLBACK, None))
     except (AuthorizationRefused, OAuthError):
         pass
@@ -179,7 +179,7 @@ def test_what_is_no_port_is_none(port: str) -> None:
 )
 def test_without_a_right_address_there_is_none_to_answer_to(text: str, client: Client | None, reason: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        verify_return_address(parse_query(text.encode()), check_registered(client))
+        verify_return_address(parse_query(text.encode()), require_registered(client))
 
     assert refused.value.reason == reason
 
@@ -251,10 +251,10 @@ def test_open_are_the_realms_that_the_request_and_the_client_leave(
 ) -> None:
     request = msgspec.structs.replace(REQUEST, scope=scope)
     if found is not None:
-        assert find_open_realms(request, CLIENT, realms) == found
+        assert list_open_realms(request, CLIENT, realms) == found
         return
     with pytest.raises(InvalidScope) as refused:
-        find_open_realms(request, CLIENT, realms)
+        list_open_realms(request, CLIENT, realms)
 
     assert refused.value.reason == "realm_without_login"
 
@@ -279,16 +279,16 @@ def test_asked_for_is_the_users_share_of_the_roles_in_the_realm_of_the_login() -
 def test_what_the_client_has_lost_is_told_to_it(changes: dict[str, object], error: str) -> None:
     client = msgspec.structs.replace(CLIENT, **changes)
     with pytest.raises(AuthorizationRefused) as refused:
-        check_registration_still(REQUEST, "realm:main role:enduser", client)
+        recheck_registration(REQUEST, "realm:main role:enduser", client)
 
     assert refused.value.error.error == error
-    assert check_registration_still(REQUEST, "realm:main role:enduser", CLIENT) == CLIENT
+    assert recheck_registration(REQUEST, "realm:main role:enduser", CLIENT) == CLIENT
 
 
 @pytest.mark.parametrize("client", [None, msgspec.structs.replace(CLIENT, redirect_uris=())])
 def test_a_client_or_address_that_is_gone_is_told_nothing(client: Client | None) -> None:
     with pytest.raises(InvalidRequest):
-        check_registration_still(REQUEST, "realm:main role:enduser", client)
+        recheck_registration(REQUEST, "realm:main role:enduser", client)
 
 
 # The answer's address

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from service.protocol.client import Client, Loss, check_grant_type, check_scope, find_loss, may_keep_session
+from service.protocol.client import Client, Narrowing, check_grant_type, check_scope, find_narrowing, may_keep_session
 from service.protocol.errors import InvalidScope, UnauthorizedClient
 from service.protocol.scope import parse_scope
 
@@ -71,7 +71,7 @@ WITHOUT_REFRESH = msgspec.structs.replace(SHOP, grant_types=("password",))
 
 @pytest.mark.clause("decided-seed-ends-sessions")
 @pytest.mark.parametrize(
-    ("client", "loss", "grant_type", "scope", "kept"),
+    ("client", "narrowing", "grant_type", "scope", "kept"),
     [
         pytest.param(SHOP, "grant_or_scope", "password", "realm:main role:enduser", True, id="all it rests on is left"),
         pytest.param(None, "grant_or_scope", "password", "realm:main role:enduser", False, id="no client"),
@@ -87,14 +87,14 @@ WITHOUT_REFRESH = msgspec.structs.replace(SHOP, grant_types=("password",))
     ],
 )
 def test_a_session_rests_on_client_grant_and_scope(
-    client: Client | None, loss: Loss, grant_type: str, scope: str, kept: bool
+    client: Client | None, narrowing: Narrowing, grant_type: str, scope: str, kept: bool
 ) -> None:
-    assert may_keep_session(client, loss, grant_type, parse_scope(scope)) is kept
+    assert may_keep_session(client, narrowing, grant_type, parse_scope(scope)) is kept
 
 
 @pytest.mark.clause("decided-seed-ends-sessions")
 @pytest.mark.parametrize(
-    ("old", "grant_types", "scope", "loss"),
+    ("old", "grant_types", "scope", "narrowing"),
     [
         pytest.param(SHOP, SHOP.grant_types, SHOP.scope, None, id="the same"),
         pytest.param(
@@ -116,8 +116,8 @@ def test_a_session_rests_on_client_grant_and_scope(
     ],
 )
 def test_what_a_change_takes_away_is_a_loss(
-    old: Client, grant_types: tuple[str, ...], scope: str, loss: Loss | None
+    old: Client, grant_types: tuple[str, ...], scope: str, narrowing: Narrowing | None
 ) -> None:
     changed = msgspec.structs.replace(old, grant_types=grant_types, scope=scope)
 
-    assert find_loss(old, changed) == loss
+    assert find_narrowing(old, changed) == narrowing

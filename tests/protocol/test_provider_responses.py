@@ -11,20 +11,20 @@ import pytest
 
 from service.protocol.authorization import parse_query
 from service.protocol.errors import AccessDenied
-from service.protocol.provider import Organisation, Server, find_metadata_addresses
+from service.protocol.provider import IdentityProvider, ProviderEndpoints, list_metadata_addresses
 from service.protocol.provider_responses import (
     CALLBACK_PARAMETERS,
-    Declined,
-    Metadata,
-    Misanswer,
+    InvalidProviderResponse,
+    ProviderError,
+    ProviderMetadata,
     check_active,
     check_ok,
-    find_server,
+    get_endpoints,
     make_unavailable,
     parse_claims,
     parse_json,
     parse_metadata,
-    parse_token_answer,
+    parse_token_response,
     read_callback,
     read_person,
 )
@@ -42,11 +42,11 @@ DOCUMENT: Mapping[str, Any] = {
     "userinfo_endpoint": f"{ISSUER}/userinfo",
     "jwks_uri": f"{ISSUER}/keys",
 }
-SERVER = Server(ISSUER, f"{ISSUER}/authorize", f"{ISSUER}/token", "", f"{ISSUER}/userinfo", "")
+SERVER = ProviderEndpoints(ISSUER, f"{ISSUER}/authorize", f"{ISSUER}/token", "", f"{ISSUER}/userinfo", "")
 NAMING_ITSELF = SERVER._replace(names_itself=True)
 
 
-def read_document(issuer: str = ISSUER, /, **changes: object) -> Metadata:
+def read_document(issuer: str = ISSUER, /, **changes: object) -> ProviderMetadata:
     """None leaves a member out."""
     document = {name: value for name, value in {**DOCUMENT, "issuer": issuer, **changes}.items() if value is not None}
     return parse_metadata(json.dumps(document).encode(), issuer)
@@ -87,8 +87,8 @@ def read_document(issuer: str = ISSUER, /, **changes: object) -> Metadata:
     ],
 )
 def test_metadata_lie_behind_the_issuer_or_between_its_host_and_its_path(issuer: str, openid: str, oauth: str) -> None:
-    assert find_metadata_addresses(issuer, openid=True) == (openid, oauth)
-    assert find_metadata_addresses(issuer, openid=False) == (oauth, openid)
+    assert list_metadata_addresses(issuer, openid=True) == (openid, oauth)
+    assert list_metadata_addresses(issuer, openid=False) == (oauth, openid)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_metadata_lie_behind_the_issuer_or_between_its_host_and_its_path(issuer:
     [("openid", True), ("email openid", True), ("", False), ("email", False), ("openidx", False), ("x-openid", False)],
 )
 def test_openid_connect_is_spoken_where_the_scope_says_so(scope: str, speaks_openid: bool) -> None:
-    assert Organisation(client_id="us", scope=scope).speaks_openid == speaks_openid
+    assert IdentityProvider(client_id="us", scope=scope).speaks_openid == speaks_openid
 
 
 # Its metadata
@@ -115,7 +115,7 @@ def test_metadata_are_read_as_they_stand() -> None:
     "issuer", [ISSUER + "/", ISSUER.upper(), "http://login.example.org", "https://evil.example", "", None, 7, [ISSUER]]
 )
 def test_metadata_of_another_issuer_are_not_used(issuer: object) -> None:
-    with pytest.raises(Misanswer):
+    with pytest.raises(InvalidProviderResponse):
         parse_metadata(json.dumps({**DOCUMENT, "issuer": issuer}).encode(), ISSUER)
 
 
@@ -147,7 +147,7 @@ def test_metadata_of_another_issuer_are_not_used(issuer: object) -> None:
     ids=ascii,
 )
 def test_no_address_is_used_that_secrets_must_not_be_sent_to(name: str, address: object) -> None:
-    with pytest.raises(Misanswer) as refusal:
+    with pytest.raises(InvalidProviderResponse) as refusal:
         read_document(**{name: address})
 
     assert "login.example.org" not in str(refusal.value)
@@ -159,7 +159,7 @@ def test_without_tls_an_organisation_on_this_machine_can_be_spoken_to(host: str)
     metadata = read_document(f"http://{host}", **{name: f"http://{host}/x" for name in ADDRESSES if name != "jwks_uri"})
 
     assert metadata.token_endpoint == f"http://{host}/x"
-    with pytest.raises(Misanswer):
+    with pytest.raises(InvalidProviderResponse):
         read_document(f"http://{host}", token_endpoint="http://login.example.org/x")
 
 
@@ -167,7 +167,7 @@ def test_without_tls_an_organisation_on_this_machine_can_be_spoken_to(host: str)
     "body", [b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000, b"<html>"], ids=lambda b: repr(b[:9])
 )
 def test_metadata_that_are_none_are_a_misanswer(body: bytes) -> None:
-    with pytest.raises(Misanswer, match="its metadata is not JSON"):
+    with pytest.raises(InvalidProviderResponse, match="its metadata is not JSON"):
         parse_metadata(body, ISSUER)
 
 
@@ -175,27 +175,31 @@ def test_metadata_that_are_none_are_a_misanswer(body: bytes) -> None:
 
 
 def test_metadata_fill_in_what_the_record_leaves_open() -> None:
-    server = find_server(Organisation(client_id="us", issuer=ISSUER), read_document())
+    server = get_endpoints(IdentityProvider(client_id="us", issuer=ISSUER), read_document())
 
-    assert server == Server(*DOCUMENT.values())
+    assert server == ProviderEndpoints(*DOCUMENT.values())
 
 
 @pytest.mark.parametrize("name", ["authorization_endpoint", "token_endpoint"])
 def test_an_address_of_the_record_goes_before_that_of_the_metadata(name: str) -> None:
-    organisation = msgspec.structs.replace(Organisation(client_id="us", issuer=ISSUER), **{name: "https://own.example"})
+    organisation = msgspec.structs.replace(
+        IdentityProvider(client_id="us", issuer=ISSUER), **{name: "https://own.example"}
+    )
 
-    server = find_server(organisation, read_document())
+    server = get_endpoints(organisation, read_document())
 
     expected = dict(DOCUMENT) | {name: "https://own.example"}
-    assert server == Server(*expected.values())
+    assert server == ProviderEndpoints(*expected.values())
 
 
 @pytest.mark.clause("decided-external-source")
 @pytest.mark.parametrize("name", ["introspection_endpoint", "userinfo_endpoint", "jwks_uri"])
 def test_a_source_that_the_record_names_is_the_only_one(name: str) -> None:
-    organisation = msgspec.structs.replace(Organisation(client_id="us", issuer=ISSUER), **{name: "https://own.example"})
+    organisation = msgspec.structs.replace(
+        IdentityProvider(client_id="us", issuer=ISSUER), **{name: "https://own.example"}
+    )
 
-    server = find_server(organisation, read_document())
+    server = get_endpoints(organisation, read_document())
 
     sources = {source: getattr(server, source) for source in ADDRESSES[2:]}
     assert sources == dict.fromkeys(ADDRESSES[2:], "") | {name: "https://own.example"}
@@ -217,25 +221,25 @@ def test_a_source_that_the_record_names_is_the_only_one(name: str) -> None:
 def test_metadata_are_needed_where_the_record_leaves_something_open(
     given: tuple[str, ...], needs_metadata: bool
 ) -> None:
-    organisation = Organisation(client_id="us", issuer=ISSUER, **{name: DOCUMENT[name] for name in given})
+    organisation = IdentityProvider(client_id="us", issuer=ISSUER, **{name: DOCUMENT[name] for name in given})
 
     assert organisation.needs_metadata == needs_metadata
     if not needs_metadata:
         addresses: list[Any] = [DOCUMENT[name] if name in given else "" for name in ADDRESSES]
-        assert find_server(organisation, None) == Server(ISSUER, *addresses)
+        assert get_endpoints(organisation, None) == ProviderEndpoints(ISSUER, *addresses)
 
 
 @pytest.mark.parametrize("missing", ["authorization_endpoint", "token_endpoint"])
 def test_metadata_without_an_endpoint_that_is_needed_are_a_misanswer(missing: str) -> None:
-    with pytest.raises(Misanswer, match=missing):
-        find_server(Organisation(client_id="us", issuer=ISSUER), read_document(**{missing: None}))
+    with pytest.raises(InvalidProviderResponse, match=missing):
+        get_endpoints(IdentityProvider(client_id="us", issuer=ISSUER), read_document(**{missing: None}))
 
 
 def test_metadata_that_do_not_tell_how_to_learn_who_it_is_are_a_misanswer() -> None:
     metadata = read_document(**dict.fromkeys(ADDRESSES[2:]))
 
-    with pytest.raises(Misanswer, match="no way to learn who logged in"):
-        find_server(Organisation(client_id="us", issuer=ISSUER), metadata)
+    with pytest.raises(InvalidProviderResponse, match="no way to learn who logged in"):
+        get_endpoints(IdentityProvider(client_id="us", issuer=ISSUER), metadata)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +259,7 @@ def test_the_secret_goes_into_the_body_only_where_basic_is_not_taken(
 ) -> None:
     metadata = read_document(token_endpoint_auth_methods_supported=methods)
 
-    assert find_server(Organisation(client_id="us", issuer=ISSUER), metadata).secret_in_body == secret_in_body
+    assert get_endpoints(IdentityProvider(client_id="us", issuer=ISSUER), metadata).secret_in_body == secret_in_body
 
 
 @pytest.mark.parametrize(
@@ -276,17 +280,17 @@ def test_userinfo_and_introspection_are_other_sources(userinfo: str, introspecti
 
 @pytest.mark.clause("decided-external-roles")
 def test_who_is_not_listed_has_the_roles_of_the_realm() -> None:
-    organisation = Organisation(client_id="us", default_roles=("enduser",))
+    organisation = IdentityProvider(client_id="us", default_roles=("enduser",))
 
     assert organisation.make_unlisted_user("cep", "zoe") == User(realm="cep", username="zoe", roles=("enduser",))
-    nobody_gets_any = Organisation(client_id="us")
+    nobody_gets_any = IdentityProvider(client_id="us")
     assert nobody_gets_any.make_unlisted_user("cep", "zoe") == User(realm="cep", username="zoe")
 
 
 # What a browser brings back
 
 
-def bring(query: str, server: Server = SERVER) -> str:
+def bring(query: str, server: ProviderEndpoints = SERVER) -> str:
     return read_callback(parse_query(query.encode(), CALLBACK_PARAMETERS), server)
 
 
@@ -335,7 +339,7 @@ def test_the_code_is_read_as_it_was_made(query: str, code: str) -> None:
 )
 def test_what_is_neither_a_code_nor_a_refusal_by_the_user_is_a_misanswer(query: str) -> None:
     for whole in (query, f"{query}&{ISS}".removeprefix("&")):
-        with pytest.raises(Misanswer):
+        with pytest.raises(InvalidProviderResponse):
             bring(whole)
 
 
@@ -354,14 +358,14 @@ def test_a_refusal_there_is_one_here() -> None:
 @pytest.mark.parametrize("said", ["code=abc", "error=access_denied"])
 def test_who_answers_is_looked_at_before_what_is_said(issuer: str, said: str) -> None:
     for server in (SERVER, NAMING_ITSELF):
-        with pytest.raises(Misanswer, match="another issuer"):
+        with pytest.raises(InvalidProviderResponse, match="another issuer"):
             bring(f"{said}&iss={issuer}", server)
 
 
 @pytest.mark.clause("9207-2.4-iss-checked")
 @pytest.mark.parametrize("said", ["code=abc", "error=access_denied", "code=abc&iss="])
 def test_an_organisation_that_always_names_itself_must_do_so(said: str) -> None:
-    with pytest.raises(Misanswer, match="does not say who"):
+    with pytest.raises(InvalidProviderResponse, match="does not say who"):
         bring(said, NAMING_ITSELF)
 
     assert bring(f"code=abc&{ISS}", NAMING_ITSELF) == "abc"
@@ -384,7 +388,7 @@ def test_of_an_organisation_without_an_issuer_no_name_is_compared() -> None:
     ],
 )
 def test_the_log_hears_an_error_only_where_it_has_the_form_of_a_code(error: str, told: str) -> None:
-    with pytest.raises(Misanswer) as trouble:
+    with pytest.raises(InvalidProviderResponse) as trouble:
         bring(f"error={error}")
 
     assert str(trouble.value) == f"it redirects with the error {told}"
@@ -396,7 +400,7 @@ TOKENS: Mapping[str, Any] = {"access_token": "abc", "token_type": "Bearer"}
 
 
 def answer(status: int, body: object) -> tuple[str, str | None]:
-    tokens = parse_token_answer(status, body if isinstance(body, bytes) else json.dumps(body).encode())
+    tokens = parse_token_response(status, body if isinstance(body, bytes) else json.dumps(body).encode())
     return tokens.access_token, tokens.id_token
 
 
@@ -431,13 +435,13 @@ def test_a_bearer_token_is_a_yes(token_type: str) -> None:
     ids=ascii,
 )
 def test_a_token_that_cannot_be_used_is_a_misanswer(changes: dict[str, object]) -> None:
-    with pytest.raises(Misanswer):
+    with pytest.raises(InvalidProviderResponse):
         answer(200, {**TOKENS, **changes})
 
 
 @pytest.mark.parametrize("name", TOKENS)
 def test_an_answer_that_leaves_out_what_it_must_have_is_a_misanswer(name: str) -> None:
-    with pytest.raises(Misanswer):
+    with pytest.raises(InvalidProviderResponse):
         answer(200, {key: value for key, value in TOKENS.items() if key != name})
 
 
@@ -445,14 +449,14 @@ def test_an_answer_that_leaves_out_what_it_must_have_is_a_misanswer(name: str) -
 @pytest.mark.parametrize("status", [100, 201, 202, 204, 206, 301, 302, 304, 307, 500, 502, 503, 599, 700])
 @pytest.mark.parametrize("body", [TOKENS, {"error": "invalid_grant"}])
 def test_no_other_status_is_a_yes_or_a_no(status: int, body: object) -> None:
-    with pytest.raises(Misanswer, match=f"its token answer has status {status}"):
+    with pytest.raises(InvalidProviderResponse, match=f"its token answer has status {status}"):
         answer(status, body)
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 499])
 @pytest.mark.parametrize("error", ["invalid_grant", "invalid_client", "unsupported_grant_type", "mfa_required"])
 def test_an_error_in_the_standards_form_is_a_refusal(status: int, error: str) -> None:
-    with pytest.raises(Declined) as refusal:
+    with pytest.raises(ProviderError) as refusal:
         answer(status, {"error": error, "error_description": "a secret", "x": 1})
 
     assert refusal.value.error == error
@@ -463,7 +467,7 @@ def test_an_error_in_the_standards_form_is_a_refusal(status: int, error: str) ->
     "error", ["", "Invalid_Grant", "invalid grant", "a secret!", "a" * 41, "invalid_grant\n", "\u00e4"]
 )
 def test_an_error_of_another_form_is_a_refusal_that_repeats_nothing(error: str) -> None:
-    with pytest.raises(Declined) as refusal:
+    with pytest.raises(ProviderError) as refusal:
         answer(400, {"error": error})
 
     assert refusal.value.error == "(not a code)"
@@ -471,13 +475,13 @@ def test_an_error_of_another_form_is_a_refusal_that_repeats_nothing(error: str) 
 
 @pytest.mark.parametrize("body", [b"", b"no", b"[]", b"{}", b'{"error":null}', b'{"error":7}', b"\xff"], ids=repr)
 def test_an_error_without_a_name_is_a_misanswer(body: bytes) -> None:
-    with pytest.raises(Misanswer, match="its answer with status 400 is not JSON"):
+    with pytest.raises(InvalidProviderResponse, match="its answer with status 400 is not JSON"):
         answer(400, body)
 
 
 @pytest.mark.parametrize("body", [b"", b"slow down", {"error": "invalid_grant"}, TOKENS], ids=repr)
 def test_an_organisation_that_is_asked_too_often_has_said_nothing_about_the_password(body: object) -> None:
-    with pytest.raises(Declined) as refusal:
+    with pytest.raises(ProviderError) as refusal:
         answer(429, body)
 
     assert refusal.value.error == "too_many_requests"
@@ -526,9 +530,11 @@ def test_a_user_has_the_name_that_the_claim_gives(
     ids=lambda value: ascii(value)[:12],
 )  # fmt: skip
 def test_a_claim_that_names_nobody_is_a_misanswer(value: object) -> None:
-    with pytest.raises(Misanswer, match="the claim sub is missing, or is not 1 to 255 characters in one line"):
+    with pytest.raises(
+        InvalidProviderResponse, match="the claim sub is missing, or is not 1 to 255 characters in one line"
+    ):
         read_person({"sub": value, "name": "Zoe"}, "sub", needs_verified_email=False)
-    with pytest.raises(Misanswer):
+    with pytest.raises(InvalidProviderResponse):
         read_person({"name": "Zoe"}, "sub", needs_verified_email=False)
 
 
@@ -547,7 +553,7 @@ def test_an_email_that_is_not_said_to_be_verified_is_marked(verified: dict[str, 
 def test_claims_are_an_object_with_status_200() -> None:
     assert parse_claims(200, b'{"sub": "zoe"}', "its userinfo") == {"sub": "zoe"}
     for status, body in ((401, b'{"sub": "zoe"}'), (302, b"{}"), (200, b"[]"), (200, b"x.y.z"), (200, b"")):
-        with pytest.raises(Misanswer):
+        with pytest.raises(InvalidProviderResponse):
             parse_claims(status, body, "its userinfo")
 
 
@@ -556,20 +562,20 @@ def test_claims_are_an_object_with_status_200() -> None:
 def test_only_true_is_active(active: object) -> None:
     check_active({"active": True})
     for claims in ({"active": active, "sub": "zoe"}, {"sub": "zoe"}):
-        with pytest.raises(Misanswer):
+        with pytest.raises(InvalidProviderResponse):
             check_active(claims)
 
 
 @pytest.mark.parametrize("status", [199, 201, 204, 301, 400, 500])
 def test_only_200_is_in_order(status: int) -> None:
     check_ok(200, "its answer")
-    with pytest.raises(Misanswer, match=str(status)):
+    with pytest.raises(InvalidProviderResponse, match=str(status)):
         check_ok(status, "its answer")
 
 
 def test_what_is_no_json_is_told_by_its_name_and_not_quoted() -> None:
     for body in (b"a secret", b'"a secret"', b"[" * 100_000, b"\xff"):
-        with pytest.raises(Misanswer) as trouble:
+        with pytest.raises(InvalidProviderResponse) as trouble:
             parse_json(body, dict[str, Any], "its key set")
         assert str(trouble.value) == "its key set is not JSON of the form that it should have"
 
@@ -587,5 +593,5 @@ def test_an_organisation_that_is_away_is_told_with_the_time_to_try_again() -> No
 def test_metadata_that_came_over_tls_lead_to_no_plain_address(issuer: str, name: str) -> None:
     """This machine's own least of all, where plain http is allowed to an issuer of this machine."""
     body = json.dumps({"issuer": issuer, name: "http://127.0.0.1:6379/"}).encode()
-    with pytest.raises(Misanswer, match=name):
+    with pytest.raises(InvalidProviderResponse, match=name):
         parse_metadata(body, issuer)

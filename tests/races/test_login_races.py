@@ -110,7 +110,7 @@ async def test_of_a_hundred_right_logins_at_once_none_counts_as_guessing(
 @pytest.fixture
 def endless_time(held_time: LoopTime, monkeypatch: pytest.MonkeyPatch) -> None:
     """No time passes, so that no limit is reached; and who waits for room asks again at once."""
-    monkeypatch.setattr(attempts, "PAUSE_SECONDS", 0)
+    monkeypatch.setattr(attempts, "RETRY_DELAY_SECONDS", 0)
 
 
 @pytest.mark.clause("decided-parallel-logins-wait")
@@ -212,8 +212,8 @@ async def test_logins_of_one_user_are_let_in_in_the_order_of_their_arrival(
 async def test_no_more_logins_wait_for_one_user_than_may(
     make_settings: MakeSettings, clock: Clock, store: redis.Redis, full: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert attempts.MOST_WAITING == 200
-    monkeypatch.setattr(attempts, "MOST_WAITING", 10)
+    assert attempts.MAX_WAITING == 200
+    monkeypatch.setattr(attempts, "MAX_WAITING", 10)
     async with waiting_at(make_settings(), clock) as waiting:
         crowd = [waiting.log_in() for _ in range(15)]
         await until(lambda: sum(task.done() for task in crowd) == 5)

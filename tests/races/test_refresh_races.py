@@ -22,7 +22,7 @@ from tests.support.actors import (
 ROUNDS = 4
 TURNS = 4
 MOST_PAUSES = 50
-MOST_LIVE = 100
+MAX_LIVE = 100
 """So many access tokens of a session live at the same time."""
 
 
@@ -58,7 +58,7 @@ async def test_one_refresh_token_presented_by_many_gives_all_of_them_the_same_ne
         assert spent == family.spent
         assert all(arena.knows_access_token(body["access_token"]) for body in bodies)
         # Each that is asked for is there, and of those that were answered 503 perhaps some.
-        assert min(1 + spent * CONTENDERS, MOST_LIVE) <= family.access_tokens <= min(1 + asked, MOST_LIVE)
+        assert min(1 + spent * CONTENDERS, MAX_LIVE) <= family.access_tokens <= min(1 + asked, MAX_LIVE)
 
 
 @pytest.mark.clause("decided-i2-one-head", "decided-replay-of-an-older-generation")
@@ -105,4 +105,4 @@ async def test_of_many_replays_at_once_each_keeps_its_token(arena: Arena, http: 
 
     assert arena.knows_access_token(first["access_token"])
     assert arena.knows_access_token(second["access_token"])
-    assert len(list(arena.store.scan_iter("access:*", count=1000))) == MOST_LIVE
+    assert len(list(arena.store.scan_iter("access:*", count=1000))) == MAX_LIVE

@@ -198,7 +198,7 @@ async def test_of_sessions_amid_refreshes_those_up_to_a_time_end_and_the_younger
     assert {answer.status_code for answer in of_younger} == {200}
     handed_out = find_handed_out(younger, of_younger)
     assert all(arena.knows_access_token(body["access_token"]) for _, body in handed_out)
-    listed, _ = await parts.families.find_of_user(alice, 100)
+    listed, _ = await parts.families.list_of_user(alice, 100)
     assert {family.digest for family in listed} == {digest_of(body) for _, body in younger}
     await parts.revocations.revoke_all(alice.shard, alice.subject)
     assert not await find_live(arena, http, handed_out)
@@ -229,9 +229,9 @@ async def test_of_many_late_replays_at_once_one_ends_the_session_and_is_the_one_
 
         for generation in range(1, 9):
             assert await refresh(parts, first, generation) == "rotated"
-        parts.connection.clock_offset_ms = lambda: 301_000
+        parts.redis.clock_offset_ms = lambda: 301_000
         verdicts = await asyncio.gather(*(refresh(parts, first, 1 + number % 8) for number in range(CONTENDERS)))
-        parts.connection.clock_offset_ms = lambda: 0
+        parts.redis.clock_offset_ms = lambda: 0
 
         assert sorted(verdicts) == ["replayed"] + ["unknown"] * (CONTENDERS - 1)
         tombstone = str(arena.store.get(ended_key(shard, first.family_digest))).split("\n")
@@ -267,7 +267,7 @@ async def test_nothing_of_a_client_from_before_a_sweep_outlives_it_amid_exchange
     exchanges = [asyncio.ensure_future(patiently(ask)) for ask in asked]
     refreshes = refresh_all(http, sessions)
     await asyncio.gather(*exchanges[:place])
-    await parts.sweeps.end_sessions(["phone-app"], lambda _: False, after_batch=go_on, reason="console")
+    await parts.session_scan.end_sessions(["phone-app"], lambda _: False, after_batch=go_on, reason="console")
 
     exchanged = await asyncio.gather(*exchanges)
     refused = [answer for answer in exchanged if answer.status_code != 200]

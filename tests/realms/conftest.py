@@ -12,7 +12,7 @@ import yaml
 from service.registry.seed_file.reader import parse_seed
 from service.worker import Worker
 from tests.support.browser import Browser
-from tests.support.fake_provider import ScriptedOrganisation, realm_of, running_organisation
+from tests.support.fake_provider import FakeProvider, realm_of, running_organisation
 from tests.support.invalidations import heard
 from tests.support.loop_time import STEP_SECONDS, LoopTime
 from tests.support.waiting import take_turn
@@ -21,13 +21,13 @@ Enlist = Callable[..., Awaitable[None]]
 
 
 @pytest.fixture
-async def organisation() -> AsyncIterator[ScriptedOrganisation]:
+async def organisation() -> AsyncIterator[FakeProvider]:
     async with running_organisation() as organisation:
         yield organisation
 
 
 @pytest.fixture
-async def giving_up(organisation: ScriptedOrganisation, held_time: LoopTime) -> AsyncIterator[None]:
+async def giving_up(organisation: FakeProvider, held_time: LoopTime) -> AsyncIterator[None]:
     """Time passes for as long as the organisation keeps a call waiting, and not otherwise."""
 
     async def pass_time() -> None:
@@ -43,7 +43,7 @@ async def giving_up(organisation: ScriptedOrganisation, held_time: LoopTime) -> 
 
 
 @pytest.fixture
-def enlist(parts: Worker, organisation: ScriptedOrganisation) -> Enlist:
+def enlist(parts: Worker, organisation: FakeProvider) -> Enlist:
     """Registers the organisation as realm cep, with what a test has to change in its entry, and users of the test's."""
 
     async def enlist(*users: dict[str, object], **changes: object) -> None:

@@ -10,7 +10,7 @@ from tests.conftest import Clock, MakeSettings, serving
 from tests.realms.journey import log_in_by_way_of_cep, log_in_with_password
 from tests.support.actors import assert_error
 from tests.support.browser import SWITCH, Browser, Page
-from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, Reply, ScriptedOrganisation
+from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, Reply
 
 SPELLINGS = ["zoe", "ZOE", "Zoe", " zoe", "zoe ", "\uff5aoe", "zo\u00e9", "zoe\u0301", "ZO\u00c9"]
 
@@ -18,7 +18,7 @@ SPELLINGS = ["zoe", "ZOE", "Zoe", " zoe", "zoe ", "\uff5aoe", "zo\u00e9", "zoe\u
 @pytest.mark.clause("decided-external-throttle-first", "6749-4.3.2-brute-force")
 @pytest.mark.parametrize("spellings", [SPELLINGS[:6], SPELLINGS[6:]], ids=["zoe", "zo\u00e9"])
 async def test_writing_the_name_differently_gives_no_further_guesses_at_the_organisation(
-    organisation: ScriptedOrganisation, http: httpx2.AsyncClient, cep: None, spellings: list[str]
+    organisation: FakeProvider, http: httpx2.AsyncClient, cep: None, spellings: list[str]
 ) -> None:
     """To most organisations these are one name, whose password ten guesses a minute are too many for."""
     for number in range(10):
@@ -32,7 +32,7 @@ async def test_writing_the_name_differently_gives_no_further_guesses_at_the_orga
 
 @pytest.mark.clause("decided-external-throttle-first")
 async def test_another_name_has_guesses_of_its_own(
-    organisation: ScriptedOrganisation, http: httpx2.AsyncClient, cep: None
+    organisation: FakeProvider, http: httpx2.AsyncClient, cep: None
 ) -> None:
     for _ in range(10):
         assert_error(await log_in_with_password(http, "zoe", "wrong"), 400, "invalid_grant")
@@ -50,7 +50,7 @@ REFUSALS = {
 @pytest.mark.clause("decided-external-isolated", "decided-external-throttle-first", "decided-external-realm-down")
 @pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
 async def test_what_is_no_guess_reaches_the_organisation_so_often_from_an_address(
-    organisation: ScriptedOrganisation,
+    organisation: FakeProvider,
     make_settings: MakeSettings,
     clock: Clock,
     cep: None,
@@ -76,7 +76,7 @@ async def test_what_is_no_guess_reaches_the_organisation_so_often_from_an_addres
 
 @pytest.mark.clause("decided-external-throttle-first", "6749-4.3.2-brute-force")
 async def test_guesses_that_an_organisation_refuses_oddly_are_limited_for_each_user_name(
-    organisation: ScriptedOrganisation, make_settings: MakeSettings, clock: Clock, cep: None
+    organisation: FakeProvider, make_settings: MakeSettings, clock: Clock, cep: None
 ) -> None:
     """An organisation that calls a wrong password something else would let anybody guess on from other addresses."""
     settings = make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER="5/hour")

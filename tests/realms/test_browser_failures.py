@@ -19,7 +19,7 @@ import pytest
 import redis
 from joserfc.jwk import ECKey, Key, KeySet, OKPKey, RSAKey
 
-from service.realms.provider.circuit_breaker import PAUSE_SECONDS
+from service.realms.provider.circuit_breaker import OPEN_SECONDS
 from service.registry.cache import UNKNOWN_SECONDS
 from service.store.keys import registry_key
 from service.worker import Worker
@@ -58,11 +58,11 @@ from tests.support.fake_provider import (
     Answer,
     Drop,
     Endless,
+    FakeProvider,
     Hang,
     Held,
     Raw,
     Reply,
-    ScriptedOrganisation,
     Slowly,
     published_key,
     read_wall_clock,
@@ -81,12 +81,12 @@ EXPIRED = (400, "expired")
 ASTRAY = (403, "astray")
 FORGED = (403, "forged")
 
-Bend: TypeAlias = Callable[[ScriptedOrganisation], None]
+Bend: TypeAlias = Callable[[FakeProvider], None]
 
 
 @pytest.fixture(autouse=True)
 def no_secret_is_told(
-    organisation: ScriptedOrganisation, browser: Browser, store: redis.Redis, json_logs: io.StringIO
+    organisation: FakeProvider, browser: Browser, store: redis.Redis, json_logs: io.StringIO
 ) -> Iterator[None]:
     """Not in Redis, and not in the log at level debug: neither ours nor what the organisation has handed out."""
     yield
@@ -104,7 +104,7 @@ def no_secret_is_told(
 
 
 async def assert_healthy(
-    enlist: Enlist, organisation: ScriptedOrganisation, browser: Browser, monkeypatch: pytest.MonkeyPatch
+    enlist: Enlist, organisation: FakeProvider, browser: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As soon as the organisation is right again, the same browser gets in."""
     monkeypatch.undo()
@@ -119,7 +119,7 @@ async def assert_healthy(
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
 
 
-async def try_to_log_in(browser: Browser, organisation: ScriptedOrganisation) -> httpx2.Response:
+async def try_to_log_in(browser: Browser, organisation: FakeProvider) -> httpx2.Response:
     """As far as it goes: the organisation may not even be found."""
     response = await browser.open(ASK)
     if not response.headers["location"].startswith(organisation.url):
@@ -167,7 +167,7 @@ AssertTrouble: TypeAlias = Callable[[Trouble], Awaitable[None]]
 
 @pytest.fixture
 def assert_trouble(
-    organisation: ScriptedOrganisation,
+    organisation: FakeProvider,
     browser: Browser,
     enlist: Enlist,
     json_logs: io.StringIO,
@@ -193,35 +193,35 @@ def assert_trouble(
 
 
 def redirects(**changes: object) -> Bend:
-    def bend(organisation: ScriptedOrganisation) -> None:
+    def bend(organisation: FakeProvider) -> None:
         organisation.redirect = changes
 
     return bend
 
 
 def id_token_says(**changes: object) -> Bend:
-    def bend(organisation: ScriptedOrganisation) -> None:
+    def bend(organisation: FakeProvider) -> None:
         organisation.id_token_claims = changes
 
     return bend
 
 
 def claims(**changes: object) -> Bend:
-    def bend(organisation: ScriptedOrganisation) -> None:
+    def bend(organisation: FakeProvider) -> None:
         organisation.claims |= changes
 
     return bend
 
 
 def metadata_say(**changes: object) -> Bend:
-    def bend(organisation: ScriptedOrganisation) -> None:
+    def bend(organisation: FakeProvider) -> None:
         organisation.metadata = changes
 
     return bend
 
 
 def tokens_are(**changes: object) -> Bend:
-    def bend(organisation: ScriptedOrganisation) -> None:
+    def bend(organisation: FakeProvider) -> None:
         organisation.token_response = changes
 
     return bend
@@ -281,7 +281,7 @@ def answers(path: str, answer: Answer) -> Bend:
 )
 async def test_a_redirect_that_brings_no_login(
     trouble: Trouble,
-    organisation: ScriptedOrganisation,
+    organisation: FakeProvider,
     browser: Browser,
     enlist: Enlist,
     json_logs: io.StringIO,
@@ -300,7 +300,7 @@ async def test_a_redirect_that_brings_no_login(
     "more", ["code=x", "code=", "error=server_error&error=access_denied", "code=%ff", "iss=x", "iss=%"]
 )
 async def test_a_parameter_that_stands_twice_or_cannot_be_read(
-    organisation: ScriptedOrganisation,
+    organisation: FakeProvider,
     browser: Browser,
     enlist: Enlist,
     json_logs: io.StringIO,
@@ -317,7 +317,7 @@ async def test_a_parameter_that_stands_twice_or_cannot_be_read(
 
 
 async def test_no_issuer_where_none_is_promised_is_no_trouble(
-    organisation: ScriptedOrganisation, browser: Browser, cep: None
+    organisation: FakeProvider, browser: Browser, cep: None
 ) -> None:
     organisation.metadata = {"authorization_response_iss_parameter_supported": None}
     organisation.redirect = {"iss": None}
@@ -338,7 +338,7 @@ async def test_no_issuer_where_none_is_promised_is_no_trouble(
     ids=["none", "empty", "x", "unknown", "of another kind", "a control character", "not ASCII", "long"],
 )
 async def test_a_state_that_is_not_known_leads_nowhere(
-    organisation: ScriptedOrganisation, browser: Browser, cep: None, state: str | None
+    organisation: FakeProvider, browser: Browser, cep: None, state: str | None
 ) -> None:
     path = await log_in_there(await set_out(browser, ASK))
     assert_refused(await come_back(browser, bend(path, state=state)), *EXPIRED)
@@ -349,7 +349,7 @@ async def test_a_state_that_is_not_known_leads_nowhere(
 
 @pytest.mark.parametrize("more", ["state=x", "state=", "state=%ff"])
 async def test_a_state_that_stands_twice_is_none(
-    organisation: ScriptedOrganisation, browser: Browser, cep: None, more: str
+    organisation: FakeProvider, browser: Browser, cep: None, more: str
 ) -> None:
     path = await log_in_there(await set_out(browser, ASK))
     assert_refused(await come_back(browser, f"{path}&{more}"), *EXPIRED)
@@ -361,7 +361,7 @@ async def test_a_state_that_stands_twice_is_none(
 @pytest.mark.clause("6749-10.12-csrf", "6749-10.12-csrf-as-a-client", "decided-external-state")
 @pytest.mark.parametrize("has_cookie", [True, False])
 async def test_a_state_of_another_browser_is_refused_and_still_good_in_its_own(
-    organisation: ScriptedOrganisation, browser: Browser, cep: None, has_cookie: bool
+    organisation: FakeProvider, browser: Browser, cep: None, has_cookie: bool
 ) -> None:
     other = Browser(browser.http)
     if has_cookie:
@@ -376,7 +376,7 @@ async def test_a_state_of_another_browser_is_refused_and_still_good_in_its_own(
 
 @pytest.mark.clause("6749-10.12-csrf")
 async def test_a_state_of_one_login_with_the_code_of_another_is_worth_nothing(
-    organisation: ScriptedOrganisation, browser: Browser, cep: None
+    organisation: FakeProvider, browser: Browser, cep: None
 ) -> None:
     """What a stranger can do who makes somebody's browser open an address: their own code, in that browser's login."""
     stranger = Browser(browser.http)
@@ -388,7 +388,7 @@ async def test_a_state_of_one_login_with_the_code_of_another_is_worth_nothing(
 
 @pytest.mark.parametrize("destination", ["image", "iframe", "script", "empty"])
 async def test_a_callback_that_is_no_page_uses_nothing_up(
-    organisation: ScriptedOrganisation, browser: Browser, cep: None, destination: str
+    organisation: FakeProvider, browser: Browser, cep: None, destination: str
 ) -> None:
     path = await log_in_there(await set_out(browser, ASK))
     assert_refused(await browser.open(path, **{"Sec-Fetch-Dest": destination}), *FORGED)
@@ -406,7 +406,7 @@ async def test_a_look_at_the_head_of_a_callback_uses_nothing_up(browser: Browser
 
 @pytest.mark.clause("decided-external-limits")
 async def test_codes_that_somebody_made_up_are_not_asked_for_without_end(
-    make_settings: MakeSettings, clock: Clock, organisation: ScriptedOrganisation, cep: None
+    make_settings: MakeSettings, clock: Clock, organisation: FakeProvider, cep: None
 ) -> None:
     async with serving(make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="3/minute"), clock) as http:
         browser = Browser(http)
@@ -423,7 +423,7 @@ async def test_codes_that_somebody_made_up_are_not_asked_for_without_end(
 
 @pytest.mark.clause("decided-external-isolated")
 async def test_people_who_change_their_mind_keep_nobody_out(
-    make_settings: MakeSettings, clock: Clock, organisation: ScriptedOrganisation, cep: None
+    make_settings: MakeSettings, clock: Clock, organisation: FakeProvider, cep: None
 ) -> None:
     """Of all who share an address."""
     async with serving(make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="1/minute"), clock) as http:
@@ -437,7 +437,7 @@ async def test_people_who_change_their_mind_keep_nobody_out(
 
 @pytest.mark.clause("decided-external-limits")
 async def test_of_many_who_need_what_the_organisation_publishes_one_asks(
-    organisation: ScriptedOrganisation, browser: Browser, cep: None
+    organisation: FakeProvider, browser: Browser, cep: None
 ) -> None:
     metadata = asyncio.Event()
     organisation.answer(OPENID_METADATA, Held(Reply(200, dict(organisation.describe())), metadata))
@@ -451,9 +451,7 @@ async def test_of_many_who_need_what_the_organisation_publishes_one_asks(
 
 @pytest.mark.clause("decided-external-state")
 @pytest.mark.parametrize("is_right", [True, False])
-async def test_a_callback_works_once(
-    organisation: ScriptedOrganisation, browser: Browser, cep: None, is_right: bool
-) -> None:
+async def test_a_callback_works_once(organisation: FakeProvider, browser: Browser, cep: None, is_right: bool) -> None:
     """After a failure, too: nobody tries codes with one state."""
     organisation.token_response = {} if is_right else {"token_type": "mac"}
     path = await log_in_there(await set_out(browser, ASK))
@@ -467,7 +465,7 @@ async def test_a_callback_works_once(
 
 @pytest.mark.clause("decided-external-state")
 async def test_of_many_callbacks_with_one_state_one_gets_through(
-    organisation: ScriptedOrganisation, browser: Browser, cep: None
+    organisation: FakeProvider, browser: Browser, cep: None
 ) -> None:
     path = await log_in_there(await set_out(browser, ASK))
     responses = await asyncio.gather(*(come_back(browser, path) for _ in range(CONTENDERS)))
@@ -482,7 +480,7 @@ async def test_of_many_callbacks_with_one_state_one_gets_through(
 
 
 async def test_many_logins_of_one_browser_at_once_are_each_their_own(
-    organisation: ScriptedOrganisation, browser: Browser, cep: None
+    organisation: FakeProvider, browser: Browser, cep: None
 ) -> None:
     """Tabs that a browser restores: each has its state, its nonce and its verifier."""
     await set_out(browser, ASK)
@@ -496,7 +494,7 @@ async def test_many_logins_of_one_browser_at_once_are_each_their_own(
 
 @pytest.mark.clause("decided-i6-pending-login-expires", "decided-external-state")
 async def test_a_login_that_takes_longer_than_ten_minutes_starts_again(
-    organisation: ScriptedOrganisation, browser: Browser, cep: None, clock: Clock, store: redis.Redis
+    organisation: FakeProvider, browser: Browser, cep: None, clock: Clock, store: redis.Redis
 ) -> None:
     path = await log_in_there(await set_out(browser, ASK))
     late = await log_in_there(await set_out(browser, ASK))
@@ -529,7 +527,7 @@ async def test_a_login_at_an_organisation_leaves_nothing_in_redis_before_it_come
 def id_token_times(**seconds_from_now: int) -> Bend:
     """Counted from when the test runs, not from when it was collected."""
 
-    def bend(organisation: ScriptedOrganisation) -> None:
+    def bend(organisation: FakeProvider) -> None:
         now = read_wall_clock()
         organisation.id_token_claims = {name: now + seconds for name, seconds in seconds_from_now.items()}
 
@@ -537,7 +535,7 @@ def id_token_times(**seconds_from_now: int) -> Bend:
 
 
 def signs_with(make_key: Callable[[], RSAKey | bytes | None], **header: object) -> Bend:
-    def bend(organisation: ScriptedOrganisation) -> None:
+    def bend(organisation: FakeProvider) -> None:
         organisation.sign_with(make_key())
         organisation.id_token_header = header
 
@@ -625,7 +623,7 @@ async def test_a_claim_of_the_protocol_that_is_no_text_of_unicode(assert_trouble
     ],
 )
 async def test_an_id_token_that_is_unusual_and_right(
-    organisation: ScriptedOrganisation, browser: Browser, cep: None, bend: Bend
+    organisation: FakeProvider, browser: Browser, cep: None, bend: Bend
 ) -> None:
     bend(organisation)
 
@@ -636,7 +634,7 @@ async def test_an_id_token_that_is_unusual_and_right(
     "header", [{"alg": "RS256\n2026-11-21 [error] made up\x1b[2J"}, {"alg": "R" * 5000}], ids=["lines", "length"]
 )
 async def test_a_header_writes_nothing_of_its_own_into_the_log(
-    organisation: ScriptedOrganisation,
+    organisation: FakeProvider,
     browser: Browser,
     cep: None,
     json_logs: io.StringIO,
@@ -666,7 +664,7 @@ async def test_a_header_writes_nothing_of_its_own_into_the_log(
     ],
 )
 async def test_keys_of_every_usual_kind_are_known(
-    organisation: ScriptedOrganisation, browser: Browser, cep: None, algorithm: str, make_key: Callable[[], Key]
+    organisation: FakeProvider, browser: Browser, cep: None, algorithm: str, make_key: Callable[[], Key]
 ) -> None:
     key = make_key()
     organisation.keys = [published_key(), key]
@@ -680,7 +678,7 @@ async def test_keys_of_every_usual_kind_are_known(
 
 @pytest.mark.clause("decided-external-id-token")
 async def test_a_new_key_is_found_by_asking_once_more(
-    organisation: ScriptedOrganisation, browser: Browser, cep: None, monkeypatch: pytest.MonkeyPatch
+    organisation: FakeProvider, browser: Browser, cep: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
     monkeypatch.setattr("service.realms.provider.client.NEW_KEYS_SECONDS", 0.0)
@@ -694,7 +692,7 @@ async def test_a_new_key_is_found_by_asking_once_more(
 
 
 async def test_a_key_that_is_nowhere_is_asked_for_once_more_and_then_not_for_a_while(
-    organisation: ScriptedOrganisation, browser: Browser, cep: None, monkeypatch: pytest.MonkeyPatch
+    organisation: FakeProvider, browser: Browser, cep: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
     organisation.sign_with(other_key(auto_kid=True))
@@ -711,7 +709,7 @@ async def test_a_key_that_is_nowhere_is_asked_for_once_more_and_then_not_for_a_w
 
 
 async def test_keys_that_are_not_for_us_are_passed_over(
-    organisation: ScriptedOrganisation, browser: Browser, cep: None
+    organisation: FakeProvider, browser: Browser, cep: None
 ) -> None:
     good = KeySet(organisation.keys).as_dict(private=False)["keys"]
     others: list[object] = [
@@ -728,7 +726,7 @@ async def test_keys_that_are_not_for_us_are_passed_over(
 
 
 async def test_private_keys_are_passed_over(
-    organisation: ScriptedOrganisation, browser: Browser, cep: None, monkeypatch: pytest.MonkeyPatch
+    organisation: FakeProvider, browser: Browser, cep: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A library would look for the factors of each, which takes seconds for these, and forever for longer ones."""
     good = KeySet(organisation.keys).as_dict(private=False)["keys"]
@@ -801,7 +799,7 @@ NO_ANSWERS: Mapping[str, tuple[Answer, str]] = {
 @pytest.mark.parametrize("path", ASKED)
 @pytest.mark.parametrize("name", NO_ANSWERS)
 async def test_an_answer_that_is_none(
-    assert_trouble: AssertTrouble, organisation: ScriptedOrganisation, path: str, name: str
+    assert_trouble: AssertTrouble, organisation: FakeProvider, path: str, name: str
 ) -> None:
     answer, said = NO_ANSWERS[name]
     await assert_trouble(Trouble(answers(path, answer), said, entry=ASKED[path]))
@@ -837,7 +835,7 @@ async def test_no_redirect_is_followed(assert_trouble: AssertTrouble, path: str,
 
 @pytest.mark.clause("decided-external-realm-down")
 async def test_an_organisation_that_is_away_when_a_browser_sets_out(
-    organisation: ScriptedOrganisation,
+    organisation: FakeProvider,
     browser: Browser,
     enlist: Enlist,
     json_logs: io.StringIO,
@@ -853,7 +851,7 @@ async def test_an_organisation_that_is_away_when_a_browser_sets_out(
 
 @pytest.mark.clause("decided-external-realm-down")
 async def test_an_organisation_that_is_away_when_a_browser_comes_back(
-    organisation: ScriptedOrganisation,
+    organisation: FakeProvider,
     browser: Browser,
     enlist: Enlist,
     json_logs: io.StringIO,
@@ -871,7 +869,7 @@ async def test_an_organisation_that_is_away_when_a_browser_comes_back(
 # Metadata, tokens, codes and claims that are not right
 
 
-def publishes_no_source(organisation: ScriptedOrganisation) -> None:
+def publishes_no_source(organisation: FakeProvider) -> None:
     organisation.metadata = {"userinfo_endpoint": None, "introspection_endpoint": None, "jwks_uri": None}
 
 
@@ -984,7 +982,7 @@ async def test_a_claim_that_is_no_name(assert_trouble: AssertTrouble, entry: Map
 @pytest.mark.clause("decided-external-username")
 @pytest.mark.parametrize("name", ["z", "z" * 255, "zoe:zoe", "zoe zoe", "Zoë \U0001d4b5", "-", "*"])
 async def test_a_claim_that_is_an_unusual_name(
-    organisation: ScriptedOrganisation, browser: Browser, cep: None, name: str
+    organisation: FakeProvider, browser: Browser, cep: None, name: str
 ) -> None:
     organisation.claims["sub"] = name
     page = await log_in_by_way_of_cep(browser, ASK)
@@ -1006,7 +1004,7 @@ async def test_an_address_that_the_organisation_does_not_call_verified(
 
 @pytest.mark.clause("decided-external-username")
 async def test_a_doubt_counts_where_the_address_stands(
-    organisation: ScriptedOrganisation, browser: Browser, enlist: Enlist
+    organisation: FakeProvider, browser: Browser, enlist: Enlist
 ) -> None:
     """What the ID token vouches for is the address of the ID token, which here has none."""
     await enlist(username_claim="email")
@@ -1025,7 +1023,7 @@ async def test_a_doubt_counts_where_the_address_stands(
 @pytest.mark.clause("decided-external-follows-the-record")
 @pytest.mark.parametrize("names_itself", [True, False])
 async def test_a_realm_that_another_organisation_has_now(
-    organisation: ScriptedOrganisation,
+    organisation: FakeProvider,
     browser: Browser,
     enlist: Enlist,
     monkeypatch: pytest.MonkeyPatch,
@@ -1048,7 +1046,7 @@ async def test_a_realm_that_another_organisation_has_now(
 
 @pytest.mark.clause("decided-external-follows-the-record")
 async def test_a_realm_that_changes_while_the_organisation_is_asked(
-    organisation: ScriptedOrganisation, browser: Browser, enlist: Enlist, monkeypatch: pytest.MonkeyPatch
+    organisation: FakeProvider, browser: Browser, enlist: Enlist, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it says then was said under a configuration that is no more."""
     await enlist()
@@ -1067,7 +1065,7 @@ async def test_a_realm_that_changes_while_the_organisation_is_asked(
 async def test_a_realm_that_gives_no_roles_any_more(
     browser: Browser, enlist: Enlist, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.registry.pending_revocations.SWEEP_PAUSE_SECONDS", 0)
+    monkeypatch.setattr("service.registry.pending_revocations.SCAN_DELAY_SECONDS", 0)
     await enlist()
     path = await log_in_there(await set_out(browser, ASK))
     await enlist(default_roles=["partner", "enduser"])
@@ -1081,7 +1079,7 @@ async def test_a_realm_that_gives_no_roles_any_more(
 
 @pytest.mark.clause("6749-4.1.2.1-error")
 async def test_a_realm_that_was_removed(
-    organisation: ScriptedOrganisation,
+    organisation: FakeProvider,
     browser: Browser,
     cep: None,
     parts: Worker,
@@ -1113,7 +1111,7 @@ async def test_a_login_of_a_realm_that_was_removed_serves_nobody(
 
 @pytest.mark.clause("6749-4.1.2.1-no-redirect")
 async def test_a_client_whose_address_was_taken_away(
-    organisation: ScriptedOrganisation, browser: Browser, cep: None, parts: Worker
+    organisation: FakeProvider, browser: Browser, cep: None, parts: Worker
 ) -> None:
     scope = "realm:cep role:enduser"
     app = await register(parts, "cep-only", scope=scope, default_scope=scope)
@@ -1135,7 +1133,7 @@ def assert_refused_without_redirect(response: httpx2.Response) -> None:
 
 @pytest.mark.clause("decided-external-realm-down", "decided-external-limits")
 async def test_an_organisation_that_keeps_failing_is_asked_no_more_and_then_once_again(
-    organisation: ScriptedOrganisation, browser: Browser, cep: None, held_time: LoopTime
+    organisation: FakeProvider, browser: Browser, cep: None, held_time: LoopTime
 ) -> None:
     """Twenty in a row: who comes then hears at once that it is away, and after a second somebody tries."""
     organisation.answer(TOKEN, Reply(500))
@@ -1147,14 +1145,12 @@ async def test_an_organisation_that_keeps_failing_is_asked_no_more_and_then_once
 
     organisation.answer(TOKEN, None)
     assert_came_to_nothing(await come_back(browser, last), browser, "temporarily_unavailable")
-    held_time.advance(PAUSE_SECONDS)
+    held_time.advance(OPEN_SECONDS)
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
 
 
 @pytest.mark.clause("decided-external-limits")
-async def test_denials_are_no_reason_not_to_ask(
-    organisation: ScriptedOrganisation, browser: Browser, cep: None
-) -> None:
+async def test_denials_are_no_reason_not_to_ask(organisation: FakeProvider, browser: Browser, cep: None) -> None:
     """Nor are addresses that somebody made up: else anybody could shut the organisation out."""
     organisation.redirect = {"iss": OTHER_ISSUER}
     for _ in range(CONTENDERS + 5):
@@ -1175,7 +1171,7 @@ async def test_denials_are_no_reason_not_to_ask(
     ids=["a name that is too long", "refused by a firewall"],
 )
 async def test_one_person_cannot_shut_the_organisation_out_for_all(
-    organisation: ScriptedOrganisation, browser: Browser, enlist: Enlist, bend: Bend
+    organisation: FakeProvider, browser: Browser, enlist: Enlist, bend: Bend
 ) -> None:
     """Neither by the name that they have there, nor by what they send it."""
     await enlist()

@@ -63,8 +63,8 @@ from tests.support.fake_provider import (
     OPENID_METADATA,
     TOKEN,
     USERINFO,
+    FakeProvider,
     Reply,
-    ScriptedOrganisation,
 )
 
 SUB = str(CLAIMS["sub"])
@@ -92,11 +92,11 @@ async def log_in(http: httpx2.AsyncClient, browser: Browser, address: str = ASK_
     return await describe(http, await log_in_by_way_of_cep(browser, address), browser)
 
 
-def paths_of(organisation: ScriptedOrganisation) -> list[str]:
+def paths_of(organisation: FakeProvider) -> list[str]:
     return [request.path for request in organisation.requests]
 
 
-def answer_tokens_to_anybody(organisation: ScriptedOrganisation) -> None:
+def answer_tokens_to_anybody(organisation: FakeProvider) -> None:
     """Whatever the client sends to prove who it is; its user is told by userinfo."""
     organisation.answer(TOKEN, Reply(200, {"access_token": "a-token", "token_type": "Bearer"}))
     organisation.answer(USERINFO, Reply(200, CLAIMS))
@@ -107,7 +107,7 @@ def answer_tokens_to_anybody(organisation: ScriptedOrganisation) -> None:
 
 @pytest.mark.clause("spec-2.2-realm-cep", "decided-realm-choice", "decided-external-at-once")
 async def test_where_only_realm_cep_will_do_the_browser_is_sent_to_the_organisation_at_once(
-    http: httpx2.AsyncClient, cep: None, organisation: ScriptedOrganisation
+    http: httpx2.AsyncClient, cep: None, organisation: FakeProvider
 ) -> None:
     response = await http.get(ASK_CEP)
     place = place_of(response)
@@ -154,7 +154,7 @@ async def test_a_nonce_is_sent_with_the_scope_openid_alone(browser: Browser, enl
 
 
 async def test_a_query_in_the_organisations_address_is_kept(
-    browser: Browser, cep: None, organisation: ScriptedOrganisation
+    browser: Browser, cep: None, organisation: FakeProvider
 ) -> None:
     organisation.metadata = {"authorization_endpoint": f"{organisation.url}{AUTHORIZE}?tenant=7"}
     place = await set_out(browser)
@@ -199,7 +199,7 @@ async def test_the_redirects_to_and_from_an_organisation_demand_https_where_the_
 
 
 async def test_the_code_is_redeemed_with_the_address_of_the_way_back_and_the_verifier_of_the_challenge(
-    browser: Browser, cep: None, organisation: ScriptedOrganisation
+    browser: Browser, cep: None, organisation: FakeProvider
 ) -> None:
     place = await set_out(browser)
     path = await log_in_there(place)
@@ -222,7 +222,7 @@ async def test_the_code_is_redeemed_with_the_address_of_the_way_back_and_the_ver
 
 @pytest.mark.parametrize("secret", [CLIENT_SECRET, "a secret: with 100% + signs & =", "~-._*"])
 async def test_the_service_proves_itself_by_basic_with_both_halves_encoded_as_in_a_form(
-    browser: Browser, enlist: Enlist, organisation: ScriptedOrganisation, secret: str
+    browser: Browser, enlist: Enlist, organisation: FakeProvider, secret: str
 ) -> None:
     await enlist(client_id="token service:1", client_secret=secret)
     place = await set_out(browser)
@@ -239,7 +239,7 @@ async def test_the_service_proves_itself_by_basic_with_both_halves_encoded_as_in
 
 @pytest.mark.parametrize("methods", [["client_secret_post"], ["private_key_jwt", "client_secret_post"]])
 async def test_the_secret_stands_in_the_body_where_the_organisation_takes_it_nowhere_else(
-    browser: Browser, enlist: Enlist, organisation: ScriptedOrganisation, methods: list[str]
+    browser: Browser, enlist: Enlist, organisation: FakeProvider, methods: list[str]
 ) -> None:
     organisation.metadata = {"token_endpoint_auth_methods_supported": methods}
     answer_tokens_to_anybody(organisation)
@@ -254,7 +254,7 @@ async def test_the_secret_stands_in_the_body_where_the_organisation_takes_it_now
 
 @pytest.mark.parametrize("methods", [None, ["client_secret_post", "client_secret_basic"]])
 async def test_the_secret_goes_by_basic_wherever_that_is_taken(
-    browser: Browser, cep: None, organisation: ScriptedOrganisation, methods: list[str] | None
+    browser: Browser, cep: None, organisation: FakeProvider, methods: list[str] | None
 ) -> None:
     organisation.metadata = {"token_endpoint_auth_methods_supported": methods}
 
@@ -263,7 +263,7 @@ async def test_the_secret_goes_by_basic_wherever_that_is_taken(
 
 
 async def test_without_a_secret_the_service_only_names_itself(
-    browser: Browser, enlist: Enlist, organisation: ScriptedOrganisation
+    browser: Browser, enlist: Enlist, organisation: FakeProvider
 ) -> None:
     answer_tokens_to_anybody(organisation)
     await enlist(scope="email", client_secret=None)
@@ -280,7 +280,7 @@ async def test_without_a_secret_the_service_only_names_itself(
 
 @pytest.mark.clause("spec-2.2-realm-cep", "decided-external-source", "decided-external-id-token")
 async def test_the_id_token_says_who_it_is_and_nobody_else_is_asked(
-    browser: Browser, http: httpx2.AsyncClient, cep: None, organisation: ScriptedOrganisation
+    browser: Browser, http: httpx2.AsyncClient, cep: None, organisation: FakeProvider
 ) -> None:
     description = await log_in(http, browser)
 
@@ -292,7 +292,7 @@ async def test_the_id_token_says_who_it_is_and_nobody_else_is_asked(
 @pytest.mark.clause("spec-2.2-realm-cep", "decided-external-source")
 @pytest.mark.parametrize("source", ["userinfo_endpoint", None])
 async def test_userinfo_says_who_it_is_where_there_is_no_id_token(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: ScriptedOrganisation, source: str | None
+    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: FakeProvider, source: str | None
 ) -> None:
     """Named in the seed file, or found in the metadata."""
     await enlist(scope="email", **({source: organisation.url + USERINFO} if source else {}))
@@ -307,7 +307,7 @@ async def test_userinfo_says_who_it_is_where_there_is_no_id_token(
 @pytest.mark.clause("spec-2.2-realm-cep", "decided-external-source")
 @pytest.mark.parametrize("source", ["introspection_endpoint", None])
 async def test_introspection_says_who_it_is_where_nothing_else_does(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: ScriptedOrganisation, source: str | None
+    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: FakeProvider, source: str | None
 ) -> None:
     organisation.metadata = {} if source else {"userinfo_endpoint": None, "jwks_uri": None}
     await enlist(scope="email", **({source: organisation.url + INTROSPECT} if source else {}))
@@ -322,7 +322,7 @@ async def test_introspection_says_who_it_is_where_nothing_else_does(
 
 @pytest.mark.clause("decided-external-source")
 async def test_a_claim_that_the_id_token_lacks_is_asked_for_at_userinfo(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: ScriptedOrganisation
+    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: FakeProvider
 ) -> None:
     await enlist(username_claim="email")
     organisation.id_token_claims = {"email": None, "email_verified": None}
@@ -332,7 +332,7 @@ async def test_a_claim_that_the_id_token_lacks_is_asked_for_at_userinfo(
 
 
 async def test_a_claim_that_the_id_token_has_is_not_asked_for_again(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: ScriptedOrganisation
+    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: FakeProvider
 ) -> None:
     await enlist(username_claim="email")
     organisation.userinfo = {"email": "somebody@else.example"}
@@ -348,7 +348,7 @@ async def test_the_digits_of_a_number_are_a_name(
     browser: Browser,
     http: httpx2.AsyncClient,
     enlist: Enlist,
-    organisation: ScriptedOrganisation,
+    organisation: FakeProvider,
     source: str,
     number: int,
 ) -> None:
@@ -359,7 +359,7 @@ async def test_the_digits_of_a_number_are_a_name(
 
 
 async def test_names_of_the_organisation_differ_by_their_capitals(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: ScriptedOrganisation
+    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: FakeProvider
 ) -> None:
     """Only e-mail addresses may have been capitalised by a phone."""
     await enlist(username_claim="nickname")
@@ -374,7 +374,7 @@ async def test_names_of_the_organisation_differ_by_their_capitals(
 
 @pytest.mark.clause("decided-external-email-folded")
 async def test_an_email_address_is_one_user_whatever_its_capitals(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: ScriptedOrganisation
+    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: FakeProvider
 ) -> None:
     await enlist(username_claim="email")
     small = await log_in(http, browser)
@@ -387,7 +387,7 @@ async def test_an_email_address_is_one_user_whatever_its_capitals(
 
 @pytest.mark.clause("decided-external-username")
 async def test_a_realm_may_trust_addresses_that_nobody_verified(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: ScriptedOrganisation
+    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: FakeProvider
 ) -> None:
     await enlist(username_claim="email", trust_email=True)
     organisation.claims["email_verified"] = None
@@ -397,7 +397,7 @@ async def test_a_realm_may_trust_addresses_that_nobody_verified(
 
 @pytest.mark.clause("decided-external-source", "decided-external-username")
 async def test_an_id_token_that_does_not_say_verified_leaves_the_address_to_userinfo(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: ScriptedOrganisation
+    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: FakeProvider
 ) -> None:
     """Address and verification are of one document: an address of the ID token is not vouched for by userinfo's."""
     await enlist(username_claim="email")
@@ -417,7 +417,7 @@ async def test_where_the_seed_file_names_every_address_no_metadata_is_asked_for(
     browser: Browser,
     http: httpx2.AsyncClient,
     enlist: Enlist,
-    organisation: ScriptedOrganisation,
+    organisation: FakeProvider,
     scope: str,
     source: str,
 ) -> None:
@@ -442,7 +442,7 @@ PLACES = [
 
 @pytest.mark.parametrize(("scope", "first", "second"), PLACES)
 async def test_the_metadata_are_looked_for_at_the_likelier_place(
-    browser: Browser, enlist: Enlist, organisation: ScriptedOrganisation, scope: str, first: str, second: str
+    browser: Browser, enlist: Enlist, organisation: FakeProvider, scope: str, first: str, second: str
 ) -> None:
     await enlist(scope=scope)
     organisation.answer(first, Reply(200, organisation.describe()))
@@ -453,7 +453,7 @@ async def test_the_metadata_are_looked_for_at_the_likelier_place(
 
 @pytest.mark.parametrize(("scope", "first", "second"), PLACES)
 async def test_metadata_that_are_not_there_are_looked_for_at_the_other_place(
-    browser: Browser, enlist: Enlist, organisation: ScriptedOrganisation, scope: str, first: str, second: str
+    browser: Browser, enlist: Enlist, organisation: FakeProvider, scope: str, first: str, second: str
 ) -> None:
     await enlist(scope=scope)
     organisation.answer(first, Reply(404))
@@ -474,7 +474,7 @@ async def test_an_issuer_may_have_a_path(
     browser: Browser,
     http: httpx2.AsyncClient,
     enlist: Enlist,
-    organisation: ScriptedOrganisation,
+    organisation: FakeProvider,
     scope: str,
     path: str,
 ) -> None:
@@ -489,7 +489,7 @@ async def test_an_issuer_may_have_a_path(
 
 
 async def test_metadata_and_keys_are_remembered(
-    http: httpx2.AsyncClient, cep: None, organisation: ScriptedOrganisation
+    http: httpx2.AsyncClient, cep: None, organisation: FakeProvider
 ) -> None:
     for _ in range(3):
         assert is_consent_page(await log_in_by_way_of_cep(Browser(http)))
@@ -575,7 +575,7 @@ async def test_a_login_of_a_user_who_was_disabled_since_is_worth_nothing(
 
 @pytest.mark.clause("decided-same-name-in-two-realms")
 async def test_a_user_of_one_name_in_both_realms_is_two_users(
-    http: httpx2.AsyncClient, cep: None, organisation: ScriptedOrganisation
+    http: httpx2.AsyncClient, cep: None, organisation: FakeProvider
 ) -> None:
     organisation.claims["sub"] = ALICE.username
     browsers = Browser(http), Browser(http)
@@ -624,7 +624,7 @@ async def test_the_name_in_the_registry_goes_before_the_organisations(browser: B
 
 @pytest.mark.parametrize("name", [None, "", 7, True, ["Zoë"], "Zoë\nExample", "Zoë\r", "\x00", "z" * 256])
 async def test_a_name_that_cannot_be_shown_is_left_out(
-    browser: Browser, cep: None, organisation: ScriptedOrganisation, name: object
+    browser: Browser, cep: None, organisation: FakeProvider, name: object
 ) -> None:
     organisation.claims["name"] = name
     page = Page(await log_in_by_way_of_cep(browser))
@@ -635,7 +635,7 @@ async def test_a_name_that_cannot_be_shown_is_left_out(
 @pytest.mark.clause("6749-10.14-input-validated")
 @pytest.mark.parametrize("claim", ["name", "sub"])
 async def test_markup_in_what_the_organisation_says_is_text(
-    browser: Browser, cep: None, organisation: ScriptedOrganisation, claim: str
+    browser: Browser, cep: None, organisation: FakeProvider, claim: str
 ) -> None:
     hostile = "<script>alert(1)</script>\"'&amp;{{7*7}}"
     organisation.claims[claim] = hostile
@@ -648,7 +648,7 @@ async def test_markup_in_what_the_organisation_says_is_text(
 
 @pytest.mark.clause("decided-external-afresh")
 async def test_not_you_leads_back_to_the_organisation_which_is_to_ask_for_a_login(
-    browser: Browser, http: httpx2.AsyncClient, cep: None, organisation: ScriptedOrganisation
+    browser: Browser, http: httpx2.AsyncClient, cep: None, organisation: FakeProvider
 ) -> None:
     place = await set_out(browser)
     page = await come_back(browser, await log_in_there(place))
@@ -669,9 +669,7 @@ async def test_not_you_leads_back_to_the_organisation_which_is_to_ask_for_a_logi
 # Logins that last
 
 
-async def test_a_live_login_spares_the_next_way_there(
-    browser: Browser, cep: None, organisation: ScriptedOrganisation
-) -> None:
+async def test_a_live_login_spares_the_next_way_there(browser: Browser, cep: None, organisation: FakeProvider) -> None:
     await log_in_by_way_of_cep(browser)
     organisation.requests.clear()
 
@@ -716,7 +714,7 @@ async def test_a_login_of_either_realm_serves_who_named_none(
 
 @pytest.mark.clause("spec-3-revoke-all")
 async def test_logging_out_everywhere_ends_the_login_of_the_organisations_user_too(
-    browser: Browser, http: httpx2.AsyncClient, cep: None, organisation: ScriptedOrganisation
+    browser: Browser, http: httpx2.AsyncClient, cep: None, organisation: FakeProvider
 ) -> None:
     code = answer_of(await browser.allow(await log_in_by_way_of_cep(browser)))["code"]
     access_token = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["access_token"]
@@ -729,7 +727,7 @@ async def test_logging_out_everywhere_ends_the_login_of_the_organisations_user_t
 
 
 async def test_the_organisations_button_leads_to_ones_own_sessions(
-    browser: Browser, cep: None, organisation: ScriptedOrganisation
+    browser: Browser, cep: None, organisation: FakeProvider
 ) -> None:
     page = await browser.open(SESSIONS)
     policy = page.headers["content-security-policy"]
@@ -749,7 +747,7 @@ async def test_the_organisations_button_leads_to_ones_own_sessions(
     [("access_denied", "notice_login_denied"), ("server_error", "notice_login_failed")],
 )
 async def test_a_login_that_came_to_nothing_is_told_on_the_page(
-    browser: Browser, cep: None, organisation: ScriptedOrganisation, error: str, notice: str
+    browser: Browser, cep: None, organisation: FakeProvider, error: str, notice: str
 ) -> None:
     organisation.redirect = {"code": None, "error": error}
     page = await come_back(browser, await log_in_there(await choose_cep(browser, await browser.open(SESSIONS))))
@@ -786,7 +784,7 @@ async def test_who_is_not_admitted_here_is_told_so(browser: Browser, cep: None, 
 
 
 async def test_an_id_token_may_carry_the_certificates_of_its_key(
-    browser: Browser, cep: None, organisation: ScriptedOrganisation
+    browser: Browser, cep: None, organisation: FakeProvider
 ) -> None:
     organisation.id_token_header = {"x5c": ["A" * 4000]}
 
@@ -794,7 +792,7 @@ async def test_an_id_token_may_carry_the_certificates_of_its_key(
 
 
 async def test_an_organisation_that_is_away_is_told_on_the_page_with_the_form(
-    browser: Browser, cep: None, organisation: ScriptedOrganisation
+    browser: Browser, cep: None, organisation: FakeProvider
 ) -> None:
     page = await browser.open(SESSIONS)
     async with organisation.away():

@@ -9,15 +9,15 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from service.protocol.errors import AccessDenied, InvalidGrant, TemporarilyUnavailable
-from service.protocol.provider_responses import Declined, Misanswer
+from service.protocol.provider_responses import InvalidProviderResponse, ProviderError
 from service.realms.provider.circuit_breaker import (
     CALL_SECONDS,
     CALLS,
     FAILURES,
     FAILURES_WITHIN_SECONDS,
-    MOST_WAITING,
-    PAUSE_SECONDS,
-    Gate,
+    MAX_WAITING,
+    OPEN_SECONDS,
+    CircuitBreaker,
 )
 from service.redis_client.deadline import StoreUnavailable
 from tests.support.loop_time import SAME_SECONDS, LoopTime
@@ -28,26 +28,26 @@ ANSWERS = [
     pytest.param(None, id="a login"),
     pytest.param(InvalidGrant("password_wrong"), id="a wrong password"),
     pytest.param(AccessDenied("organisation_denied"), id="a refusal in the browser"),
-    pytest.param(Declined("invalid_client"), id="another refusal"),
+    pytest.param(ProviderError("invalid_client"), id="another refusal"),
 ]
 
 
 @pytest.fixture
-async def gate() -> Gate:
-    return Gate()
+async def breaker() -> CircuitBreaker:
+    return CircuitBreaker()
 
 
 class Crowd:
     """Calls that are under way until they are told how to end."""
 
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
+    def __init__(self, breaker: CircuitBreaker) -> None:
+        self._gate = breaker
         self.inside = 0
         self.calls: list[asyncio.Task[None]] = []
         self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def _call(self) -> None:
-        async with self._gate.passing():
+        async with self._gate.guard():
             self.inside += 1
             try:
                 await asyncio.shield(self._end)
@@ -78,8 +78,8 @@ async def settle() -> None:
 
 
 @asynccontextmanager
-async def crowd_at(gate: Gate, count: int) -> AsyncIterator[Crowd]:
-    crowd = Crowd(gate)
+async def crowd_at(breaker: CircuitBreaker, count: int) -> AsyncIterator[Crowd]:
+    crowd = Crowd(breaker)
     await crowd.come(count)
     yield crowd
     for call in crowd.calls:
@@ -87,28 +87,28 @@ async def crowd_at(gate: Gate, count: int) -> AsyncIterator[Crowd]:
     await asyncio.gather(*crowd.calls, return_exceptions=True)
 
 
-async def call(gate: Gate, error: BaseException | None = None) -> None:
+async def call(breaker: CircuitBreaker, error: BaseException | None = None) -> None:
     """One conversation that ends at once; what it raises is what the organisation led to."""
-    with suppress(type(error) if error else Misanswer):
-        async with gate.passing():
+    with suppress(type(error) if error else InvalidProviderResponse):
+        async with breaker.guard():
             if error is not None:
                 raise error
 
 
-async def fail(gate: Gate, times: int = 1) -> None:
+async def fail(breaker: CircuitBreaker, times: int = 1) -> None:
     for _ in range(times):
-        await call(gate, Misanswer("no"))
+        await call(breaker, InvalidProviderResponse("no"))
 
 
-async def close(gate: Gate) -> None:
-    await fail(gate, FAILURES)
-    assert is_closed(gate)
+async def close(breaker: CircuitBreaker) -> None:
+    await fail(breaker, FAILURES)
+    assert is_closed(breaker)
 
 
-def is_closed(gate: Gate) -> bool:
+def is_closed(breaker: CircuitBreaker) -> bool:
     """Whether a call would be refused at once."""
     try:
-        gate.check()
+        breaker.check()
     except TemporarilyUnavailable:
         return True
     return False
@@ -124,9 +124,9 @@ def reason_of(call: asyncio.Task[None]) -> str:
 # So many at once
 
 
-async def test_twenty_calls_are_under_way_at_once_and_the_next_one_waits_for_room(gate: Gate) -> None:
+async def test_twenty_calls_are_under_way_at_once_and_the_next_one_waits_for_room(breaker: CircuitBreaker) -> None:
     assert CALLS == 20
-    async with crowd_at(gate, CALLS) as crowd:
+    async with crowd_at(breaker, CALLS) as crowd:
         (late,) = await crowd.come(1)
         assert (crowd.inside, late.done()) == (CALLS, False)
 
@@ -138,8 +138,8 @@ async def test_twenty_calls_are_under_way_at_once_and_the_next_one_waits_for_roo
         assert late.exception() is None
 
 
-async def test_who_finds_no_room_within_a_second_is_refused(gate: Gate, held_time: LoopTime) -> None:
-    async with crowd_at(gate, CALLS) as crowd:
+async def test_who_finds_no_room_within_a_second_is_refused(breaker: CircuitBreaker, held_time: LoopTime) -> None:
+    async with crowd_at(breaker, CALLS) as crowd:
         late = await crowd.come(3)
         held_time.advance(0.99)
         await settle()
@@ -151,41 +151,41 @@ async def test_who_finds_no_room_within_a_second_is_refused(gate: Gate, held_tim
         assert crowd.inside == CALLS
 
 
-async def test_no_more_than_a_hundred_wait_for_room(gate: Gate, held_time: LoopTime) -> None:
-    async with crowd_at(gate, CALLS + MOST_WAITING) as crowd:
+async def test_no_more_than_a_hundred_wait_for_room(breaker: CircuitBreaker, held_time: LoopTime) -> None:
+    async with crowd_at(breaker, CALLS + MAX_WAITING) as crowd:
         late = await crowd.come(5)
 
         assert [reason_of(one) for one in late] == ["organisation_busy"] * 5
-        assert is_closed(gate)
+        assert is_closed(breaker)
         crowd.calls[-6].cancel()  # one of those who wait
         await settle()
-        assert not is_closed(gate)
+        assert not is_closed(breaker)
         ends = await crowd.end()
 
-    assert sum(end is None for end in ends) == CALLS + MOST_WAITING - 1
+    assert sum(end is None for end in ends) == CALLS + MAX_WAITING - 1
 
 
-async def test_who_gives_up_waiting_takes_up_no_room(gate: Gate) -> None:
-    async with crowd_at(gate, CALLS) as crowd:
+async def test_who_gives_up_waiting_takes_up_no_room(breaker: CircuitBreaker) -> None:
+    async with crowd_at(breaker, CALLS) as crowd:
         for one in await crowd.come(30):
             one.cancel()
         await crowd.end()
 
-    async with crowd_at(gate, CALLS) as crowd:
+    async with crowd_at(breaker, CALLS) as crowd:
         assert crowd.inside == CALLS
 
 
-@pytest.mark.parametrize("error", [*ANSWERS, Misanswer("no"), StoreUnavailable(), RuntimeError()])
-async def test_however_a_call_ends_its_room_is_free_again(gate: Gate, error: Exception | None) -> None:
+@pytest.mark.parametrize("error", [*ANSWERS, InvalidProviderResponse("no"), StoreUnavailable(), RuntimeError()])
+async def test_however_a_call_ends_its_room_is_free_again(breaker: CircuitBreaker, error: Exception | None) -> None:
     for _ in range(CALLS - 1):
-        await call(gate, error)
+        await call(breaker, error)
 
-    async with crowd_at(gate, CALLS) as crowd:
+    async with crowd_at(breaker, CALLS) as crowd:
         assert crowd.inside == CALLS
 
 
-async def test_calls_that_are_cancelled_leave_their_room_to_those_who_wait(gate: Gate) -> None:
-    async with crowd_at(gate, 2 * CALLS) as crowd:
+async def test_calls_that_are_cancelled_leave_their_room_to_those_who_wait(breaker: CircuitBreaker) -> None:
+    async with crowd_at(breaker, 2 * CALLS) as crowd:
         for one in crowd.calls[:CALLS]:
             one.cancel()
         await settle()
@@ -194,21 +194,25 @@ async def test_calls_that_are_cancelled_leave_their_room_to_those_who_wait(gate:
         assert not any(one.done() for one in crowd.calls[CALLS:])
 
 
-async def test_a_call_that_takes_too_long_is_ended_and_is_a_failure(gate: Gate, held_time: LoopTime) -> None:
-    await fail(gate, FAILURES - 1)
-    async with crowd_at(gate, 1) as crowd:
+async def test_a_call_that_takes_too_long_is_ended_and_is_a_failure(
+    breaker: CircuitBreaker, held_time: LoopTime
+) -> None:
+    await fail(breaker, FAILURES - 1)
+    async with crowd_at(breaker, 1) as crowd:
         held_time.advance(4.99)
         await settle()
         assert not crowd.calls[0].done()
         held_time.advance(0.02)
         await settle()
 
-        assert isinstance(crowd.calls[0].exception(), Misanswer)
-    assert is_closed(gate)
+        assert isinstance(crowd.calls[0].exception(), InvalidProviderResponse)
+    assert is_closed(breaker)
 
 
-async def test_the_time_that_was_waited_for_room_is_part_of_a_calls_time(gate: Gate, held_time: LoopTime) -> None:
-    async with crowd_at(gate, CALLS) as crowd:
+async def test_the_time_that_was_waited_for_room_is_part_of_a_calls_time(
+    breaker: CircuitBreaker, held_time: LoopTime
+) -> None:
+    async with crowd_at(breaker, CALLS) as crowd:
         (late,) = await crowd.come(1)
         held_time.advance(0.9)
         crowd.calls[0].cancel()
@@ -217,110 +221,112 @@ async def test_the_time_that_was_waited_for_room_is_part_of_a_calls_time(gate: G
         held_time.advance(4.2)
         await settle()
 
-        assert isinstance(late.exception(), Misanswer)
+        assert isinstance(late.exception(), InvalidProviderResponse)
 
 
 # The circuit
 
 
-async def test_twenty_failures_in_a_row_close_the_gate(gate: Gate) -> None:
-    assert (FAILURES, FAILURES_WITHIN_SECONDS, PAUSE_SECONDS) == (20, 30, 1)
-    await fail(gate, FAILURES - 1)
-    assert not is_closed(gate)
+async def test_twenty_failures_in_a_row_close_the_gate(breaker: CircuitBreaker) -> None:
+    assert (FAILURES, FAILURES_WITHIN_SECONDS, OPEN_SECONDS) == (20, 30, 1)
+    await fail(breaker, FAILURES - 1)
+    assert not is_closed(breaker)
 
-    await fail(gate)
+    await fail(breaker)
 
-    assert is_closed(gate)
-
-
-@pytest.mark.parametrize("answer", ANSWERS)
-async def test_whatever_is_an_answer_begins_the_row_anew(gate: Gate, answer: Exception | None) -> None:
-    await fail(gate, FAILURES - 1)
-    await call(gate, answer)
-    await fail(gate, FAILURES - 1)
-    assert not is_closed(gate)
-
-    await fail(gate)
-
-    assert is_closed(gate)
+    assert is_closed(breaker)
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-async def test_answers_close_nothing_however_many(gate: Gate, answer: Exception | None) -> None:
+async def test_whatever_is_an_answer_begins_the_row_anew(breaker: CircuitBreaker, answer: Exception | None) -> None:
+    await fail(breaker, FAILURES - 1)
+    await call(breaker, answer)
+    await fail(breaker, FAILURES - 1)
+    assert not is_closed(breaker)
+
+    await fail(breaker)
+
+    assert is_closed(breaker)
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+async def test_answers_close_nothing_however_many(breaker: CircuitBreaker, answer: Exception | None) -> None:
     for _ in range(3 * FAILURES):
-        await call(gate, answer)
+        await call(breaker, answer)
 
-    assert not is_closed(gate)
+    assert not is_closed(breaker)
 
 
 @pytest.mark.parametrize(("seconds", "closes"), [(30 - SAME_SECONDS, True), (30 + SAME_SECONDS, False)])
 async def test_only_a_row_within_thirty_seconds_counts(
-    gate: Gate, held_time: LoopTime, seconds: float, closes: bool
+    breaker: CircuitBreaker, held_time: LoopTime, seconds: float, closes: bool
 ) -> None:
-    await fail(gate)
+    await fail(breaker)
     held_time.advance(seconds)
-    await fail(gate, FAILURES - 1)
+    await fail(breaker, FAILURES - 1)
 
-    assert is_closed(gate) == closes
+    assert is_closed(breaker) == closes
 
 
-async def test_of_a_long_row_the_last_twenty_count(gate: Gate, held_time: LoopTime) -> None:
-    await fail(gate)
+async def test_of_a_long_row_the_last_twenty_count(breaker: CircuitBreaker, held_time: LoopTime) -> None:
+    await fail(breaker)
     held_time.advance(FAILURES_WITHIN_SECONDS + 1)
-    await fail(gate, FAILURES - 1)
-    assert not is_closed(gate)
+    await fail(breaker, FAILURES - 1)
+    assert not is_closed(breaker)
 
-    await fail(gate)
+    await fail(breaker)
 
-    assert is_closed(gate)
+    assert is_closed(breaker)
 
 
-async def test_failures_now_and_then_never_close_the_gate(gate: Gate, held_time: LoopTime) -> None:
+async def test_failures_now_and_then_never_close_the_gate(breaker: CircuitBreaker, held_time: LoopTime) -> None:
     for _ in range(10 * FAILURES):
-        await fail(gate)
+        await fail(breaker)
         held_time.advance(FAILURES_WITHIN_SECONDS / (FAILURES - 1) + 0.01)
 
-    assert not is_closed(gate)
+    assert not is_closed(breaker)
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable(), RuntimeError(), asyncio.CancelledError()])
 async def test_what_is_not_of_the_organisations_making_neither_counts_nor_ends_a_row(
-    gate: Gate, error: BaseException
+    breaker: CircuitBreaker, error: BaseException
 ) -> None:
-    await fail(gate, FAILURES - 1)
+    await fail(breaker, FAILURES - 1)
     for _ in range(2 * FAILURES):
-        await call(gate, error)
-    assert not is_closed(gate)
+        await call(breaker, error)
+    assert not is_closed(breaker)
 
-    await fail(gate)
+    await fail(breaker)
 
-    assert is_closed(gate)
+    assert is_closed(breaker)
 
 
-async def test_those_who_waited_for_room_are_refused_when_the_gate_closes(gate: Gate) -> None:
-    async with crowd_at(gate, CALLS + 5) as crowd:
-        ends = await crowd.end(Misanswer("no"))
+async def test_those_who_waited_for_room_are_refused_when_the_gate_closes(breaker: CircuitBreaker) -> None:
+    async with crowd_at(breaker, CALLS + 5) as crowd:
+        ends = await crowd.end(InvalidProviderResponse("no"))
 
-    assert [type(end) for end in ends[:CALLS]] == [Misanswer] * CALLS
+    assert [type(end) for end in ends[:CALLS]] == [InvalidProviderResponse] * CALLS
     assert [reason_of(one) for one in crowd.calls[CALLS:]] == ["organisation_unavailable"] * 5
 
 
 # The trial
 
 
-async def test_a_closed_gate_refuses_at_once_for_a_second(gate: Gate, held_time: LoopTime) -> None:
-    await close(gate)
-    held_time.advance(PAUSE_SECONDS - 0.01)
+async def test_a_closed_gate_refuses_at_once_for_a_second(breaker: CircuitBreaker, held_time: LoopTime) -> None:
+    await close(breaker)
+    held_time.advance(OPEN_SECONDS - 0.01)
 
-    async with crowd_at(gate, 10) as crowd:
+    async with crowd_at(breaker, 10) as crowd:
         assert [reason_of(one) for one in crowd.calls] == ["organisation_unavailable"] * 10
 
 
-async def test_after_a_second_one_call_is_tried_whoever_else_comes(gate: Gate, held_time: LoopTime) -> None:
-    await close(gate)
-    held_time.advance(PAUSE_SECONDS)
+async def test_after_a_second_one_call_is_tried_whoever_else_comes(
+    breaker: CircuitBreaker, held_time: LoopTime
+) -> None:
+    await close(breaker)
+    held_time.advance(OPEN_SECONDS)
 
-    async with crowd_at(gate, 50) as crowd:
+    async with crowd_at(breaker, 50) as crowd:
         assert crowd.inside == 1
         held_time.advance(CALL_SECONDS - 0.1)
         late = await crowd.come(10)
@@ -329,58 +335,62 @@ async def test_after_a_second_one_call_is_tried_whoever_else_comes(gate: Gate, h
         assert sum(one.done() for one in crowd.calls) == 59
 
 
-async def test_a_trial_that_fails_closes_the_gate_for_another_second(gate: Gate, held_time: LoopTime) -> None:
-    await close(gate)
+async def test_a_trial_that_fails_closes_the_gate_for_another_second(
+    breaker: CircuitBreaker, held_time: LoopTime
+) -> None:
+    await close(breaker)
     for _ in range(5):
-        held_time.advance(PAUSE_SECONDS - SAME_SECONDS)
-        assert is_closed(gate)
+        held_time.advance(OPEN_SECONDS - SAME_SECONDS)
+        assert is_closed(breaker)
         held_time.advance(2 * SAME_SECONDS)
-        assert not is_closed(gate)
-        await fail(gate)
-        assert is_closed(gate)
+        assert not is_closed(breaker)
+        await fail(breaker)
+        assert is_closed(breaker)
 
 
 async def test_a_trial_that_fails_closes_the_gate_however_long_ago_the_others_failed(
-    gate: Gate, held_time: LoopTime
+    breaker: CircuitBreaker, held_time: LoopTime
 ) -> None:
-    await close(gate)
+    await close(breaker)
     held_time.advance(100 * FAILURES_WITHIN_SECONDS)
 
-    await fail(gate)
+    await fail(breaker)
 
-    assert is_closed(gate)
+    assert is_closed(breaker)
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
 async def test_a_trial_that_is_answered_opens_the_gate_for_all(
-    gate: Gate, held_time: LoopTime, answer: Exception | None
+    breaker: CircuitBreaker, held_time: LoopTime, answer: Exception | None
 ) -> None:
-    await close(gate)
-    held_time.advance(PAUSE_SECONDS)
-    await call(gate, answer)
+    await close(breaker)
+    held_time.advance(OPEN_SECONDS)
+    await call(breaker, answer)
 
-    async with crowd_at(gate, CALLS) as crowd:
+    async with crowd_at(breaker, CALLS) as crowd:
         assert crowd.inside == CALLS
-    await fail(gate, FAILURES - 1)
-    assert not is_closed(gate)
+    await fail(breaker, FAILURES - 1)
+    assert not is_closed(breaker)
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable(), RuntimeError(), asyncio.CancelledError()])
 async def test_a_trial_that_shows_nothing_leaves_it_to_the_next_one(
-    gate: Gate, held_time: LoopTime, error: BaseException
+    breaker: CircuitBreaker, held_time: LoopTime, error: BaseException
 ) -> None:
-    await close(gate)
-    held_time.advance(PAUSE_SECONDS)
-    await call(gate, error)
+    await close(breaker)
+    held_time.advance(OPEN_SECONDS)
+    await call(breaker, error)
 
-    async with crowd_at(gate, 10) as crowd:
+    async with crowd_at(breaker, 10) as crowd:
         assert crowd.inside == 1
 
 
-async def test_a_trial_that_is_cancelled_leaves_it_to_the_next_one(gate: Gate, held_time: LoopTime) -> None:
-    await close(gate)
-    held_time.advance(PAUSE_SECONDS)
-    async with crowd_at(gate, 1) as crowd:
+async def test_a_trial_that_is_cancelled_leaves_it_to_the_next_one(
+    breaker: CircuitBreaker, held_time: LoopTime
+) -> None:
+    await close(breaker)
+    held_time.advance(OPEN_SECONDS)
+    async with crowd_at(breaker, 1) as crowd:
         crowd.calls[0].cancel()
         await settle()
         await crowd.come(5)
@@ -388,39 +398,39 @@ async def test_a_trial_that_is_cancelled_leaves_it_to_the_next_one(gate: Gate, h
 
         await crowd.end()
 
-    assert not is_closed(gate)
-    async with crowd_at(gate, CALLS) as crowd:
+    assert not is_closed(breaker)
+    async with crowd_at(breaker, CALLS) as crowd:
         assert crowd.inside == CALLS
 
 
-async def test_a_trial_that_takes_too_long_is_a_failure(gate: Gate, held_time: LoopTime) -> None:
-    await close(gate)
-    held_time.advance(PAUSE_SECONDS)
-    async with crowd_at(gate, 1) as crowd:
+async def test_a_trial_that_takes_too_long_is_a_failure(breaker: CircuitBreaker, held_time: LoopTime) -> None:
+    await close(breaker)
+    held_time.advance(OPEN_SECONDS)
+    async with crowd_at(breaker, 1) as crowd:
         held_time.advance(5)
         await asyncio.wait(crowd.calls)
 
-    assert is_closed(gate)
-    held_time.advance(PAUSE_SECONDS)
-    assert not is_closed(gate)
+    assert is_closed(breaker)
+    held_time.advance(OPEN_SECONDS)
+    assert not is_closed(breaker)
 
 
 async def test_an_answer_to_an_older_call_opens_the_gate_and_its_failure_does_not_end_a_trial(
-    gate: Gate, held_time: LoopTime
+    breaker: CircuitBreaker, held_time: LoopTime
 ) -> None:
     """Calls that began before the gate closed are still under way, and say something too."""
-    async with crowd_at(gate, 2) as old:
-        await close(gate)
-        held_time.advance(PAUSE_SECONDS)
-        async with crowd_at(gate, 1) as trial:
+    async with crowd_at(breaker, 2) as old:
+        await close(breaker)
+        held_time.advance(OPEN_SECONDS)
+        async with crowd_at(breaker, 1) as trial:
             assert trial.inside == 1
-            await old.end(Misanswer("no"))
-            held_time.advance(PAUSE_SECONDS)
-            assert is_closed(gate)
+            await old.end(InvalidProviderResponse("no"))
+            held_time.advance(OPEN_SECONDS)
+            assert is_closed(breaker)
             await trial.end()
-    assert not is_closed(gate)
+    assert not is_closed(breaker)
 
-    async with crowd_at(gate, 2) as old:
-        await close(gate)
+    async with crowd_at(breaker, 2) as old:
+        await close(breaker)
         await old.end()
-        assert not is_closed(gate)
+        assert not is_closed(breaker)

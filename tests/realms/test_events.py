@@ -15,7 +15,7 @@ from tests.realms.journey import choose_cep, come_back, log_in_by_way_of_cep, lo
 from tests.support.actors import PHONE_APP
 from tests.support.browser import SESSIONS, Browser
 from tests.support.events import events_of
-from tests.support.fake_provider import CLAIMS, PASSWORD, USERNAME, ScriptedOrganisation
+from tests.support.fake_provider import CLAIMS, PASSWORD, USERNAME, FakeProvider
 
 ADDRESS = "203.0.113.7"
 AT_CEP = {"client_id": PHONE_APP.client_id, "realm": "cep", "address": ADDRESS}
@@ -41,7 +41,7 @@ async def test_a_login_for_the_sessions_names_no_client(cep: None, browser: Brow
 
 @pytest.mark.clause("decided-typed-names-not-recorded")
 async def test_a_login_that_the_organisation_denies_is_told(
-    cep: None, organisation: ScriptedOrganisation, browser: Browser, json_logs: io.StringIO
+    cep: None, organisation: FakeProvider, browser: Browser, json_logs: io.StringIO
 ) -> None:
     organisation.redirect = {"code": None, "error": "access_denied"}
     await log_in_by_way_of_cep(browser)
@@ -74,7 +74,7 @@ async def test_the_password_grant_there_names_nobody_who_was_only_typed(
 
 
 async def test_an_organisation_that_is_away_is_no_failed_login(
-    cep: None, organisation: ScriptedOrganisation, http: httpx2.AsyncClient, json_logs: io.StringIO
+    cep: None, organisation: FakeProvider, http: httpx2.AsyncClient, json_logs: io.StringIO
 ) -> None:
     async with organisation.away():
         await log_in_with_password(http, USERNAME, PASSWORD)

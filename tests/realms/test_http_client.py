@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from service.http_client.client import IDLE_SECONDS, MAX_WIRE_BYTES, READ_BYTES, Outgoing, load_certificates
-from service.protocol.provider_responses import Misanswer
+from service.http_client.client import IDLE_SECONDS, MAX_WIRE_BYTES, READ_BYTES, HttpClient, load_certificates
+from service.protocol.provider_responses import InvalidProviderResponse
 from tests.support.servers import CHECKOUT
 from tests.support.waiting import PATIENCE_SECONDS
 
@@ -28,10 +28,10 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application/json\r\
 
 
 @pytest.fixture
-async def outgoing() -> AsyncIterator[Outgoing]:
-    outgoing = Outgoing()
-    yield outgoing
-    await outgoing.close()
+async def http_client() -> AsyncIterator[HttpClient]:
+    http_client = HttpClient()
+    yield http_client
+    await http_client.close()
 
 
 FIRST_REQUEST = """
@@ -146,11 +146,11 @@ def certify(folder: Path, name: str) -> Certified:
 
 
 @pytest.mark.clause("decided-external-answer-checked")
-async def test_a_server_that_nobody_vouches_for_is_not_spoken_to(outgoing: Outgoing, tmp_path: Path) -> None:
+async def test_a_server_that_nobody_vouches_for_is_not_spoken_to(http_client: HttpClient, tmp_path: Path) -> None:
     connections = Connections()
     async with serving(connections, certify(tmp_path, "localhost").context) as port:
-        with pytest.raises(Misanswer, match="certificate verify failed"):
-            await outgoing.get(f"https://localhost:{port}/", {})
+        with pytest.raises(InvalidProviderResponse, match="certificate verify failed"):
+            await http_client.get(f"https://localhost:{port}/", {})
 
 
 @pytest.fixture
@@ -164,41 +164,41 @@ def certificates_read_anew() -> Iterator[None]:
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
 @pytest.mark.usefixtures("certificates_read_anew")
 async def test_an_authority_of_ones_own_is_named_by_the_environment(
-    outgoing: Outgoing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
+    http_client: HttpClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
     certified = certify(tmp_path, host)
     monkeypatch.setenv("SSL_CERT_FILE", str(certified.authority))
     async with serving(Connections(), certified.context) as port:
-        assert (await outgoing.get(f"https://{host}:{port}/", {})).status == 200
+        assert (await http_client.get(f"https://{host}:{port}/", {})).status == 200
 
 
 @pytest.mark.usefixtures("certificates_read_anew")
 async def test_a_certificate_for_another_name_is_refused(
-    outgoing: Outgoing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    http_client: HttpClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The name is that of the address, though names are looked up by ourselves."""
     certified = certify(tmp_path, "login.example")
     monkeypatch.setenv("SSL_CERT_FILE", str(certified.authority))
     async with serving(Connections(), certified.context) as port:
-        with pytest.raises(Misanswer, match="Hostname mismatch"):
-            await outgoing.get(f"https://localhost:{port}/", {})
+        with pytest.raises(InvalidProviderResponse, match="Hostname mismatch"):
+            await http_client.get(f"https://localhost:{port}/", {})
 
 
-async def test_a_connection_is_used_again(outgoing: Outgoing) -> None:
+async def test_a_connection_is_used_again(http_client: HttpClient) -> None:
     connections = Connections()
     async with serving(connections) as port:
         for _ in range(3):
-            await outgoing.get(f"http://127.0.0.1:{port}/", {})
+            await http_client.get(f"http://127.0.0.1:{port}/", {})
 
     assert connections.accepted == 1
 
 
-async def test_a_connection_that_the_server_has_ended_costs_nobody_a_login(outgoing: Outgoing) -> None:
+async def test_a_connection_that_the_server_has_ended_costs_nobody_a_login(http_client: HttpClient) -> None:
     connections = Connections(hangs_up=True)
     async with serving(connections) as port:
         for number in range(1, 6):
             connections.ended.clear()
-            assert (await outgoing.post(f"http://127.0.0.1:{port}/", {}, b"")).status == 200
+            assert (await http_client.post(f"http://127.0.0.1:{port}/", {}, b"")).status == 200
             await connections.ended.wait()
             await asyncio.sleep(0)  # the end of the connection is in the event loop's hands
 
@@ -212,18 +212,18 @@ def test_idle_connections_are_given_up_before_servers_give_them_up() -> None:
 
 @pytest.mark.clause("decided-external-answer-checked")
 @pytest.mark.parametrize("status", [b"301 Moved", b"302 Found", b"303 See Other", b"307 Temporary", b"308 Permanent"])
-async def test_a_redirect_is_an_answer_like_any_other(outgoing: Outgoing, status: bytes) -> None:
+async def test_a_redirect_is_an_answer_like_any_other(http_client: HttpClient, status: bytes) -> None:
     elsewhere = Connections()
     async with serving(elsewhere) as port:
         moved = b"HTTP/1.1 %b\r\nLocation: http://127.0.0.1:%d/\r\nContent-Length: 0\r\n\r\n" % (status, port)
         async with serving(Connections(moved)) as first:
-            answer = await outgoing.post(f"http://127.0.0.1:{first}/", {}, b"password=secret")
+            answer = await http_client.post(f"http://127.0.0.1:{first}/", {}, b"password=secret")
 
     assert str(answer.status).encode() == status[:3]
     assert elsewhere.accepted == 0
 
 
-async def test_no_cookie_comes_back(outgoing: Outgoing) -> None:
+async def test_no_cookie_comes_back(http_client: HttpClient) -> None:
     seen: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -234,7 +234,7 @@ async def test_no_cookie_comes_back(outgoing: Outgoing) -> None:
     server = await asyncio.start_server(serve, "127.0.0.1")
     async with server:
         for _ in range(2):
-            await outgoing.get(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", {})
+            await http_client.get(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", {})
 
     assert len(seen) == 2
     assert b"cookie" not in b"".join(seen).lower()
@@ -250,11 +250,11 @@ async def test_no_cookie_comes_back(outgoing: Outgoing) -> None:
         pytest.param(b"X: " + b"x" * 300_000 + b"\r\n\r\n", id="in its head"),
     ],
 )
-async def test_no_more_is_read_than_an_answer_may_be_long(outgoing: Outgoing, head: bytes) -> None:
+async def test_no_more_is_read_than_an_answer_may_be_long(http_client: HttpClient, head: bytes) -> None:
     piece = b"10000\r\n" + b"x" * 65536 + b"\r\n"
     async with serving(Connections(b"HTTP/1.1 200 OK\r\n" + head + 20 * piece, hangs_up=True)) as port:
-        with pytest.raises(Misanswer, match=r"longer than 256 KiB|RemoteProtocolError"):
-            await outgoing.get(f"http://127.0.0.1:{port}/", {})
+        with pytest.raises(InvalidProviderResponse, match=r"longer than 256 KiB|RemoteProtocolError"):
+            await http_client.get(f"http://127.0.0.1:{port}/", {})
 
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -267,7 +267,7 @@ SHREDS = {
 
 @pytest.mark.clause("decided-external-answer-checked", "decided-external-isolated")
 @pytest.mark.parametrize("answer", SHREDS.values(), ids=SHREDS)
-async def test_an_answer_in_shreds_holds_nobody_else_up(outgoing: Outgoing, answer: bytes) -> None:
+async def test_an_answer_in_shreds_holds_nobody_else_up(http_client: HttpClient, answer: bytes) -> None:
     """To take them apart costs far more than to read them: 250 000 bytes, one by one, took two seconds."""
     turns = 0
 
@@ -279,30 +279,30 @@ async def test_an_answer_in_shreds_holds_nobody_else_up(outgoing: Outgoing, answ
 
     async with serving(Connections(answer)) as port:
         elsewhere = asyncio.create_task(work())
-        with pytest.raises(Misanswer, match="its answer takes more than 512 KiB"):
-            await outgoing.get(f"http://127.0.0.1:{port}/", {})
+        with pytest.raises(InvalidProviderResponse, match="its answer takes more than 512 KiB"):
+            await http_client.get(f"http://127.0.0.1:{port}/", {})
         elsewhere.cancel()
 
     assert turns >= MAX_WIRE_BYTES // READ_BYTES
 
 
 @pytest.mark.clause("decided-external-answer-checked")
-async def test_what_is_packed_is_not_unpacked(outgoing: Outgoing) -> None:
+async def test_what_is_packed_is_not_unpacked(http_client: HttpClient) -> None:
     packed = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n\x1f\x8b"
     async with serving(Connections(packed)) as port:
-        with pytest.raises(Misanswer, match="packs"):
-            await outgoing.get(f"http://127.0.0.1:{port}/", {})
+        with pytest.raises(InvalidProviderResponse, match="packs"):
+            await http_client.get(f"http://127.0.0.1:{port}/", {})
 
 
-async def test_every_address_of_a_name_is_tried(outgoing: Outgoing, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_address_of_a_name_is_tried(http_client: HttpClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.http_client.client._look_up", lambda host, port: ["127.0.0.2", "127.0.0.1"])
     async with serving(Connections()) as port:
-        assert (await outgoing.get(f"http://login.example:{port}/", {})).status == 200
+        assert (await http_client.get(f"http://login.example:{port}/", {})).status == 200
 
 
 @pytest.mark.clause("decided-external-realm-down")
 @pytest.mark.parametrize("host", [f"{'a' * 64}.example", "a..example", ".example"])
-async def test_a_host_that_is_no_name_is_not_reached(outgoing: Outgoing, host: str) -> None:
+async def test_a_host_that_is_no_name_is_not_reached(http_client: HttpClient, host: str) -> None:
     """An organisation may write anything into its metadata."""
-    with pytest.raises(Misanswer, match="it cannot be reached"):
-        await outgoing.get(f"https://{host}/", {})
+    with pytest.raises(InvalidProviderResponse, match="it cannot be reached"):
+        await http_client.get(f"https://{host}/", {})

@@ -2,88 +2,52 @@
 
 from __future__ import annotations
 
-import functools
 import hmac
 import json
-from base64 import urlsafe_b64encode
 from typing import Any
 
 import pytest
 from joserfc import jws, jwt
 from joserfc.errors import SecurityWarning
-from joserfc.jwk import ECKey, Key, KeySet, OctKey, OKPKey, RSAKey
+from joserfc.jwk import KeySet, OctKey, RSAKey
 
-from service.protocol.provider_responses import Misanswer
+from service.protocol.provider_responses import InvalidProviderResponse
 from service.realms.provider.id_token import (
     ALGORITHMS,
     LEEWAY_SECONDS,
     Expectation,
     UnknownKey,
-    check_id_token,
     parse_keys,
+    verify_id_token,
+)
+from tests.realms.id_tokens import (
+    CLAIMS,
+    CLIENT_ID,
+    EXPECTED,
+    EXPECTED_AT_PAGE,
+    ISSUER,
+    KEYS,
+    NONCE,
+    NOW,
+    encode,
+    key_for,
+    make_key,
+    publish,
+    sign,
+    sign_raw,
 )
 
 pytestmark = pytest.mark.clause("decided-external-id-token")
 
-NOW = 1_700_000_000
-ISSUER = "https://login.example.org"
-CLIENT_ID = "token-service"
-NONCE = "a nonce"
-EXPECTED = Expectation(ISSUER, CLIENT_ID, None, NOW)
-EXPECTED_AT_PAGE = EXPECTED._replace(nonce=NONCE)
-CLAIMS: dict[str, Any] = {"iss": ISSUER, "sub": "zoe", "aud": CLIENT_ID, "iat": NOW, "exp": NOW + 600}
-CURVES = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
-
-
-@functools.cache
-def make_key(kind: str) -> Key:
-    """One of each kind for all tests, since an RSA key takes time; kinds are algorithms, but for `another`."""
-    if kind.startswith("ES"):
-        return ECKey.generate_key(CURVES[kind], {"kid": kind})
-    if kind.startswith("Ed"):
-        return OKPKey.generate_key("Ed25519", {"kid": kind})
-    return RSAKey.generate_key(2048, {"kid": "RSA" if kind == "RSA" else kind})
-
-
-def key_for(algorithm: str) -> Key:
-    return make_key(algorithm if algorithm.startswith("E") else "RSA")
-
-
-def publish(*keys: Key, **parameters: str) -> KeySet:
-    """As an organisation shows them, without the private parts, and as they are read here."""
-    return parse_keys({"keys": [dict(key.as_dict(private=False)) | parameters for key in keys]})
-
-
-KEYS = publish(make_key("RSA"))
-
-
-def sign(claims: dict[str, Any] | None = None, **header: object) -> str:
-    """By the key RSA, unless the header says otherwise; None in it leaves a part out."""
-    whole = {name: value for name, value in ({"alg": "RS256", "kid": "RSA"} | header).items() if value is not None}
-    algorithm = str(whole["alg"])
-    registry = jws.JWSRegistry(algorithms=[algorithm], strict_check_header=False)
-    return jwt.encode(whole, CLAIMS if claims is None else claims, key_for(algorithm), registry=registry)
-
-
-def sign_raw(header: bytes, payload: bytes) -> str:
-    """Whatever bytes under a right RS256 signature."""
-    signed = f"{encode(header)}.{encode(payload)}".encode()
-    signature = jws.JWSRegistry.algorithms["RS256"].sign(signed, make_key("RSA"))
-    return f"{signed.decode()}.{encode(signature)}"
-
-
-def encode(data: bytes) -> str:
-    return urlsafe_b64encode(data).rstrip(b"=").decode()
-
 
 def check(text: str, keys: KeySet = KEYS, expected: Expectation = EXPECTED) -> None:
-    assert check_id_token(text, keys, expected)["sub"] == "zoe"
+    assert verify_id_token(text, keys, expected)["sub"] == "zoe"
 
 
 def refuse(text: str, keys: KeySet = KEYS, expected: Expectation = EXPECTED) -> str:
     """What the log hears."""
-    with pytest.raises(Misanswer) as refusal:
-        check_id_token(text, keys, expected)
+    with pytest.raises(InvalidProviderResponse) as refusal:
+        verify_id_token(text, keys, expected)
     return str(refusal.value)
 
 
@@ -198,7 +162,7 @@ def test_a_key_that_the_token_brings_along_is_not_used() -> None:
 
 def test_a_key_that_is_not_published_may_be_a_new_one() -> None:
     with pytest.raises(UnknownKey):
-        check_id_token(sign(kid="new"), KEYS, EXPECTED)
+        verify_id_token(sign(kid="new"), KEYS, EXPECTED)
 
 
 def test_a_token_that_names_no_key_is_under_the_only_one() -> None:
@@ -216,8 +180,8 @@ def test_of_two_keys_of_one_name_the_one_for_the_algorithm_counts() -> None:
 def test_a_key_for_encryption_signs_nothing(kid: str | None) -> None:
     keys = publish(make_key("RSA"), use="enc")
 
-    with pytest.raises((UnknownKey, Misanswer)):
-        check_id_token(sign(kid=kid), keys, EXPECTED)
+    with pytest.raises((UnknownKey, InvalidProviderResponse)):
+        verify_id_token(sign(kid=kid), keys, EXPECTED)
 
 
 def test_a_key_for_encryption_beside_the_one_that_signs_is_no_trouble() -> None:
@@ -265,7 +229,7 @@ def test_a_key_that_is_too_short_to_be_trusted_signs_nothing() -> None:
     text = jwt.encode({"alg": "RS256", "kid": "short"}, CLAIMS, short, registry=registry)
 
     with pytest.raises(UnknownKey):
-        check_id_token(text, publish(short, make_key("RSA")), EXPECTED)
+        verify_id_token(text, publish(short, make_key("RSA")), EXPECTED)
 
 
 @pytest.mark.parametrize(
@@ -285,7 +249,7 @@ def test_a_key_that_is_too_short_to_be_trusted_signs_nothing() -> None:
     ids=lambda content: repr(content)[:20],
 )
 def test_a_set_without_a_key_is_a_misanswer(content: dict[str, Any]) -> None:
-    with pytest.raises(Misanswer, match="no key that can be used"):
+    with pytest.raises(InvalidProviderResponse, match="no key that can be used"):
         parse_keys(content)
 
 

@@ -17,7 +17,7 @@ from service.realms.provider import circuit_breaker
 from tests.realms.conftest import Enlist
 from tests.realms.journey import log_in_with_password
 from tests.support.actors import ALICE, PHONE_APP, assert_error
-from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, Hang, ScriptedOrganisation
+from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, Hang
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -43,9 +43,7 @@ async def end_of(crowd: list[asyncio.Task[httpx2.Response]]) -> None:
         assert response.headers["retry-after"] == "1"
 
 
-async def hang(
-    organisation: ScriptedOrganisation, held_time: LoopTime, crowd: list[asyncio.Task[httpx2.Response]]
-) -> None:
+async def hang(organisation: FakeProvider, held_time: LoopTime, crowd: list[asyncio.Task[httpx2.Response]]) -> None:
     """Let all of them hang at the organisation, and then the time pass in which they are given up."""
     await until(lambda: organisation.waiting == len(crowd))
     await held_time.outlast(end_of(crowd))
@@ -57,7 +55,7 @@ async def until_done(crowd: list[asyncio.Task[httpx2.Response]], count: int) -> 
 
 
 async def test_a_hanging_organisation_gets_twenty_calls_at_once_and_realm_main_notices_nothing(
-    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, cep: None, held_time: LoopTime
+    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, held_time: LoopTime
 ) -> None:
     assert (await log_in_to_cep(http)).status_code == 200
     organisation.answer(TOKEN, Hang())
@@ -77,7 +75,7 @@ async def test_a_hanging_organisation_gets_twenty_calls_at_once_and_realm_main_n
 
 
 async def test_after_a_row_of_hanging_calls_nobody_waits_any_more_until_one_is_answered(
-    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, cep: None, held_time: LoopTime
+    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, held_time: LoopTime
 ) -> None:
     assert (await log_in_to_cep(http)).status_code == 200
     organisation.answer(TOKEN, Hang())
@@ -91,22 +89,22 @@ async def test_after_a_row_of_hanging_calls_nobody_waits_any_more_until_one_is_a
 
 
 async def test_an_organisation_that_is_back_is_used_again(
-    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, cep: None, held_time: LoopTime
+    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, held_time: LoopTime
 ) -> None:
     """More calls were given up than there is room for, and none of them is in the way of new ones."""
     organisation.answer(TOKEN, Hang())
     await hang(organisation, held_time, start_crowd(http, circuit_breaker.CALLS))
-    held_time.advance(circuit_breaker.PAUSE_SECONDS)
+    held_time.advance(circuit_breaker.OPEN_SECONDS)
     await hang(organisation, held_time, start_crowd(http, 1))
     await organisation.left_alone()
     organisation.answer(TOKEN, None)
-    held_time.advance(circuit_breaker.PAUSE_SECONDS)
+    held_time.advance(circuit_breaker.OPEN_SECONDS)
 
     assert (await log_in_to_cep(http)).status_code == 200
 
 
 async def test_callers_who_hang_up_take_up_no_room(
-    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, cep: None, store: redis.Redis
+    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, store: redis.Redis
 ) -> None:
     organisation.answer(TOKEN, Hang())
     for _ in range(3):
@@ -176,7 +174,7 @@ async def test_a_name_server_that_hangs_keeps_nobody_else_from_looking_up_names(
 
 async def test_a_name_server_that_is_back_is_used_again(
     http: httpx2.AsyncClient,
-    organisation: ScriptedOrganisation,
+    organisation: FakeProvider,
     enlist: Enlist,
     monkeypatch: pytest.MonkeyPatch,
     names: HangingNames,

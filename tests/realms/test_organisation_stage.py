@@ -37,10 +37,10 @@ from tests.support.fake_provider import (
     Answer,
     Drop,
     Endless,
+    FakeProvider,
     Hang,
     Raw,
     Reply,
-    ScriptedOrganisation,
     Slowly,
     realm_of,
     running_organisation,
@@ -52,13 +52,13 @@ PASSWORD_GRANT = {"grant_type": "password", "username": USERNAME, "password": PA
 
 
 @pytest.fixture
-async def organisation() -> AsyncIterator[ScriptedOrganisation]:
+async def organisation() -> AsyncIterator[FakeProvider]:
     async with running_organisation() as organisation:
         yield organisation
 
 
 @pytest.fixture
-async def http(organisation: ScriptedOrganisation) -> AsyncIterator[httpx2.AsyncClient]:
+async def http(organisation: FakeProvider) -> AsyncIterator[httpx2.AsyncClient]:
     async with httpx2.AsyncClient(base_url=organisation.url, verify=False) as http:
         yield http
 
@@ -110,7 +110,7 @@ def header_of(id_token: str) -> dict[str, Any]:
 
 
 async def test_a_foreign_client_finds_its_way_by_the_metadata_and_learns_who_it_is(
-    organisation: ScriptedOrganisation, http: httpx2.AsyncClient
+    organisation: FakeProvider, http: httpx2.AsyncClient
 ) -> None:
     metadata = (await http.get(OPENID_METADATA)).json()
     assert metadata["issuer"] == organisation.url
@@ -202,7 +202,7 @@ async def test_an_access_token_tells_of_its_user(http: httpx2.AsyncClient) -> No
         assert (answer.get("username"), answer.get("sub")) == ((USERNAME, CLAIMS["sub"]) if is_active else (None, None))
 
 
-async def test_every_request_is_remembered(organisation: ScriptedOrganisation, http: httpx2.AsyncClient) -> None:
+async def test_every_request_is_remembered(organisation: FakeProvider, http: httpx2.AsyncClient) -> None:
     await http.get(AUTHORIZE, params=ask(state="ä & b"))
     await log_in(http)
     await http.get(OAUTH_METADATA)
@@ -218,9 +218,7 @@ async def test_every_request_is_remembered(organisation: ScriptedOrganisation, h
     assert login.headers["authorization"] == BASIC
 
 
-async def test_what_it_says_of_the_user_can_be_changed(
-    organisation: ScriptedOrganisation, http: httpx2.AsyncClient
-) -> None:
+async def test_what_it_says_of_the_user_can_be_changed(organisation: FakeProvider, http: httpx2.AsyncClient) -> None:
     organisation.claims["email"] = "zoe@elsewhere.example"
     del organisation.claims["name"]
     organisation.id_token_claims = {"iss": "https://other.example", "exp": None}
@@ -241,14 +239,14 @@ async def test_what_it_says_of_the_user_can_be_changed(
     assert (metadata["issuer"], "jwks_uri" in metadata) == ("https://other.example", False)
 
 
-async def test_the_way_back_can_be_changed(organisation: ScriptedOrganisation, http: httpx2.AsyncClient) -> None:
+async def test_the_way_back_can_be_changed(organisation: FakeProvider, http: httpx2.AsyncClient) -> None:
     organisation.redirect = {"code": None, "error": "access_denied", "iss": "https://other.example"}
 
     assert await come_back(http) == {"error": "access_denied", "iss": "https://other.example", "state": "a state"}
 
 
 async def test_id_tokens_can_be_signed_by_whoever_has_no_right_to(
-    organisation: ScriptedOrganisation, http: httpx2.AsyncClient
+    organisation: FakeProvider, http: httpx2.AsyncClient
 ) -> None:
     published = organisation.keys[0]
     other = RSAKey.generate_key(2048)
@@ -277,9 +275,7 @@ async def test_id_tokens_can_be_signed_by_whoever_has_no_right_to(
     assert header_of(await id_token_of(http))["alg"] == "RS512"
 
 
-async def test_an_answer_can_be_replaced_and_put_back(
-    organisation: ScriptedOrganisation, http: httpx2.AsyncClient
-) -> None:
+async def test_an_answer_can_be_replaced_and_put_back(organisation: FakeProvider, http: httpx2.AsyncClient) -> None:
     organisation.answer(TOKEN, Reply(503, {"error": "ä"}, {"Retry-After": "5", "Content-Type": "text/plain"}))
     answer = await log_in(http)
     assert (answer.status_code, answer.json()) == (503, {"error": "ä"})
@@ -301,7 +297,7 @@ async def test_an_answer_can_be_replaced_and_put_back(
     assert len(organisation.calls(TOKEN)) == 5
 
 
-async def test_a_request_can_be_left_hanging(organisation: ScriptedOrganisation, http: httpx2.AsyncClient) -> None:
+async def test_a_request_can_be_left_hanging(organisation: FakeProvider, http: httpx2.AsyncClient) -> None:
     organisation.answer(TOKEN, Hang())
     logins = [asyncio.create_task(log_in(http)) for _ in range(3)]
     await organisation.reached(TOKEN, 3)
@@ -326,7 +322,7 @@ async def test_its_end_leaves_nobody_waiting(answer: Answer) -> None:
     assert organisation.waiting == 0
 
 
-async def test_an_answer_can_be_without_end(organisation: ScriptedOrganisation, http: httpx2.AsyncClient) -> None:
+async def test_an_answer_can_be_without_end(organisation: FakeProvider, http: httpx2.AsyncClient) -> None:
     organisation.answer(KEYS, Endless(chunk=b"x" * 1000))
     read = 0
     async with http.stream("GET", KEYS) as answer:
@@ -337,7 +333,7 @@ async def test_an_answer_can_be_without_end(organisation: ScriptedOrganisation, 
     await organisation.left_alone()
 
 
-async def test_it_can_go_away_and_come_back(organisation: ScriptedOrganisation, http: httpx2.AsyncClient) -> None:
+async def test_it_can_go_away_and_come_back(organisation: FakeProvider, http: httpx2.AsyncClient) -> None:
     async with organisation.away():
         with pytest.raises(httpx2.ConnectError):
             await http.get(KEYS)
@@ -350,7 +346,7 @@ async def test_a_request_that_is_none_is_refused(http: httpx2.AsyncClient, query
 
 
 def test_its_realm_can_be_seeded() -> None:
-    organisation = ScriptedOrganisation()
+    organisation = FakeProvider()
     entry = msgspec.convert(realm_of(organisation), RealmEntry)
     assert (entry.issuer, entry.client_secret, entry.default_roles) == (organisation.url, CLIENT_SECRET, ("enduser",))
 

@@ -20,7 +20,7 @@ from service.protocol.user import User, identify_user
 from service.store.keys import login_key, registry_key
 from service.worker import Worker
 from tests.conftest import SEED, Clock, MakeSettings, environment_of, serving
-from tests.invariants.test_nothing_presentable import dump_everything, find_secrets
+from tests.invariants.dumps import dump_everything, find_secrets
 from tests.realms.conftest import Enlist
 from tests.realms.journey import CEP_SCOPE, log_in_with_password
 from tests.support.actors import (
@@ -49,11 +49,11 @@ from tests.support.fake_provider import (
     Answer,
     Drop,
     Endless,
+    FakeProvider,
     Hang,
     Held,
     Raw,
     Reply,
-    ScriptedOrganisation,
     published_key,
     realm_of,
     running_organisation,
@@ -95,14 +95,14 @@ def count_sessions(store: redis.Redis) -> int:
     return sum(1 for kind in ("family", "access") for _ in store.scan_iter(f"{kind}:*"))
 
 
-def sign(organisation: ScriptedOrganisation, **changes: object) -> str:
+def sign(organisation: FakeProvider, **changes: object) -> str:
     """An ID token as the organisation makes them, but known to the test."""
     claims = {"iss": organisation.url, "aud": CLIENT_ID, "sub": SUB, "iat": 0, "exp": 4_000_000_000} | changes
     return jwt.encode({"alg": "RS256", "kid": published_key().kid}, claims, published_key())
 
 
 @asynccontextmanager
-async def held(organisation: ScriptedOrganisation, login: asyncio.Task[httpx2.Response]) -> AsyncIterator[None]:
+async def held(organisation: FakeProvider, login: asyncio.Task[httpx2.Response]) -> AsyncIterator[None]:
     """The login is under way at the organisation, which has its answer ready at the end of the block."""
     released = asyncio.Event()
     tokens = {"access_token": "t", "token_type": "Bearer", "id_token": sign(organisation)}
@@ -128,9 +128,7 @@ async def test_the_right_pair_gives_tokens_of_the_user_whom_the_organisation_nam
 
 
 @pytest.mark.clause("decided-cep-password-grant")
-async def test_what_was_typed_is_not_who_it_is(
-    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, cep: None
-) -> None:
+async def test_what_was_typed_is_not_who_it_is(http: httpx2.AsyncClient, organisation: FakeProvider, cep: None) -> None:
     """An organisation that takes several spellings of a name still names one user."""
     tokens = {"access_token": "t", "token_type": "Bearer", "id_token": sign(organisation)}
     organisation.answer(TOKEN, Reply(200, tokens))
@@ -158,7 +156,7 @@ async def test_what_was_typed_is_not_who_it_is(
 )
 async def test_the_user_is_learnt_from_whatever_the_organisation_has(
     http: httpx2.AsyncClient,
-    organisation: ScriptedOrganisation,
+    organisation: FakeProvider,
     enlist: Enlist,
     changes: dict[str, str | None],
     asked: list[str],
@@ -174,7 +172,7 @@ async def test_the_user_is_learnt_from_whatever_the_organisation_has(
 
 @pytest.mark.clause("decided-same-name-in-two-realms")
 async def test_a_user_there_with_the_name_of_one_of_ours_is_another_user(
-    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, cep: None, store: redis.Redis
+    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, store: redis.Redis
 ) -> None:
     organisation.claims["sub"] = ALICE.username
     theirs = tokens_of(await log_in(http))["access_token"]
@@ -199,7 +197,7 @@ async def test_a_wrong_password_there_is_answered_in_the_words_of_a_wrong_passwo
 @pytest.mark.clause("decided-external-username")
 @pytest.mark.parametrize("verified", [False, None])
 async def test_an_email_that_is_not_called_verified_is_nobody(
-    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, enlist: Enlist, store: redis.Redis, verified: object
+    http: httpx2.AsyncClient, organisation: FakeProvider, enlist: Enlist, store: redis.Redis, verified: object
 ) -> None:
     await enlist(username_claim="email")
     organisation.claims["email_verified"] = verified
@@ -211,7 +209,7 @@ async def test_an_email_that_is_not_called_verified_is_nobody(
 @pytest.mark.clause("decided-external-email-folded")
 @pytest.mark.parametrize(("listed", "named"), [(EMAIL, EMAIL.upper()), (EMAIL.upper(), EMAIL)])
 async def test_capitals_do_not_lead_round_the_record_of_a_user(
-    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, enlist: Enlist, listed: str, named: str
+    http: httpx2.AsyncClient, organisation: FakeProvider, enlist: Enlist, listed: str, named: str
 ) -> None:
     """The default role would be there for a user whom the file does not list."""
     await enlist({"username": listed, "realm": "cep", "roles": []}, username_claim="email")
@@ -245,7 +243,7 @@ NONSENSE: dict[str, Answer] = {
 @pytest.mark.parametrize("answer", [pytest.param(answer, id=name) for name, answer in NONSENSE.items()])
 async def test_nonsense_is_an_outage_of_the_organisation_and_no_login(
     http: httpx2.AsyncClient,
-    organisation: ScriptedOrganisation,
+    organisation: FakeProvider,
     cep: None,
     store: redis.Redis,
     caplog: pytest.LogCaptureFixture,
@@ -266,7 +264,7 @@ async def test_nonsense_is_an_outage_of_the_organisation_and_no_login(
 @pytest.mark.parametrize("path", [OPENID_METADATA, TOKEN, KEYS])
 async def test_an_organisation_that_hangs_is_given_up_in_time(
     http: httpx2.AsyncClient,
-    organisation: ScriptedOrganisation,
+    organisation: FakeProvider,
     cep: None,
     giving_up: None,
     caplog: pytest.LogCaptureFixture,
@@ -282,7 +280,7 @@ async def test_an_organisation_that_hangs_is_given_up_in_time(
 
 @pytest.mark.clause("decided-external-realm-down")
 async def test_an_organisation_that_is_not_there_is_an_outage_until_it_is_back(
-    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, cep: None, caplog: pytest.LogCaptureFixture
+    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with organisation.away():
         assert_away(await log_in(http))
@@ -294,7 +292,7 @@ async def test_an_organisation_that_is_not_there_is_an_outage_until_it_is_back(
 @pytest.mark.clause("decided-external-realm-down")
 @pytest.mark.parametrize("host", ["nobody.invalid", "x" * 64 + ".invalid", "a..invalid", "xn--.invalid", "[::1]"])
 async def test_a_host_that_leads_nowhere_is_an_outage(
-    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, cep: None, host: str
+    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, host: str
 ) -> None:
     """What a metadata document names need not be a name at all."""
     scheme = "http" if host == "[::1]" else "https"
@@ -307,7 +305,7 @@ async def test_a_host_that_leads_nowhere_is_an_outage(
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("path", [OPENID_METADATA, TOKEN, KEYS])
 async def test_a_redirect_is_not_followed_and_takes_no_password_along(
-    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, cep: None, path: str, status: int
+    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, path: str, status: int
 ) -> None:
     async with running_organisation() as another:
         organisation.answer(path, Reply(status, headers={"location": another.url + path}))
@@ -342,7 +340,7 @@ REFUSALS_OF_A_LOGIN = {
 )
 async def test_only_a_refusal_that_may_hide_a_wrong_password_is_counted_and_apart_from_guesses(
     http: httpx2.AsyncClient,
-    organisation: ScriptedOrganisation,
+    organisation: FakeProvider,
     cep: None,
     store: redis.Redis,
     reply: tuple[int, dict[str, object]],
@@ -398,7 +396,7 @@ UNBELIEVABLE: dict[str, dict[str, dict[str, object]]] = {
 @pytest.mark.parametrize("changes", [pytest.param(changes, id=name) for name, changes in UNBELIEVABLE.items()])
 async def test_an_answer_that_cannot_be_believed_is_an_outage_and_no_login(
     http: httpx2.AsyncClient,
-    organisation: ScriptedOrganisation,
+    organisation: FakeProvider,
     cep: None,
     store: redis.Redis,
     changes: dict[str, dict[str, object]],
@@ -413,7 +411,7 @@ async def test_an_answer_that_cannot_be_believed_is_an_outage_and_no_login(
 
 @pytest.mark.clause("decided-external-id-token")
 async def test_an_id_token_that_somebody_else_signed_is_not_believed(
-    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, cep: None
+    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None
 ) -> None:
     for key in (None, CLIENT_SECRET.encode()):
         organisation.sign_with(key)
@@ -422,7 +420,7 @@ async def test_an_id_token_that_somebody_else_signed_is_not_believed(
 
 @pytest.mark.clause("decided-external-source", "decided-external-answer-checked")
 async def test_userinfo_of_somebody_else_than_the_id_token_is_not_believed(
-    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, enlist: Enlist
+    http: httpx2.AsyncClient, organisation: FakeProvider, enlist: Enlist
 ) -> None:
     await enlist(username_claim="nickname")
     organisation.userinfo = {"nickname": "zoe"}
@@ -438,7 +436,7 @@ async def test_userinfo_of_somebody_else_than_the_id_token_is_not_believed(
 
 @pytest.mark.clause("6749-4.3.2-password-validated", "decided-cep-password-grant")
 async def test_the_organisation_is_sent_a_password_grant_and_nothing_more(
-    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, cep: None
+    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None
 ) -> None:
     document = Reply(200, organisation.describe(), {"set-cookie": "pet=cat; Path=/"})
     organisation.answer(OPENID_METADATA, document)
@@ -466,7 +464,7 @@ async def test_the_organisation_is_sent_a_password_grant_and_nothing_more(
 
 
 async def test_without_a_scope_in_its_entry_the_organisation_is_sent_none(
-    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, enlist: Enlist
+    http: httpx2.AsyncClient, organisation: FakeProvider, enlist: Enlist
 ) -> None:
     await enlist(scope=None)
 
@@ -476,7 +474,7 @@ async def test_without_a_scope_in_its_entry_the_organisation_is_sent_none(
 
 
 async def test_a_public_client_there_names_itself_in_the_form(
-    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, enlist: Enlist
+    http: httpx2.AsyncClient, organisation: FakeProvider, enlist: Enlist
 ) -> None:
     await enlist(client_secret=None)
 
@@ -488,7 +486,7 @@ async def test_a_public_client_there_names_itself_in_the_form(
 
 
 async def test_the_secret_goes_into_the_form_where_the_organisation_takes_it_nowhere_else(
-    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, cep: None
+    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None
 ) -> None:
     organisation.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
 
@@ -515,7 +513,7 @@ TEXTS = {
 @pytest.mark.clause("6749-b-utf-8-form", "decided-cep-password-grant")
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 async def test_user_names_and_passwords_arrive_unchanged(
-    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, cep: None, text: str
+    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, text: str
 ) -> None:
     assert_error(await log_in_with_password(http, text, text[::-1]), 400, "invalid_grant")
 
@@ -543,7 +541,7 @@ async def test_no_proxy_of_the_environment_hears_of_a_login(
 @pytest.mark.clause("decided-i5-organisation-secret-encrypted", "spec-2.2-realm-cep")
 @pytest.mark.clause("6819-5.1.4.1.3-realm-secret-encrypted")
 async def test_neither_redis_nor_the_log_at_its_lowest_level_learns_a_secret_of_the_organisation(
-    organisation: ScriptedOrganisation, redis_server: RedisServer, store: redis.Redis, tmp_path: Path
+    organisation: FakeProvider, redis_server: RedisServer, store: redis.Redis, tmp_path: Path
 ) -> None:
     """Not of a login that goes well, nor of one that fails in whatever way, nor what the organisation repeats."""
     seed = yaml.safe_load(SEED.read_text()) | {"realms": {"cep": realm_of(organisation)}}
@@ -597,7 +595,7 @@ async def test_neither_redis_nor_the_log_at_its_lowest_level_learns_a_secret_of_
 @pytest.mark.clause("decided-login-limit", "decided-limit-stops-checking", "6749-4.3.2-brute-force")
 @pytest.mark.clause("decided-order-throttle-before-password", "decided-external-throttle-first")
 async def test_past_ten_wrong_passwords_the_organisation_is_not_asked_any_more(
-    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, cep: None, clock: Clock
+    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, clock: Clock
 ) -> None:
     for _ in range(10):
         assert_error(await guess(http), 400, "invalid_grant")
@@ -624,7 +622,7 @@ async def test_past_ten_wrong_passwords_the_organisation_is_not_asked_any_more(
 async def test_failures_of_the_organisation_use_up_nobodys_attempts(
     make_settings: MakeSettings,
     clock: Clock,
-    organisation: ScriptedOrganisation,
+    organisation: FakeProvider,
     cep: None,
     store: redis.Redis,
     giving_up: None,
@@ -647,7 +645,7 @@ async def test_failures_of_the_organisation_use_up_nobodys_attempts(
 
 @pytest.mark.clause("decided-external-isolated", "decided-login-limit-per-address", "decided-login-limit")
 async def test_guesses_in_one_realm_do_not_count_in_the_other(
-    make_settings: MakeSettings, clock: Clock, organisation: ScriptedOrganisation, cep: None
+    make_settings: MakeSettings, clock: Clock, organisation: FakeProvider, cep: None
 ) -> None:
     """Neither for a name that both realms know, nor for the address that both come from."""
     settings = make_settings(
@@ -685,7 +683,7 @@ async def test_a_user_whom_nobody_listed_has_the_roles_of_the_realm_and_no_other
 
 @pytest.mark.clause("decided-external-roles")
 async def test_a_realm_without_default_roles_lets_only_listed_users_in(
-    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, enlist: Enlist
+    http: httpx2.AsyncClient, organisation: FakeProvider, enlist: Enlist
 ) -> None:
     await enlist({"username": SUB, "realm": "cep", "roles": ["enduser"]}, default_roles=None)
 
@@ -730,7 +728,7 @@ async def test_a_disabled_user_is_answered_like_a_wrong_password_though_the_orga
 
 @pytest.mark.clause("decided-client-scope", "decided-order-client-scope-before-throttle")
 async def test_a_client_without_the_realm_is_refused_before_anybody_is_asked(
-    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, cep: None
+    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None
 ) -> None:
     assert_error(await log_in_with_password(http, USERNAME, PASSWORD, WEB_SHOP), 400, "invalid_scope")
     assert organisation.requests == []
@@ -741,7 +739,7 @@ async def test_a_client_without_the_realm_is_refused_before_anybody_is_asked(
     "scope", ["realm:cep", "role:enduser", "realm:cep realm:main role:enduser", "realm:cep role:enduser role:device"]
 )
 async def test_a_scope_of_another_form_is_refused_before_anybody_is_asked(
-    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, cep: None, scope: str
+    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, scope: str
 ) -> None:
     assert_error(await log_in(http, scope), 400, "invalid_scope")
     assert organisation.requests == []
@@ -765,7 +763,7 @@ async def test_a_realm_that_is_configured_while_the_service_runs_is_there_within
 @pytest.mark.clause("decided-external-follows-the-record", "decided-realm-without-login")
 async def test_a_realm_that_is_gone_is_refused_cleanly(
     http: httpx2.AsyncClient,
-    organisation: ScriptedOrganisation,
+    organisation: FakeProvider,
     cep: None,
     parts: Worker,
     store: redis.Redis,
@@ -791,7 +789,7 @@ async def test_a_realm_that_is_gone_is_refused_cleanly(
 )
 async def test_a_realm_that_changes_while_its_organisation_thinks_gives_no_tokens(
     http: httpx2.AsyncClient,
-    organisation: ScriptedOrganisation,
+    organisation: FakeProvider,
     cep: None,
     parts: Worker,
     store: redis.Redis,
@@ -814,7 +812,7 @@ async def test_a_realm_that_changes_while_its_organisation_thinks_gives_no_token
 
 @pytest.mark.clause("decided-disabled-user")
 async def test_a_user_who_is_disabled_while_the_organisation_thinks_gets_no_tokens(
-    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, cep: None, parts: Worker, store: redis.Redis
+    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, parts: Worker, store: redis.Redis
 ) -> None:
     login = asyncio.create_task(log_in(http))
     async with held(organisation, login):
@@ -837,7 +835,7 @@ async def test_a_user_who_is_disabled_while_the_organisation_thinks_gets_no_toke
 )
 async def test_a_client_does_not_get_what_it_lost_while_the_organisation_thought(
     http: httpx2.AsyncClient,
-    organisation: ScriptedOrganisation,
+    organisation: FakeProvider,
     cep: None,
     parts: Worker,
     store: redis.Redis,
@@ -853,7 +851,7 @@ async def test_a_client_does_not_get_what_it_lost_while_the_organisation_thought
             store.delete(registry_key("client", PHONE_APP.client_id))
         else:
             narrowed = msgspec.structs.replace(client, **changes)
-            await parts.registry.put_client(narrowed, old_origins=(), new_origins=(), loss=None)
+            await parts.registry.put_client(narrowed, old_origins=(), new_origins=(), narrowing=None)
         await heard(parts)
 
     assert_error(await login, status, error)
@@ -863,7 +861,7 @@ async def test_a_client_does_not_get_what_it_lost_while_the_organisation_thought
 
 @pytest.mark.clause("decided-revoke-all-covers", "decided-i7-revocation-is-final")
 async def test_revoke_all_ends_every_session_of_a_user_of_the_organisation_and_of_nobody_else(
-    http: httpx2.AsyncClient, organisation: ScriptedOrganisation, cep: None, store: redis.Redis
+    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, store: redis.Redis
 ) -> None:
     mine = [tokens_of(await log_in(http)) for _ in range(3)]
     organisation.claims["sub"] = "another"

@@ -35,7 +35,7 @@ from tests.support.browser import (
     page_text,
     register,
 )
-from tests.support.fake_provider import PASSWORD, ScriptedOrganisation
+from tests.support.fake_provider import PASSWORD, FakeProvider
 
 ASK_EITHER = ask(scope="role:enduser")
 BUTTON = page_text("login.organisation").format(organisation="Example Energy Cooperative")
@@ -85,7 +85,7 @@ async def test_the_button_has_the_name_of_the_realm_where_the_organisation_has_n
 @pytest.mark.clause("decided-realm-choice", "decided-page-scope-names-realm")
 @pytest.mark.parametrize("fields", [{}, {"realm": "main"}, {"realm": ""}])
 async def test_a_password_chooses_realm_main(
-    browser: Browser, http: httpx2.AsyncClient, cep: None, organisation: ScriptedOrganisation, fields: dict[str, str]
+    browser: Browser, http: httpx2.AsyncClient, cep: None, organisation: FakeProvider, fields: dict[str, str]
 ) -> None:
     page = await browser.log_in(await browser.open(ASK_EITHER), ALICE, **fields)
 
@@ -106,7 +106,7 @@ async def test_the_button_chooses_realm_cep(browser: Browser, http: httpx2.Async
 
 @pytest.mark.clause("spec-2.2-realm-cep")
 async def test_a_password_that_was_typed_before_the_button_was_pressed_goes_nowhere(
-    browser: Browser, cep: None, organisation: ScriptedOrganisation
+    browser: Browser, cep: None, organisation: FakeProvider
 ) -> None:
     page = await browser.open(ASK_EITHER)
     place = place_of(await browser.log_in(page, ALICE, realm="cep"))
@@ -119,7 +119,7 @@ async def test_a_password_that_was_typed_before_the_button_was_pressed_goes_nowh
 
 @pytest.mark.clause("decided-realm-choice", "spec-2.2-realm-main")
 async def test_a_password_of_the_organisation_is_none_at_the_page(
-    browser: Browser, cep: None, organisation: ScriptedOrganisation
+    browser: Browser, cep: None, organisation: FakeProvider
 ) -> None:
     page = await browser.log_in(await browser.open(ASK_EITHER), Person("zoe", PASSWORD))
 
@@ -138,7 +138,7 @@ async def test_the_choice_outlives_a_wrong_password(browser: Browser, cep: None)
 
 @pytest.mark.clause("decided-realm-choice")
 async def test_the_choice_outlives_an_organisation_that_is_away(
-    browser: Browser, cep: None, organisation: ScriptedOrganisation
+    browser: Browser, cep: None, organisation: FakeProvider
 ) -> None:
     page = await browser.open(ASK_EITHER)
     async with organisation.away():
@@ -164,7 +164,7 @@ async def test_who_turns_back_halfway_may_choose_otherwise(
 @pytest.mark.clause("decided-realm-choice")
 @pytest.mark.parametrize("realm", ["mars", "main cep", "MAIN", "Cep", "cep ", "cep\x00"])
 async def test_a_realm_that_was_not_offered_is_no_choice(
-    browser: Browser, cep: None, organisation: ScriptedOrganisation, realm: str
+    browser: Browser, cep: None, organisation: FakeProvider, realm: str
 ) -> None:
     page = await browser.open(ASK_EITHER)
 
@@ -175,7 +175,7 @@ async def test_a_realm_that_was_not_offered_is_no_choice(
 
 @pytest.mark.clause("6749-10.12-csrf", "decided-realm-choice")
 async def test_nobody_is_sent_to_the_organisation_by_a_form_from_elsewhere(
-    browser: Browser, cep: None, organisation: ScriptedOrganisation
+    browser: Browser, cep: None, organisation: FakeProvider
 ) -> None:
     theirs = Page(await Browser(browser.http).open(ASK_EITHER)).find_form(LOGIN).fields["request"]
     page = await browser.open(ASK_EITHER)
@@ -191,7 +191,7 @@ async def test_nobody_is_sent_to_the_organisation_by_a_form_from_elsewhere(
 @pytest.mark.clause("decided-realm-choice")
 @pytest.mark.parametrize("address", ONLY_MAIN)
 async def test_where_only_main_is_open_there_is_no_button_and_no_way_around_it(
-    browser: Browser, cep: None, organisation: ScriptedOrganisation, address: str
+    browser: Browser, cep: None, organisation: FakeProvider, address: str
 ) -> None:
     page = await browser.open(address)
 
@@ -204,7 +204,7 @@ async def test_where_only_main_is_open_there_is_no_button_and_no_way_around_it(
 
 @pytest.mark.clause("decided-realm-choice")
 async def test_where_only_cep_is_open_there_is_no_page_to_choose_at(
-    browser: Browser, cep: None, parts: Worker, organisation: ScriptedOrganisation
+    browser: Browser, cep: None, parts: Worker, organisation: FakeProvider
 ) -> None:
     scope = "realm:cep role:enduser"
     app = await register(parts, "cep-only", scope=scope, default_scope=scope)
@@ -215,7 +215,7 @@ async def test_where_only_cep_is_open_there_is_no_page_to_choose_at(
 
 @pytest.mark.clause("decided-realm-choice", "decided-page-scope-names-realm")
 async def test_where_only_cep_is_open_a_password_is_no_way_around_it(
-    browser: Browser, cep: None, organisation: ScriptedOrganisation
+    browser: Browser, cep: None, organisation: FakeProvider
 ) -> None:
     """Such a request leads to the organisation at once, also after "not you?", and no form of it is ever made."""
     consent = await come_back(browser, await log_in_there(await set_out(browser)))

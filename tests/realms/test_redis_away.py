@@ -15,7 +15,7 @@ from tests.conftest import Clock, MakeSettings, serving
 from tests.realms.journey import come_back, log_in_there, log_in_with_password, set_out
 from tests.support.actors import assert_error
 from tests.support.browser import SESSIONS, Browser, assert_refused, is_consent_page
-from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, ScriptedOrganisation, realm_of
+from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, realm_of
 from tests.support.loop_time import LoopTime
 from tests.support.servers import RedisServer
 from tests.support.waiting import until_status
@@ -23,7 +23,7 @@ from tests.support.waiting import until_status
 
 @pytest.fixture
 async def frail(
-    own_redis: RedisServer, make_settings: MakeSettings, clock: Clock, organisation: ScriptedOrganisation
+    own_redis: RedisServer, make_settings: MakeSettings, clock: Clock, organisation: FakeProvider
 ) -> AsyncIterator[httpx2.AsyncClient]:
     """The service on a server that the test may stop, with realm cep."""
     settings = make_settings(REDIS_URL=own_redis.url)
@@ -36,7 +36,7 @@ async def frail(
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed", "decided-external-state")
 async def test_who_comes_back_while_redis_hangs_may_come_back_once_more(
-    frail: httpx2.AsyncClient, own_redis: RedisServer, organisation: ScriptedOrganisation, held_time: LoopTime
+    frail: httpx2.AsyncClient, own_redis: RedisServer, organisation: FakeProvider, held_time: LoopTime
 ) -> None:
     browser = Browser(frail)
     path = await log_in_there(await set_out(browser))
@@ -52,7 +52,7 @@ async def test_who_comes_back_while_redis_hangs_may_come_back_once_more(
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed")
 async def test_nobody_is_sent_to_an_organisation_and_no_password_either(
-    frail: httpx2.AsyncClient, own_redis: RedisServer, organisation: ScriptedOrganisation, held_time: LoopTime
+    frail: httpx2.AsyncClient, own_redis: RedisServer, organisation: FakeProvider, held_time: LoopTime
 ) -> None:
     own_redis.process.send_signal(signal.SIGSTOP)
 

@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 import redis
 
-from service.store.events import MOST_EVENTS
+from service.store.events import MAX_EVENTS
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
 from tests.realms.journey import ASK_CEP, come_back, log_in_there, log_in_with_password, set_out
@@ -103,10 +103,10 @@ async def weigh_full_event_streams(parts: Worker, store: redis.Redis) -> int:
     entries = await parts.event_stream.read()
     longest = [max((entry.text for entry in entries if entry.stream == stream), key=len) for stream in (0, 1)]
     batches = [[text] * 1000 for text in longest]
-    for _ in range(MOST_EVENTS // 1000 + 1):
+    for _ in range(MAX_EVENTS // 1000 + 1):
         await parts.event_stream.append(*batches)
     keys = [*store.scan_iter("events:*", count=1000)]
-    assert [store.xlen(key) >= MOST_EVENTS for key in keys] == [True, True]
+    assert [store.xlen(key) >= MAX_EVENTS for key in keys] == [True, True]
     return sum(int(store.memory_usage(key, samples=0) or 0) for key in keys)
 
 

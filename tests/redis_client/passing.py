@@ -10,8 +10,8 @@ from weakref import WeakSet
 
 import pytest
 
-from service.redis_client import connection as wire_module
-from service.redis_client.connection import Wire
+from service.redis_client import connection as connection_module
+from service.redis_client.connection import Connection
 from tests.redis_client.scripted_redis import held_back
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import take_turn, until
@@ -27,12 +27,12 @@ class Traffic:
     """The connections to Redis that this process has made or is making."""
 
     def __init__(self) -> None:
-        self.wires: WeakSet[Wire] = WeakSet()
+        self.connections: WeakSet[Connection] = WeakSet()
         self.connecting = 0
 
     def is_quiet(self) -> bool:
         """Return True if each connection is made, and each command answered unless its server holds that back."""
-        return not self.connecting and all(map(_is_quiet, self.wires))
+        return not self.connecting and all(map(_is_quiet, self.connections))
 
 
 class Passing:
@@ -92,25 +92,25 @@ class Passing:
         return not ready and self._traffic.is_quiet()
 
 
-def _is_quiet(wire: Wire) -> bool:
-    return wire.lost.done() or not wire.pending or _find_client(wire) in held_back
+def _is_quiet(connection: Connection) -> bool:
+    return connection.lost.done() or not connection.pending or _find_client(connection) in held_back
 
 
-def _find_client(wire: Wire) -> tuple[str, int] | None:
-    return None if wire._transport is None else wire._transport.get_extra_info("sockname")
+def _find_client(connection: Connection) -> tuple[str, int] | None:
+    return None if connection._transport is None else connection._transport.get_extra_info("sockname")
 
 
 @contextmanager
 def noting_traffic() -> Iterator[Traffic]:
     """Note each connection to Redis that this process makes."""
     traffic = Traffic()
-    make, connect = Wire.__init__, wire_module._connect_to
+    make, connect = Connection.__init__, connection_module._connect_to
 
-    def note(wire: Wire, *rest: Any) -> None:
-        make(wire, *rest)
-        traffic.wires.add(wire)
+    def note(connection: Connection, *rest: Any) -> None:
+        make(connection, *rest)
+        traffic.connections.add(connection)
 
-    async def note_connecting(*rest: Any) -> Wire:
+    async def note_connecting(*rest: Any) -> Connection:
         traffic.connecting += 1
         try:
             return await connect(*rest)
@@ -118,6 +118,6 @@ def noting_traffic() -> Iterator[Traffic]:
             traffic.connecting -= 1
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Wire, "__init__", note)
-        patch.setattr(wire_module, "_connect_to", note_connecting)
+        patch.setattr(Connection, "__init__", note)
+        patch.setattr(connection_module, "_connect_to", note_connecting)
         yield traffic

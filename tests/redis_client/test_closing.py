@@ -25,8 +25,8 @@ async def read(connection: StoreClient) -> None:
 async def change_durably(connection: StoreClient) -> None:
     """The work is given up before anything confirms it, since that would take as long as a request may."""
     with suppress(ZeroDivisionError):
-        async with connection.durably("abc") as durably:
-            await durably.leave_fence()
+        async with connection.durable("abc") as durable:
+            await durable.leave_fence()
             raise ZeroDivisionError
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from redis.exceptions import ResponseError
 
-from service.redis_client.connection import Wire, WireLost, open_wire
+from service.redis_client.connection import Connection, ConnectionLost, open_connection
 from tests.redis_client.scripted_redis import INVALIDATE, ScriptedRedis, bulk, scripted_redis
 from tests.support.waiting import until
 
@@ -37,10 +37,10 @@ async def scripted() -> AsyncIterator[ScriptedRedis]:
 
 
 @asynccontextmanager
-async def wire_to(scripted: ScriptedRedis, heard: Heard) -> AsyncIterator[Wire]:
-    wire = await open_wire(scripted.url, scripted.url.nodes[0], "test", heard.pushes.append, heard.lose)
-    yield wire
-    wire.close("the test is over")
+async def wire_to(scripted: ScriptedRedis, heard: Heard) -> AsyncIterator[Connection]:
+    connection = await open_connection(scripted.url, scripted.url.nodes[0], "test", heard.pushes.append, heard.lose)
+    yield connection
+    connection.close("the test is over")
 
 
 @pytest.mark.parametrize("slice_bytes", [1, 7, 1 << 16])
@@ -48,15 +48,15 @@ async def test_every_call_gets_its_own_answer_in_however_many_pieces_it_comes(
     scripted: ScriptedRedis, slice_bytes: int
 ) -> None:
     scripted.slice_bytes = slice_bytes
-    async with wire_to(scripted, Heard()) as wire:
-        answers = await asyncio.gather(*(wire.call("GET", f"key {n}") for n in range(200)))
+    async with wire_to(scripted, Heard()) as connection:
+        answers = await asyncio.gather(*(connection.call("GET", f"key {n}") for n in range(200)))
 
     assert answers == [f"key {n}".encode() for n in range(200)]
 
 
 async def test_an_answer_that_nobody_waits_for_any_more_is_not_the_next_ones(scripted: ScriptedRedis) -> None:
-    async with wire_to(scripted, Heard()) as wire:
-        calls = [asyncio.create_task(wire.call("GET", f"key {n}")) for n in range(20)]
+    async with wire_to(scripted, Heard()) as connection:
+        calls = [asyncio.create_task(connection.call("GET", f"key {n}")) for n in range(20)]
         await asyncio.sleep(0)
         for call in calls[::2]:
             call.cancel()
@@ -66,9 +66,9 @@ async def test_an_answer_that_nobody_waits_for_any_more_is_not_the_next_ones(scr
 
 async def test_an_error_is_the_answer_to_its_own_call(scripted: ScriptedRedis) -> None:
     scripted.answer = lambda command: b"-MOVED 1 host:1\r\n" if command[-1] == b"bad" else bulk(command[-1])
-    async with wire_to(scripted, Heard()) as wire:
+    async with wire_to(scripted, Heard()) as connection:
         good, bad, last = await asyncio.gather(
-            *(wire.call("GET", key) for key in ("good", "bad", "last")), return_exceptions=True
+            *(connection.call("GET", key) for key in ("good", "bad", "last")), return_exceptions=True
         )
 
     assert (good, last) == (b"good", b"last")
@@ -85,17 +85,17 @@ async def test_what_is_made_of_an_answer_is_made_in_its_place_in_the_stream(scri
         heard.pushes.append("taken")
         return answer
 
-    async with wire_to(scripted, heard) as wire:
-        assert await wire.send(("GET", "key"), take) == b"old"
+    async with wire_to(scripted, heard) as connection:
+        assert await connection.send(("GET", "key"), take) == b"old"
         await until(lambda: len(heard.pushes) == 2)
 
     assert heard.pushes == ["taken", [b"invalidate", [b"key"]]]
 
 
 async def test_what_cannot_be_made_of_an_answer_is_the_error_of_that_call_alone(scripted: ScriptedRedis) -> None:
-    async with wire_to(scripted, Heard()) as wire:
-        bad = wire.send(("GET", "text"), int)
-        good = wire.send(("GET", "12"), int)
+    async with wire_to(scripted, Heard()) as connection:
+        bad = connection.send(("GET", "text"), int)
+        good = connection.send(("GET", "12"), int)
 
         with pytest.raises(ValueError, match="invalid literal"):
             await bad
@@ -107,29 +107,29 @@ async def test_after_garbage_nothing_is_believed(scripted: ScriptedRedis, garbag
     """An answer too many, too: whose the next one is could not be told."""
     heard = Heard()
     scripted.answer = lambda command: garbage if command[-1] == b"bad" else bulk(command[-1])
-    async with wire_to(scripted, heard) as wire:
-        calls = [asyncio.create_task(wire.call("GET", key)) for key in ("good", "bad")]
-        await until(wire.lost.done)
+    async with wire_to(scripted, heard) as connection:
+        calls = [asyncio.create_task(connection.call("GET", key)) for key in ("good", "bad")]
+        await until(connection.lost.done)
 
         assert heard.losses == 1
         assert await calls[0] == b"good"
-        with pytest.raises(WireLost, match="lost already"):
-            await wire.call("GET", "good")
+        with pytest.raises(ConnectionLost, match="lost already"):
+            await connection.call("GET", "good")
     await asyncio.gather(*calls, return_exceptions=True)
 
 
 async def test_when_the_connection_ends_all_who_wait_are_told(scripted: ScriptedRedis) -> None:
     heard = Heard()
     scripted.answer = lambda _: b""
-    async with wire_to(scripted, heard) as wire:
-        calls = [asyncio.create_task(wire.call("GET", "key")) for _ in range(50)]
+    async with wire_to(scripted, heard) as connection:
+        calls = [asyncio.create_task(connection.call("GET", "key")) for _ in range(50)]
         await asyncio.sleep(0)
-        wire.close("somebody pulled the plug")
+        connection.close("somebody pulled the plug")
 
         answers = await asyncio.gather(*calls, return_exceptions=True)
 
     assert {str(answer) for answer in answers} == {"somebody pulled the plug"}
-    assert {type(answer) for answer in answers} == {WireLost}
+    assert {type(answer) for answer in answers} == {ConnectionLost}
     assert heard.losses == 1
 
 
@@ -138,7 +138,7 @@ async def test_a_server_that_does_not_know_us_is_left(scripted: ScriptedRedis) -
     heard = Heard()
 
     with pytest.raises(ResponseError, match="WRONGPASS"):
-        await open_wire(scripted.url, scripted.url.nodes[0], "test", heard.pushes.append, heard.lose)
+        await open_connection(scripted.url, scripted.url.nodes[0], "test", heard.pushes.append, heard.lose)
 
     assert heard.losses == 1
 
@@ -151,7 +151,7 @@ async def test_a_server_that_repeats_the_words_of_a_command_gets_no_password_int
     url, heard = replace(scripted.url, password="hunter2"), Heard()
 
     with pytest.raises(ResponseError) as refused:
-        await open_wire(url, url.nodes[0], "test", heard.pushes.append, heard.lose)
+        await open_connection(url, url.nodes[0], "test", heard.pushes.append, heard.lose)
 
     assert str(refused.value) == "ERR unknown command 'HELLO'"
 
@@ -159,31 +159,31 @@ async def test_a_server_that_repeats_the_words_of_a_command_gets_no_password_int
 async def test_the_end_is_known_in_the_turn_in_which_the_server_hangs_up(scripted: ScriptedRedis) -> None:
     """A turn of the event loop later, a lookup could still be answered from memory."""
     loop, heard = asyncio.get_running_loop(), Heard()
-    transport, wire = await loop.create_connection(
-        lambda: Wire(heard.pushes.append, heard.lose), "127.0.0.1", scripted.port
+    transport, connection = await loop.create_connection(
+        lambda: Connection(heard.pushes.append, heard.lose), "127.0.0.1", scripted.port
     )
-    assert await wire.call("GET", "key") == b"key"
+    assert await connection.call("GET", "key") == b"key"
 
     scripted.hang_up()
     while not transport.is_closing():  # noqa: ASYNC110 - each turn is looked at
         await asyncio.sleep(0)
 
     assert heard.losses == 1
-    assert wire.lost.done()
+    assert connection.lost.done()
 
 
 async def test_what_stands_behind_the_end_in_one_piece_of_data_is_not_looked_at(scripted: ScriptedRedis) -> None:
     pushes: list[Any] = []
 
-    def leave(push: Any) -> None:
+    def disconnect(push: Any) -> None:
         pushes.append(push)
-        wire.close("enough")
+        connection.close("enough")
 
     heard = Heard()
-    wire = await open_wire(scripted.url, scripted.url.nodes[0], "test", leave, heard.lose)
+    connection = await open_connection(scripted.url, scripted.url.nodes[0], "test", disconnect, heard.lose)
     scripted.say(INVALIDATE % (3, b"one") + INVALIDATE % (3, b"two"))
-    await until(wire.lost.done)
+    await until(connection.lost.done)
 
-    assert wire.lost.result() == "enough"
+    assert connection.lost.result() == "enough"
     assert pushes == [[b"invalidate", [b"one"]]]
     assert heard.losses == 1

@@ -14,17 +14,18 @@ from pathlib import Path
 import pytest
 import redis
 
-from service.redis_client import connection as wire_module
-from service.redis_client.connection import ADDRESS_PAUSE_SECONDS, Wire, open_wire
-from service.redis_client.managed_connection import Link
-from service.redis_client.purpose import Purpose
+from service.redis_client import connection as connection_module
+from service.redis_client.connection import ADDRESS_PAUSE_SECONDS, Connection, open_connection
+from service.redis_client.managed_connection import ManagedConnection
+from service.redis_client.options import ConnectionOptions
 from service.redis_client.script import load_own_script
 from service.redis_client.url import Node, parse_redis_url
 from service.store.client import StoreClient
 from service.store.keys import fence_key
 from service.store.scripts import load_all_scripts
+from tests.redis_client.host_names import resolve
+from tests.redis_client.listener import Memory
 from tests.redis_client.scripted_redis import ScriptedRedis, scripted_redis
-from tests.redis_client.test_managed_connection import Memory
 from tests.support.certificates import Authority
 from tests.support.loop_time import LoopTime
 from tests.support.servers import RedisServer, free_port
@@ -64,9 +65,11 @@ async def test_the_handshake_and_the_first_beat_take_one_round_trip(held_time: L
     port = free_port()
     async with mute_server("127.0.0.1", port, heard.extend):
         url = parse_redis_url(f"redis://127.0.0.1:{port}/3")
-        link = Link(Purpose(url, "lookups", Memory(), load_all_scripts()), lambda: find(url.nodes[0]))
+        master = ManagedConnection(
+            ConnectionOptions(url, "lookups", Memory(), load_all_scripts()), lambda: find(url.nodes[0])
+        )
         await until(lambda: all(word in heard for word in words))
-        await link.close()
+        await master.close()
 
 
 async def find(node: Node) -> Node:
@@ -133,21 +136,9 @@ def silent_address(port: int) -> Iterator[str]:
         yield address
 
 
-def resolve(monkeypatch: pytest.MonkeyPatch, name: str, *addresses: str) -> None:
-    """Make the name lead to these addresses, as a name server would."""
-    ask = socket.getaddrinfo
-
-    def getaddrinfo(host: str, port: int, *rest: int, **more: int) -> list[object]:
-        if host != name:
-            return list(ask(host, port, *rest, **more))
-        return [found for address in addresses for found in ask(address, port, *rest, **more)]
-
-    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-
-
-async def open_at(scripted: ScriptedRedis, name: str, first_address: int = 0) -> Wire:
+async def open_at(scripted: ScriptedRedis, name: str, first_address: int = 0) -> Connection:
     url = replace(scripted.url, nodes=((name, scripted.port),))
-    return await open_wire(url, url.nodes[0], "test", first_address=first_address)
+    return await open_connection(url, url.nodes[0], "test", first_address=first_address)
 
 
 @pytest.mark.clause("decided-redis-away")
@@ -174,10 +165,10 @@ async def test_an_address_that_stays_silent_does_not_keep_us_from_the_next(
             assert tried == [silent]
             held_time.advance(0.001)
             await until(opening.done)
-            wire = opening.result()
+            connection = opening.result()
 
-        assert wire.get_address() == "127.0.0.1"
-        wire.close("the test is over")
+        assert connection.get_address() == "127.0.0.1"
+        connection.close("the test is over")
 
 
 @pytest.mark.clause("decided-redis-away")
@@ -192,10 +183,10 @@ async def test_each_attempt_begins_with_another_address(monkeypatch: pytest.Monk
         opening.cancel()
         await asyncio.wait({opening})
 
-        wire = await result_of(open_at(scripted, "redis.example", first_address=3))
+        connection = await result_of(open_at(scripted, "redis.example", first_address=3))
 
-        assert wire.get_address() == "127.0.0.1"
-        wire.close("the test is over")
+        assert connection.get_address() == "127.0.0.1"
+        connection.close("the test is over")
 
 
 @pytest.mark.clause("decided-redis-away")
@@ -218,12 +209,12 @@ async def test_a_second_connection_goes_to_the_address_of_the_first(monkeypatch:
         first = await open_at(scripted, "redis.example")
         resolve(monkeypatch, "redis.example", "127.0.0.2")
         url = replace(scripted.url, nodes=(("redis.example", scripted.port),))
-        second = await open_wire(url, url.nodes[0], "test", beside=first)
+        second = await open_connection(url, url.nodes[0], "test", beside=first)
 
         assert second.get_address() == first.get_address()
         await until(lambda: scripted.connected == 2)
-        for wire in (first, second):
-            wire.close("the test is over")
+        for connection in (first, second):
+            connection.close("the test is over")
 
 
 @pytest.mark.clause("decided-redis-away")
@@ -235,9 +226,9 @@ async def test_an_ip_address_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -
 
     async with scripted_redis() as scripted:
         monkeypatch.setattr(socket, "getaddrinfo", fail)
-        wire = await open_wire(scripted.url, scripted.url.nodes[0], "test")
+        connection = await open_connection(scripted.url, scripted.url.nodes[0], "test")
 
-        wire.close("the test is over")
+        connection.close("the test is over")
 
 
 @pytest.mark.clause("decided-redis-tls")
@@ -251,9 +242,9 @@ async def test_a_connection_that_is_given_up_while_tls_begins_leaves_nothing_beh
     async with await asyncio.start_server(scripted.serve, "127.0.0.1", scripted.port, ssl=context):
         url = replace(scripted.url, tls=True)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(wire_module, "_make_ssl_context", lambda: trusting)
+            patch.setattr(connection_module, "_make_ssl_context", lambda: trusting)
             for turns in itertools.count():
-                opening = asyncio.ensure_future(open_wire(url, url.nodes[0], "test"))
+                opening = asyncio.ensure_future(open_connection(url, url.nodes[0], "test"))
                 for _ in range(turns):
                     await asyncio.sleep(0)
                 opening.cancel()
@@ -262,5 +253,5 @@ async def test_a_connection_that_is_given_up_while_tls_begins_leaves_nothing_beh
                     opening.result().close("the test is over")
                     break  # each turn before the end of the handshake was tried
             for _ in range(10):
-                (await open_wire(url, url.nodes[0], "test")).close("the test is over")
+                (await open_connection(url, url.nodes[0], "test")).close("the test is over")
         await until(lambda: scripted.connected == 0)

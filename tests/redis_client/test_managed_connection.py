@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 
 from service.redis_client import managed_connection
 from service.redis_client.backoff import FIRST_PAUSE_SECONDS, STABLE_SECONDS
-from service.redis_client.connection import Wire, WireLost, as_it_came
+from service.redis_client.connection import Connection, ConnectionLost, decode_raw
 from service.redis_client.managed_connection import (
-    BEAT_SECONDS,
     DRIFT_SECONDS,
-    LONGEST_SILENCE_SECONDS,
+    HEARTBEAT_SECONDS,
+    MAX_SILENCE_SECONDS,
     NO_CHECK,
     TRUSTED_SECONDS,
     Check,
-    Link,
+    ManagedConnection,
     TooManyPending,
 )
-from service.redis_client.purpose import Purpose
-from service.redis_client.tasks import PATIENCE_SECONDS
+from service.redis_client.options import ConnectionOptions
+from service.redis_client.tasks import UNREAD_REPLY_SECONDS
 from service.redis_client.url import Node
+from tests.redis_client.listener import Memory
 from tests.redis_client.passing import Passing
 from tests.redis_client.scripted_redis import STARTED_AT, ScriptedRedis, read_scripted_clock, scripted_redis
 from tests.support.loop_time import SAME_SECONDS, LoopTime
@@ -34,46 +35,35 @@ EXACTLY = 1e-5
 """The rounding error of sums of seconds since 1970."""
 
 
-class Memory:
-    """What a link tells to forget."""
-
-    def __init__(self) -> None:
-        self.told: list[Sequence[bytes] | None] = []
-
-    def forget(self, keys: Sequence[bytes] | None) -> None:
-        self.told.append(keys)
-
-    def forget_slots(self, slots: Collection[int]) -> None:
-        raise AssertionError("a link knows no slots")
-
-
-async def find_node(scripted: ScriptedRedis) -> Node:
+async def get_node(scripted: ScriptedRedis) -> Node:
     return scripted.url.nodes[0]
 
 
-def make_link(scripted: ScriptedRedis, memory: Memory | None = None, check: Check = NO_CHECK) -> Link:
-    return Link(Purpose(scripted.url, "lookups", memory or Memory()), lambda: find_node(scripted), check)
+def make_link(scripted: ScriptedRedis, memory: Memory | None = None, check: Check = NO_CHECK) -> ManagedConnection:
+    return ManagedConnection(
+        ConnectionOptions(scripted.url, "lookups", memory or Memory()), lambda: get_node(scripted), check
+    )
 
 
 @asynccontextmanager
-async def link_to(scripted: ScriptedRedis, memory: Memory | None = None) -> AsyncIterator[Link]:
-    link = make_link(scripted, memory)
-    await until(lambda: link.is_up)
+async def link_to(scripted: ScriptedRedis, memory: Memory | None = None) -> AsyncIterator[ManagedConnection]:
+    master = make_link(scripted, memory)
+    await until(lambda: master.is_up)
     try:
-        yield link
+        yield master
     finally:
-        await link.close()
+        await master.close()
 
 
 @pytest.mark.clause("decided-i9-one-clock")
 async def test_deadlines_are_those_of_redis_however_wrong_our_clock_is(held_time: LoopTime) -> None:
     async with scripted_redis() as scripted:
         scripted.clock = lambda: STARTED_AT + 86_400
-        async with link_to(scripted) as link:
+        async with link_to(scripted) as master:
             now_ms = (STARTED_AT + 86_400) * 1000
 
-            assert link.deadline(now_ms + 60_000) == pytest.approx(held_time.read() + 60, abs=EXACTLY)
-            assert link.now_ms() == pytest.approx(now_ms, abs=1)
+            assert master.deadline(now_ms + 60_000) == pytest.approx(held_time.read() + 60, abs=EXACTLY)
+            assert master.now_ms() == pytest.approx(now_ms, abs=1)
 
 
 @pytest.mark.clause("decided-i9-one-clock")
@@ -84,69 +74,71 @@ async def test_a_deadline_is_early_by_the_time_of_an_answer(held_time: LoopTime)
         scripted.waits_for = lambda command: answers if command == [b"TIME"] else None
         scripted.clock = lambda: STARTED_AT
         asked = held_time.read()
-        link = make_link(scripted)
+        master = make_link(scripted)
         await until(lambda: scripted.count("TIME") == 1)
         held_time.advance(0.3)
         answers.set()
-        await until(lambda: link.is_up)
+        await until(lambda: master.is_up)
 
-        assert link.deadline(STARTED_AT * 1000 + 60_000) == pytest.approx(asked + 60, abs=EXACTLY)
-        await link.close()
+        assert master.deadline(STARTED_AT * 1000 + 60_000) == pytest.approx(asked + 60, abs=EXACTLY)
+        await master.close()
 
 
 @pytest.mark.clause("decided-i9-one-clock", "decided-memory-follows-redis")
 async def test_when_the_clock_of_redis_leaps_ahead_nothing_from_before_is_believed(held_time: LoopTime) -> None:
     """The deadlines from before would come too late."""
-    async with scripted_redis() as scripted, link_to(scripted) as link:
-        trust = link.trust
+    async with scripted_redis() as scripted, link_to(scripted) as master:
+        trust = master.trust
         scripted.clock = lambda: read_scripted_clock() + 10
-        held_time.advance(BEAT_SECONDS)
-        await until(lambda: link.trust is not trust)
-        later = link.trust
+        held_time.advance(HEARTBEAT_SECONDS)
+        await until(lambda: master.trust is not trust)
+        later = master.trust
 
-        assert link.now_ms() == pytest.approx((read_scripted_clock() + 10) * 1000, abs=1)
-        held_time.advance(BEAT_SECONDS)
+        assert master.now_ms() == pytest.approx((read_scripted_clock() + 10) * 1000, abs=1)
+        held_time.advance(HEARTBEAT_SECONDS)
         await until(lambda: later.until == pytest.approx(held_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS))
         assert trust.until == 0
-        assert link.trust is later
+        assert master.trust is later
 
 
 @pytest.mark.clause("decided-i9-one-clock")
 async def test_when_the_clock_of_redis_falls_back_only_new_deadlines_follow(held_time: LoopTime) -> None:
     """What is remembered ends early then, and Redis is asked."""
-    async with scripted_redis() as scripted, link_to(scripted) as link:
-        trust = link.trust
+    async with scripted_redis() as scripted, link_to(scripted) as master:
+        trust = master.trust
         scripted.clock = lambda: read_scripted_clock() - 10
-        held_time.advance(BEAT_SECONDS)
-        await until(lambda: link.trust.until == pytest.approx(held_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS))
+        held_time.advance(HEARTBEAT_SECONDS)
+        await until(lambda: master.trust.until == pytest.approx(held_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS))
 
-        assert link.now_ms() == pytest.approx((read_scripted_clock() - 10) * 1000, abs=1)
-        assert link.trust is trust
+        assert master.now_ms() == pytest.approx((read_scripted_clock() - 10) * 1000, abs=1)
+        assert master.trust is trust
 
 
 @pytest.mark.clause("decided-i9-one-clock")
 async def test_a_clock_that_trembles_moves_nothing(held_time: LoopTime) -> None:
-    async with scripted_redis() as scripted, link_to(scripted) as link:
-        trust, lead = link.trust, link.deadline(0)
+    async with scripted_redis() as scripted, link_to(scripted) as master:
+        trust, lead = master.trust, master.deadline(0)
         for trembling in (DRIFT_SECONDS / 2, -DRIFT_SECONDS / 2):
             scripted.clock = lambda by=trembling: read_scripted_clock() + by  # type: ignore[misc]
-            held_time.advance(BEAT_SECONDS)
-            await until(lambda: link.trust.until == pytest.approx(held_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS))
+            held_time.advance(HEARTBEAT_SECONDS)
+            await until(
+                lambda: master.trust.until == pytest.approx(held_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS)
+            )
 
-            assert link.trust is trust
-            assert link.deadline(0) == lead
+            assert master.trust is trust
+            assert master.deadline(0) == lead
 
 
 @pytest.mark.clause("decided-memory-follows-redis")
 async def test_news_of_keys_and_of_everything_is_passed_on() -> None:
     async with scripted_redis() as scripted:
         memory = Memory()
-        async with link_to(scripted, memory) as link:
+        async with link_to(scripted, memory) as master:
             memory.told.clear()
             scripted.say(b">2\r\n$10\r\ninvalidate\r\n*2\r\n$3\r\none\r\n$3\r\ntwo\r\n")
             scripted.say(b">2\r\n$10\r\ninvalidate\r\n_\r\n")
             scripted.say(b">2\r\n$5\r\nother\r\n_\r\n")
-            await link.call("PING")  # its answer stands behind all news
+            await master.call("PING")  # its answer stands behind all news
 
             assert memory.told == [[b"one", b"two"], None]
 
@@ -157,18 +149,18 @@ async def test_the_log_hears_once_that_the_connection_ended_that_none_is_to_be_h
     scripted = ScriptedRedis()
     server = await asyncio.start_server(scripted.serve, "127.0.0.1", scripted.port)
     caplog.set_level("INFO", "service.store")
-    async with link_to(scripted) as link:
+    async with link_to(scripted) as master:
         server.close()
         scripted.hang_up()
         await until(lambda: "ended" in caplog.text)
         held_time.advance(STABLE_SECONDS)  # the pause ends within it
         await until(lambda: "no connection" in caplog.text)
         told = len(caplog.records)
-        await until(lambda: not link.is_up)
+        await until(lambda: not master.is_up)
         server = await asyncio.start_server(scripted.serve, "127.0.0.1", scripted.port)
         held_time.advance(2 * FIRST_PAUSE_SECONDS)
         try:
-            await until(lambda: link.is_up)
+            await until(lambda: master.is_up)
         finally:
             server.close()
 
@@ -195,40 +187,40 @@ async def test_trust_is_reckoned_from_when_the_beat_was_sent(held_time: LoopTime
         answers = asyncio.Event()
         scripted.waits_for = lambda command: answers if command == [b"TIME"] else None
         sent = held_time.read()
-        link = make_link(scripted)
+        master = make_link(scripted)
         await until(lambda: scripted.count("TIME") == 1)
         held_time.advance(0.2)
         answers.set()
-        await until(lambda: link.is_up)
-        assert link.trust.until == pytest.approx(sent + TRUSTED_SECONDS, abs=SAME_SECONDS)
+        await until(lambda: master.is_up)
+        assert master.trust.until == pytest.approx(sent + TRUSTED_SECONDS, abs=SAME_SECONDS)
 
         answers.clear()
-        held_time.advance(BEAT_SECONDS)
+        held_time.advance(HEARTBEAT_SECONDS)
         sent = held_time.read()
         await until(lambda: scripted.count("TIME") == 2)
         held_time.advance(0.2)
         answers.set()
-        await until(lambda: link.trust.until == pytest.approx(sent + TRUSTED_SECONDS, abs=SAME_SECONDS))
-        await link.close()
+        await until(lambda: master.trust.until == pytest.approx(sent + TRUSTED_SECONDS, abs=SAME_SECONDS))
+        await master.close()
 
 
 @pytest.mark.clause("decided-redis-away")
 async def test_a_call_does_not_wait_for_a_slow_beat_and_for_one_that_is_never_answered(passing: Passing) -> None:
-    async with scripted_redis() as scripted, link_to(scripted) as link:
+    async with scripted_redis() as scripted, link_to(scripted) as master:
         slow, never = asyncio.Event(), asyncio.Event()
         scripted.waits_for = lambda command: slow if command == [b"TIME"] else never
-        await passing.let_pass_until(lambda: scripted.count("TIME") == 2, BEAT_SECONDS)
+        await passing.let_pass_until(lambda: scripted.count("TIME") == 2, HEARTBEAT_SECONDS)
         asked = passing.read()
-        call = asyncio.create_task(link.call("PING"))
-        await passing.let_pass(TRUSTED_SECONDS - 2 * BEAT_SECONDS)
+        call = asyncio.create_task(master.call("PING"))
+        await passing.let_pass(TRUSTED_SECONDS - 2 * HEARTBEAT_SECONDS)
         scripted.waits_for = lambda _: never
         slow.set()
-        await passing.let_pass(asked + LONGEST_SILENCE_SECONDS - PATIENCE_SECONDS - passing.read())
+        await passing.let_pass(asked + MAX_SILENCE_SECONDS - UNREAD_REPLY_SECONDS - passing.read())
         assert not call.done()
-        await passing.let_pass(PATIENCE_SECONDS)
+        await passing.let_pass(UNREAD_REPLY_SECONDS)
 
         assert call.done()
-        with pytest.raises(WireLost, match="no answer within 1 s"):
+        with pytest.raises(ConnectionLost, match="no answer within 1 s"):
             await call
 
 
@@ -239,23 +231,23 @@ async def test_nothing_is_trusted_until_the_check_of_the_beat_has_passed(passing
         scripted.answer = lambda _: b"_\r\n"
         scripted.waits_for = lambda command: answered if command[0] == b"GET" else None
         check = Check(lambda: ("GET", "probe"), judge_probe)
-        link = make_link(scripted, check=check)
+        master = make_link(scripted, check=check)
         await until(lambda: scripted.count("GET") == 1)
         await passing.settle()
-        assert (link.is_up, link.trust.until) == (False, 0)
+        assert (master.is_up, master.trust.until) == (False, 0)
 
         answered.set()
-        await until(lambda: link.is_up)
-        trust = link.trust
+        await until(lambda: master.is_up)
+        trust = master.trust
         assert trust.until == pytest.approx(passing.read() + TRUSTED_SECONDS, abs=SAME_SECONDS)
-        await passing.let_pass(BEAT_SECONDS)
+        await passing.let_pass(HEARTBEAT_SECONDS)
         assert trust.until == pytest.approx(passing.read() + TRUSTED_SECONDS, abs=SAME_SECONDS)
 
         scripted.answer = lambda _: b"-MASTERDOWN no master\r\n"
-        await passing.let_pass(BEAT_SECONDS)
-        assert not link.is_up
-        assert (trust.until, link.trust.until) == (0, 0)
-        await link.close()
+        await passing.let_pass(HEARTBEAT_SECONDS)
+        assert not master.is_up
+        assert (trust.until, master.trust.until) == (0, 0)
+        await master.close()
 
 
 def judge_probe(answer: object) -> None:
@@ -267,14 +259,14 @@ def judge_probe(answer: object) -> None:
 async def test_a_wire_that_dies_in_one_piece_with_the_answer_to_its_beat_is_never_used(held_time: LoopTime) -> None:
     async with scripted_redis() as scripted:
         scripted.last_words = b"!?"
-        link = make_link(scripted)
+        master = make_link(scripted)
 
         async def stays_down_until(accepted: int) -> None:
             """Look at each turn of the event loop, and let the time of the pauses pass."""
 
             def is_so() -> bool:
-                assert not link.is_up
-                assert link.trust.until == 0
+                assert not master.is_up
+                assert master.trust.until == 0
                 if scripted.connected == 0:
                     held_time.advance(FIRST_PAUSE_SECONDS / 100)
                 return scripted.accepted == accepted
@@ -285,12 +277,12 @@ async def test_a_wire_that_dies_in_one_piece_with_the_answer_to_its_beat_is_neve
         await until(lambda: not scripted.connected)
         scripted.last_words = None
         held_time.advance(STABLE_SECONDS)
-        await until(lambda: link.is_up)
+        await until(lambda: master.is_up)
         scripted.last_words = b"!?"
-        held_time.advance(BEAT_SECONDS)
-        await until(lambda: not link.is_up)
+        held_time.advance(HEARTBEAT_SECONDS)
+        await until(lambda: not master.is_up)
         await stays_down_until(scripted.accepted + 1)
-        await link.close()
+        await master.close()
 
 
 @pytest.mark.clause("decided-redis-away")
@@ -309,39 +301,39 @@ async def test_a_server_that_ends_every_connection_sees_few(
     monkeypatch.setattr(random, "uniform", lambda _, most: most)
     async with scripted_redis() as scripted:
         scripted.hello, scripted.last_words = hello, last_words
-        link = make_link(scripted)
+        master = make_link(scripted)
         for accepted, pause in enumerate(pauses, 1):
             await until(lambda: not scripted.connected)
             await passing.let_pass(pause - 0.001)
             assert scripted.accepted == accepted
             await passing.let_pass(0.001)
         await until(lambda: scripted.accepted == len(pauses) + 1)
-        await link.close()
+        await master.close()
 
 
 @pytest.mark.clause("decided-redis-away")
 async def test_after_a_connection_that_lasted_there_is_no_pause(passing: Passing) -> None:
-    async with scripted_redis() as scripted, link_to(scripted) as link:
+    async with scripted_redis() as scripted, link_to(scripted) as master:
         await passing.let_pass(STABLE_SECONDS)
         assert scripted.accepted == 1
 
         scripted.hang_up()
-        await until(lambda: scripted.accepted == 2 and link.is_up, "a connection while time stands still")
+        await until(lambda: scripted.accepted == 2 and master.is_up, "a connection while time stands still")
 
 
 async def test_a_closed_link_says_so_to_who_asks_and_to_who_waited() -> None:
     async with scripted_redis() as scripted:
         scripted.mute()
-        link = make_link(scripted)
-        waiting = asyncio.create_task(link.send(("GET", "key"), as_it_came, is_tracked=True))
+        master = make_link(scripted)
+        waiting = asyncio.create_task(master.send(("GET", "key"), decode_raw, is_tracked=True))
         await until(lambda: scripted.count("HELLO") == 1)
 
-        await link.close("this node is gone")
+        await master.close("this node is gone")
 
-        with pytest.raises(WireLost, match="this node is gone"):
+        with pytest.raises(ConnectionLost, match="this node is gone"):
             await waiting
-        with pytest.raises(WireLost, match="this node is gone"):
-            await link.send(("GET", "key"), as_it_came, is_tracked=True)
+        with pytest.raises(ConnectionLost, match="this node is gone"):
+            await master.send(("GET", "key"), decode_raw, is_tracked=True)
 
 
 @pytest.mark.clause("decided-redis-away")
@@ -349,19 +341,19 @@ async def test_too_many_requests_at_once_are_refused_and_the_connection_lives_on
     monkeypatch: pytest.MonkeyPatch, held_time: LoopTime
 ) -> None:
     monkeypatch.setattr(managed_connection, "MAX_PENDING", 20)
-    async with scripted_redis() as scripted, link_to(scripted) as link:
+    async with scripted_redis() as scripted, link_to(scripted) as master:
         may_answer = asyncio.Event()
         scripted.waits_for = lambda _: may_answer
-        first = link.send_now(("GET", "first"), as_it_came, is_tracked=False)
+        first = master.send_if_connected(("GET", "first"), decode_raw, is_tracked=False)
         await until(lambda: scripted.count("GET") == 1)
-        asked = [link.send_now(("GET", "key"), as_it_came, is_tracked=False) for _ in range(40)]
+        asked = [master.send_if_connected(("GET", "key"), decode_raw, is_tracked=False) for _ in range(40)]
         may_answer.set()
         answers = await asyncio.gather(first, *asked, return_exceptions=True)
 
         refused = [answer for answer in answers if isinstance(answer, TooManyPending)]
         assert len(refused) == 21
         assert set(answers) - set(refused) == {None}
-        assert await link.send(("GET", "key"), as_it_came, is_tracked=False) is None
+        assert await master.send(("GET", "key"), decode_raw, is_tracked=False) is None
         assert scripted.accepted == 1
 
 
@@ -369,29 +361,29 @@ async def test_too_many_requests_at_once_are_refused_and_the_connection_lives_on
 async def test_a_mistake_of_ours_does_not_end_a_link_for_good(
     caplog: pytest.LogCaptureFixture, passing: Passing
 ) -> None:
-    class MistakenLink(Link):
+    class MistakenConnection(ManagedConnection):
         mistakes = 2
 
-        async def _use(self, wire: Wire) -> str:
+        async def _serve(self, connection: Connection) -> str:
             if self.mistakes:
                 self.mistakes -= 1
                 raise ZeroDivisionError
-            return await super()._use(wire)
+            return await super()._serve(connection)
 
     async with scripted_redis() as scripted:
-        link = MistakenLink(Purpose(scripted.url, "lookups", Memory()), lambda: find_node(scripted))
-        await passing.let_pass_until(lambda: link.is_up, FIRST_PAUSE_SECONDS + 2 * FIRST_PAUSE_SECONDS)
+        master = MistakenConnection(ConnectionOptions(scripted.url, "lookups", Memory()), lambda: get_node(scripted))
+        await passing.let_pass_until(lambda: master.is_up, FIRST_PAUSE_SECONDS + 2 * FIRST_PAUSE_SECONDS)
 
-        assert await link.send(("GET", "key"), as_it_came, is_tracked=True) is None
-        await link.close()
+        assert await master.send(("GET", "key"), decode_raw, is_tracked=True) is None
+        await master.close()
     told = [record for record in caplog.records if "ended by a mistake" in record.getMessage()]
     assert [record.exc_info is not None for record in told] == [True, True]
 
 
 @pytest.mark.clause("decided-redis-away")
 async def test_the_late_end_of_another_connection_takes_nothing_from_the_one_in_use() -> None:
-    async with scripted_redis() as scripted, link_to(scripted) as link:
-        wire = await link.find_wire()
-        link._take_loss()
+    async with scripted_redis() as scripted, link_to(scripted) as master:
+        connection = await master.get_connection()
+        master._handle_loss()
 
-        assert await link.find_wire() is wire
+        assert await master.get_connection() is connection

@@ -14,8 +14,8 @@ RELEASE = load_own_script("release_lock")
 async def test_its_holder_gives_it_back_and_nobody_else_does(parts: Worker, store: redis.Redis) -> None:
     store.set(KEY, "holder", px=5_000)
 
-    assert await parts.connection.run(RELEASE, [KEY], ["another"]) == ["lost"]
+    assert await parts.redis.run(RELEASE, [KEY], ["another"]) == ["lost"]
     assert store.exists(KEY)
-    assert await parts.connection.run(RELEASE, [KEY], ["holder"]) == ["released"]
+    assert await parts.redis.run(RELEASE, [KEY], ["holder"]) == ["released"]
     assert not store.exists(KEY)
-    assert await parts.connection.run(RELEASE, [KEY], ["holder"]) == ["lost"]
+    assert await parts.redis.run(RELEASE, [KEY], ["holder"]) == ["lost"]

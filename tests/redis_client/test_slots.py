@@ -10,8 +10,8 @@ import pytest
 
 from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable, start_budget
 from service.redis_client.durability import Durability
-from service.redis_client.durable_writes import MOST_LENT
-from service.redis_client.slots import PAUSE_SECONDS, SlotIsMoving, list_unsettled, parse_own_slots
+from service.redis_client.durable_writes import MAX_LEASED
+from service.redis_client.slots import RETRY_DELAY_SECONDS, SlotIsMoving, list_unsettled, parse_own_slots
 from service.redis_client.url import parse_redis_url
 from service.store.client import StoreClient
 from service.store.scripts import load_script
@@ -93,7 +93,7 @@ async def test_what_is_refused_for_now_is_sent_again_until_it_is_served(
 
     pauses = [later - earlier for earlier, later in zip(moving.asked_at, moving.asked_at[1:], strict=False)]
     assert len(pauses) == moving.refusals == 4
-    assert min(pauses) >= PAUSE_SECONDS / 2
+    assert min(pauses) >= RETRY_DELAY_SECONDS / 2
 
 
 async def test_a_script_that_derives_keys_waits_until_its_slot_has_moved(moving: MovingCluster) -> None:
@@ -141,12 +141,12 @@ async def test_those_who_wait_for_a_slot_hold_no_connections_that_others_need(
     other = next(key for key in others if moving.cluster.find_owner(key.encode()) is moving.source)
 
     async def change(connection: StoreClient, key: str) -> list[str | int]:
-        async with connection.durably(key.partition("{")[2].partition("}")[0]) as scripts:
+        async with connection.durable(key.partition("{")[2].partition("}")[0]) as scripts:
             return await scripts.run(DERIVES, [key], ARGUMENTS)
 
     async with moving.connect("disk") as connection:
-        waiting = [asyncio.create_task(change(connection, moving.key)) for _ in range(2 * MOST_LENT)]
-        await until(lambda: moving.refusals > MOST_LENT)
+        waiting = [asyncio.create_task(change(connection, moving.key)) for _ in range(2 * MAX_LEASED)]
+        await until(lambda: moving.refusals > MAX_LEASED)
         served = asyncio.create_task(change(connection, other))
         await until(served.done, "the change of another slot, while time stands still")
         assert await served == ["ended"]
@@ -178,4 +178,4 @@ async def test_many_who_wait_for_a_slot_do_not_keep_step(moving: MovingCluster, 
         await held_time.outlast(asyncio.gather(*calls))
 
     third = moving.asked_at[200:300]
-    assert third[-1] - third[0] > PAUSE_SECONDS / 4
+    assert third[-1] - third[0] > RETRY_DELAY_SECONDS / 4

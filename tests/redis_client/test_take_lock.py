@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from service.redis_client.deadline import StoreUnavailable
-from service.redis_client.lock import LOCK_PAUSE_SECONDS, StoreLock
+from service.redis_client.lock import LOCK_PAUSE_SECONDS, RedisLock
 from service.redis_client.script import load_own_script
 from service.worker import Worker
 from tests.redis_client.passing import Passing
@@ -19,11 +19,11 @@ LIFETIME_MS = 10_000
 
 
 async def take(parts: Worker, holder: str) -> str:
-    return str((await parts.connection.run(TAKE, [KEY], [holder, LIFETIME_MS]))[0])
+    return str((await parts.redis.run(TAKE, [KEY], [holder, LIFETIME_MS]))[0])
 
 
-def make_lock(parts: Worker, waited: list[bool]) -> StoreLock:
-    return parts.connection.make_lock(KEY, LIFETIME_MS / 1000, lambda: waited.append(True))
+def make_lock(parts: Worker, waited: list[bool]) -> RedisLock:
+    return parts.redis.make_lock(KEY, LIFETIME_MS / 1000, lambda: waited.append(True))
 
 
 async def test_one_takes_it_and_the_others_do_not(parts: Worker, store: redis.Redis) -> None:

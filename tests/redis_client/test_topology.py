@@ -13,7 +13,7 @@ from service.gateway import BearerLookup, StoreUnavailable
 from service.redis_client import topology
 from service.redis_client.backoff import FIRST_PAUSE_SECONDS, STABLE_SECONDS
 from service.redis_client.deadline import DEADLINE_SECONDS, remaining_seconds, start_budget
-from service.redis_client.managed_connection import BEAT_SECONDS, TRUSTED_SECONDS
+from service.redis_client.managed_connection import HEARTBEAT_SECONDS, TRUSTED_SECONDS
 from service.redis_client.sentinels import Sentinels
 from service.redis_client.staggered import ASK_PAUSE_SECONDS, ASK_SECONDS
 from service.redis_client.topology import WATCH_SECONDS
@@ -21,6 +21,7 @@ from service.redis_client.url import parse_redis_url
 from service.store.client import StoreClient
 from service.store.reports.readiness import find_obstacle
 from tests.conftest import read_server_ms
+from tests.redis_client.lookups import lookup_at, remember
 from tests.redis_client.passing import STEP_SECONDS, Passing
 from tests.redis_client.scripted_cluster import (
     NONE,
@@ -38,18 +39,6 @@ from tests.support.servers import RedisServer, free_port, start_redis, stop
 from tests.support.waiting import until
 
 LATE_SECONDS = 0.6
-
-
-@asynccontextmanager
-async def lookup_at(url: str) -> AsyncIterator[BearerLookup]:
-    bearer = BearerLookup(url)
-    yield bearer
-    await bearer.close()
-
-
-async def remember(bearer: BearerLookup, *tokens: str) -> None:
-    """A token is remembered from its second use on."""
-    assert all([await bearer.lookup(token) for token in tokens * 2])
 
 
 async def answer_of(bearer: BearerLookup, token: str) -> bool | None:
@@ -228,7 +217,7 @@ async def test_what_a_node_told_is_forgotten_when_it_lost_the_slot_of_our_probe(
         cluster.say_record = send_probe_away
         del cluster.records[key_of(token)]
         asked = first.count("TIME")
-        await passing.let_pass_until(lambda: first.count("TIME") > asked, BEAT_SECONDS)
+        await passing.let_pass_until(lambda: first.count("TIME") > asked, HEARTBEAT_SECONDS)
 
         assert (await bearer.lookup(token) is not None) == is_remembered
         assert first.connected == 1
@@ -246,7 +235,7 @@ async def test_a_node_that_cannot_serve_its_probe_is_not_believed_though_it_tell
 
         cluster.say_record = fail
 
-        await passing.let_pass(BEAT_SECONDS)
+        await passing.let_pass(HEARTBEAT_SECONDS)
         asking = asyncio.create_task(answer_of(bearer, token))
         await passing.settle()
         assert not asking.done() or asking.result() is None  # memory is not believed
@@ -293,7 +282,7 @@ async def test_after_a_change_of_the_map_each_node_is_probed_with_a_key_of_its_o
             return answer
 
         cluster.say_record = note
-        await passing.let_pass_until(lambda: {node for node, _ in probed} == set(cluster.nodes), BEAT_SECONDS)
+        await passing.let_pass_until(lambda: {node for node, _ in probed} == set(cluster.nodes), HEARTBEAT_SECONDS)
 
         assert {answer for _, answer in probed} == {NONE}
 
@@ -674,7 +663,7 @@ async def test_sentinels_that_are_a_little_slow_keep_their_connections(passing: 
             sentinel.delay = lambda command: 0.4 if command[0] == b"SENTINEL" else 0
         sentinels = Sentinels(parse_redis_url(f"redis+sentinel://127.0.0.1:{one.port},127.0.0.1:{two.port}/tokens"))
         for _ in range(4):
-            assert await passing.run(sentinels.find_master(), ASK_SECONDS) == ("::1", 1)
+            assert await passing.run(sentinels.get_master(), ASK_SECONDS) == ("::1", 1)
 
         assert (one.accepted, two.accepted) == (1, 1)
         sentinels.close()
@@ -695,7 +684,7 @@ async def test_the_questions_of_a_health_check_share_the_time_and_not_the_budget
             )
             node.delay = lambda command: LATE_SECONDS if command[0] in (b"EVALSHA", b"INFO") else 0
         connection = StoreClient(parse_redis_url(cluster.url))
-        await connection.find_masters()
+        await connection.list_masters()
         start_budget()
 
         assert await passing.run(find_obstacle(connection), 2 * LATE_SECONDS) is None

@@ -18,7 +18,7 @@ from tests.store.sessions import Sessions
 @pytest.fixture(autouse=True)
 def no_worker_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sweep waits until no request under the old registration is under way; here there is none to wait for."""
-    monkeypatch.setattr(pending_revocations, "SWEEP_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(pending_revocations, "SCAN_DELAY_SECONDS", 0)
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ async def parts(make_settings: MakeSettings, clock: Clock, store: redis.Redis) -
 
 @pytest.fixture
 def seeding(parts: Worker) -> Seeding:
-    return make_seeding(parts.connection)
+    return make_seeding(parts.redis)
 
 
 @pytest.fixture

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from service.crypto.keyring import Keyring
 from service.crypto.password_hashing import hash_password
 from service.protocol.token_response import Lifetimes
-from service.registry.pending_revocations import Consequences
+from service.registry.pending_revocations import PendingRevocations
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.reader import parse_seed
 from service.registry.seed_file.schema import Seed
 from service.store.client import StoreClient
 from service.store.families import Families
 from service.store.registry import RegistryStore
-from service.store.reports.session_scan import Sweeps
+from service.store.reports.session_scan import SessionScan
 from service.store.revocations import Revocations
 from tests.store.sessions import DEFAULT_LIFETIMES
 
@@ -62,6 +62,6 @@ class SeedText:
 def make_seeding(connection: StoreClient, *secret_keys: bytes, lifetimes: Lifetimes = DEFAULT_LIFETIMES) -> Seeding:
     """As a process with these keys starts."""
     registry = RegistryStore(connection)
-    sweeps = Sweeps(connection, Families(connection, lifetimes))
-    consequences = Consequences(registry, Revocations(connection), sweeps)
-    return Seeding(registry, Keyring(secret_keys or (KEY_ONE,)), consequences, hashing_threads=2)
+    session_scan = SessionScan(connection, Families(connection, lifetimes))
+    pending_revocations = PendingRevocations(registry, Revocations(connection), session_scan)
+    return Seeding(registry, Keyring(secret_keys or (KEY_ONE,)), pending_revocations, hashing_threads=2)

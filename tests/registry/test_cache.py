@@ -9,11 +9,11 @@ import pytest
 import redis
 
 from service.protocol.client import Client
-from service.protocol.provider import Organisation
+from service.protocol.provider import IdentityProvider
 from service.protocol.user import User, identify_user
 from service.redis_client.deadline import StoreUnavailable
 from service.registry import cache as cache_module
-from service.registry.cache import MOST_ENTRIES, UNKNOWN_SECONDS
+from service.registry.cache import MAX_ENTRIES, UNKNOWN_SECONDS
 from service.store.keys import registry_key
 from service.worker import Worker
 from tests.support.invalidations import heard
@@ -33,7 +33,7 @@ def make_client(name: str = "One", client_id: str = "app") -> Client:
 
 
 async def put_client(parts: Worker, client: Client) -> None:
-    await parts.registry.put_client(client, old_origins=(), new_origins=(), loss=None)
+    await parts.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
 
 
 async def remember(parts: Worker, client: Client) -> None:
@@ -81,8 +81,8 @@ async def test_a_deleted_client_is_nobody_as_soon_as_redis_tells_of_it(parts: Wo
 @ONE_SERVER
 async def test_every_kind_of_record_is_remembered_and_followed(parts: Worker, store: redis.Redis) -> None:
     client = make_client()
-    cep = Organisation(issuer="https://cep.example", client_id="us")
-    await parts.registry.put_client(client, old_origins=(), new_origins=[ORIGIN], loss=None)
+    cep = IdentityProvider(issuer="https://cep.example", client_id="us")
+    await parts.registry.put_client(client, old_origins=(), new_origins=[ORIGIN], narrowing=None)
     await parts.registry.put_realm("cep", cep)
     await parts.registry.put_users([CAROL])
 
@@ -169,7 +169,7 @@ async def test_garbage_costs_redis_no_memory(parts: Worker, store: redis.Redis, 
 async def test_a_record_that_was_found_to_be_old_can_be_dropped(parts: Worker, store: redis.Redis) -> None:
     """A script that looked knows before the news has come."""
     await remember(parts, make_client())
-    parts.clients.forget("app")
+    parts.clients.invalidate("app")
     with watching(store) as commands:
         assert await parts.clients.find("app") == make_client()
 
@@ -193,8 +193,8 @@ async def test_an_answer_that_the_news_overtook_is_not_remembered(parts: Worker)
 async def test_memory_is_bounded_and_what_was_not_used_for_longest_goes_first(
     parts: Worker, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert MOST_ENTRIES == 10_000
-    monkeypatch.setattr(cache_module, "MOST_ENTRIES", 3)
+    assert MAX_ENTRIES == 10_000
+    monkeypatch.setattr(cache_module, "MAX_ENTRIES", 3)
     for client_id in ("one", "two", "three"):
         await remember(parts, make_client(client_id=client_id))
     await parts.clients.find("one")

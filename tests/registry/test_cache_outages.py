@@ -71,7 +71,7 @@ async def beyond(stage: Stage) -> AsyncIterator[RegistryMemory]:
 
 
 async def put(parts: Worker, client: Client) -> None:
-    await parts.registry.put_client(client, old_origins=(), new_origins=(), loss=None)
+    await parts.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
 
 
 async def remember(memory: RegistryMemory) -> None:
@@ -81,8 +81,8 @@ async def remember(memory: RegistryMemory) -> None:
 
 def find_trust(memory: RegistryMemory) -> Trust:
     """Return the trust in its only connection."""
-    (link,) = memory._find_router().topology.links()
-    return link.trust
+    (master,) = memory._get_router().topology.list_connections()
+    return master.trust
 
 
 async def let_connection_last(memory: RegistryMemory, held_time: LoopTime) -> None:

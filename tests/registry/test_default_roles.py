@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import redis
 
-from service.protocol.provider import Organisation
+from service.protocol.provider import IdentityProvider
 from service.protocol.token_form import RandomToken
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.seed_file.apply import Seeding
@@ -93,7 +93,7 @@ async def test_exactly_the_users_end_who_rested_on_a_role_that_they_have_no_more
     await seeding.apply(after)
 
     assert cast.ended == ended
-    assert await sessions.parts.registry.find_owed_realm_sweeps() == set()
+    assert await sessions.parts.registry.list_pending_realms() == set()
 
 
 @pytest.mark.clause("decided-default-roles-narrowed")
@@ -104,13 +104,13 @@ async def test_a_sweep_that_was_cut_short_is_finished_by_the_next_start(
     calls = 0
     while True:
         sessions.store.flushall()
-        await make_seeding(parts.connection).apply(make_seed())
+        await make_seeding(parts.redis).apply(make_seed())
         cast = await Cast.start(sessions)
         broken = BreakingConnection(make_settings(), calls=calls)
         try:
             await make_seeding(broken).apply(make_seed("enduser"))
         except StoreUnavailable:
-            await make_seeding(parts.connection).apply(make_seed("enduser"))
+            await make_seeding(parts.redis).apply(make_seed("enduser"))
             assert cast.ended == ZOES, calls
         else:
             break
@@ -129,6 +129,6 @@ async def test_a_realm_is_kept_whole_and_its_secret_sealed(parts: Worker, seedin
     assert record is not None
     assert record.sealed_secret
     assert "secret-at-the-organisation" not in str(store.get("realm:{registry}:cep"))
-    assert msgspec.structs.replace(record, sealed_secret="") == Organisation(
+    assert msgspec.structs.replace(record, sealed_secret="") == IdentityProvider(
         client_id="us", issuer="https://login.example.org", default_roles=("enduser", "partner")
     )

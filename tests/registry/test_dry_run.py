@@ -12,8 +12,8 @@ from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.plan import Change, Counts, FieldChange
 from service.registry.seed_file.reader import parse_seed
 from service.worker import Worker
+from tests.registry.contents import everything, find_alice, find_client
 from tests.registry.seeds import KEY_ONE, KEY_TWO, OTHER_HASH, SECRET_HASH, SeedText, make_seeding
-from tests.registry.test_seeding import everything, find_alice, find_client
 
 FIRST = SeedText()
 SECOND = FIRST.but(
@@ -36,7 +36,7 @@ async def change_at_the_console(parts: Worker) -> None:
         previous_secret_hash=SECRET_HASH,
         previous_secret_until_ms=2**50,
     )
-    await parts.registry.put_client(rotated, old_origins=(), new_origins=(), loss=None)
+    await parts.registry.put_client(rotated, old_origins=(), new_origins=(), narrowing=None)
     await parts.registry.put_users([msgspec.structs.replace(alice, disabled=True)])
     await parts.registry.delete_users([BOB.identity])
 
@@ -101,7 +101,7 @@ async def test_a_dry_run_of_pruning_names_what_goes_and_counts_what_stays(
 ) -> None:
     await seeding.apply(FIRST.seed)
     made = Client(client_id="made-at-the-console")
-    await parts.registry.put_client(made, old_origins=(), new_origins=(), loss=None)
+    await parts.registry.put_client(made, old_origins=(), new_origins=(), narrowing=None)
     await parts.registry.put_users([User(realm="main", username=f"{name}@example.com") for name in ("yves", "zoe")])
     before = everything(store)
     difference = await seeding.compare(parse_seed(b"{}"), prune=True)
@@ -154,8 +154,8 @@ async def test_force_writes_nothing_where_nothing_was_changed(seeding: Seeding, 
 
 
 async def test_force_under_a_new_key_changes_no_user_and_no_client(parts: Worker) -> None:
-    await make_seeding(parts.connection, KEY_ONE).apply(FIRST.seed)
-    outcome = await make_seeding(parts.connection, KEY_TWO, KEY_ONE).apply(FIRST.seed, force=True)
+    await make_seeding(parts.redis, KEY_ONE).apply(FIRST.seed)
+    outcome = await make_seeding(parts.redis, KEY_TWO, KEY_ONE).apply(FIRST.seed, force=True)
 
     assert (outcome.clients.changes, outcome.users.changes) == (0, 0)
 
@@ -183,7 +183,7 @@ async def test_neither_an_old_file_nor_a_second_instance_brings_back_what_the_co
     await change_at_the_console(parts)
     alice, shop = await find_alice(parts), await find_client(parts, "web-shop")
     await seeding.apply(FIRST.seed)
-    await make_seeding(parts.connection).apply(FIRST.seed)
+    await make_seeding(parts.redis).apply(FIRST.seed)
 
     assert (await find_alice(parts), await find_client(parts, "web-shop")) == (alice, shop)
     assert await parts.registry.find_user(BOB.identity) is None

@@ -7,7 +7,7 @@ import pytest
 from service.redis_client.deadline import DEADLINE_SECONDS
 from service.redis_client.managed_connection import TRUSTED_SECONDS
 from service.registry import pending_revocations
-from service.registry.pending_revocations import SWEEP_PAUSE_SECONDS
+from service.registry.pending_revocations import SCAN_DELAY_SECONDS
 from service.registry.seed_file.apply import Seeding
 from tests.registry.seeds import OTHER_HASH, SeedText
 from tests.store.sessions import ENDUSER, Session, Sessions
@@ -122,19 +122,19 @@ async def test_an_interrupted_loss_of_the_refresh_is_not_forgotten_over_a_smalle
 
 
 def test_a_sweep_waits_longer_than_a_request_can_rest_on_the_old_registration() -> None:
-    assert SWEEP_PAUSE_SECONDS > TRUSTED_SECONDS + DEADLINE_SECONDS
+    assert SCAN_DELAY_SECONDS > TRUSTED_SECONDS + DEADLINE_SECONDS
 
 
 async def test_a_login_that_was_under_way_while_the_client_was_narrowed_ends_as_well(
     sessions: Sessions, seeding: Seeding, monkeypatch: pytest.MonkeyPatch, held_time: LoopTime
 ) -> None:
     """A worker that still remembers the old registration gives out tokens until the sweep begins."""
-    monkeypatch.setattr(pending_revocations, "SWEEP_PAUSE_SECONDS", SWEEP_PAUSE_SECONDS)
+    monkeypatch.setattr(pending_revocations, "SCAN_DELAY_SECONDS", SCAN_DELAY_SECONDS)
     await seeding.apply(SeedText().seed)
     applying = asyncio.create_task(seeding.apply(SeedText().but(scope=ENDUSER).seed))
-    await until(lambda: held_time.is_due_in(SWEEP_PAUSE_SECONDS), "the pause before the sweep")
+    await until(lambda: held_time.is_due_in(SCAN_DELAY_SECONDS), "the pause before the sweep")
     late = await sessions.start(scope=ORGANISATION)
-    held_time.advance(SWEEP_PAUSE_SECONDS - MOMENT_SECONDS)
+    held_time.advance(SCAN_DELAY_SECONDS - MOMENT_SECONDS)
     await held_time.pass_by(0)
     assert sessions.live(late) == [True]
     assert not applying.done()

@@ -150,7 +150,7 @@ async def test_to_apply_a_file_takes_as_many_commands_for_each_user(
     calls: list[str] = []
     connection = StoreClient(parse_redis_url(url), watch=lambda call, *_: calls.append(call))
     seeding = make_seeding(connection)
-    await connection.find_info("memory")  # connects to every master: on a cluster a handshake reads a key, once
+    await connection.read_info("memory")  # connects to every master: on a cluster a handshake reads a key, once
 
     def count() -> Costs:
         told: dict[str, dict[str, int]] = store.info("commandstats")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.registry.records import find_origins
+from service.registry.records import list_origins
 from service.registry.seed_file.apply import Seeding
 from service.worker import Worker
 from tests.registry.seeds import SeedText
@@ -25,11 +25,11 @@ from tests.registry.seeds import SeedText
     ],
 )
 def test_an_origin_is_written_as_a_browser_sends_it(redirect_uri: str, origins: tuple[str, ...]) -> None:
-    assert find_origins([redirect_uri]) == origins
+    assert list_origins([redirect_uri]) == origins
 
 
 def test_redirect_uris_at_one_place_are_one_origin() -> None:
-    assert find_origins(["https://a.example/x", "https://a.example/y", "http://a.example/"]) == (
+    assert list_origins(["https://a.example/x", "https://a.example/y", "http://a.example/"]) == (
         "http://a.example",
         "https://a.example",
     )

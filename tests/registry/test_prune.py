@@ -13,8 +13,8 @@ from service.registry.seed_file.plan import Counts
 from service.registry.seed_file.reader import parse_seed
 from service.worker import Worker
 from tests.conftest import MakeSettings
+from tests.registry.contents import everything
 from tests.registry.seeds import PASSWORD_HASH, SECRET_HASH, SeedText, make_seeding
-from tests.registry.test_seeding import everything
 from tests.store.interruptions import BreakingConnection
 from tests.store.sessions import Session, Sessions
 from tests.support.actors import ALICE, BOB, Person
@@ -38,7 +38,7 @@ KEPT = {"bob, shop", "console, shop"}
 
 async def make_at_the_console(parts: Worker) -> None:
     client = Client(client_id="made-at-the-console", redirect_uris=("https://console.example/",))
-    await parts.registry.put_client(client, old_origins=(), new_origins=("https://console.example",), loss=None)
+    await parts.registry.put_client(client, old_origins=(), new_origins=("https://console.example",), narrowing=None)
     names = [(CONSOLE.realm, CONSOLE.username), (CAROL.realm, CAROL.username)]
     await parts.registry.put_users([User(realm=realm, username=name, roles=("enduser",)) for realm, name in names])
 

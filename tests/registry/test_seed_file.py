@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from service.crypto.password_hashing import hash_made_secret
+from service.crypto.password_hashing import hash_generated_secret
 from service.registry.seed_file.reader import load_seed, parse_seed
 from service.registry.seed_file.schema import BadSeed, Seed
 from tests.support.servers import CHECKOUT
@@ -291,7 +291,7 @@ users:
 
 @pytest.mark.clause("decided-seed-secrets-hashed")
 def test_ready_hashes_are_taken_as_they_are() -> None:
-    secret_hash = hash_made_secret("m" * 43)
+    secret_hash = hash_generated_secret("m" * 43)
     seed = parse_seed(f"{CLIENT}client_secret_hash: '{secret_hash}'".encode())
 
     assert seed.clients[0].client_secret_hash == secret_hash

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.crypto.password_hashing import hash_made_secret, hash_password
+from service.crypto.password_hashing import hash_generated_secret, hash_password
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.reader import parse_seed
 from service.worker import Worker
@@ -29,13 +29,14 @@ async def test_short_client_secrets_are_warned_of_and_taken(seeding: Seeding, pa
 
     assert (await seeding.compare(seed)).warnings == (warning,)
     assert (await seeding.apply(seed)).warnings == (warning,)
-    remembered = {client.client_id: client.has_short_secret for client in await parts.registry.find_all_clients()}
+    remembered = {client.client_id: client.has_short_secret for client in await parts.registry.list_clients()}
     assert remembered == {"one": True, "other": False, "public": False, "third": False}
 
 
 @pytest.mark.clause("decided-short-secret-warned")
 @pytest.mark.parametrize(
-    "field", ["client_secret: twenty-characters-or", f"client_secret_hash: {hash_made_secret('m' * 43)!r}", "scope: ''"]
+    "field",
+    ["client_secret: twenty-characters-or", f"client_secret_hash: {hash_generated_secret('m' * 43)!r}", "scope: ''"],
 )
 async def test_another_secret_is_not_remembered_as_short(seeding: Seeding, parts: Worker, field: str) -> None:
     await seeding.apply(parse_seed(clients(one="client_secret: short")))

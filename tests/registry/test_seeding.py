@@ -7,8 +7,7 @@ import pytest
 import redis
 
 from service.crypto.password_hashing import verify_password
-from service.protocol.client import Client
-from service.protocol.user import User, identify_user
+from service.protocol.user import identify_user
 from service.realms.main import MainRealm
 from service.redis_client.lock import LOCK_PAUSE_SECONDS
 from service.registry.seed_file.apply import Seeding
@@ -16,31 +15,15 @@ from service.registry.seed_file.reader import parse_seed
 from service.registry.seed_file.schema import BadSeed
 from service.worker import Worker
 from tests.conftest import MakeSettings
-from tests.crypto.test_password_hashing import WEAK_HASH, WEAKER_HASH
+from tests.registry.contents import IDENTITY, everything, find_alice, find_client
 from tests.registry.seeds import OTHER_HASH, PASSWORD_HASH, SECRET_HASH, SeedText, make_seeding
 from tests.store.sessions import Sessions
 from tests.support.actors import ALICE
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import until
+from tests.support.weak_hashes import WEAK_HASH, WEAKER_HASH
 
-IDENTITY = identify_user("main", ALICE.username)
 USER_KEY = f"user:{{{IDENTITY.shard}}}:{IDENTITY.subject}"
-
-
-async def find_alice(parts: Worker) -> User:
-    user = await parts.registry.find_user(IDENTITY)
-    assert user is not None
-    return user
-
-
-async def find_client(parts: Worker, client_id: str = "phone-app") -> Client:
-    client = await parts.registry.find_client(client_id)
-    assert client is not None
-    return client
-
-
-def everything(store: redis.Redis) -> dict[str, bytes | None]:
-    return {key: store.dump(key) for key in store.scan_iter()}
 
 
 @pytest.mark.clause("decided-seed-adds-and-updates", "spec-2.3-client-record", "spec-2.3-user-record")
@@ -96,7 +79,7 @@ async def test_what_was_changed_elsewhere_survives_a_restart(parts: Worker, seed
     await seeding.apply(SeedText().seed)
     await parts.registry.put_users([msgspec.structs.replace(await find_alice(parts), disabled=True)])
     rotated = msgspec.structs.replace(await find_client(parts, "web-shop"), client_secret_hash="sha256:" + "x" * 43)
-    await parts.registry.put_client(rotated, old_origins=(), new_origins=(), loss=None)
+    await parts.registry.put_client(rotated, old_origins=(), new_origins=(), narrowing=None)
     await seeding.apply(SeedText().seed)
     await seeding.apply(SeedText().but(redirect_uri="https://phone.example/y").seed)
 
@@ -220,7 +203,7 @@ async def test_of_two_that_start_at_once_one_applies_and_the_other_waits(
     parts: Worker, make_settings: MakeSettings, held_time: LoopTime
 ) -> None:
     others = [Worker(make_settings(), lambda: 0) for _ in range(3)]
-    seedings = [make_seeding(each.connection) for each in [parts, *others]]
+    seedings = [make_seeding(each.redis) for each in [parts, *others]]
     applying = asyncio.gather(*(each.apply(SeedText().seed) for each in seedings))
 
     def are_applied() -> bool:

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from service.config.settings import load_settings
-from service.crypto.password_hashing import hash_made_secret
+from service.crypto.password_hashing import hash_generated_secret
 from service.protocol.client import Client
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, environment_of, serving
@@ -34,8 +34,8 @@ from tests.support.waiting import PATIENCE_SECONDS, until, until_status, wait_un
 WORKERS = 4
 ROUNDS = 3
 OLD, NEW = App("changing", "o" * 43), App("changing", "n" * 43)
-FIRST = Client(client_id="changing", client_secret_hash=hash_made_secret("o" * 43))
-SECOND = msgspec.structs.replace(FIRST, client_secret_hash=hash_made_secret("n" * 43))
+FIRST = Client(client_id="changing", client_secret_hash=hash_generated_secret("o" * 43))
+SECOND = msgspec.structs.replace(FIRST, client_secret_hash=hash_generated_secret("n" * 43))
 MOST_ASKS = 20
 
 
@@ -158,4 +158,4 @@ async def test_a_change_is_in_force_when_its_news_arrives(
 
 
 async def put(parts: Worker, client: Client) -> None:
-    await parts.registry.put_client(client, old_origins=(), new_origins=(), loss=None)
+    await parts.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)

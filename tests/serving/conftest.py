@@ -15,8 +15,8 @@ import pytest
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.serving.draining_server import Server
-from service.serving.uvicorn_protocol import Connection, Connections
+from service.serving.draining_server import DrainingServer
+from service.serving.uvicorn_protocol import Connections, HttpConnection
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
@@ -57,18 +57,18 @@ class WatchedConnections(Connections):
     received_bytes = 0
 
 
-class WatchedConnection(Connection):
+class WatchedConnection(HttpConnection):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         assert isinstance(self.server_state, WatchedConnections)
         self.server_state.received_bytes += len(data)
 
 
-class WatchedServer(Server):
+class WatchedServer(DrainingServer):
     """Counts its looks at its connections."""
 
-    def __init__(self, configuration: uvicorn.Config, *, lingers: bool) -> None:
-        super().__init__(configuration, lingers=lingers)
+    def __init__(self, configuration: uvicorn.Config, *, drains: bool) -> None:
+        super().__init__(configuration, drains=drains)
         self._connections = self.server_state = WatchedConnections(self._connections.most)
         self.ticks = 0
         self.ends = False
@@ -146,7 +146,7 @@ class Application:
 
 @contextmanager
 def running_server(
-    app: ASGIApp | None = None, *, lingers: bool = False, held_time: LoopTime | None = None, **options: Any
+    app: ASGIApp | None = None, *, drains: bool = False, held_time: LoopTime | None = None, **options: Any
 ) -> Iterator[Serving]:
     """The server with an application of the test, by default with `Application`.
 
@@ -157,9 +157,7 @@ def running_server(
     defaults: dict[str, Any] = {"lifespan": "off", "access_log": False, "log_config": None, "ws": "none"}
     if held_time is not None:
         defaults["loop"] = "asyncio"
-    server = WatchedServer(
-        uvicorn.Config(app or usual, http=WatchedConnection, **(defaults | options)), lingers=lingers
-    )
+    server = WatchedServer(uvicorn.Config(app or usual, http=WatchedConnection, **(defaults | options)), drains=drains)
     serving = Serving(server, listening.getsockname()[1], usual, held_time)
     thresholds = gc.get_threshold()
     thread = threading.Thread(target=server.run, args=([listening],))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from service.serving.uvicorn_protocol import MOST_IN_LINE
+from service.serving.uvicorn_protocol import MAX_PIPELINED
 from tests.serving.conftest import Peer, Serving, running_server
 from tests.support.waiting import wait_until
 
@@ -81,7 +81,7 @@ def test_what_breaks_after_its_head_has_sent_that(answering: Serving) -> None:
 
 def test_answers_in_line_keep_their_order(answering: Serving) -> None:
     peer = answering.connect()
-    bodies = [b"%04d" % number for number in range(MOST_IN_LINE)]
+    bodies = [b"%04d" % number for number in range(MAX_PIPELINED)]
     heads = b"POST /echo HTTP/1.1\r\nHost: here\r\nContent-Length: 4\r\n\r\n"
     peer.send(b"".join(heads + body for body in bodies))
     answers = read_until(peer, bodies[-1])

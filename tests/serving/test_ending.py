@@ -14,7 +14,7 @@ import pytest
 
 from service.app import build_app
 from service.serving import draining_server as serving_server
-from service.serving.draining_server import LINGER_SECONDS
+from service.serving.draining_server import DRAIN_SECONDS
 from service.worker import Worker
 from tests.conftest import MakeSettings, environment_of
 from tests.serving.conftest import ANSWER, GET, SLOW, TICK_SECONDS, Serving, running_server
@@ -60,13 +60,13 @@ def test_an_ending_instance_serves_for_two_seconds(
     held_time: LoopTime, make_settings: MakeSettings, registry: None
 ) -> None:
     app = build_app(Worker(make_settings()))
-    with running_server(app, lingers=True, held_time=held_time, lifespan="on") as serving:
+    with running_server(app, drains=True, held_time=held_time, lifespan="on") as serving:
         assert ask(serving.port, "/readyz") == (200, None)
         kept = serving.connect()
         kept.send(GET.replace(b"/ ", b"/healthz ", 1))
         assert LAST not in kept.read()
         serving.server.handle_exit(signal.SIGTERM, None)
-        serving.let_pass(LINGER_SECONDS - TICK_SECONDS)
+        serving.let_pass(DRAIN_SECONDS - TICK_SECONDS)
 
         assert ask(serving.port, "/readyz") == (503, "close")
         assert ask(serving.port, "/.well-known/oauth-authorization-server") == (200, "close")
@@ -83,8 +83,8 @@ def test_an_ending_instance_serves_for_two_seconds(
 def test_ctrl_c_and_a_second_signal_do_not_wait_for_balancers(
     numbers: list[signal.Signals], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving_server, "LINGER_SECONDS", 3600)
-    with running_server(lingers=True) as serving:
+    monkeypatch.setattr(serving_server, "DRAIN_SECONDS", 3600)
+    with running_server(drains=True) as serving:
         peer = serving.connect()
         peer.send(GET)
         assert peer.read().startswith(ANSWER)
@@ -95,7 +95,7 @@ def test_ctrl_c_and_a_second_signal_do_not_wait_for_balancers(
 
 @pytest.mark.clause("decided-not-ready-before-the-end")
 def test_an_idle_connection_has_its_last_request_answered(held_time: LoopTime) -> None:
-    with running_server(lingers=True, held_time=held_time) as serving:
+    with running_server(drains=True, held_time=held_time) as serving:
         peer = serving.connect()
         peer.send(GET)
         assert LAST not in peer.read()
@@ -108,7 +108,7 @@ def test_an_idle_connection_has_its_last_request_answered(held_time: LoopTime) -
 
 @pytest.mark.clause("decided-not-ready-before-the-end")
 def test_an_answer_that_was_being_made_says_that_it_is_the_last(held_time: LoopTime) -> None:
-    with running_server(lingers=True, held_time=held_time) as serving:
+    with running_server(drains=True, held_time=held_time) as serving:
         peer = serving.connect()
         peer.send(SLOW)
         wait_until(lambda: len(serving.connections.tasks) == 1, "the request")
@@ -122,7 +122,7 @@ def test_an_answer_that_was_being_made_says_that_it_is_the_last(held_time: LoopT
 @pytest.mark.clause("decided-not-ready-before-the-end")
 def test_whoever_connected_in_time_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     """They come as fast as they can until nobody listens any more; then they are refused, and never cut off."""
-    monkeypatch.setattr(serving_server, "LINGER_SECONDS", 0)
+    monkeypatch.setattr(serving_server, "DRAIN_SECONDS", 0)
     cut_off: list[str] = []
     answered: list[str] = []
 
@@ -141,7 +141,7 @@ def test_whoever_connected_in_time_is_answered(monkeypatch: pytest.MonkeyPatch) 
                     continue
             (answered if answer.startswith(ANSWER) else cut_off).append(repr(answer))
 
-    with running_server(lingers=True) as serving:
+    with running_server(drains=True) as serving:
         threads = [threading.Thread(target=come, args=(serving.port,)) for _ in range(8)]
         for thread in threads:
             thread.start()
@@ -155,6 +155,6 @@ def test_whoever_connected_in_time_is_answered(monkeypatch: pytest.MonkeyPatch) 
 def end_listening(serving: Serving) -> None:
     """Let all the time pass for which the server listens after SIGTERM."""
     serving.server.handle_exit(signal.SIGTERM, None)
-    serving.let_pass(LINGER_SECONDS + 1)
+    serving.let_pass(DRAIN_SECONDS + 1)
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", serving.port)) == errno.ECONNREFUSED

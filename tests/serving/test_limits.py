@@ -16,10 +16,10 @@ from service.serving.uvicorn_protocol import (
     MAX_HEADERS,
     MAX_OTHER_BYTES,
     MAX_PATH_BYTES,
-    REFUSED_TOLD_SECONDS,
+    REFUSED_REPORT_SECONDS,
 )
 from tests.serving.conftest import ANSWER, GET, SLOW, TICK_SECONDS, Peer, Serving, running_server
-from tests.serving.test_slow_peers import assert_refused
+from tests.serving.refusals import assert_refused
 from tests.support.loop_time import LoopTime
 
 CHUNKED = b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -240,7 +240,7 @@ def test_what_is_refused_while_it_is_read_is_logged_once_a_second(held_time: Loo
     with running_server(held_time=held_time) as serving:
         for _ in range(20):
             be_refused(serving)
-        serving.let_pass(REFUSED_TOLD_SECONDS + TICK_SECONDS)
+        serving.let_pass(REFUSED_REPORT_SECONDS + TICK_SECONDS)
         be_refused(serving)
 
     told = [msgspec.json.decode(line) for line in json_logs.getvalue().splitlines() if "refused_while_read" in line]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 
-from service.serving.uvicorn_protocol import HEAD_SECONDS, MOST_HEAD_BYTES, MOST_IN_LINE, UNREAD_SECONDS
+from service.serving.uvicorn_protocol import HEAD_SECONDS, MAX_PIPELINED, MAX_UNFINISHED_HEAD_BYTES, UNREAD_SECONDS
 from tests.serving.conftest import ANSWER, GET, SLOW, Peer, Serving, running_server
+from tests.serving.refusals import assert_refused
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import wait_until
 
@@ -24,15 +24,6 @@ HALF_A_HEAD = b"POST / HTTP/1.1\r\nHost: here\r\nX-Half: a"
 def serving(held_time: LoopTime) -> Iterator[Serving]:
     with running_server(held_time=held_time) as serving:
         yield serving
-
-
-def assert_refused(answer: bytes, status: int, description: str) -> None:
-    head, _, body = answer.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 %d " % status), answer
-    assert b"connection: close" in head
-    assert b"no-store" in head
-    told = json.loads(body)
-    assert (told["error"], description in told["error_description"]) == ("invalid_request", True)
 
 
 @pytest.mark.clause("decided-slow-head")
@@ -95,7 +86,7 @@ def test_a_request_that_takes_its_time_is_not_disturbed(serving: Serving) -> Non
 @pytest.mark.clause("decided-unread-answer")
 def test_who_reads_nothing_is_hung_up_on(serving: Serving) -> None:
     serving.connect().send(GET.replace(b"/ ", b"/long ", 1) * 8)
-    wait_until(lambda: serving.connections.unread, "an answer that is not read")
+    wait_until(lambda: serving.connections.awaiting_reader, "an answer that is not read")
     serving.let_pass(UNREAD_SECONDS - LOOK_SECONDS)
     assert serving.is_open()
     serving.let_pass(2 * LOOK_SECONDS)
@@ -108,7 +99,7 @@ def test_a_head_without_end_is_refused_on_its_way(serving: Serving, piece: bytes
     peer = serving.connect()
     peer.send(HALF_A_HEAD)
     # A little over the limit, so that nothing is left that the server had not read when it closed.
-    for _ in range(MOST_HEAD_BYTES // len(piece) + 1):
+    for _ in range(MAX_UNFINISHED_HEAD_BYTES // len(piece) + 1):
         peer.send(piece)
     assert_refused(peer.read_all(), 431, "64 KiB")
 
@@ -116,9 +107,9 @@ def test_a_head_without_end_is_refused_on_its_way(serving: Serving, piece: bytes
 @pytest.mark.clause("decided-requests-in-line")
 def test_a_long_line_of_requests_that_wait_for_each_other_ends_the_connection(serving: Serving) -> None:
     peer = serving.connect()
-    peer.send(GET * MOST_IN_LINE)
+    peer.send(GET * MAX_PIPELINED)
     answers = b""
-    while answers.count(ANSWER) < MOST_IN_LINE:
+    while answers.count(ANSWER) < MAX_PIPELINED:
         answers += peer.read()
     peer.send(GET * 1000)
     assert peer.read_all().count(ANSWER) < 1000
@@ -159,7 +150,7 @@ def test_where_too_many_are_open_the_one_that_waits_the_longest_makes_room(servi
     assert [peer.read() for peer in silent[:3]] == [b""] * 3
     serving.answer_slow()
     assert busy.read().startswith(ANSWER)
-    assert list(itertools.chain(serving.connections.unread)) == []
+    assert list(itertools.chain(serving.connections.awaiting_reader)) == []
 
 
 @pytest.mark.clause("decided-malformed-request")

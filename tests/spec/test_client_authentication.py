@@ -9,7 +9,7 @@ from urllib.parse import quote_plus
 import httpx2
 import pytest
 
-from service.crypto.password_hashing import hash_made_secret
+from service.crypto.password_hashing import hash_generated_secret
 from service.protocol.client import Client
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
@@ -214,7 +214,7 @@ async def test_a_client_id_in_the_body_says_which_reading_of_basic_is_meant(
     make_settings: MakeSettings, clock: Clock, parts: Worker
 ) -> None:
     """Two clients with one secret, of whom only the one with the plus sign may log users in."""
-    secret_hash = hash_made_secret(SECRET)
+    secret_hash = hash_generated_secret(SECRET)
     for client_id, grant_types in (("a b", ("refresh_token",)), ("a+b", ("password",))):
         client = Client(
             client_id=client_id,
@@ -222,7 +222,7 @@ async def test_a_client_id_in_the_body_says_which_reading_of_basic_is_meant(
             grant_types=grant_types,
             scope="realm:main role:enduser",
         )
-        await parts.registry.put_client(client, old_origins=(), new_origins=(), loss=None)
+        await parts.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
 
     async with serving(make_settings(), clock) as http:
         header = basic("a+b", SECRET)
@@ -245,8 +245,8 @@ async def test_a_client_id_over_255_characters_is_nobodys(
 ) -> None:
     """Registered or not: the registry is not asked for it."""
     for length in (255, 256):
-        client = Client(client_id="x" * length, client_secret_hash=hash_made_secret(SECRET))
-        await parts.registry.put_client(client, old_origins=(), new_origins=(), loss=None)
+        client = Client(client_id="x" * length, client_secret_hash=hash_generated_secret(SECRET))
+        await parts.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
 
     async with serving(make_settings(), clock) as http:
         reference = await App("nobody", SECRET).revoke(http, "x")

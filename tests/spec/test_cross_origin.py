@@ -167,7 +167,7 @@ async def test_an_origin_over_300_characters_gets_no_permission_registered_or_no
     http: httpx2.AsyncClient, parts: Worker, length: int, is_known: bool
 ) -> None:
     origin = "https://".ljust(length, "x")
-    await parts.registry.put_client(Client(client_id="far"), old_origins=(), new_origins=(origin,), loss=None)
+    await parts.registry.put_client(Client(client_id="far"), old_origins=(), new_origins=(origin,), narrowing=None)
 
     asked = await http.options(TOKEN, headers=preflight(origin))
     called = await http.post(TOKEN, data=PHONE_APP.credentials | login_form(ALICE), headers={"Origin": origin})

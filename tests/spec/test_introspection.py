@@ -408,7 +408,7 @@ async def test_a_client_without_the_right_is_403_about_its_own_tokens_too(http: 
 @pytest.mark.clause("decided-introspection-right")
 async def test_the_right_is_worth_nothing_without_a_secret(http: httpx2.AsyncClient, parts: Worker) -> None:
     await parts.registry.put_client(
-        Client(client_id="careless", introspect="all"), old_origins=(), new_origins=(), loss=None
+        Client(client_id="careless", introspect="all"), old_origins=(), new_origins=(), narrowing=None
     )
 
     assert_error(await App("careless").introspect(http, "x"), 403, "unauthorized_client")

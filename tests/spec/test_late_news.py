@@ -31,7 +31,7 @@ NEWER = replace(ALICE, password="another password")
 @pytest.fixture
 def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
     """No news arrives, while the connection is as good as ever."""
-    monkeypatch.setattr(RegistryCache, "forget_keys", lambda *_: None)
+    monkeypatch.setattr(RegistryCache, "invalidate_keys", lambda *_: None)
 
 
 async def remember(http: httpx2.AsyncClient) -> None:

@@ -19,7 +19,7 @@ import jsonschema_rs
 import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31
 
-from service.protocol import errors
+from service.protocol import errors, http_errors
 from service.protocol.errors import OAuthError
 from service.routes import make_routes
 from service.worker import Worker
@@ -211,7 +211,11 @@ async def test_every_route_is_in_the_file_or_a_page(parts: Worker) -> None:
 
 
 def test_every_error_is_in_the_file() -> None:
-    classes = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, OAuthError)]
+    classes = [
+        each
+        for each in (vars(errors) | vars(http_errors)).values()
+        if isinstance(each, type) and issubclass(each, OAuthError)
+    ]
     raised = {(each.error, each.status) for each in classes if hasattr(each, "error")}
 
     in_the_file = {pair for operation in operations() for pair in errors_of(operation)}

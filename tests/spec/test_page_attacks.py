@@ -257,7 +257,7 @@ async def test_what_was_sealed_for_a_trip_to_an_organisation_is_no_login_form(br
     await browser.open(ask())
     await parts.clients.find(PHONE_APP.client_id)
     digest = digest_token(browser.cookie_values["ts_browser"])
-    state = parts.pending_logins.seal_external(digest, None, realm="cep", organisation="x")
+    state = parts.pending_logins.seal_external(digest, None, realm="cep", provider="x")
 
     assert_refused(await browser.send(LOGIN, {"request": state}), 400, "expired")
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import redis
 
-from service.crypto.password_hashing import hash_made_secret
+from service.crypto.password_hashing import hash_generated_secret
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, make_code, serving
 from tests.support.actors import (
@@ -28,7 +28,7 @@ async def change_client(parts: Worker, app: App, **changes: object) -> None:
     client = await parts.registry.find_client(app.client_id)
     assert client is not None
     changed = msgspec.structs.replace(client, **changes)
-    await parts.registry.put_client(changed, old_origins=[], new_origins=[], loss=None)
+    await parts.registry.put_client(changed, old_origins=[], new_origins=[], narrowing=None)
 
 
 @pytest.mark.clause("6749-6-client-authenticates", "6819-5.2.2.2-bound-to-client-id", "6749-3.2.1-client-authenticates")
@@ -63,7 +63,7 @@ async def test_a_client_that_has_a_secret_by_now_uses_it_for_older_families_too(
 ) -> None:
     async with serving(make_settings(), clock) as http:
         first = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
-    await change_client(parts, PHONE_APP, client_secret_hash=hash_made_secret("s" * 43))
+    await change_client(parts, PHONE_APP, client_secret_hash=hash_generated_secret("s" * 43))
 
     async with serving(make_settings(), clock) as http:
         assert_error(await PHONE_APP.refresh(http, first), 401, "invalid_client")

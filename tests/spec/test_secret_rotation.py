@@ -6,7 +6,7 @@ import httpx2
 import msgspec
 import pytest
 
-from service.crypto.password_hashing import hash_made_secret, hash_password
+from service.crypto.password_hashing import hash_generated_secret, hash_password
 from service.protocol.client import Client
 from service.worker import Worker
 from tests.conftest import Clock
@@ -16,18 +16,18 @@ from tests.support.waiting import until_status
 
 DAY_SECONDS = 86_400
 OLD, NEW, WRONG = (App("rotating", letter * 43) for letter in "onw")
-HASHES = {"made": hash_made_secret, "chosen": hash_password}
+HASHES = {"made": hash_generated_secret, "chosen": hash_password}
 EACH_KIND = pytest.mark.parametrize(("old", "new"), [(a, b) for a in HASHES for b in HASHES])
 
 
 async def put(parts: Worker, client: Client) -> None:
-    await parts.registry.put_client(client, old_origins=(), new_origins=(), loss=None)
+    await parts.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
     await heard(parts)
 
 
 async def rotate(parts: Worker, old: str, new: str, overlap_seconds: float) -> None:
     """The old secret has been used before, so it is remembered where that saves a slow hash."""
-    until_ms = await parts.connection.read_clock_ms() + round(overlap_seconds * 1000)
+    until_ms = await parts.redis.read_clock_ms() + round(overlap_seconds * 1000)
     rotated = Client(
         client_id=NEW.client_id,
         client_secret_hash=HASHES[new](NEW.client_secret or ""),

@@ -56,7 +56,7 @@ async def test_a_session_ends_with_what_it_rested_on(
     after: str,
 ) -> None:
     # No request is under way meanwhile.
-    monkeypatch.setattr("service.registry.pending_revocations.SWEEP_PAUSE_SECONDS", 0)
+    monkeypatch.setattr("service.registry.pending_revocations.SCAN_DELAY_SECONDS", 0)
     seed = SEED.read_text(encoding="utf-8")
     edited = tmp_path / "seed.yaml"
     edited.write_text(seed.replace(before, after), encoding="utf-8")

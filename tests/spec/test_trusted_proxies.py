@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import httpx2
 import pytest
 
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.actors import ALICE, BOB, PHONE_APP, TOKEN, login_form
+from tests.spec.wrong_logins import WRONG_ALICE
+from tests.support.actors import BOB, PHONE_APP, TOKEN, login_form
 
 PROXY = "10.0.0.1"
-WRONG_ALICE = login_form(replace(ALICE, password="wrong"))
 
 
 async def counts_as(http: httpx2.AsyncClient, forwarded_for: str | list[str], same_as: str | list[str] | None) -> bool:

@@ -23,7 +23,7 @@ from service.redis_client.client import Ask
 from service.redis_client.script import Script
 from service.store.codes import Codes
 from service.store.consents import Consents
-from service.store.families import Families, Refused, Spent
+from service.store.families import Families, RefreshRefused, Spent
 from service.store.keys import code_key, ended_key, family_key, index_key, mark_key
 from service.store.records import FamilyRecord, parse_family
 from service.worker import Worker
@@ -79,9 +79,9 @@ class Sessions:
     def set_lifetimes(self, **lifetimes: int | None) -> None:
         """As an operator who restarts the service with other settings."""
         self.lifetimes = msgspec.structs.replace(DEFAULT_LIFETIMES, **lifetimes)
-        self.families = Families(self.parts.connection, self.lifetimes)
-        self.codes = Codes(self.parts.connection, self.lifetimes)
-        self.consents = Consents(self.parts.connection, self.lifetimes)
+        self.families = Families(self.parts.redis, self.lifetimes)
+        self.codes = Codes(self.parts.redis, self.lifetimes)
+        self.consents = Consents(self.parts.redis, self.lifetimes)
 
     async def find_user(self, person: Person = ALICE) -> User:
         """Of a realm other than main also somebody whom nobody listed."""
@@ -116,7 +116,7 @@ class Sessions:
         secret_used: bool | None = None,
         wanted_scope: str = "",
         allowed_scope: str = ALL_SCOPES,
-    ) -> Spent | Refused:
+    ) -> Spent | RefreshRefused:
         access_token = make_access_token(session.identity.shard)
         outcome = await self.families.spend(
             session.first._replace(generation=generation),
@@ -188,7 +188,7 @@ class Sessions:
 
     def now_ms(self) -> int:
         """The time by Redis, moved as the scripts have it moved."""
-        return read_server_ms(self.store) + self.parts.connection.clock_offset_ms()
+        return read_server_ms(self.store) + self.parts.redis.clock_offset_ms()
 
     def set_mark(self, session: Session, marked_ms: int) -> None:
         """As a revokeAll that has marked and not deleted yet."""
@@ -196,7 +196,7 @@ class Sessions:
 
     async def run_at(self, at_ms: int, call: Callable[[], Awaitable[Result]]) -> Result:
         """Run the call with a clock that stands still at that millisecond for each of its scripts."""
-        connection = self.parts.connection
+        connection = self.parts.redis
         run, stands_ms = connection._run, read_server_ms(self.store)
 
         async def run_then(

@@ -3,7 +3,7 @@
 import pytest
 import redis
 
-from service.store.events import BEGINNING, MOST_EVENTS, get_position
+from service.store.events import BEGINNING, MAX_EVENTS, get_position
 from service.worker import Worker
 from tests.conftest import Elapsed
 from tests.support.redis_monitor import ONE_SERVER, watching
@@ -15,7 +15,7 @@ DAY_MS = 24 * 3600 * 1000
 
 @pytest.mark.clause("decided-event-stream")
 async def test_what_is_appended_is_read_in_order_under_the_time_of_redis(parts: Worker, store: redis.Redis) -> None:
-    before_ms = await parts.connection.read_clock_ms()
+    before_ms = await parts.redis.read_clock_ms()
     await parts.event_stream.append([b'{"event":"one"}', '{"event":"zwölf"}'.encode()])
     await parts.event_stream.append([b'{"event":"three"}'])
     entries = await parts.event_stream.read()
@@ -45,10 +45,10 @@ async def test_a_stream_that_is_not_there_is_empty(parts: Worker, store: redis.R
 
 @pytest.mark.clause("decided-event-stream")
 async def test_the_stream_keeps_about_the_newest(parts: Worker, store: redis.Redis) -> None:
-    for batch in range(MOST_EVENTS // 1000 + 2):
+    for batch in range(MAX_EVENTS // 1000 + 2):
         await parts.event_stream.append([b"%d %d" % (batch, number) for number in range(1000)])
 
-    assert MOST_EVENTS <= store.xlen(KEY) < MOST_EVENTS + 200
+    assert MAX_EVENTS <= store.xlen(KEY) < MAX_EVENTS + 200
     assert [entry.text for entry in await parts.event_stream.read_latest(1)] == [b"11 999"]
 
 
@@ -78,10 +78,10 @@ async def test_a_batch_is_one_script(parts: Worker, store: redis.Redis) -> None:
 @pytest.mark.clause("decided-event-stream")
 async def test_events_of_strangers_displace_no_others(parts: Worker, store: redis.Redis, elapsed: Elapsed) -> None:
     await parts.event_stream.append([b"of a user"])
-    for batch in range(MOST_EVENTS // 1000 + 2):
+    for batch in range(MAX_EVENTS // 1000 + 2):
         await parts.event_stream.append([], [b"%d %d" % (batch, number) for number in range(1000)])
 
-    assert MOST_EVENTS <= store.xlen(STRANGERS_KEY) < MOST_EVENTS + 200
+    assert MAX_EVENTS <= store.xlen(STRANGERS_KEY) < MAX_EVENTS + 200
     assert (await parts.event_stream.read(most=1))[0].text == b"of a user"
     assert elapsed.leaves(int(store.pttl(STRANGERS_KEY)), 30 * DAY_MS)
 

@@ -8,7 +8,7 @@ import redis
 
 from service.protocol.errors import TemporarilyUnavailable
 from service.store import attempts as attempts_module
-from service.store.attempts import MOST_WAITING, PAUSE_SECONDS, Attempts, Counter, Exhausted
+from service.store.attempts import MAX_WAITING, RETRY_DELAY_SECONDS, Attempts, Counter, Exhausted
 from service.worker import Worker
 from tests.conftest import Clock
 from tests.support.loop_time import LoopTime
@@ -21,7 +21,7 @@ MANY = Counter("login:{abc}:many", 1_000, 3_600_000)
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine under load may take its time."""
-    monkeypatch.setattr(attempts_module, "PATIENCE_SECONDS", 30)
+    monkeypatch.setattr(attempts_module, "QUEUE_TIMEOUT_SECONDS", 30)
 
 
 async def guess(attempts: Attempts, checked: list[int]) -> str:
@@ -61,7 +61,7 @@ async def test_a_hundred_right_logins_at_once_all_pass(parts: Worker, store: red
 
 
 async def test_whoever_waits_in_vain_is_told_to_come_back(parts: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempts_module, "PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr(attempts_module, "QUEUE_TIMEOUT_SECONDS", 0.05)
     for _ in range(10):
         await parts.attempts.reserve([TEN])
 
@@ -150,9 +150,9 @@ async def test_a_crowd_that_waits_costs_redis_no_more_than_one_and_keeps_its_ord
     with loop_time.held():
         await crowd.gather(150)
         for asked in range(1, 9):
-            await until(lambda: loop_time.is_due_in(PAUSE_SECONDS))
+            await until(lambda: loop_time.is_due_in(RETRY_DELAY_SECONDS))
             assert count_script_calls(store) == before + asked
-            loop_time.advance(PAUSE_SECONDS)
+            loop_time.advance(RETRY_DELAY_SECONDS)
         assert crowd.reserved == []
     await parts.attempts.settle([TEN], passed=True)
     await asyncio.gather(*crowd.waiting)
@@ -160,16 +160,16 @@ async def test_a_crowd_that_waits_costs_redis_no_more_than_one_and_keeps_its_ord
 
 
 async def test_where_two_hundred_wait_the_next_is_refused_at_once(parts: Worker, crowd: Crowd) -> None:
-    await crowd.gather(MOST_WAITING)
+    await crowd.gather(MAX_WAITING)
 
-    assert MOST_WAITING == 200
+    assert MAX_WAITING == 200
     assert await is_refused_at_once(parts.attempts)
     assert not await is_refused_at_once(parts.attempts, MANY)
 
 
 @pytest.mark.parametrize("leaver", [0, 1, 100, 199])
 async def test_whoever_stops_waiting_leaves_the_queue_to_the_others(parts: Worker, crowd: Crowd, leaver: int) -> None:
-    await crowd.gather(MOST_WAITING)
+    await crowd.gather(MAX_WAITING)
     crowd.waiting.pop(leaver).cancel()
     await asyncio.sleep(0)
     await crowd.gather(1)
@@ -182,15 +182,15 @@ async def test_whoever_stops_waiting_leaves_the_queue_to_the_others(parts: Worke
 async def test_a_queue_that_gave_up_is_empty_again(
     parts: Worker, crowd: Crowd, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempts_module, "PATIENCE_SECONDS", 0.05)
-    await crowd.gather(MOST_WAITING)
+    monkeypatch.setattr(attempts_module, "QUEUE_TIMEOUT_SECONDS", 0.05)
+    await crowd.gather(MAX_WAITING)
     outcomes = await asyncio.gather(*crowd.waiting, return_exceptions=True)
     assert {TemporarilyUnavailable} == {type(outcome) for outcome in outcomes}
     assert (store.get(f"lease:{TEN.key}"), store.exists(TEN.key)) == ("10", 0)
 
-    monkeypatch.setattr(attempts_module, "PATIENCE_SECONDS", 30)
+    monkeypatch.setattr(attempts_module, "QUEUE_TIMEOUT_SECONDS", 30)
     crowd.waiting.clear()
-    await crowd.gather(MOST_WAITING)
+    await crowd.gather(MAX_WAITING)
     await parts.attempts.settle([TEN], passed=True)
     await asyncio.gather(*crowd.waiting)
     assert crowd.reserved == list(range(200))
@@ -201,7 +201,7 @@ async def test_the_end_of_patience_forgets_no_reservation(
 ) -> None:
     """Broken off while Redis reserves, room would be taken for nobody."""
     await parts.attempts.reserve([TEN])
-    monkeypatch.setattr(attempts_module, "PATIENCE_SECONDS", 0)
+    monkeypatch.setattr(attempts_module, "QUEUE_TIMEOUT_SECONDS", 0)
     outcomes = await asyncio.gather(*(parts.attempts.reserve([TEN]) for _ in range(5)), return_exceptions=True)
 
     assert store.get(f"lease:{TEN.key}") == str(1 + outcomes.count(None))

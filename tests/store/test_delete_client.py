@@ -10,7 +10,7 @@ ORIGINS = ["https://a.deleted", "https://b.deleted"]
 
 
 async def put(parts: Worker, client: Client, *origins: str) -> None:
-    await parts.registry.put_client(client, old_origins=(), new_origins=origins, loss=None)
+    await parts.registry.put_client(client, old_origins=(), new_origins=origins, narrowing=None)
 
 
 async def test_the_record_is_gone_and_all_its_sessions_are_to_end(parts: Worker) -> None:
@@ -20,7 +20,7 @@ async def test_the_record_is_gone_and_all_its_sessions_are_to_end(parts: Worker)
 
     assert await parts.registry.find_client("app") is None
     assert await parts.registry.find_client("other") == OTHER
-    assert await parts.registry.find_owed_sweeps() == {"app": "refresh"}
+    assert await parts.registry.list_pending_clients() == {"app": "refresh"}
 
 
 async def test_an_origin_stays_while_another_client_has_it(parts: Worker) -> None:
@@ -33,10 +33,10 @@ async def test_an_origin_stays_while_another_client_has_it(parts: Worker) -> Non
 
 
 async def test_a_smaller_loss_that_was_owed_grows(parts: Worker) -> None:
-    await parts.registry.put_client(APP, old_origins=(), new_origins=(), loss="grant_or_scope")
+    await parts.registry.put_client(APP, old_origins=(), new_origins=(), narrowing="grant_or_scope")
     await parts.registry.delete_client(APP, origins=())
 
-    assert await parts.registry.find_owed_sweeps() == {"app": "refresh"}
+    assert await parts.registry.list_pending_clients() == {"app": "refresh"}
 
 
 async def test_a_second_run_changes_nothing(parts: Worker, store: redis.Redis) -> None:
@@ -47,4 +47,4 @@ async def test_a_second_run_changes_nothing(parts: Worker, store: redis.Redis) -
 
     assert not [key for key in store.scan_iter("origin:*") if key.endswith(".deleted")]
     assert not store.exists("client:{registry}:app")
-    assert await parts.registry.find_owed_sweeps() == {"app": "refresh"}
+    assert await parts.registry.list_pending_clients() == {"app": "refresh"}

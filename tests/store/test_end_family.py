@@ -63,7 +63,7 @@ async def test_a_tombstone_brings_nothing_back_and_stays_as_it_is(sessions: Sess
     assert await end(sessions, session) is None
     assert (tombstone, keys) == (sessions.tombstone(session), set(sessions.store.scan_iter()))
     assert await sessions.families.find(session.identity.shard, session.first.family_digest) is None
-    assert await sessions.families.find_of_user(session.identity, 10) == ([], False)
+    assert await sessions.families.list_of_user(session.identity, 10) == ([], False)
 
 
 async def test_other_sessions_of_the_user_live_on(sessions: Sessions) -> None:

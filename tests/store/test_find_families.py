@@ -13,7 +13,7 @@ from tests.support.actors import ALICE, BOB
 async def find(sessions: Sessions, most: int = 100) -> tuple[list[str], bool]:
     """The digests in the order of the page, and whether there are more."""
     user = await sessions.find_user(ALICE)
-    found, more = await sessions.families.find_of_user(user.identity, most)
+    found, more = await sessions.families.list_of_user(user.identity, most)
     return [family.digest for family in found], more
 
 
@@ -24,7 +24,7 @@ def digests(*started: Session) -> list[str]:
 async def test_a_family_is_shown_with_its_client_its_scope_and_its_times(sessions: Sessions, clock: Clock) -> None:
     session = await sessions.start(client_id="web-shop", secret_used=True)
     user = await sessions.find_user()
-    found, more = await sessions.families.find_of_user(user.identity, 100)
+    found, more = await sessions.families.list_of_user(user.identity, 100)
     created_ms = sessions.parsed(session).created_ms
     expected = FamilyView(
         digest=session.first.family_digest,

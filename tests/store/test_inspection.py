@@ -51,7 +51,7 @@ class Inspector:
 
     @property
     def _inspection(self) -> TokenInspection:
-        return TokenInspection(self._sessions.parts.connection, self._sessions.lifetimes)
+        return TokenInspection(self._sessions.parts.redis, self._sessions.lifetimes)
 
     def _look(self) -> dict[str, bytes | None]:
         return {str(key): self._store.dump(key) for key in self._store.scan_iter(count=1000)}

@@ -5,21 +5,26 @@ from collections.abc import Sequence
 import pytest
 import redis
 
-from service.protocol.client import Client, Loss
+from service.protocol.client import Client, Narrowing
 from service.worker import Worker
 
 CLIENT = Client(client_id="app", client_name="Ä", redirect_uris=("https://a.example/x",), grant_types=("password",))
 
 
 async def put(
-    parts: Worker, old: Sequence[str] = (), new: Sequence[str] = (), *, client_id: str = "app", loss: Loss | None = None
+    parts: Worker,
+    old: Sequence[str] = (),
+    new: Sequence[str] = (),
+    *,
+    client_id: str = "app",
+    narrowing: Narrowing | None = None,
 ) -> None:
     client = Client(client_id=client_id)
-    await parts.registry.put_client(client, old_origins=old, new_origins=new, loss=loss)
+    await parts.registry.put_client(client, old_origins=old, new_origins=new, narrowing=narrowing)
 
 
 async def test_the_record_is_read_as_it_was_written(parts: Worker) -> None:
-    await parts.registry.put_client(CLIENT, old_origins=(), new_origins=(), loss=None)
+    await parts.registry.put_client(CLIENT, old_origins=(), new_origins=(), narrowing=None)
 
     assert await parts.registry.find_client("app") == CLIENT
     assert await parts.registry.find_client("App") is None
@@ -45,13 +50,13 @@ async def test_an_origin_stays_while_another_client_has_it(parts: Worker) -> Non
 
 
 async def test_a_sweep_is_owed_until_it_is_settled(parts: Worker, store: redis.Redis) -> None:
-    await put(parts, loss="grant_or_scope")
-    await put(parts, loss="refresh", client_id="other")
+    await put(parts, narrowing="grant_or_scope")
+    await put(parts, narrowing="refresh", client_id="other")
     await put(parts)
 
-    assert await parts.registry.find_owed_sweeps() == {"app": "grant_or_scope", "other": "refresh"}
+    assert await parts.registry.list_pending_clients() == {"app": "grant_or_scope", "other": "refresh"}
     await parts.registry.settle_sweeps(["app"])
-    assert await parts.registry.find_owed_sweeps() == {"other": "refresh"}
+    assert await parts.registry.list_pending_clients() == {"other": "refresh"}
     await parts.registry.settle_sweeps(["other"])
     assert not store.exists("owed_sweeps:{registry}")
 
@@ -66,9 +71,9 @@ async def test_a_sweep_is_owed_until_it_is_settled(parts: Worker, store: redis.R
     ],
 )
 async def test_of_several_losses_that_are_owed_the_greatest_counts(
-    parts: Worker, losses: Sequence[Loss | None], owed: Loss
+    parts: Worker, losses: Sequence[Narrowing | None], owed: Narrowing
 ) -> None:
-    for loss in losses:
-        await put(parts, loss=loss)
+    for narrowing in losses:
+        await put(parts, narrowing=narrowing)
 
-    assert await parts.registry.find_owed_sweeps() == {"app": owed}
+    assert await parts.registry.list_pending_clients() == {"app": owed}

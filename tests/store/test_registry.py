@@ -44,22 +44,22 @@ async def test_every_write_of_a_user_is_a_new_revision(parts: Worker) -> None:
 async def test_an_owed_revocation_is_kept_until_it_is_settled(parts: Worker, store: redis.Redis) -> None:
     """Also over a change of the record, and where there is no record any more."""
     alice = identify_user("main", ALICE.username)
-    await parts.registry.note_owed_revocations([CAROL.identity, alice])
-    await parts.registry.note_owed_revocations([CAROL.identity])
+    await parts.registry.add_pending_users([CAROL.identity, alice])
+    await parts.registry.add_pending_users([CAROL.identity])
     await parts.registry.put_users([CAROL])
 
     owed = {(CAROL.identity.shard, CAROL.identity.subject), (alice.shard, alice.subject)}
-    assert set(await parts.registry.find_owed_revocations()) == owed
+    assert set(await parts.registry.list_pending_users()) == owed
     await parts.registry.settle_revocations([(CAROL.identity.shard, CAROL.identity.subject)])
-    assert await parts.registry.find_owed_revocations() == [(alice.shard, alice.subject)]
+    assert await parts.registry.list_pending_users() == [(alice.shard, alice.subject)]
     await parts.registry.settle_revocations([(alice.shard, alice.subject)])
     assert not store.exists("owed_revocations:{registry}")
 
 
 async def test_nobody_who_owes_anything_is_no_fault(parts: Worker) -> None:
-    await parts.registry.note_owed_revocations([])
+    await parts.registry.add_pending_users([])
 
-    assert await parts.registry.find_owed_revocations() == []
+    assert await parts.registry.list_pending_users() == []
 
 
 async def test_what_is_not_there_is_none(parts: Worker) -> None:
@@ -67,8 +67,8 @@ async def test_what_is_not_there_is_none(parts: Worker) -> None:
     assert await parts.registry.find_client("nobody") is None
     assert await parts.registry.find_realm("cep") is None
     assert await parts.registry.find_seed("nothing") is None
-    assert await parts.registry.find_owed_sweeps() == {}
-    assert await parts.registry.find_owed_revocations() == []
+    assert await parts.registry.list_pending_clients() == {}
+    assert await parts.registry.list_pending_users() == []
     assert await parts.registry.find_users([]) == []
 
 

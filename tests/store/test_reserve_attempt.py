@@ -14,7 +14,7 @@ TWO = Counter("login:{abc}:two", 5, 3_600_000)
 
 async def reserve(parts: Worker, *counters: Counter) -> list[str | int]:
     limits = [number for counter in counters for number in (counter.most, counter.window_ms)]
-    return await parts.connection.run(load_script("reserve_attempt"), [counter.key for counter in counters], limits)
+    return await parts.redis.run(load_script("reserve_attempt"), [counter.key for counter in counters], limits)
 
 
 async def fail(parts: Worker, counter: Counter, times: int) -> None:

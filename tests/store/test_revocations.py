@@ -9,7 +9,7 @@ from service.protocol.user import identify_user
 from service.redis_client.deadline import StoreUnavailable
 from service.store import revocations as revocations_module
 from service.store.keys import index_key, mark_key, revoked_key
-from service.store.revocations import MOST_KEYS, Revocations
+from service.store.revocations import MAX_KEYS, Revocations
 from tests.conftest import Clock, MakeSettings
 from tests.store.interruptions import BreakingConnection
 from tests.store.pages import Pages
@@ -35,7 +35,7 @@ async def test_everything_of_the_user_ends_in_every_client_and_nothing_of_others
 
 @pytest.mark.clause("decided-revoke-all-many-sessions")
 async def test_more_sessions_than_one_step_takes_all_end(sessions: Sessions) -> None:
-    started = [await sessions.start() for _ in range(MOST_KEYS + 20)]
+    started = [await sessions.start() for _ in range(MAX_KEYS + 20)]
     await sessions.parts.revocations.revoke_all(
         IDENTITY.shard, IDENTITY.subject, kept_family=started[7].first.family_digest
     )
@@ -140,7 +140,7 @@ class Retries:
 
 @pytest.fixture
 def retries(sessions: Sessions, make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch) -> Retries:
-    monkeypatch.setattr(revocations_module, "MOST_KEYS", 2)
+    monkeypatch.setattr(revocations_module, "MAX_KEYS", 2)
     return Retries(sessions, make_settings)
 
 
@@ -237,7 +237,7 @@ class Ages:
     async def ask(self, calls: int, until_ms: int) -> bool:
         """Over a connection that breaks after so many calls; whether it did break."""
         connection = BreakingConnection(self._make_settings(), calls=calls)
-        connection.clock_offset_ms = self._sessions.parts.connection.clock_offset_ms
+        connection.clock_offset_ms = self._sessions.parts.redis.clock_offset_ms
         try:
             await Revocations(connection).revoke_all(IDENTITY.shard, IDENTITY.subject, until_ms=until_ms)
         except StoreUnavailable:
@@ -259,7 +259,7 @@ class Ages:
 
 @pytest.fixture
 def ages(sessions: Sessions, clock: Clock, make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch) -> Ages:
-    monkeypatch.setattr(revocations_module, "MOST_KEYS", 2)
+    monkeypatch.setattr(revocations_module, "MAX_KEYS", 2)
     return Ages(sessions, clock, make_settings)
 
 

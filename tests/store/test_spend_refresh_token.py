@@ -3,7 +3,7 @@
 import pytest
 
 from service.redis_client.deadline import StoreUnavailable
-from service.store.families import Refused, Spent
+from service.store.families import RefreshRefused, Spent
 from tests.conftest import Clock
 from tests.store.sessions import ENDUSER, Session, Sessions
 from tests.support.actors import ALICE
@@ -17,7 +17,7 @@ async def refused_and_untouched(sessions: Sessions, session: Session, generation
     ttl_ms = sessions.pttl(session.key)
     outcome = await sessions.spend(session, generation, **how)  # type: ignore[arg-type]
 
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, RefreshRefused)
     assert before == (sessions.record(session), sessions.live(session), set(sessions.store.scan_iter()))
     assert sessions.elapsed.leaves(sessions.pttl(session.key), ttl_ms)
     return outcome.verdict
@@ -69,11 +69,11 @@ async def test_a_replay_too_late_ends_the_family_and_all_that_it_gave(sessions: 
     await sessions.refresh(session, 2)
     clock.advance(301)
 
-    assert Refused("replayed", ALICE.username) == await sessions.spend(session, 1)
+    assert RefreshRefused("replayed", ALICE.username) == await sessions.spend(session, 1)
     assert sessions.record(session) == {}
     assert sessions.live(session) == [False] * 3
     assert {other.member} == set(sessions.index(other))
-    assert Refused("unknown") == await sessions.spend(session, 3)
+    assert RefreshRefused("unknown") == await sessions.spend(session, 3)
     assert sessions.live(other) == [True]
 
 
@@ -192,8 +192,8 @@ async def test_an_unknown_family_is_unknown(sessions: Sessions) -> None:
     session = await sessions.start()
     sessions.store.delete(session.key)
 
-    assert Refused("unknown") == await sessions.spend(session, 1)
-    assert Refused("unknown") == await sessions.spend(session, 7)
+    assert RefreshRefused("unknown") == await sessions.spend(session, 1)
+    assert RefreshRefused("unknown") == await sessions.spend(session, 7)
 
 
 @pytest.mark.clause("decided-grace-does-not-revive")

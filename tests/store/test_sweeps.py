@@ -5,10 +5,10 @@ import pytest
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD
 from service.protocol.user import identify_user
 from service.redis_client.deadline import StoreUnavailable
-from service.store.families import Ending
+from service.store.families import EndReason
 from service.store.keys import index_key, revoked_key
 from service.store.reports.session_scan import Session as Judged
-from service.store.reports.session_scan import Sweeps
+from service.store.reports.session_scan import SessionScan
 from tests.store.pages import Pages
 from tests.store.sessions import ENDUSER, Sessions
 from tests.support.actors import ALICE, BOB, METER, Person
@@ -19,23 +19,25 @@ async def go_on() -> None:
 
 
 @pytest.fixture
-def sweeps(sessions: Sessions) -> Sweeps:
-    return Sweeps(sessions.parts.connection, sessions.families)
+def session_scan(sessions: Sessions) -> SessionScan:
+    return SessionScan(sessions.parts.redis, sessions.families)
 
 
 @pytest.mark.clause("decided-seed-ends-sessions")
-async def test_sessions_and_codes_of_the_client_end_for_every_user(sessions: Sessions, sweeps: Sweeps) -> None:
+async def test_sessions_and_codes_of_the_client_end_for_every_user(
+    sessions: Sessions, session_scan: SessionScan
+) -> None:
     alice, bob = await sessions.start(ALICE), await sessions.start(BOB)
     code = await sessions.issue_code(BOB)
     shop = await sessions.start(client_id="web-shop")
-    ended = await sweeps.end_sessions({"phone-app"}, lambda _: False, after_batch=go_on)
+    ended = await session_scan.end_sessions({"phone-app"}, lambda _: False, after_batch=go_on)
 
     assert ended == 3
     assert (sessions.live(alice), sessions.live(bob), sessions.live(shop)) == ([False], [False], [True])
     assert not sessions.code_is_there(code)
 
 
-async def test_the_judge_is_told_what_a_session_rests_on(sessions: Sessions, sweeps: Sweeps) -> None:
+async def test_the_judge_is_told_what_a_session_rests_on(sessions: Sessions, session_scan: SessionScan) -> None:
     await sessions.start(scope="realm:main role:enduser role:organisation")
     await sessions.redeem(await sessions.issue_code(client_id="web-shop"), client_id="web-shop")
     await sessions.issue_code()
@@ -45,7 +47,7 @@ async def test_the_judge_is_told_what_a_session_rests_on(sessions: Sessions, swe
         judged.append(session)
         return True
 
-    assert await sweeps.end_sessions({"phone-app", "web-shop"}, keep, after_batch=go_on) == 0
+    assert await session_scan.end_sessions({"phone-app", "web-shop"}, keep, after_batch=go_on) == 0
     assert {
         Judged("phone-app", PASSWORD, ALICE.username, "realm:main role:enduser role:organisation"),
         Judged("web-shop", AUTHORIZATION_CODE, ALICE.username, ENDUSER),
@@ -53,19 +55,19 @@ async def test_the_judge_is_told_what_a_session_rests_on(sessions: Sessions, swe
     } == set(judged)
 
 
-async def test_hundreds_of_sessions_are_all_seen(sessions: Sessions, sweeps: Sweeps) -> None:
+async def test_hundreds_of_sessions_are_all_seen(sessions: Sessions, session_scan: SessionScan) -> None:
     started = [await sessions.start(person) for person in (ALICE, BOB) for _ in range(150)]
 
-    assert await sweeps.end_sessions({"phone-app"}, lambda _: False, after_batch=go_on) == 300
+    assert await session_scan.end_sessions({"phone-app"}, lambda _: False, after_batch=go_on) == 300
     assert not [session for session in started if sessions.record(session) or sessions.live(session)[0]]
     assert {} == sessions.index(started[0]) == sessions.index(started[-1])
 
 
-async def test_a_sweep_without_anything_to_end_is_no_fault(sweeps: Sweeps) -> None:
-    assert await sweeps.end_sessions({"phone-app"}, lambda _: False, after_batch=go_on) == 0
+async def test_a_sweep_without_anything_to_end_is_no_fault(session_scan: SessionScan) -> None:
+    assert await session_scan.end_sessions({"phone-app"}, lambda _: False, after_batch=go_on) == 0
 
 
-async def test_whoever_sweeps_hears_of_every_batch(sessions: Sessions, sweeps: Sweeps) -> None:
+async def test_whoever_sweeps_hears_of_every_batch(sessions: Sessions, session_scan: SessionScan) -> None:
     """That is where its lock is renewed; a batch is about a thousand keys of the server."""
     await sessions.start()
     for number in range(3_000):
@@ -75,20 +77,20 @@ async def test_whoever_sweeps_hears_of_every_batch(sessions: Sessions, sweeps: S
     async def after_batch() -> None:
         batches.append(True)
 
-    await sweeps.end_sessions({"phone-app"}, lambda _: True, after_batch=after_batch)
+    await session_scan.end_sessions({"phone-app"}, lambda _: True, after_batch=after_batch)
 
     assert len(batches) >= 6
 
 
 @pytest.mark.single_server("which of several masters is swept first is chance, and this stops at the first")
-async def test_a_sweep_whose_lock_is_lost_ends_nothing_more(sessions: Sessions, sweeps: Sweeps) -> None:
+async def test_a_sweep_whose_lock_is_lost_ends_nothing_more(sessions: Sessions, session_scan: SessionScan) -> None:
     session, code = await sessions.start(), await sessions.issue_code()
 
     async def lose() -> None:
         raise StoreUnavailable("another holds the lock")
 
     with pytest.raises(StoreUnavailable):
-        await sweeps.end_sessions({"phone-app"}, lambda _: False, after_batch=lose)
+        await session_scan.end_sessions({"phone-app"}, lambda _: False, after_batch=lose)
 
     assert not sessions.code_is_there(code)
     assert sessions.live(session) == [True]
@@ -96,16 +98,18 @@ async def test_a_sweep_whose_lock_is_lost_ends_nothing_more(sessions: Sessions, 
 
 @pytest.mark.clause("decided-ended-families")
 @pytest.mark.parametrize("reason", ["withdrawn", "console"])
-async def test_a_family_says_what_it_was_swept_for(sessions: Sessions, sweeps: Sweeps, reason: Ending) -> None:
+async def test_a_family_says_what_it_was_swept_for(
+    sessions: Sessions, session_scan: SessionScan, reason: EndReason
+) -> None:
     session = await sessions.start()
-    await sweeps.end_sessions({"phone-app"}, lambda _: False, after_batch=go_on, reason=reason)
+    await session_scan.end_sessions({"phone-app"}, lambda _: False, after_batch=go_on, reason=reason)
 
     assert sessions.tombstone(session)["reason"] == reason
 
 
 @pytest.mark.clause("decided-revoke-all-issued-before")
 async def test_everybody_is_found_who_has_anything_that_a_revoke_all_would_end(
-    sessions: Sessions, pages: Pages, sweeps: Sweeps
+    sessions: Sessions, pages: Pages, session_scan: SessionScan
 ) -> None:
     """Also who has only a login in a browser, and whose revokeAll was cut short."""
     started = [await sessions.start(person) for person in (ALICE, BOB)]
@@ -118,6 +122,6 @@ async def test_everybody_is_found_who_has_anything_that_a_revoke_all_would_end(
     expected = {(session.identity.shard, session.identity.subject) for session in started}
     meter = identify_user(METER.realm, METER.username)
 
-    found = [found for batch in [batch async for batch in sweeps.find_subjects()] for found in batch]
+    found = [found for batch in [batch async for batch in session_scan.scan_subjects()] for found in batch]
     assert set(found) == expected | {(meter.shard, meter.subject)}
     assert page.browser.shard == meter.shard

@@ -123,7 +123,7 @@ async def register(parts: Worker, client_id: str, *redirect_uris: str, **changes
         default_scope="realm:main role:enduser",
     )
     client = msgspec.structs.replace(usual, **changes)
-    await parts.registry.put_client(client, old_origins=(), new_origins=(), loss=None)
+    await parts.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
     await heard(parts)
     return App(client_id)
 

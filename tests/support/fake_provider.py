@@ -143,7 +143,7 @@ class _Refusal(Exception):
         self.reply = Reply(status, {"error": error, "error_description": "Said by the organisation."}, headers)
 
 
-class ScriptedOrganisation:
+class FakeProvider:
     """Remembers every request in `requests`. What a test may bend, at any time:
 
     `claims`: who the user is, in ID tokens, userinfo and introspection alike.
@@ -425,9 +425,9 @@ class ScriptedOrganisation:
 
 
 @asynccontextmanager
-async def running_organisation(*, host: str = "127.0.0.1") -> AsyncIterator[ScriptedOrganisation]:
+async def running_organisation(*, host: str = "127.0.0.1") -> AsyncIterator[FakeProvider]:
     """It listens at 127.0.0.1; browsers take it for another site under the name `localhost`."""
-    organisation = ScriptedOrganisation(host)
+    organisation = FakeProvider(host)
     await organisation.start()
     try:
         yield organisation
@@ -440,7 +440,7 @@ def read_wall_clock() -> int:
     return int(time.time())
 
 
-def realm_of(organisation: ScriptedOrganisation, **changes: object) -> dict[str, object]:
+def realm_of(organisation: FakeProvider, **changes: object) -> dict[str, object]:
     """The realm's entry in a seed file; None leaves a key out."""
     usual = {
         "name": "Example Energy Cooperative",

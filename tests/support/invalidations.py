@@ -13,5 +13,5 @@ async def heard(parts: Worker) -> None:
 
     Redis sends the news of a change before it answers the next question, so by then it lies in our sockets.
     """
-    await parts.connection.read("EXISTS", registry_key("anything"))
+    await parts.redis.read("EXISTS", registry_key("anything"))
     await asyncio.sleep(0)

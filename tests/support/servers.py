@@ -23,7 +23,7 @@ from typing import Any
 
 import redis
 
-from service.embedded.binary import find_server_binary
+from service.embedded.binary import get_server_binary
 from service.system.parent_death import __file__ as parent_death
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
@@ -127,7 +127,7 @@ def _is_free(port: int) -> bool:
 
 
 def server_binary() -> str:
-    return os.environ.get("TEST_SERVER_BINARY") or find_server_binary()
+    return os.environ.get("TEST_SERVER_BINARY") or get_server_binary()
 
 
 @functools.cache

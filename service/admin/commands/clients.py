@@ -12,12 +12,12 @@ from click.shell_completion import CompletionItem
 
 from service.admin.command import Parsed, Work, command, console
 from service.admin.commands.completion import complete_client_ids
-from service.admin.context import Desk
+from service.admin.context import AdminContext
 from service.admin.formatting import format_time, format_when
-from service.admin.output import Output, Refused
-from service.admin.validation import check_client
+from service.admin.output import CommandRefused, Output
+from service.admin.validation import validate_client
 from service.config.parsers import parse_duration_or_zero_ms
-from service.crypto.password_hashing import MADE_SECRET_PREFIX, hash_made_secret
+from service.crypto.password_hashing import GENERATED_SECRET_PREFIX, hash_generated_secret
 from service.protocol.client import AUTHORIZATION_CODE, GRANT_TYPES, REFRESH_TOKEN, Client
 
 
@@ -35,9 +35,9 @@ def _complete(context: click.Context, parameter: click.Parameter, beginning: str
 
 
 @command(clients, "list")
-async def list_clients(desk: Desk, output: Output) -> None:
+async def list_clients(context: AdminContext, output: Output) -> None:
     """All clients."""
-    rows = [_describe(client) for client in await desk.registry.find_all_clients()]
+    rows = [_describe(client) for client in await context.registry.list_clients()]
     columns = {
         "client_id": "CLIENT ID",
         "client_name": "NAME",
@@ -50,11 +50,11 @@ async def list_clients(desk: Desk, output: Output) -> None:
 
 @command(clients, "show")
 @_client_id()
-async def show_client(desk: Desk, output: Output, client_id: str) -> None:
+async def show_client(context: AdminContext, output: Output, client_id: str) -> None:
     """One client, with all that is registered."""
-    client = await desk.registry.find_client(client_id)
+    client = await context.registry.find_client(client_id)
     if client is None:
-        raise Refused(f"there is no client {client_id}")
+        raise CommandRefused(f"there is no client {client_id}")
     output.facts(_describe(client))
 
 
@@ -76,7 +76,7 @@ async def show_client(desk: Desk, output: Output, client_id: str) -> None:
 @click.option("--introspect", is_flag=True, help="May introspect access tokens.")
 @click.option("--introspect-all", is_flag=True, help="May introspect refresh tokens, too.")
 async def create_client(
-    desk: Desk,
+    context: AdminContext,
     output: Output,
     client_id: str,
     redirect_uris: Sequence[str],
@@ -89,16 +89,16 @@ async def create_client(
 ) -> None:
     """Registers a client. Its secret is made here, shown once, and kept as a hash only."""
     secret = None if public else _make_secret()
-    client = check_client(
+    client = validate_client(
         client_id=client_id,
-        client_secret_hash=hash_made_secret(secret) if secret else None,
+        client_secret_hash=hash_generated_secret(secret) if secret else None,
         client_name=name,
         redirect_uris=redirect_uris,
         grant_types=grant_types or ((AUTHORIZATION_CODE, REFRESH_TOKEN) if redirect_uris else ()),
         introspect="all" if introspect_all else introspect,
         **others,
     )
-    await desk.amendments.create_client(client)
+    await context.editor.create_client(client)
     _show_secret(output, f"The client {client_id} is registered.", client, secret)
 
 
@@ -112,29 +112,29 @@ async def create_client(
     metavar="SPAN",
     help="How long the old secret stays good: 24h, 30m. [default: not at all]",
 )
-async def rotate_secret(desk: Desk, output: Output, client_id: str, overlap_ms: int) -> None:
+async def rotate_secret(context: AdminContext, output: Output, client_id: str, overlap_ms: int) -> None:
     """Gives a client a new secret, shown once."""
-    secret, now_ms = _make_secret(), await desk.connection.read_clock_ms()
+    secret, now_ms = _make_secret(), await context.redis.read_clock_ms()
     until_ms = now_ms + overlap_ms if overlap_ms else 0
-    await desk.amendments.rotate_secret(client_id, hash_made_secret(secret), until_ms)
-    client = await desk.registry.find_client(client_id)
+    await context.editor.rotate_secret(client_id, hash_generated_secret(secret), until_ms)
+    client = await context.registry.find_client(client_id)
     until = f"stays good until {format_when(until_ms, now_ms)}" if until_ms else "does not work any more"
     _show_secret(output, f"The client {client_id} has a new secret; the old one {until}.", client, secret)
 
 
 @command(clients, "delete")
 @_client_id()
-async def delete_client(desk: Desk, output: Output, client_id: str) -> None:
+async def delete_client(context: AdminContext, output: Output, client_id: str) -> None:
     """Deletes a client and ends all of its sessions."""
-    if await desk.registry.find_client(client_id) is not None:
+    if await context.registry.find_client(client_id) is not None:
         output.ask(f"Delete the client {client_id}, and end all of its sessions?")
     with output.progress(f"Ending the sessions of {client_id}"):
-        await desk.amendments.delete_client(client_id)
+        await context.editor.delete_client(client_id)
     output.done(f"The client {client_id} is deleted, and its sessions have ended.", client_id=client_id, deleted=True)
 
 
 def _make_secret() -> str:
-    """256 random bits, as `hash_made_secret` wants them."""
+    """256 random bits, as `hash_generated_secret` wants them."""
     return secrets.token_urlsafe(32)
 
 
@@ -152,5 +152,5 @@ def _describe(client: Client) -> dict[str, Any]:
     stored = fields.pop("client_secret_hash")
     until_ms = fields.pop("previous_secret_until_ms")
     del fields["previous_secret_hash"]
-    kind = "none" if stored is None else "made" if stored.startswith(MADE_SECRET_PREFIX) else "chosen"
+    kind = "none" if stored is None else "made" if stored.startswith(GENERATED_SECRET_PREFIX) else "chosen"
     return fields | {"secret": kind, "previous_secret_until": format_time(until_ms) if until_ms else None}

@@ -8,22 +8,22 @@ from contextlib import suppress
 import click
 from click.shell_completion import CompletionItem
 
-from service.admin.context import explaining, open_desk
+from service.admin.context import explaining, open_context
 from service.protocol.grammar import make_printable
 
 
 def complete_client_ids(beginning: str) -> list[CompletionItem]:
     with suppress(click.ClickException), explaining():
-        return asyncio.run(_find_client_ids(beginning))
+        return asyncio.run(_list_client_ids(beginning))
     return []
 
 
-async def _find_client_ids(beginning: str) -> list[CompletionItem]:
-    desk = open_desk()
+async def _list_client_ids(beginning: str) -> list[CompletionItem]:
+    context = open_context()
     try:
-        clients = await desk.registry.find_all_clients()
+        clients = await context.registry.list_clients()
     finally:
-        await desk.close()
+        await context.close()
     return [
         CompletionItem(client.client_id, help=make_printable(client.client_name))
         for client in clients

@@ -11,12 +11,12 @@ import click
 import msgspec
 
 from service.admin.command import command, console
-from service.admin.context import Desk
+from service.admin.context import AdminContext
 from service.admin.formatting import format_time
 from service.admin.output import Output
 from service.observability.audit import KINDS
 from service.redis_client.deadline import StoreUnavailable
-from service.store.events import MOST_EVENTS, EventStream, Position, StoredEvent, get_position
+from service.store.events import MAX_EVENTS, EventStream, Position, StoredEvent, get_position
 
 FOLLOW_SECONDS: Final = 0.5
 SHOWN_FIRST: Final = 20
@@ -27,15 +27,17 @@ SHOWN_FIRST: Final = 20
 @click.option("--follow", is_flag=True, help="Go on, and print what comes, until Ctrl-C.")
 @click.option("--user", "username", metavar="NAME", help="Those about this user only.")
 @click.option("--client", "client_id", metavar="ID", help="Those about this client only.")
-async def events(desk: Desk, output: Output, follow: bool, username: str | None, client_id: str | None) -> None:
+async def events(
+    context: AdminContext, output: Output, follow: bool, username: str | None, client_id: str | None
+) -> None:
     """Security events, oldest first.
 
     Thefts, revocations, changes, throttles, and failures, which are sampled. Redis keeps about the last ten thousand
     that name a user or an operator, and as many others, for 30 days. With --json there is one JSON value a line.
     """
-    stream = desk.events
+    stream = context.events
     wanted = {"username": username, "client_id": client_id}
-    most = SHOWN_FIRST if follow and not any(wanted.values()) else 2 * MOST_EVENTS
+    most = SHOWN_FIRST if follow and not any(wanted.values()) else 2 * MAX_EVENTS
     latest = await stream.read_latest(most)
     shown = _print(output, latest[-SHOWN_FIRST:] if most == SHOWN_FIRST else latest, wanted)
     if not (shown or follow):

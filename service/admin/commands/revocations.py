@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from service.admin.command import Parsed, command, console
-from service.admin.context import Desk, tell_waiting
+from service.admin.context import AdminContext, tell_waiting
 from service.admin.formatting import format_time, parse_time_ms
-from service.admin.output import Output, Refused, WrongInput
+from service.admin.output import CommandRefused, Output, WrongInput
 from service.protocol.scope import MAIN_REALM
 from service.registry.pending_revocations import REVOCATIONS_AT_ONCE
 
@@ -25,7 +25,7 @@ from service.registry.pending_revocations import REVOCATIONS_AT_ONCE
 )
 @click.option("--everything", is_flag=True, help="All that everybody has: after a stolen key.")
 async def revoke_all(
-    desk: Desk,
+    context: AdminContext,
     output: Output,
     username: str | None,
     realm: str | None,
@@ -40,56 +40,58 @@ async def revoke_all(
     if realm is not None and username is None:
         raise WrongInput("--realm goes with --user")
     if username is not None:
-        await _revoke_user(desk, output, username, realm or MAIN_REALM)
+        await _revoke_user(context, output, username, realm or MAIN_REALM)
     elif client_id is not None:
-        await _revoke_client(desk, output, client_id)
+        await _revoke_client(context, output, client_id)
     else:
-        await _revoke_everybody(desk, output, before_ms)
+        await _revoke_everybody(context, output, before_ms)
 
 
-async def _revoke_user(desk: Desk, output: Output, username: str, realm: str) -> None:
+async def _revoke_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """Somebody whom nobody lists may have sessions all the same, where an organisation checks logins."""
-    identity = await desk.identify_user(realm, username)
-    if realm == MAIN_REALM and await desk.registry.find_user(identity) is None:
-        raise Refused(f"there is no user {username} in realm {realm}")
-    await desk.check_realm(realm)
+    identity = await context.identify_user(realm, username)
+    if realm == MAIN_REALM and await context.registry.find_user(identity) is None:
+        raise CommandRefused(f"there is no user {username} in realm {realm}")
+    await context.check_realm(realm)
     output.ask(f"End all sessions of {username} in realm {realm}?")
-    await desk.revocations.revoke_all(identity.shard, identity.subject, reason="console")
-    desk.record("revoke_all_by_console", username=username, realm=realm)
+    await context.revocations.revoke_all(identity.shard, identity.subject, reason="console")
+    context.record("revoke_all_by_console", username=username, realm=realm)
     output.done(f"All sessions of {username} have ended.", username=username, realm=realm)
 
 
-async def _revoke_client(desk: Desk, output: Output, client_id: str) -> None:
+async def _revoke_client(context: AdminContext, output: Output, client_id: str) -> None:
     """A client that was deleted may be named too; it has nothing left."""
-    if await desk.registry.find_client(client_id) is None:
-        raise Refused(f"there is no client {client_id}")
+    if await context.registry.find_client(client_id) is None:
+        raise CommandRefused(f"there is no client {client_id}")
     output.ask(f"End all sessions with {client_id}?")
     with output.progress("Looking through all sessions"):
-        ended = await desk.sweeps.end_sessions([client_id], lambda _: False, after_batch=_nothing, reason="console")
-    desk.record("revoke_all_by_console", client_id=client_id)
+        ended = await context.session_scan.end_sessions(
+            [client_id], lambda _: False, after_batch=_nothing, reason="console"
+        )
+    context.record("revoke_all_by_console", client_id=client_id)
     output.done(f"Sessions and codes that ended: {ended}.", client_id=client_id, ended=ended)
 
 
-async def _revoke_everybody(desk: Desk, output: Output, before_ms: int | None) -> None:
-    if before_ms is not None and before_ms > await desk.connection.read_clock_ms():
+async def _revoke_everybody(context: AdminContext, output: Output, before_ms: int | None) -> None:
+    if before_ms is not None and before_ms > await context.redis.read_clock_ms():
         raise WrongInput("--issued-before: expected a time that has passed (--everything ends all there is now)")
     what = f"that began before {format_time(before_ms)}" if before_ms is not None else "there are"
     output.ask(f"End all sessions {what}, of everybody?")
     users, left = 0, set[tuple[str, str]]()
     until_ms = 0 if before_ms is None else before_ms - 1
     # Two of these at once could each pass somebody by whom the other is busy with.
-    async with desk.registry.make_lock(tell_waiting) as lock:
+    async with context.registry.make_lock(tell_waiting) as lock:
         with output.progress("Users whose sessions end") as advance:
-            async for subjects in desk.sweeps.find_subjects():
+            async for subjects in context.session_scan.scan_subjects():
                 for start in range(0, len(subjects), REVOCATIONS_AT_ONCE):  # a slow Redis must not cost us the lock
                     some = [each for each in subjects[start : start + REVOCATIONS_AT_ONCE] if each not in left]
-                    left.update(await desk.revocations.revoke_all_of(some, until_ms=until_ms, reason="console"))
+                    left.update(await context.revocations.revoke_all_of(some, until_ms=until_ms, reason="console"))
                     await lock.renew()
                     users += len(some)
                     advance(users)
                 await lock.renew()
-            await desk.revocations.revoke_all_left(left, until_ms=until_ms, reason="console")
-    desk.record("revoke_all_by_console")
+            await context.revocations.revoke_all_left(left, until_ms=until_ms, reason="console")
+    context.record("revoke_all_by_console")
     output.done(f"Users whose sessions were looked at: {users}. All sessions {what} have ended.", users=users)
 
 

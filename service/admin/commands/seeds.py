@@ -9,12 +9,12 @@ from typing import Final
 import click
 
 from service.admin.command import command, console
-from service.admin.context import Desk
-from service.admin.output import Output, Refused
+from service.admin.context import AdminContext
+from service.admin.output import CommandRefused, Output
 from service.registry.seed_file.plan import Act, Change, Counts, Difference, Outcome
 from service.registry.seed_file.reader import load_seed
 
-_MOST_SHOWN: Final = 1000
+_MAX_SHOWN: Final = 1000
 _MARKS: Final[dict[Act, tuple[str, str]]] = {
     "add": ("+", "green"),
     "update": ("~", "yellow"),
@@ -28,23 +28,25 @@ _MARKS: Final[dict[Act, tuple[str, str]]] = {
 @click.option("--prune", is_flag=True, help="Remove what a seed once brought and this file no longer has.")
 @click.option("--force", is_flag=True, help="Also over what was changed at the console.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
-async def seed(desk: Desk, output: Output, file: Path, prune: bool, force: bool, dry_run: bool) -> None:
+async def seed(context: AdminContext, output: Output, file: Path, prune: bool, force: bool, dry_run: bool) -> None:
     """Adds and updates realms, clients and users. Running workers see it within a second."""
-    parsed = await asyncio.to_thread(load_seed, file, desk.settings.min_password_characters)
-    if not (force or await desk.seeding.is_key_known()):
-        raise Refused(
+    parsed = await asyncio.to_thread(load_seed, file, context.settings.min_password_characters)
+    if not (force or await context.seeding.is_key_known()):
+        raise CommandRefused(
             "the seed was last applied with another secret key: is TOKEN_SERVICE_SECRET_KEY the service's? "
             "If the other one is gone for good, --force applies every entry, over changes of the console too"
         )
     if dry_run or prune or force:
         with output.progress("Holding the file against what is there"):
-            difference = await desk.seeding.compare(parsed, prune=prune, force=force, most_changes=_MOST_SHOWN)
+            difference = await context.seeding.compare(parsed, prune=prune, force=force, most_changes=_MAX_SHOWN)
         if dry_run:
             _show_difference(output, difference)
             return
         _ask(output, difference)
     with output.progress(f"Applying {file.name}") as advance:
-        outcome = await desk.seeding.apply(parsed, prune=prune, force=force, on_progress=advance, actor=desk.actor)
+        outcome = await context.seeding.apply(
+            parsed, prune=prune, force=force, on_progress=advance, actor=context.actor
+        )
     for warning in outcome.warnings:
         output.note(f"warning: {warning}", style="yellow")
     output.done(_sum_up(outcome), **_counts(outcome))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from service.admin.command import command, console
-from service.admin.context import Desk
+from service.admin.context import AdminContext
 from service.admin.formatting import format_bytes
 from service.admin.output import Output
 from service.store.reports.key_statistics import Statistics
@@ -15,16 +15,16 @@ _OF_SESSIONS: Final = ("family", "access", "index")
 
 
 @command(console, "stats")
-async def stats(desk: Desk, output: Output) -> None:
+async def stats(context: AdminContext, output: Output) -> None:
     """Counts what is live, and the memory that it takes.
 
     Sessions, access tokens, users and clients. Every key is counted, on every master. Memory is reckoned from samples.
     """
     with output.progress("Counting keys") as advance:
-        counts = await Statistics(desk.connection).count_keys(advance)
+        counts = await Statistics(context.redis).count_keys(advance)
     sessions = counts.keys.get("family", 0)
     taken = sum(counts.keys.get(kind, 0) * counts.mean_bytes.get(kind, 0.0) for kind in _OF_SESSIONS)
-    memory = await desk.connection.find_info("memory")
+    memory = await context.redis.read_info("memory")
     facts = {
         "sessions": sessions,
         "access_tokens": counts.keys.get("access", 0),

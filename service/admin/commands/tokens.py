@@ -7,11 +7,11 @@ from typing import Any, Final
 import click
 
 from service.admin.command import command, console, read_secret
-from service.admin.context import Desk
+from service.admin.context import AdminContext
 from service.admin.formatting import format_span, format_time, format_when
-from service.admin.output import Output, Refused
+from service.admin.output import CommandRefused, Output
 from service.protocol.token_form import parse_access_token, parse_authorization_code
-from service.store.families import Ending
+from service.store.families import EndReason
 from service.store.reports.token_inspection import (
     EndedFamily,
     ExchangedCode,
@@ -22,7 +22,7 @@ from service.store.reports.token_inspection import (
     KnownFamily,
 )
 
-_ENDINGS: Final[dict[Ending, str]] = {
+_ENDINGS: Final[dict[EndReason, str]] = {
     "replayed": "by a replay",
     "revoked": "by its client, which revoked it",
     "code_replayed": "because its authorization code was exchanged a second time",
@@ -46,23 +46,23 @@ def _read_token(token: str | None) -> str:
 
 @command(tokens, "inspect")
 @click.argument("token", required=False)
-async def inspect_token(desk: Desk, output: Output, token: str | None) -> None:
+async def inspect_token(context: AdminContext, output: Output, token: str | None) -> None:
     """Explains a token.
 
     Whose it is, which session and generation, whether it is live, and who ended it and why.
     """
     text = _read_token(token)
     access_token, code = parse_access_token(text), parse_authorization_code(text)
-    refresh_token = desk.keyring.parse_refresh_token(text)
+    refresh_token = context.keyring.parse_refresh_token(text)
     if access_token is not None:
-        facts = _explain_access_token(await desk.inspection.inspect_access_token(access_token))
+        facts = _explain_access_token(await context.inspection.inspect_access_token(access_token))
     elif refresh_token is not None:
-        inspected = await desk.inspection.inspect_refresh_token(refresh_token)
+        inspected = await context.inspection.inspect_refresh_token(refresh_token)
         facts = _explain_refresh_token(inspected, refresh_token.generation)
     elif code is not None:
-        facts = _explain_code(await desk.inspection.inspect_code(code))
+        facts = _explain_code(await context.inspection.inspect_code(code))
     else:
-        raise Refused(
+        raise CommandRefused(
             "this is no token of this service: no access token or code by its form, and no refresh token that one of "
             "our keys signed"
         )
@@ -71,29 +71,29 @@ async def inspect_token(desk: Desk, output: Output, token: str | None) -> None:
 
 @command(tokens, "revoke")
 @click.argument("token", required=False)
-async def revoke_token(desk: Desk, output: Output, token: str | None) -> None:
+async def revoke_token(context: AdminContext, output: Output, token: str | None) -> None:
     """Ends an access token, or a refresh token's session.
 
     A refresh token may be of whatever generation.
     """
     text = _read_token(token)
-    access_token, refresh_token = parse_access_token(text), desk.keyring.parse_refresh_token(text)
+    access_token, refresh_token = parse_access_token(text), context.keyring.parse_refresh_token(text)
     if access_token is not None:
-        grant = await desk.access_tokens.find(access_token)
-        if grant is None or await desk.access_tokens.revoke(access_token, client_id=grant.client_id) is None:
-            raise Refused("there is no such live access token")
+        grant = await context.access_tokens.find(access_token)
+        if grant is None or await context.access_tokens.revoke(access_token, client_id=grant.client_id) is None:
+            raise CommandRefused("there is no such live access token")
         ended, client_id, username = "The access token", grant.client_id, grant.username
     elif refresh_token is not None:
         digest = refresh_token.family_digest
-        family = await desk.families.find(refresh_token.shard, digest)
-        if family is None or not await desk.families.end(
+        family = await context.families.find(refresh_token.shard, digest)
+        if family is None or not await context.families.end(
             refresh_token.shard, digest, client_id=family.client_id, reason="console"
         ):
-            raise Refused("there is no live session of this refresh token")
+            raise CommandRefused("there is no live session of this refresh token")
         ended, client_id, username = "The session", family.client_id, family.username
     else:
-        raise Refused("this is no access token and no refresh token of this service")
-    desk.record("token_revoked_by_console", client_id=client_id, username=username)
+        raise CommandRefused("this is no access token and no refresh token of this service")
+    context.record("token_revoked_by_console", client_id=client_id, username=username)
     output.done(
         f"{ended} of {username} with {client_id} has ended.", revoked=True, client_id=client_id, username=username
     )

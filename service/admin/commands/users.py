@@ -9,16 +9,16 @@ from typing import Any
 import click
 
 from service.admin.command import Work, command, console, read_secret
-from service.admin.context import Desk
+from service.admin.context import AdminContext
 from service.admin.formatting import format_time
-from service.admin.output import Output, Refused, WrongInput
-from service.admin.validation import check_user
+from service.admin.output import CommandRefused, Output, WrongInput
+from service.admin.validation import validate_user
 from service.crypto.password_hashing import hash_password
 from service.protocol.scope import MAIN_REALM, ROLES
 from service.protocol.user import User
 from service.registry.records import make_user
 
-MOST_SESSIONS = 500
+MAX_SESSIONS = 500
 
 
 @console.group("user")
@@ -36,10 +36,10 @@ def _password_file() -> Callable[[Work], Work]:
 
 @command(users, "list")
 @_realm()
-async def list_users(desk: Desk, output: Output, realm: str) -> None:
+async def list_users(context: AdminContext, output: Output, realm: str) -> None:
     """The users of a realm. Those of an organisation stand here only where we know more of them than it says."""
-    await desk.check_realm(realm)
-    rows = [_describe(user) for user in await desk.registry.find_all_users(realm)]
+    await context.check_realm(realm)
+    rows = [_describe(user) for user in await context.registry.list_users(realm)]
     columns = {"username": "USER", "name": "NAME", "roles": "ROLES", "disabled": "DISABLED"}
     output.table(rows, columns, f"No user of realm {realm} is listed.")
 
@@ -47,14 +47,14 @@ async def list_users(desk: Desk, output: Output, realm: str) -> None:
 @command(users, "show")
 @click.argument("username", metavar="NAME")
 @_realm()
-async def show_user(desk: Desk, output: Output, username: str, realm: str) -> None:
+async def show_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """One user, and the sessions that they have."""
-    await desk.check_realm(realm)
-    identity = await desk.identify_user(realm, username)
-    user = await desk.registry.find_user(identity)
-    families, is_cut = await desk.families.find_of_user(identity, MOST_SESSIONS)
+    await context.check_realm(realm)
+    identity = await context.identify_user(realm, username)
+    user = await context.registry.find_user(identity)
+    families, is_cut = await context.families.list_of_user(identity, MAX_SESSIONS)
     if user is None and not families:
-        raise Refused(f"there is no user {username} in realm {realm}")
+        raise CommandRefused(f"there is no user {username} in realm {realm}")
     described = {"listed": user is not None} | _describe(user or User(realm=realm, username=username))
     sessions = [
         {
@@ -82,7 +82,7 @@ async def show_user(desk: Desk, output: Output, username: str, realm: str) -> No
 @click.option("--name", default="", help="What people call them.")
 @_password_file()
 async def create_user(
-    desk: Desk,
+    context: AdminContext,
     output: Output,
     username: str,
     realm: str,
@@ -91,19 +91,19 @@ async def create_user(
     password_file: str | None,
 ) -> None:
     """Lists a user. The password is read from the terminal, or from a file; an organisation checks its own."""
-    await desk.check_realm(realm)
+    await context.check_realm(realm)
     if realm != MAIN_REALM and password_file is not None:
         raise WrongInput(f"--password-file: the realm {realm} checks passwords itself")
-    least = desk.settings.min_password_characters
-    check_user(realm, username, None, tuple(roles), name, least)
-    identity = await desk.identify_user(realm, username)
-    if await desk.registry.find_user(identity) is not None:
-        raise Refused(f"there is a user {username} in realm {realm} already")
+    least = context.settings.min_password_characters
+    validate_user(realm, username, None, tuple(roles), name, least)
+    identity = await context.identify_user(realm, username)
+    if await context.registry.find_user(identity) is not None:
+        raise CommandRefused(f"there is a user {username} in realm {realm} already")
     password = read_secret(f"Password of {username}", password_file, twice=True) if realm == MAIN_REALM else None
     listed_name = username if realm == MAIN_REALM else identity.username
-    entry = check_user(realm, listed_name, password, tuple(roles), name, least)
+    entry = validate_user(realm, listed_name, password, tuple(roles), name, least)
     user = await asyncio.to_thread(make_user, entry, None)
-    await desk.amendments.create_user(user)
+    await context.editor.create_user(user)
     output.done(f"The user {username} is listed in realm {realm}.", **_describe(user))
 
 
@@ -113,18 +113,18 @@ async def create_user(
 @_password_file()
 @click.option("--keep-sessions", is_flag=True, help="Do not end the user's sessions.")
 async def set_password(
-    desk: Desk, output: Output, username: str, realm: str, password_file: str | None, keep_sessions: bool
+    context: AdminContext, output: Output, username: str, realm: str, password_file: str | None, keep_sessions: bool
 ) -> None:
     """Gives a user a new password, and ends all of their sessions."""
-    identity = await desk.identify_user(realm, username)
+    identity = await context.identify_user(realm, username)
     if realm != MAIN_REALM:
-        raise Refused(f"the realm {realm} checks passwords itself")
-    if await desk.registry.find_user(identity) is None:
-        raise Refused(f"there is no user {username} in realm {realm}")
+        raise CommandRefused(f"the realm {realm} checks passwords itself")
+    if await context.registry.find_user(identity) is None:
+        raise CommandRefused(f"there is no user {username} in realm {realm}")
     password = read_secret(f"New password of {username}", password_file, twice=True)
-    check_user(realm, username, password, (), "", desk.settings.min_password_characters)
+    validate_user(realm, username, password, (), "", context.settings.min_password_characters)
     password_hash = await asyncio.to_thread(hash_password, password)
-    await desk.amendments.set_password(identity, password_hash, keep_sessions=keep_sessions)
+    await context.editor.set_password(identity, password_hash, keep_sessions=keep_sessions)
     ended = "go on" if keep_sessions else "have ended"
     output.done(
         f"The user {username} has a new password; their sessions {ended}.",
@@ -137,9 +137,9 @@ async def set_password(
 @command(users, "disable")
 @click.argument("username", metavar="NAME")
 @_realm()
-async def disable_user(desk: Desk, output: Output, username: str, realm: str) -> None:
+async def disable_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """Lets a user log in no more, and ends all of their sessions."""
-    await desk.amendments.disable_user(await desk.identify_user(realm, username))
+    await context.editor.disable_user(await context.identify_user(realm, username))
     sentence = f"The user {username} is disabled, and their sessions have ended."
     output.done(sentence, username=username, realm=realm, disabled=True)
 
@@ -147,21 +147,21 @@ async def disable_user(desk: Desk, output: Output, username: str, realm: str) ->
 @command(users, "enable")
 @click.argument("username", metavar="NAME")
 @_realm()
-async def enable_user(desk: Desk, output: Output, username: str, realm: str) -> None:
+async def enable_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """Lets a disabled user log in again."""
-    await desk.amendments.enable_user(await desk.identify_user(realm, username))
+    await context.editor.enable_user(await context.identify_user(realm, username))
     output.done(f"The user {username} may log in.", username=username, realm=realm, disabled=False)
 
 
 @command(users, "delete")
 @click.argument("username", metavar="NAME")
 @_realm()
-async def delete_user(desk: Desk, output: Output, username: str, realm: str) -> None:
+async def delete_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """Deletes a user and ends all of their sessions. An organisation's users have its default roles again then."""
-    identity = await desk.identify_user(realm, username)
-    if await desk.registry.find_user(identity) is not None:
+    identity = await context.identify_user(realm, username)
+    if await context.registry.find_user(identity) is not None:
         output.ask(f"Delete the user {username} of realm {realm}, and end all of their sessions?")
-    await desk.amendments.delete_user(identity)
+    await context.editor.delete_user(identity)
     sentence = f"The user {username} is deleted, and their sessions have ended."
     output.done(sentence, username=username, realm=realm, deleted=True)
 

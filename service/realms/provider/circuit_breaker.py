@@ -16,22 +16,28 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from service.protocol.errors import OAuthError, TemporarilyUnavailable
-from service.protocol.provider_responses import RETRY_SECONDS, Declined, Misanswer, OddLogin, make_unavailable
+from service.protocol.provider_responses import (
+    RETRY_SECONDS,
+    InvalidLoginResponse,
+    InvalidProviderResponse,
+    ProviderError,
+    make_unavailable,
+)
 
 CALLS: Final = 20
 CALL_SECONDS: Final = 5.0
-PATIENCE_SECONDS: Final = 1.0
-MOST_WAITING: Final = 100
+ROOM_TIMEOUT_SECONDS: Final = 1.0
+MAX_WAITING: Final = 100
 FAILURES: Final = 20
 FAILURES_WITHIN_SECONDS: Final = 30.0
-PAUSE_SECONDS: Final = 1.0
+OPEN_SECONDS: Final = 1.0
 
 
-class Gate:
+class CircuitBreaker:
     """Open, until FAILURES calls in a row have failed within a time; then one call is tried after each pause.
 
-    Only `Misanswer` and the time limit are failures: a refusal shows that the organisation is there and in order. An
-    `OddLogin` shows nothing, or one person could shut the organisation out for all.
+    Only `InvalidProviderResponse` and the time limit are failures: a refusal shows that the organisation is there and in order. An
+    `InvalidLoginResponse` shows nothing, or one person could shut the organisation out for all.
     """
 
     def __init__(self) -> None:
@@ -45,11 +51,11 @@ class Gate:
         """Raises TemporarilyUnavailable where a call would be refused at once."""
         if self._closed_until is not None and (self._trial is not None or time.monotonic() < self._closed_until):
             raise make_unavailable()
-        if self._waiting >= MOST_WAITING:
+        if self._waiting >= MAX_WAITING:
             raise _too_busy()
 
     @asynccontextmanager
-    async def passing(self) -> AsyncIterator[None]:
+    async def guard(self) -> AsyncIterator[None]:
         """Around one conversation, which ends with the time limit at the latest: then Misanswer."""
         self.check()
         deadline = asyncio.get_running_loop().time() + CALL_SECONDS
@@ -62,14 +68,14 @@ class Gate:
                     async with asyncio.timeout_at(deadline):
                         yield
                 except TimeoutError:
-                    raise Misanswer(f"no answer within {CALL_SECONDS:g} s") from None
+                    raise InvalidProviderResponse(f"no answer within {CALL_SECONDS:g} s") from None
         finally:
             self._room.release()
 
     async def _enter(self) -> None:
         self._waiting += 1
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(ROOM_TIMEOUT_SECONDS):
                 await self._room.acquire()
         except TimeoutError:
             raise _too_busy() from None
@@ -82,12 +88,12 @@ class Gate:
         self._trial = trial or self._trial
         try:
             yield
-        except OddLogin:
+        except InvalidLoginResponse:
             raise
-        except Misanswer:
+        except InvalidProviderResponse:
             self._note_failure()
             raise
-        except (Declined, OAuthError):
+        except (ProviderError, OAuthError):
             self._note_answer()
             raise
         else:
@@ -105,7 +111,7 @@ class Gate:
         self._failed_at.append(now)
         is_row = len(self._failed_at) == FAILURES and now - self._failed_at[0] <= FAILURES_WITHIN_SECONDS
         if is_row or self._closed_until is not None:
-            self._closed_until = now + PAUSE_SECONDS
+            self._closed_until = now + OPEN_SECONDS
 
 
 def _too_busy() -> TemporarilyUnavailable:

@@ -14,23 +14,23 @@ from urllib.parse import quote_plus, urlencode
 
 from joserfc.jwk import KeySet
 
-from service.http_client.client import Answer, Outgoing
-from service.protocol.provider import Organisation, Server, find_metadata_addresses
+from service.http_client.client import HttpClient, HttpResponse
+from service.protocol.provider import IdentityProvider, ProviderEndpoints, list_metadata_addresses
 from service.protocol.provider_responses import (
     Claims,
-    Misanswer,
-    Person,
-    TokenAnswer,
+    ExternalIdentity,
+    InvalidProviderResponse,
+    ProviderTokens,
     check_active,
     check_ok,
-    find_server,
+    get_endpoints,
     parse_claims,
     parse_json,
     parse_metadata,
-    parse_token_answer,
+    parse_token_response,
     read_person,
 )
-from service.realms.provider.id_token import Expectation, UnknownKey, check_id_token, parse_keys
+from service.realms.provider.id_token import Expectation, UnknownKey, parse_keys, verify_id_token
 
 METADATA_SECONDS: Final = 3600.0
 KEYS_SECONDS: Final = 600.0
@@ -42,7 +42,7 @@ _NOT_FOUND: Final = 404
 Thing = TypeVar("Thing")
 
 
-class _Kept(Generic[Thing]):
+class _TimedCache(Generic[Thing]):
     """What an organisation publishes, asked for again when it is older than somebody wants it."""
 
     def __init__(self, fetch: Callable[[], Awaitable[Thing]]) -> None:
@@ -50,14 +50,14 @@ class _Kept(Generic[Thing]):
         self._fetching = asyncio.Lock()
         self._known: tuple[float, Thing] | None = None
 
-    def peek(self, most_seconds: float) -> Thing | None:
+    def get_fresh(self, most_seconds: float) -> Thing | None:
         is_fresh = self._known is not None and time.monotonic() - self._known[0] <= most_seconds
         return self._known[1] if self._known is not None and is_fresh else None
 
     async def find(self, most_seconds: float) -> Thing:
         """Of many who want it at once one asks."""
         async with self._fetching:
-            thing = self.peek(most_seconds)
+            thing = self.get_fresh(most_seconds)
             if thing is None:
                 asked_at = time.monotonic()
                 thing = await self._fetch()
@@ -65,7 +65,7 @@ class _Kept(Generic[Thing]):
         return thing
 
 
-class Conversation:
+class ProviderClient:
     """With one organisation, under our name there. Raises Misanswer, and Declined for an orderly refusal.
 
     `client_secret` is empty for a public client, and None where no key of ours opens what is stored of it.
@@ -74,29 +74,29 @@ class Conversation:
 
     def __init__(
         self,
-        organisation: Organisation,
+        provider: IdentityProvider,
         client_secret: str | None,
-        outgoing: Outgoing,
+        http_client: HttpClient,
         read_clock_ms: Callable[[], Awaitable[int]],
     ) -> None:
-        self._organisation = organisation
+        self._organisation = provider
         self._client_secret = client_secret
-        self._outgoing = outgoing
+        self._http_client = http_client
         self._read_clock_ms = read_clock_ms
-        self._server = _Kept(self._fetch_server)
-        self._keys = _Kept(self._fetch_keys)
+        self._server = _TimedCache(self._fetch_server)
+        self._keys = _TimedCache(self._fetch_keys)
 
     @property
-    def known_server(self) -> Server | None:
+    def known_endpoints(self) -> ProviderEndpoints | None:
         """Where it answers, as far as that is known without asking it."""
         if not self._organisation.needs_metadata:
-            return find_server(self._organisation, None)
-        return self._server.peek(METADATA_SECONDS)
+            return get_endpoints(self._organisation, None)
+        return self._server.get_fresh(METADATA_SECONDS)
 
-    async def find_server(self) -> Server:
-        return self.known_server or await self._server.find(METADATA_SECONDS)
+    async def get_endpoints(self) -> ProviderEndpoints:
+        return self.known_endpoints or await self._server.find(METADATA_SECONDS)
 
-    async def exchange_code(self, code: str, *, redirect_uri: str, code_verifier: str) -> TokenAnswer:
+    async def exchange_code(self, code: str, *, redirect_uri: str, code_verifier: str) -> ProviderTokens:
         """Clauses: RFC 6749 §4.1.3, RFC 7636 §4.5"""
         return await self._ask_for_token(
             {
@@ -107,20 +107,20 @@ class Conversation:
             }
         )
 
-    async def check_password(self, username: str, password: str) -> TokenAnswer:
+    async def request_password_tokens(self, username: str, password: str) -> ProviderTokens:
         """Clauses: RFC 6749 §4.3.2"""
         scope = {"scope": self._organisation.scope} if self._organisation.scope else {}
         return await self._ask_for_token(
             {"grant_type": "password", "username": username, "password": password, **scope}
         )
 
-    async def identify(self, tokens: TokenAnswer, nonce: str | None) -> Person:
+    async def identify(self, tokens: ProviderTokens, nonce: str | None) -> ExternalIdentity:
         """Whose the tokens are: by the ID token where there is one to check, else by userinfo, else by introspection.
 
         A claim that is not in the ID token is looked for at userinfo, which must speak of the same person. With a nonce
         it is a login in a browser, for which OpenID Connect always gives an ID token.
         """
-        server = await self.find_server()
+        server = await self.get_endpoints()
         claims: Claims | None = None
         if server.can_check_id_tokens and (tokens.id_token or nonce is not None or not server.has_other_source):
             claims = await self._read_id_token(tokens.id_token, server, nonce)
@@ -132,28 +132,28 @@ class Conversation:
             claims = await self._introspect(server, tokens)
         return read_person(claims, username_claim, needs_verified_email=is_email)
 
-    async def _ask_for_token(self, form: Mapping[str, str]) -> TokenAnswer:
-        server = await self.find_server()
+    async def _ask_for_token(self, form: Mapping[str, str]) -> ProviderTokens:
+        server = await self.get_endpoints()
         answer = await self._post(server.token_endpoint, server, form)
-        return parse_token_answer(answer.status, answer.body)
+        return parse_token_response(answer.status, answer.body)
 
-    async def _ask_userinfo(self, server: Server, tokens: TokenAnswer) -> Claims:
+    async def _ask_userinfo(self, server: ProviderEndpoints, tokens: ProviderTokens) -> Claims:
         """Clauses: RFC 6750 §2.1, OpenID Connect Core 1.0 §5.3"""
         headers = {"Authorization": f"Bearer {tokens.access_token}"}
-        answer = await self._outgoing.get(server.userinfo_endpoint, headers)
+        answer = await self._http_client.get(server.userinfo_endpoint, headers)
         return parse_claims(answer.status, answer.body, "its userinfo")
 
-    async def _introspect(self, server: Server, tokens: TokenAnswer) -> Claims:
+    async def _introspect(self, server: ProviderEndpoints, tokens: ProviderTokens) -> Claims:
         """Clauses: RFC 7662 §2.1, §2.2"""
         answer = await self._post(server.introspection_endpoint, server, {"token": tokens.access_token})
         claims = parse_claims(answer.status, answer.body, "its introspection")
         check_active(claims)
         return claims
 
-    async def _read_id_token(self, text: str | None, server: Server, nonce: str | None) -> Claims:
+    async def _read_id_token(self, text: str | None, server: ProviderEndpoints, nonce: str | None) -> Claims:
         """Keys change: where the one is missing that the token names, they are asked for once more."""
         if not text:
-            raise Misanswer("its token answer has no ID token")
+            raise InvalidProviderResponse("its token answer has no ID token")
         expected = Expectation(
             issuer=server.issuer,
             client_id=self._organisation.client_id,
@@ -161,36 +161,40 @@ class Conversation:
             now_seconds=await self._read_clock_ms() // 1000,
         )
         try:
-            return check_id_token(text, await self._keys.find(KEYS_SECONDS), expected)
+            return verify_id_token(text, await self._keys.find(KEYS_SECONDS), expected)
         except UnknownKey:
             pass
         try:
-            return check_id_token(text, await self._keys.find(NEW_KEYS_SECONDS), expected)
+            return verify_id_token(text, await self._keys.find(NEW_KEYS_SECONDS), expected)
         except UnknownKey:
-            raise Misanswer("its ID token is signed with a key that it does not publish") from None
+            raise InvalidProviderResponse("its ID token is signed with a key that it does not publish") from None
 
-    async def _fetch_server(self) -> Server:
-        organisation = self._organisation
-        addresses = find_metadata_addresses(organisation.issuer, openid=organisation.speaks_openid)
+    async def _fetch_server(self) -> ProviderEndpoints:
+        provider = self._organisation
+        addresses = list_metadata_addresses(provider.issuer, openid=provider.speaks_openid)
         for address in addresses:
-            answer = await self._outgoing.get(address, {})
+            answer = await self._http_client.get(address, {})
             if answer.status != _NOT_FOUND:
                 check_ok(answer.status, "its metadata")
-                return find_server(organisation, parse_metadata(answer.body, organisation.issuer))
+                return get_endpoints(provider, parse_metadata(answer.body, provider.issuer))
         where = " or ".join(addresses)
-        raise Misanswer(f"it publishes no metadata at {where}, and the seed file does not name all of its endpoints")
+        raise InvalidProviderResponse(
+            f"it publishes no metadata at {where}, and the seed file does not name all of its endpoints"
+        )
 
     async def _fetch_keys(self) -> KeySet:
-        server = await self.find_server()
-        answer = await self._outgoing.get(server.jwks_uri, {})
+        server = await self.get_endpoints()
+        answer = await self._http_client.get(server.jwks_uri, {})
         check_ok(answer.status, "its key set")
         return parse_keys(parse_json(answer.body, dict[str, Any], "its key set"))
 
-    async def _post(self, address: str, server: Server, form: Mapping[str, str]) -> Answer:
+    async def _post(self, address: str, server: ProviderEndpoints, form: Mapping[str, str]) -> HttpResponse:
         """Clauses: RFC 6749 §2.3.1"""
         client_id, headers = self._organisation.client_id, {}
         if self._client_secret is None:
-            raise Misanswer("our client secret there was sealed with a key that we do not have; apply the seed again")
+            raise InvalidProviderResponse(
+                "our client secret there was sealed with a key that we do not have; apply the seed again"
+            )
         if not self._client_secret:
             form = {**form, "client_id": client_id}
         elif server.secret_in_body:
@@ -198,7 +202,7 @@ class Conversation:
         else:
             credentials = f"{quote_plus(client_id)}:{quote_plus(self._client_secret)}"
             headers = {"Authorization": "Basic " + b64encode(credentials.encode()).decode()}
-        return await self._outgoing.post(address, headers, urlencode(form).encode())
+        return await self._http_client.post(address, headers, urlencode(form).encode())
 
 
 def _join(id_token: Claims | None, userinfo: Claims) -> Claims:
@@ -211,6 +215,6 @@ def _join(id_token: Claims | None, userinfo: Claims) -> Claims:
     if id_token is None:
         return userinfo
     if userinfo.get("sub") != id_token["sub"]:
-        raise Misanswer("its userinfo speaks of somebody else than its ID token")
+        raise InvalidProviderResponse("its userinfo speaks of somebody else than its ID token")
     address = userinfo if userinfo.get("email") else id_token
     return {**userinfo, **id_token, **{name: address.get(name) for name in ("email", "email_verified")}}

@@ -12,12 +12,12 @@ from typing import Any, Final, NamedTuple
 from joserfc import jwk, jws, jwt
 from joserfc.errors import InvalidKeyIdError, JoseError, UnsupportedAlgorithmError
 
-from service.protocol.provider_responses import Claims, Misanswer
+from service.protocol.provider_responses import Claims, InvalidProviderResponse
 
 LEEWAY_SECONDS: Final = 60
 """How far the organisation's clock may be from Redis's."""
 
-LEAST_RSA_BITS: Final = 2048
+MIN_RSA_BITS: Final = 2048
 
 ALGORITHMS: Final = (
     "RS256",
@@ -82,7 +82,7 @@ def parse_keys(content: dict[str, Any]) -> jwk.KeySet:
         except (JoseError, ValueError, TypeError, KeyError, AttributeError):
             continue
     if not keys:
-        raise Misanswer("its key set has no key that can be used")
+        raise InvalidProviderResponse("its key set has no key that can be used")
     return jwk.KeySet(keys)
 
 
@@ -91,14 +91,14 @@ def _import_key(entry: dict[str, Any]) -> jwk.Key:
 
     Clauses: RFC 7518 §3.3
     """
-    if entry.get("kty") == "RSA" and 8 * len(urlsafe_b64decode(entry["n"] + "==").lstrip(b"\0")) < LEAST_RSA_BITS:
+    if entry.get("kty") == "RSA" and 8 * len(urlsafe_b64decode(entry["n"] + "==").lstrip(b"\0")) < MIN_RSA_BITS:
         raise ValueError("an RSA key that is too short")
     if entry.get("kty") not in ("RSA", "EC", "OKP"):
         raise ValueError("a key that others have, too, or of a kind that is not known")
     return jwk.import_key(entry)
 
 
-def check_id_token(text: str, keys: jwk.KeySet, expected: Expectation) -> Claims:
+def verify_id_token(text: str, keys: jwk.KeySet, expected: Expectation) -> Claims:
     """Raises UnknownKey where newer keys may help, else Misanswer with what is wrong."""
     try:
         claims = jwt.decode(text, keys, registry=_SIGNATURES).claims
@@ -106,15 +106,15 @@ def check_id_token(text: str, keys: jwk.KeySet, expected: Expectation) -> Claims
     except InvalidKeyIdError:
         raise UnknownKey from None
     except JoseError as error:
-        raise Misanswer(f"its ID token is not to be believed ({_quote(str(error))})") from None
+        raise InvalidProviderResponse(f"its ID token is not to be believed ({_quote(str(error))})") from None
     except (ValueError, TypeError, RecursionError) as error:
-        raise Misanswer(f"its ID token cannot be read ({type(error).__name__})") from None
+        raise InvalidProviderResponse(f"its ID token cannot be read ({type(error).__name__})") from None
     _check_audience(claims, expected.client_id)
     nonce = claims.get("nonce")
     if expected.nonce is not None and not (
         isinstance(nonce, str) and hmac.compare_digest(nonce.encode(errors="surrogatepass"), expected.nonce.encode())
     ):
-        raise Misanswer("its ID token has another nonce than this login")
+        raise InvalidProviderResponse("its ID token has another nonce than this login")
     return claims
 
 
@@ -143,4 +143,4 @@ def _check_audience(claims: Claims, client_id: str) -> None:
     audience = claims["aud"]
     is_shared = isinstance(audience, list) and set(audience) != {client_id}
     if (is_shared or "azp" in claims) and claims.get("azp") != client_id:
-        raise Misanswer("its ID token was handed out to another client")
+        raise InvalidProviderResponse("its ID token was handed out to another client")

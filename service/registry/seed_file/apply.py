@@ -22,19 +22,19 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from service.crypto.keyring import Keyring
-from service.protocol.client import find_loss
-from service.protocol.provider import Organisation
+from service.protocol.client import find_narrowing
+from service.protocol.provider import IdentityProvider
 from service.protocol.user import User, UserIdentity, identify_user
-from service.redis_client.lock import StoreLock
-from service.registry.pending_revocations import Consequences
-from service.registry.records import find_origins, loses, make_client, make_organisation, make_user
+from service.redis_client.lock import RedisLock
+from service.registry.pending_revocations import PendingRevocations
+from service.registry.records import is_narrowed, list_origins, make_client, make_provider, make_user
 from service.registry.seed_file.audit import SeedEvents
-from service.registry.seed_file.batch import Batch, Judgement, Renew, UserPlan, batches, nothing_to_do
+from service.registry.seed_file.batch import ApplyOptions, Batch, Renew, UserPlan, batches, nothing_to_do
 from service.registry.seed_file.plan import (
     Act,
     Change,
     Difference,
-    Kind,
+    EntryKind,
     Outcome,
     Planned,
     Record,
@@ -42,7 +42,7 @@ from service.registry.seed_file.plan import (
     describe,
     is_same,
 )
-from service.registry.seed_file.reader import find_fingerprint, load_seed
+from service.registry.seed_file.reader import load_seed, read_fingerprint
 from service.registry.seed_file.schema import ClientEntry, RealmEntry, Seed, UserEntry, read_user_entry
 from service.store.registry import LOCK_SECONDS, RegistryStore
 
@@ -60,11 +60,11 @@ class Seeding:
     """Applies seeds, and tells beforehand what that would do."""
 
     def __init__(
-        self, registry: RegistryStore, keyring: Keyring, consequences: Consequences, hashing_threads: int
+        self, registry: RegistryStore, keyring: Keyring, pending_revocations: PendingRevocations, hashing_threads: int
     ) -> None:
         self._registry = registry
         self._keyring = keyring
-        self._consequences = consequences
+        self._pending_revocations = pending_revocations
         self._hashing_threads = hashing_threads
 
     async def apply(
@@ -82,7 +82,7 @@ class Seeding:
         events say did it.
         """
         async with self._registry.make_lock() as lock:
-            judgement = Judgement(force, prune, lock.renew)
+            judgement = ApplyOptions(force, prune, lock.renew)
             return await self._apply(seed, judgement, lock, on_progress or _tell_nobody, actor)
 
     async def apply_file(self, path: Path, min_password_characters: int) -> Outcome:
@@ -91,11 +91,11 @@ class Seeding:
         Of several workers that start at once, one reads it.
         """
         async with self._registry.make_lock() as lock:
-            if await self._is_in_force(await asyncio.to_thread(find_fingerprint, path)):
-                await self._consequences.settle(lock)
+            if await self._is_in_force(await asyncio.to_thread(read_fingerprint, path)):
+                await self._pending_revocations.settle(lock)
                 return Outcome()
             seed = await _renewing(lock, asyncio.to_thread(load_seed, path, min_password_characters))
-            return await self._apply(seed, Judgement(False, False, lock.renew), lock, _tell_nobody, "service")
+            return await self._apply(seed, ApplyOptions(False, False, lock.renew), lock, _tell_nobody, "service")
 
     async def compare(
         self, seed: Seed, *, prune: bool = False, force: bool = False, most_changes: int = 100
@@ -105,7 +105,7 @@ class Seeding:
         tally.note_seed(seed)
         if not (force or await self.is_key_known()):
             tally.note_strange_key()
-        async for batch in self._judge(seed, Judgement(force, prune, _wait_for_nothing)):
+        async for batch in self._judge(seed, ApplyOptions(force, prune, _wait_for_nothing)):
             tally.add(*batch[:3], batch.plain_passwords)
             first += map(describe, batch.planned[: most_changes - len(first)])
         return Difference(
@@ -116,7 +116,7 @@ class Seeding:
         )
 
     async def _apply(
-        self, seed: Seed, judgement: Judgement, lock: StoreLock, on_progress: Progress, actor: str
+        self, seed: Seed, judgement: ApplyOptions, lock: RedisLock, on_progress: Progress, actor: str
     ) -> Outcome:
         tally, done, events = Tally(), 0, SeedEvents(actor)
         tally.note_seed(seed)
@@ -136,8 +136,8 @@ class Seeding:
                     done += batch.entries
                     on_progress(done, seed.size)
             finally:
-                events.tell_all()
-        await self._consequences.settle(lock)
+                events.record_all()
+        await self._pending_revocations.settle(lock)
         await lock.renew()
         await self._registry.put_seed("file", self._keyring.digest_seed(seed.fingerprint))
         return tally.outcome
@@ -150,7 +150,7 @@ class Seeding:
     async def _is_in_force(self, fingerprint: bytes) -> bool:
         return await self._registry.find_seed("file") == self._keyring.digest_seed(fingerprint)
 
-    async def _judge(self, seed: Seed, judgement: Judgement) -> AsyncIterator[Batch]:
+    async def _judge(self, seed: Seed, judgement: ApplyOptions) -> AsyncIterator[Batch]:
         """In the order in which they are to be written; each batch is judged when the one before it was taken."""
         for name, realm_entry in seed.realms.items():
             yield await self._judge_realm(name, realm_entry, judgement)
@@ -163,7 +163,7 @@ class Seeding:
             async for batch in self._judge_left_out(seed, judgement.renew):
                 yield batch
 
-    async def _judge_realm(self, name: str, entry: RealmEntry, judgement: Judgement) -> Batch:
+    async def _judge_realm(self, name: str, entry: RealmEntry, judgement: ApplyOptions) -> Batch:
         """A new key writes the realm anew, encrypted under it."""
         text = msgspec.json.encode(entry)
         known, digest = await self._registry.find_seed(f"realm:{name}"), self._keyring.digest_seed(text)
@@ -171,21 +171,23 @@ class Seeding:
         if known == digest and not judgement.force:
             return nothing_to_do("realm")
         old = await self._registry.find_realm(name)
-        new = make_organisation(name, entry, old, self._keyring)
+        new = make_provider(name, entry, old, self._keyring)
         is_narrowed = old is not None and not set(old.default_roles) <= set(new.default_roles)
         planned = _plan("realm", name, old, new, is_changed, judgement.force, is_narrowed)
         if not planned and known == digest:
             return nothing_to_do("realm")
         return Batch("realm", 1, planned, partial(self._write_realm, name, new, digest, is_narrowed))
 
-    async def _write_realm(self, name: str, new: Organisation, digest: str, is_narrowed: bool, _: StoreLock) -> None:
+    async def _write_realm(
+        self, name: str, new: IdentityProvider, digest: str, is_narrowed: bool, _: RedisLock
+    ) -> None:
         await self._registry.put_seed(f"realm:{name}", _UNDER_WAY)
         if is_narrowed:
-            await self._registry.note_owed_realm_sweep(name)
+            await self._registry.add_pending_realm(name)
         await self._registry.put_realm(name, new)
         await self._registry.put_seed(f"realm:{name}", digest)
 
-    async def _judge_client(self, entry: ClientEntry, judgement: Judgement) -> Batch:
+    async def _judge_client(self, entry: ClientEntry, judgement: ApplyOptions) -> Batch:
         text = msgspec.json.encode(entry)
         name = f"client:{entry.client_id}"
         known, digest = await self._registry.find_seed(name), self._keyring.digest_seed(text)
@@ -194,26 +196,26 @@ class Seeding:
             return Batch("client", 1, (), partial(self._remember, name, known, digest))
         old = await self._registry.find_client(entry.client_id)
         new = await asyncio.to_thread(make_client, entry, old)
-        loss = None if old is None else find_loss(old, new)
-        planned = _plan("client", entry.client_id, old, new, is_changed, judgement.force, loss is not None)
+        narrowing = None if old is None else find_narrowing(old, new)
+        planned = _plan("client", entry.client_id, old, new, is_changed, judgement.force, narrowing is not None)
         if not planned:
             return Batch("client", 1, (), partial(self._remember, name, known, digest))
 
-        async def write(_: StoreLock) -> None:
+        async def write(_: RedisLock) -> None:
             await self._registry.put_seed(name, _UNDER_WAY)
-            old_origins = find_origins(old.redirect_uris) if old else ()
-            new_origins = find_origins(new.redirect_uris)
-            await self._registry.put_client(new, old_origins=old_origins, new_origins=new_origins, loss=loss)
+            old_origins = list_origins(old.redirect_uris) if old else ()
+            new_origins = list_origins(new.redirect_uris)
+            await self._registry.put_client(new, old_origins=old_origins, new_origins=new_origins, narrowing=narrowing)
             await self._registry.put_seed(name, digest)
 
         return Batch("client", 1, planned, write)
 
-    async def _remember(self, name: str, known: str | None, digest: str, _: StoreLock) -> None:
+    async def _remember(self, name: str, known: str | None, digest: str, _: RedisLock) -> None:
         """Under the key that makes."""
         if known != digest:
             await self._registry.put_seed(name, digest)
 
-    async def _judge_users(self, texts: Sequence[bytes], judgement: Judgement, threads: ThreadPoolExecutor) -> Batch:
+    async def _judge_users(self, texts: Sequence[bytes], judgement: ApplyOptions, threads: ThreadPoolExecutor) -> Batch:
         entries = [read_user_entry(text) for text in texts]
         identities = [identify_user(entry.realm, entry.username) for entry in entries]
         digests = [self._keyring.digest_seed(text) for text in texts]
@@ -232,15 +234,15 @@ class Seeding:
         )
 
     async def _plan_users(
-        self, entries: Sequence[tuple[UserEntry, str, bool]], judgement: Judgement, threads: ThreadPoolExecutor
+        self, entries: Sequence[tuple[UserEntry, str, bool]], judgement: ApplyOptions, threads: ThreadPoolExecutor
     ) -> list[UserPlan]:
         """Of entries, each with its digest and whether its text changed."""
         olds = await self._registry.find_users([identify_user(entry.realm, entry.username) for entry, _, _ in entries])
         users = await self._make_users([entry for entry, _, _ in entries], olds, judgement.renew, threads)
-        befores = await self._find_befores(users, olds)
+        befores = await self._list_previous_users(users, olds)
         plans = []
         for (_, digest, is_changed), user, old, before in zip(entries, users, olds, befores, strict=True):
-            is_lost = before is not None and loses(before, user)
+            is_lost = before is not None and is_narrowed(before, user)
             for planned in _plan("user", user.username, old, user, is_changed, judgement.force, is_lost, user.realm):
                 plans.append(UserPlan(planned, user, digest))
         return plans
@@ -258,27 +260,27 @@ class Seeding:
             await renew()
         return [made.get(i) or make_user(entry, olds[i]) for i, entry in enumerate(entries)]
 
-    async def _find_befores(self, users: Sequence[User], olds: Sequence[User | None]) -> list[User | None]:
+    async def _list_previous_users(self, users: Sequence[User], olds: Sequence[User | None]) -> list[User | None]:
         """What each was until now: whom an external realm did not list had its default roles all the same."""
         realms = {user.realm for user, old in zip(users, olds, strict=True) if old is None}
-        organisations = {realm: await self._registry.find_realm(realm) for realm in realms}
+        providers = {realm: await self._registry.find_realm(realm) for realm in realms}
         befores = list(olds)
         for index, user in enumerate(users):
-            organisation = organisations.get(user.realm)
-            if olds[index] is None and organisation is not None:
-                befores[index] = organisation.make_unlisted_user(user.realm, user.username)
+            provider = providers.get(user.realm)
+            if olds[index] is None and provider is not None:
+                befores[index] = provider.make_unlisted_user(user.realm, user.username)
         return befores
 
     async def _write_users(
-        self, plans: Sequence[UserPlan], remembered: Sequence[tuple[UserIdentity, str]], lock: StoreLock
+        self, plans: Sequence[UserPlan], remembered: Sequence[tuple[UserIdentity, str]], lock: RedisLock
     ) -> None:
         """`remembered` are digests of what did not change, under the key that makes."""
         users = [plan.user for plan in plans]
         await self._registry.put_user_seeds([(user.identity, _UNDER_WAY) for user in users])
         owing = [plan.user.identity for plan in plans if plan.planned.ends_sessions]
-        await self._registry.note_owed_revocations(owing)
+        await self._registry.add_pending_users(owing)
         await self._registry.put_users(users)
-        await self._consequences.settle_revocations(lock)
+        await self._pending_revocations.settle_revocations(lock)
         digests = [(plan.user.identity, plan.digest) for plan in plans]
         await self._registry.put_user_seeds([*digests, *remembered])
 
@@ -290,12 +292,12 @@ class Seeding:
             kept |= {identify_user(entry.realm, entry.username).subject for entry in entries}
             await renew()
         for shards in batches(_SHARDS, _SHARDS_PER_BATCH):
-            seeded = await self._registry.find_seeded_users(shards)
+            seeded = await self._registry.list_seeded_users(shards)
             left_out = [identity for identity in seeded if identity.subject not in kept]
             for identities in batches(left_out, _USERS_PER_BATCH):
                 yield await self._judge_left_users(identities)
         names = {f"realm:{name}" for name in seed.realms} | {f"client:{entry.client_id}" for entry in seed.clients}
-        for name in sorted(set(await self._registry.find_seeds()) - names - {"file"}):
+        for name in sorted(set(await self._registry.list_seeds()) - names - {"file"}):
             kind, _, rest = name.partition(":")
             yield await (self._judge_left_client(rest) if kind == "client" else self._judge_left_realm(rest))
 
@@ -304,20 +306,20 @@ class Seeding:
         planned = tuple(Planned("user", user.username, "remove", user, None, True, user.realm) for user in users)
         return Batch("user", 0, planned, partial(self._remove_users, identities))
 
-    async def _remove_users(self, identities: Sequence[UserIdentity], lock: StoreLock) -> None:
+    async def _remove_users(self, identities: Sequence[UserIdentity], lock: RedisLock) -> None:
         await self._registry.put_user_seeds([(identity, _UNDER_WAY) for identity in identities])
-        await self._registry.note_owed_revocations(identities)
+        await self._registry.add_pending_users(identities)
         await self._registry.delete_users(identities)
-        await self._consequences.settle_revocations(lock)
+        await self._pending_revocations.settle_revocations(lock)
         await self._registry.forget_user_seeds(identities)
 
     async def _judge_left_client(self, client_id: str) -> Batch:
         client = await self._registry.find_client(client_id)
 
-        async def remove(_: StoreLock) -> None:
+        async def remove(_: RedisLock) -> None:
             if client is not None:
                 await self._registry.put_seed(f"client:{client_id}", _UNDER_WAY)
-                await self._registry.delete_client(client, origins=find_origins(client.redirect_uris))
+                await self._registry.delete_client(client, origins=list_origins(client.redirect_uris))
             await self._registry.forget_seed(f"client:{client_id}")
 
         planned = (Planned("client", client_id, "remove", client, None, True),) if client else ()
@@ -326,9 +328,9 @@ class Seeding:
     async def _judge_left_realm(self, name: str) -> Batch:
         realm = await self._registry.find_realm(name)
 
-        async def remove(_: StoreLock) -> None:
+        async def remove(_: RedisLock) -> None:
             await self._registry.put_seed(f"realm:{name}", _UNDER_WAY)
-            await self._registry.note_owed_realm_sweep(name)
+            await self._registry.add_pending_realm(name)
             await self._registry.delete_realm(name)
             await self._registry.forget_seed(f"realm:{name}")
 
@@ -347,7 +349,7 @@ class Seeding:
 
 
 def _plan(
-    kind: Kind,
+    kind: EntryKind,
     name: str,
     old: Record | None,
     new: Record,
@@ -377,7 +379,7 @@ async def _wait_for_nothing() -> None:
     """There is no lock to renew."""
 
 
-async def _renewing(lock: StoreLock, work: Awaitable[Result]) -> Result:
+async def _renewing(lock: RedisLock, work: Awaitable[Result]) -> Result:
     """Holds the lock while something takes long."""
     task: asyncio.Future[Any] = asyncio.ensure_future(work)
     while not (await asyncio.wait([task], timeout=LOCK_SECONDS / 4))[0]:

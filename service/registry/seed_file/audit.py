@@ -9,12 +9,12 @@ from collections import Counter
 from typing import Final
 
 from service.observability.audit import Event, record_event
-from service.registry.seed_file.plan import Act, Kind
+from service.registry.seed_file.plan import Act, EntryKind
 
-MOST_TOLD: Final = 100
+MAX_REPORTED: Final = 100
 """Of more entries than this the numbers must do."""
 
-_EVENTS: Final[dict[tuple[Kind, Act], Event]] = {
+_EVENTS: Final[dict[tuple[EntryKind, Act], Event]] = {
     ("realm", "add"): "realm_created",
     ("realm", "update"): "realm_updated",
     ("realm", "restore"): "realm_updated",
@@ -37,10 +37,10 @@ class SeedEvents:
         self._actor = actor
         self._acts: Counter[Act] = Counter()
 
-    def note(self, kind: Kind, act: Act, name: str, realm: str = "") -> None:
+    def note(self, kind: EntryKind, act: Act, name: str, realm: str = "") -> None:
         """One entry that was written; `realm` is a user's."""
         self._acts[act] += 1
-        if self._acts.total() > MOST_TOLD:
+        if self._acts.total() > MAX_REPORTED:
             return
         record_event(
             _EVENTS[kind, act],
@@ -50,7 +50,7 @@ class SeedEvents:
             actor=self._actor,
         )
 
-    def tell_all(self) -> None:
+    def record_all(self) -> None:
         """One event for the whole seed, where it changed anything."""
         if self._acts:
             record_event(

@@ -7,8 +7,8 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from service.protocol.user import User
-from service.redis_client.lock import StoreLock
-from service.registry.seed_file.plan import Kind, Planned
+from service.redis_client.lock import RedisLock
+from service.registry.seed_file.plan import EntryKind, Planned
 
 Item = TypeVar("Item")
 
@@ -19,14 +19,14 @@ Renew = Callable[[], Awaitable[None]]
 class Batch(NamedTuple):
     """Some entries of one kind, judged. `entries` is how many of them stand in the file."""
 
-    kind: Kind
+    kind: EntryKind
     entries: int
     planned: tuple[Planned, ...]
-    write: Callable[[StoreLock], Awaitable[None]]
+    write: Callable[[RedisLock], Awaitable[None]]
     plain_passwords: int = 0
 
 
-class Judgement(NamedTuple):
+class ApplyOptions(NamedTuple):
     """How entries are judged; `renew` is called where that takes long."""
 
     force: bool
@@ -40,7 +40,7 @@ class UserPlan(NamedTuple):
     digest: str
 
 
-def nothing_to_do(kind: Kind) -> Batch:
+def nothing_to_do(kind: EntryKind) -> Batch:
     return Batch(kind, 1, (), write_nothing)
 
 
@@ -50,5 +50,5 @@ def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
         yield batch
 
 
-async def write_nothing(_: StoreLock) -> None:
+async def write_nothing(_: RedisLock) -> None:
     """Of what is in force already."""

@@ -12,16 +12,16 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from service.protocol.client import Client
-from service.protocol.provider import Organisation
+from service.protocol.provider import IdentityProvider
 from service.protocol.user import User
 from service.registry.seed_file.schema import Seed
 from service.registry.seed_file.warnings import list_seed_warnings
 
-Kind = Literal["realm", "client", "user"]
+EntryKind = Literal["realm", "client", "user"]
 Act = Literal["add", "update", "restore", "remove"]
-Record = Organisation | Client | User
+Record = IdentityProvider | Client | User
 
-MOST_PLAIN_PASSWORDS: Final = 100
+MAX_PLAIN_PASSWORDS: Final = 100
 
 _SECRET_FIELDS: Final = {
     "client_secret_hash": "client_secret",
@@ -53,7 +53,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     `restore`: the text is the one that was applied, but the record was changed or deleted elsewhere.
     """
 
-    kind: Kind
+    kind: EntryKind
     name: str
     act: Act
     realm: str = ""
@@ -107,7 +107,7 @@ class Difference(Outcome, frozen=True, kw_only=True):
 class Planned(NamedTuple):
     """A change with both records, which hold hashes: for `describe` only."""
 
-    kind: Kind
+    kind: EntryKind
     name: str
     act: Act
     old: Record | None
@@ -120,8 +120,8 @@ class Tally:
     """Counts what is planned, batch by batch."""
 
     def __init__(self) -> None:
-        self._entries = Counter[Kind]()
-        self._acts = Counter[tuple[Kind, Act]]()
+        self._entries = Counter[EntryKind]()
+        self._acts = Counter[tuple[EntryKind, Act]]()
         self._plain_passwords = 0
         self._is_key_strange = False
         self._seed_warnings: tuple[str, ...] = ()
@@ -133,12 +133,12 @@ class Tally:
         """The seed was last applied with a secret key that is none of ours."""
         self._is_key_strange = True
 
-    def add(self, kind: Kind, entries: int, planned: tuple[Planned, ...] = (), plain_passwords: int = 0) -> None:
+    def add(self, kind: EntryKind, entries: int, planned: tuple[Planned, ...] = (), plain_passwords: int = 0) -> None:
         self._entries[kind] += entries
         self._acts.update((each.kind, each.act) for each in planned)
         self._plain_passwords += plain_passwords
 
-    def count(self, kind: Kind) -> Counts:
+    def count(self, kind: EntryKind) -> Counts:
         added, updated, restored, removed = (self._acts[kind, act] for act in ("add", "update", "restore", "remove"))
         unchanged = self._entries[kind] - added - updated - restored
         return Counts(added=added, updated=updated, restored=restored, removed=removed, unchanged=unchanged)
@@ -157,7 +157,7 @@ class Tally:
                 "the seed was last applied with a secret key that is none of ours, so nobody can tell what was edited "
                 "since: the clients and users that it brought are left as they are; seed --force applies all"
             )
-        if self._plain_passwords > MOST_PLAIN_PASSWORDS:
+        if self._plain_passwords > MAX_PLAIN_PASSWORDS:
             warnings.append(
                 f"{self._plain_passwords} users had plain passwords, each of which takes a slow hash here; "
                 "hash-secret --file makes hashes that a seed file can have instead"

@@ -83,7 +83,7 @@ def load_seed(path: Path, min_password_characters: int) -> Seed:
         return _read_seed(file, min_password_characters)
 
 
-def find_fingerprint(path: Path) -> bytes:
+def read_fingerprint(path: Path) -> bytes:
     """That of the seed in this file, which is not looked at further; raises BadSeed where it cannot be read."""
     with _reading(path) as file:
         return hashlib.file_digest(file, "sha256").digest()
@@ -154,7 +154,7 @@ class _Reader:
 
     def list_mistakes(self) -> list[tuple[str, str]]:
         """Repeated keys first, which may be why another mistake is one; the rest in the order of the sections."""
-        others = sorted(self.mistakes.items(), key=lambda item: _find_order(item[0]))
+        others = sorted(self.mistakes.items(), key=lambda item: _get_order(item[0]))
         return list((self._repeated | dict(others) | self._repeated).items())
 
     def note(self, place: str, mistake: str) -> None:
@@ -344,8 +344,8 @@ class _Reader:
                 self.note(f"{place}.redirect_uris[{index}]", mistake)
         if AUTHORIZATION_CODE in entry.grant_types and not entry.redirect_uris:
             self.note(f"{place}.redirect_uris", "the grant authorization_code needs at least one")
-        allowed = self._check_scope(f"{place}.scope", entry.scope)
-        default = self._check_scope(f"{place}.default_scope", entry.default_scope)
+        allowed = self._read_scope(f"{place}.scope", entry.scope)
+        default = self._read_scope(f"{place}.default_scope", entry.default_scope)
         if f"{place}.scope" not in self.mistakes and not allowed.covers(default):
             self.note(f"{place}.default_scope", "goes beyond the client's scope")
         if len(default.realms) > 1:
@@ -362,7 +362,7 @@ class _Reader:
         if entry.introspect and secret is None and secret_hash is None:
             self.note(f"{place}.introspect", "only a client with a secret may introspect")
 
-    def _check_scope(self, place: str, text: str) -> Scope:
+    def _read_scope(self, place: str, text: str) -> Scope:
         try:
             return parse_scope(text) if text else Scope()
         except InvalidScope as error:
@@ -390,7 +390,7 @@ class _Reader:
         return is_unicode_without_line_ends(text)
 
 
-def _find_order(place: str) -> tuple[int, int]:
+def _get_order(place: str) -> tuple[int, int]:
     """The section of a mistake, an unknown one first, and which of its items it is in."""
     match = _PLACE.match(place)
     return (_SECTIONS.index(match[1]), int(match[2] or 0)) if match else (-1, 0)

@@ -9,7 +9,7 @@ from service.protocol.client import MIN_SECRET_CHARACTERS, is_short_secret
 from service.protocol.provider import list_identity_risks
 from service.registry.seed_file.schema import Seed
 
-_MOST_NAMED: Final = 5
+_MAX_NAMED: Final = 5
 
 
 def list_seed_warnings(seed: Seed) -> Iterator[str]:
@@ -19,6 +19,6 @@ def list_seed_warnings(seed: Seed) -> Iterator[str]:
             yield f"realm {name}: {risk}"
     short = [client.client_id for client in seed.clients if is_short_secret(client.client_secret)]
     if short:
-        others = f" and {len(short) - _MOST_NAMED} more" if len(short) > _MOST_NAMED else ""
-        names = ", ".join(short[:_MOST_NAMED]) + others
+        others = f" and {len(short) - _MAX_NAMED} more" if len(short) > _MAX_NAMED else ""
+        names = ", ".join(short[:_MAX_NAMED]) + others
         yield f"client secrets of fewer than {MIN_SECRET_CHARACTERS} characters can be guessed: {names}"

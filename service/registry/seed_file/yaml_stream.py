@@ -96,7 +96,7 @@ class SeedYaml:
 
     def _read_value(self, event: Any, place: str) -> Any:
         if isinstance(event, AliasEvent):
-            return self._find_anchored(event)
+            return self._get_anchored(event)
         if event.anchor in self._anchors:
             raise ComposerError(None, None, "found duplicate anchor", event.start_mark)
         value: Any
@@ -110,7 +110,7 @@ class SeedYaml:
             self._anchors[event.anchor] = value
         return value
 
-    def _find_anchored(self, event: Any) -> Any:
+    def _get_anchored(self, event: Any) -> Any:
         if event.anchor not in self._anchors:
             raise ComposerError(
                 None, None, "found undefined alias (text that begins with * needs quotes)", event.start_mark
@@ -118,7 +118,7 @@ class SeedYaml:
         return self._anchors[event.anchor]
 
     def _read_scalar(self, event: Any) -> Any:
-        tag = self._find_tag(event)
+        tag = self._get_tag(event)
         if tag == _TEXT:
             return event.value
         if tag not in _SCALARS:
@@ -129,7 +129,7 @@ class SeedYaml:
             problem = f"found text that is no {tag.rpartition(':')[2]}"
             raise ConstructorError(None, None, problem, event.start_mark) from None
 
-    def _find_tag(self, event: Any) -> str:
+    def _get_tag(self, event: Any) -> str:
         if event.tag is not None and event.tag != "!":
             return str(event.tag)
         return str(self._loader.resolve(ScalarNode, event.value, event.implicit))
@@ -144,7 +144,7 @@ class SeedYaml:
         own: dict[Any, Any] = {}
         merged: list[dict[Any, Any]] = []
         while not isinstance(event := self._next(), MappingEndEvent):
-            if isinstance(event, ScalarEvent) and event.value == "<<" and self._find_tag(event) == _MERGE:
+            if isinstance(event, ScalarEvent) and event.value == "<<" and self._get_tag(event) == _MERGE:
                 merged += self._read_merged(place)
                 continue
             name = self._read_value(event, f"{place}.?")

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from service.redis_client.connection import Command
 from service.store.client import StoreClient
-from service.store.keys import LASTING_KINDS, find_kind
+from service.store.keys import LASTING_KINDS, get_kind
 
 _SAMPLES: Final = 200
 _EXAMPLES: Final = 5
@@ -25,8 +25,8 @@ class KeyCounts(NamedTuple):
 
 
 class Statistics:
-    def __init__(self, connection: StoreClient) -> None:
-        self._connection = connection
+    def __init__(self, redis: StoreClient) -> None:
+        self._redis = redis
 
     async def count_keys(self, after_batch: Callable[[int], object]) -> KeyCounts:
         """`after_batch` hears how many keys were counted so far."""
@@ -34,33 +34,33 @@ class Statistics:
         samples: dict[str, list[str]] = {}
         async for keys in self._scan(after_batch):
             for key in keys:
-                kind = find_kind(key)
+                kind = get_kind(key)
                 counts[kind] += 1
                 # Those that come first: hashing put them in an order that has nothing to do with their size.
                 if counts[kind] <= _SAMPLES:
                     samples.setdefault(kind, []).append(key)
         return KeyCounts(dict(counts), {kind: await self._weigh(keys) for kind, keys in samples.items()})
 
-    async def find_endless(self, after_batch: Callable[[int], object]) -> dict[str, list[str]]:
+    async def list_keys_without_ttl(self, after_batch: Callable[[int], object]) -> dict[str, list[str]]:
         """Of each kind that should expire some keys that never will; kinds that are not ours are among them."""
         endless: dict[str, list[str]] = {}
         async for keys in self._scan(after_batch):
-            mortal = [key for key in keys if find_kind(key) not in LASTING_KINDS]
+            mortal = [key for key in keys if get_kind(key) not in LASTING_KINDS]
             commands: list[Command] = [("PTTL", key) for key in mortal]
-            for key, left_ms in zip(mortal, await self._connection.read_many(commands), strict=True):
-                examples = endless.setdefault(find_kind(key), []) if left_ms == -1 else []
+            for key, left_ms in zip(mortal, await self._redis.read_many(commands), strict=True):
+                examples = endless.setdefault(get_kind(key), []) if left_ms == -1 else []
                 if left_ms == -1 and len(examples) < _EXAMPLES:
                     examples.append(key)
         return endless
 
     async def _scan(self, after_batch: Callable[[int], object]) -> AsyncIterator[list[str]]:
         counted = 0
-        async for keys in self._connection.scan("*"):
+        async for keys in self._redis.scan("*"):
             yield keys
             counted += len(keys)
             after_batch(counted)
 
     async def _weigh(self, keys: Sequence[str]) -> float:
-        sizes = [await self._connection.measure_key(key) for key in keys]
+        sizes = [await self._redis.measure_key(key) for key in keys]
         known = [size for size in sizes if size is not None]
         return sum(known) / max(1, len(known))

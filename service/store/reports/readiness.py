@@ -15,14 +15,14 @@ PROBE_TTL_MS: Final = 10_000
 _PROBE: Final = load_script("probe_store")
 
 
-async def find_obstacle(connection: StoreClient) -> str | None:
+async def find_obstacle(redis: StoreClient) -> str | None:
     """Return what keeps this Redis from serving, in plain words, or None. Raises StoreUnavailable without an answer.
 
     A policy that evicts would silently drop sessions and, worse, marks of revocation.
     """
     _, policies = await asyncio.gather(
-        with_own_budget(connection.run(_PROBE, [registry_key("probe")], [PROBE_TTL_MS])),
-        with_own_budget(connection.eviction_policies()),
+        with_own_budget(redis.run(_PROBE, [registry_key("probe")], [PROBE_TTL_MS])),
+        with_own_budget(redis.eviction_policies()),
     )
     for policy in policies:
         if policy != "noeviction":

@@ -17,7 +17,7 @@ from service.redis_client.connection import Command
 from service.redis_client.slots import SlotIsMoving
 from service.store import records
 from service.store.client import StoreClient
-from service.store.families import Ending, Families
+from service.store.families import EndReason, Families
 
 _KEY: Final = re.compile(r"(\w+):\{(\w+)\}:(.+)")
 
@@ -35,9 +35,9 @@ class Session(NamedTuple):
         return identify_user(parse_realm(self.scope), self.username)
 
 
-class Sweeps:
-    def __init__(self, connection: StoreClient, families: Families) -> None:
-        self._connection = connection
+class SessionScan:
+    def __init__(self, redis: StoreClient, families: Families) -> None:
+        self._redis = redis
         self._families = families
 
     async def end_sessions(
@@ -46,7 +46,7 @@ class Sweeps:
         may_keep: Callable[[Session], bool],
         *,
         after_batch: Callable[[], Awaitable[None]],
-        reason: Ending = "withdrawn",
+        reason: EndReason = "withdrawn",
     ) -> int:
         """Ends what these clients may not keep; returns how many families and codes that were.
 
@@ -74,12 +74,12 @@ class Sweeps:
             await self._end(key, client_id, reason)
         return ended + len(left)
 
-    async def find_sessions(self, *, after_batch: Callable[[], Awaitable[None]]) -> AsyncIterator[list[Session]]:
+    async def scan_sessions(self, *, after_batch: Callable[[], Awaitable[None]]) -> AsyncIterator[list[Session]]:
         """Batches of them all."""
         async for batch in self._read_batches(after_batch):
             yield [session for _, session in batch]
 
-    async def find_subjects(self) -> AsyncIterator[list[tuple[str, str]]]:
+    async def scan_subjects(self) -> AsyncIterator[list[tuple[str, str]]]:
         """Batches of all users, each a shard and a subject, who have anything that revokeAll would end.
 
         Somebody may come twice, and one whose things were set aside by a revokeAll comes too. The index is looked at
@@ -87,23 +87,23 @@ class Sweeps:
         puts back could be passed by, so whoever takes all users one by one does so under the registry's lock.
         """
         for kind in ("index", "revoked"):
-            async for keys in self._connection.scan_whole(f"{kind}:{{*}}:*"):
+            async for keys in self._redis.scan_whole(f"{kind}:{{*}}:*"):
                 yield [(shard, subject) for _, shard, subject in map(_split_key, keys)]
 
     async def _read_batches(
         self, after_batch: Callable[[], Awaitable[None]]
     ) -> AsyncIterator[list[tuple[str, Session]]]:
         for kind, read, parse in (("code", "GET", _parse_code), ("family", "HGETALL", _parse_family)):
-            async for keys in self._connection.scan_whole(f"{kind}:{{*}}:*"):
+            async for keys in self._redis.scan_whole(f"{kind}:{{*}}:*"):
                 commands: list[Command] = [(read, key) for key in keys]
-                records = zip(keys, await self._connection.read_many(commands), strict=True)
+                records = zip(keys, await self._redis.read_many(commands), strict=True)
                 yield [(key, parse(record)) for key, record in records if record]
                 await after_batch()
 
-    async def _end(self, key: str, client_id: str, reason: Ending) -> None:
+    async def _end(self, key: str, client_id: str, reason: EndReason) -> None:
         kind, shard, digest = _split_key(key)
         if kind == "code":
-            await self._connection.write("DEL", key)
+            await self._redis.write("DEL", key)
         else:
             await self._families.end(shard, digest, client_id=client_id, reason=reason)
 

@@ -15,14 +15,14 @@ from service.protocol.token_form import RandomToken
 from service.protocol.token_response import Lifetimes
 from service.store import records
 from service.store.client import StoreClient
-from service.store.families import Ending
+from service.store.families import EndReason
 from service.store.keys import code_key, ended_key, family_key, mark_key, redeemed_key
 from service.store.records import CodeRecord, FamilyRecord, reading
 
 State = Literal["live", "revoked", "over"]
 """By its record: of use; made at or before the mark of a revokeAll that has not deleted it yet; past its end."""
 
-Standing = Literal["head", "spent", "spent_long_ago", "ahead"]
+GenerationStatus = Literal["head", "spent", "spent_long_ago", "ahead"]
 """Of a generation: the one live token; spent, and welcome within the grace; spent before, so that its coming would end
 the family; beyond what Redis knows, as after a failover."""
 
@@ -50,7 +50,7 @@ class EndedFamily(NamedTuple):
     """A tombstone. `presented` is the generation whose replay ended the family, and when that one had been spent."""
 
     digest: str
-    reason: Ending
+    reason: EndReason
     ended_at_ms: int
     head: int
     presented: int | None
@@ -65,7 +65,7 @@ class EndedFamily(NamedTuple):
 class Generation(NamedTuple):
     """`spent_at_ms` is known for a while only; of generations that were merged it is the latest one's."""
 
-    standing: Standing
+    standing: GenerationStatus
     spent_at_ms: int | None = None
     grace_ends_at_ms: int | None = None
 
@@ -108,13 +108,13 @@ class InspectedCode(NamedTuple):
 
 
 class TokenInspection:
-    def __init__(self, connection: StoreClient, lifetimes: Lifetimes) -> None:
-        self._connection = connection
+    def __init__(self, redis: StoreClient, lifetimes: Lifetimes) -> None:
+        self._redis = redis
         self._lifetimes = lifetimes
 
     async def inspect_access_token(self, token: RandomToken) -> InspectedAccessToken:
-        now_ms = await self._connection.read_clock_ms()
-        record = await self._connection.read("GET", access_key(token.shard, token.digest))
+        now_ms = await self._redis.read_clock_ms()
+        record = await self._redis.read("GET", access_key(token.shard, token.digest))
         if record is None:
             return InspectedAccessToken(now_ms, None, None)
         grant = parse_grant(record)
@@ -122,15 +122,15 @@ class TokenInspection:
         return InspectedAccessToken(now_ms, grant, family)
 
     async def inspect_refresh_token(self, token: RefreshToken) -> InspectedRefreshToken:
-        now_ms = await self._connection.read_clock_ms()
+        now_ms = await self._redis.read_clock_ms()
         family, record = await self._find_family(token.shard, token.family_digest, now_ms)
         generation = self._judge(record, token.generation, now_ms) if record else None
         return InspectedRefreshToken(now_ms, family, generation)
 
     async def inspect_code(self, token: RandomToken) -> InspectedCode:
-        now_ms = await self._connection.read_clock_ms()
+        now_ms = await self._redis.read_clock_ms()
         keys = code_key(token.shard, token.digest), redeemed_key(token.shard, token.digest)
-        issued, redeemed = await self._connection.read("MGET", *keys)
+        issued, redeemed = await self._redis.read("MGET", *keys)
         if issued is not None:
             code = records.parse_code(issued)
             return InspectedCode(now_ms, _view_code(code, await self._find_mark(token.shard, code.subject), now_ms))
@@ -144,7 +144,7 @@ class TokenInspection:
         self, shard: str, digest: str, now_ms: int
     ) -> tuple[KnownFamily | EndedFamily | None, FamilyRecord | None]:
         """The family, and its record where it has one."""
-        fields, tombstone = await self._connection.read_many(
+        fields, tombstone = await self._redis.read_many(
             [("HGETALL", family_key(shard, digest)), ("GET", ended_key(shard, digest))]
         )
         if fields:
@@ -156,7 +156,7 @@ class TokenInspection:
 
     async def _count_live(self, shard: str, family: FamilyRecord) -> int:
         keys = [access_key(shard, digest) for digest in family.access_digests]
-        return int(await self._connection.read("EXISTS", *keys)) if keys else 0
+        return int(await self._redis.read("EXISTS", *keys)) if keys else 0
 
     def _view_family(
         self, digest: str, family: FamilyRecord, marked_at_ms: int | None, access_tokens: int, now_ms: int
@@ -166,7 +166,7 @@ class TokenInspection:
             expires_at_ms = min(expires_at_ms, family.created_ms + self._lifetimes.session_max_age_ms)
         return KnownFamily(
             digest=digest,
-            state=_find_state(family.created_ms, expires_at_ms, marked_at_ms, now_ms),
+            state=_judge_state(family.created_ms, expires_at_ms, marked_at_ms, now_ms),
             head=family.head,
             grant_type=family.grant_type,
             secret_used=family.secret_used,
@@ -192,17 +192,17 @@ class TokenInspection:
         return Generation("spent" if now_ms < grace_ends_at_ms else "spent_long_ago", spent_ms, grace_ends_at_ms)
 
     async def _find_mark(self, shard: str, subject: str) -> int | None:
-        mark: Any = await self._connection.read("GET", mark_key(shard, subject))
+        mark: Any = await self._redis.read("GET", mark_key(shard, subject))
         with reading("a revokeAll"):
             return None if mark is None else int(mark)
 
 
 def _view_code(code: CodeRecord, marked_at_ms: int | None, now_ms: int) -> WaitingCode:
-    state = _find_state(code.created_ms, code.expires_ms, marked_at_ms, now_ms)
+    state = _judge_state(code.created_ms, code.expires_ms, marked_at_ms, now_ms)
     return WaitingCode(state, code.client_id, code.subject, code.username, code.scope, code.created_ms, code.expires_ms)
 
 
-def _find_state(created_at_ms: int, expires_at_ms: int, marked_at_ms: int | None, now_ms: int) -> State:
+def _judge_state(created_at_ms: int, expires_at_ms: int, marked_at_ms: int | None, now_ms: int) -> State:
     if marked_at_ms is not None and created_at_ms <= marked_at_ms:
         return "revoked"
     return "live" if now_ms < expires_at_ms else "over"

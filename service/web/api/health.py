@@ -43,7 +43,7 @@ class HealthEndpoint:
         *,
         remembered_seconds: float = REMEMBERED_SECONDS,
     ) -> None:
-        self._connection = connection
+        self._redis = connection
         self._bearer = bearer
         self._clients = clients
         self._is_seed_in_force = is_seed_in_force
@@ -73,11 +73,11 @@ class HealthEndpoint:
         return await asyncio.shield(self._look)
 
     async def _look_at_redis(self) -> str:
-        obstacle, reason = await self._find_obstacle()
+        obstacle, reason = await self._describe_obstacle()
         self._log_change(reason)
         return obstacle
 
-    async def _find_obstacle(self) -> tuple[str, str]:
+    async def _describe_obstacle(self) -> tuple[str, str]:
         """Return the obstacle in words for everybody and in Redis's words for the log; empty texts if there is none.
 
         All questions are asked at once, so that a slow Redis has time to answer them.
@@ -85,7 +85,7 @@ class HealthEndpoint:
         bearers.count_lookup()
         try:
             found, is_seed_in_force, *_ = await asyncio.gather(
-                with_own_budget(find_obstacle(self._connection)),
+                with_own_budget(find_obstacle(self._redis)),
                 with_own_budget(self._is_seed_in_force()),
                 with_own_budget(self._bearer.lookup(_NOBODYS_TOKEN)),
                 with_own_budget(self._clients.find(_NOBODYS_CLIENT_ID)),

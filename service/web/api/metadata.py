@@ -31,6 +31,6 @@ class MetadataEndpoint:
     async def get(self, _: Request) -> Response:
         """Where Redis is away the realms are those that were known last."""
         with suppress(StoreUnavailable):
-            self._realm_names = await self._logins.find_realm_names()
+            self._realm_names = await self._logins.list_realm_names()
         metadata = make_metadata(self._base_url, self._web_url, self._realm_names)
         return Response(msgspec.json.encode(metadata), headers=_HEADERS, media_type="application/json")

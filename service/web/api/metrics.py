@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from service.observability import metrics
 from service.web.request.client_address import is_from_this_machine
-from service.web.request.headers import find_header
+from service.web.request.headers import list_header_values
 
 _HOST: Final = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::[0-9]+)?|([^:]*)(?::[0-9]+)?")
 
@@ -32,7 +32,7 @@ class MetricsEndpoint:
         if scope["method"] not in ("GET", "HEAD"):
             raise HTTPException(405, headers={"Allow": "GET, HEAD"})
         # Reading the files of many workers takes some milliseconds, which other requests need not wait for.
-        metrics.tell_counts()
+        metrics.flush_counts()
         text = await asyncio.to_thread(metrics.render)
         response = Response(text, headers={"Content-Type": metrics.CONTENT_TYPE, "Cache-Control": "no-store"})
         await response(scope, receive, send)
@@ -45,7 +45,7 @@ class MetricsEndpoint:
         """
         if not scope.get("client"):
             return True
-        match = _HOST.fullmatch(next(iter(find_header(scope, b"host")), ""))
+        match = _HOST.fullmatch(next(iter(list_header_values(scope, b"host")), ""))
         host = ((match[1] or match[2]) if match else "").lower()
         return host in ("localhost", self._base_host) or _is_address(host)
 

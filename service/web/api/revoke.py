@@ -16,7 +16,7 @@ from service.protocol.parameters import REVOCATION_PARAMETERS, require
 from service.protocol.token_form import parse_access_token
 from service.store.access_tokens import AccessTokens
 from service.store.families import Families
-from service.web.request.client_address import find_address
+from service.web.request.client_address import get_address
 from service.web.request.client_authentication import ClientAuthenticator
 from service.web.request.form import read_form
 from service.web.responses import render_nothing
@@ -41,7 +41,7 @@ class RevocationEndpoint:
         return render_nothing()
 
     async def _revoke(self, request: Request, token: str, client_id: str) -> None:
-        address = find_address(request)
+        address = get_address(request)
         access_token = parse_access_token(token)
         if access_token is not None:
             username = await self.access_tokens.revoke(access_token, client_id=client_id)

@@ -17,8 +17,8 @@ from service.protocol.scope import parse_realm
 from service.protocol.token_form import parse_access_token
 from service.store.access_tokens import AccessTokens
 from service.store.revocations import Revocations
-from service.web.request.client_address import find_address
-from service.web.request.headers import find_header
+from service.web.request.client_address import get_address
+from service.web.request.headers import list_header_values
 from service.web.responses import render_nothing
 
 
@@ -28,7 +28,7 @@ class RevokeAllEndpoint:
     revocations: Revocations
 
     async def post(self, request: Request) -> Response:
-        access_token = parse_access_token(parse_bearer(find_header(request.scope, b"authorization")))
+        access_token = parse_access_token(parse_bearer(list_header_values(request.scope, b"authorization")))
         grant = await self.access_tokens.find(access_token) if access_token else None
         if access_token is None or grant is None:
             raise InvalidToken("access_token_unknown")
@@ -38,6 +38,6 @@ class RevokeAllEndpoint:
             username=grant.username,
             realm=parse_realm(grant.scope),
             reason="bearer",
-            address=find_address(request),
+            address=get_address(request),
         )
         return render_nothing()

@@ -24,8 +24,8 @@ from service.observability.metrics import bearers
 from service.protocol.bearer import AccessGrant, check_scope, parse_needed_scope
 from service.protocol.errors import BearerMissing, InvalidToken, MalformedBearer, OAuthError, TemporarilyUnavailable
 from service.redis_client.deadline import StoreUnavailable
-from service.web.request.headers import find_header
-from service.web.responses import Success
+from service.web.request.headers import list_header_values
+from service.web.responses import RawResponse
 
 _UNPRINTABLE: Final = re.compile(r"[^\x20-\x24\x26-\x7E]+|^ +| +$")
 """What is not printable ASCII, the sign of the encoding itself, and spaces that a header would lose."""
@@ -57,14 +57,14 @@ class VerifyEndpoint:
 
     async def _verify(self, scope: Scope) -> Response:
         """Two credentials are none that enables access; the 400 of other addresses would be a failure to a proxy."""
-        authorization = find_header(scope, b"authorization")
+        authorization = list_header_values(scope, b"authorization")
         bearers.count_lookup()
         try:
             grant = await require_grant(self.bearer, authorization)
         except MalformedBearer:
             raise InvalidToken("bearer_repeated") from None
         check_scope(grant, parse_needed_scope(scope["query_string"]))
-        return Success(b"", _describe(grant, self.bearer.now_ms()))
+        return RawResponse(b"", _describe(grant, self.bearer.now_ms()))
 
 
 def _describe(grant: AccessGrant, now_ms: int) -> list[tuple[bytes, bytes]]:

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.protocol.token_response import NO_STORE_HEADERS
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.cache import OriginCache
-from service.web.request.headers import find_header
+from service.web.request.headers import list_header_values
 
 _MAX_AGE_SECONDS: Final = 600
 _MAX_ORIGIN_CHARACTERS: Final = 300
@@ -40,7 +40,7 @@ class CrossOrigin:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http" or scope["path"] not in self._methods:
             return self._app(scope, receive, send)
-        if scope["method"] != "OPTIONS" and not find_header(scope, b"origin"):
+        if scope["method"] != "OPTIONS" and not list_header_values(scope, b"origin"):
             return self._app(scope, receive, _marked(send, ""))
         return self._answer_origin(scope, receive, send)
 

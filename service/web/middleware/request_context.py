@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.observability.audit import start_trail
-from service.observability.audit_stream import EventTrail
+from service.observability.audit import use_audit_stream
+from service.observability.audit_stream import AuditStream
 from service.redis_client.deadline import start_budget
 
 
@@ -15,12 +15,12 @@ class RequestContext:
     It is the outermost middleware: uvicorn looks for a coroutine function there.
     """
 
-    def __init__(self, app: ASGIApp, trail: EventTrail) -> None:
+    def __init__(self, app: ASGIApp, audit_stream: AuditStream) -> None:
         self._app = app
-        self._trail = trail
+        self._audit_stream = audit_stream
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             start_budget()
-        start_trail(self._trail)
+        use_audit_stream(self._audit_stream)
         await self._app(scope, receive, send)

@@ -17,7 +17,7 @@ Answer = Callable[[Request], Awaitable[Response]]
 ErrorHandlers = Mapping[type[Exception], Callable[[Request, Exception], Response]]
 
 
-class Direct:
+class StaticRoutes:
     """Serves `routes` where nothing needs to be reckoned: a fixed path, and the right method. All else is for `app`.
 
     `routes` and `error_handlers` are those that `app` has, so an answer is the same whoever gives it.
@@ -25,7 +25,7 @@ class Direct:
 
     def __init__(self, app: ASGIApp, routes: Iterable[Route], error_handlers: ErrorHandlers) -> None:
         self._app = app
-        self._routes = {route.path: (route, _find_answer(route)) for route in routes}
+        self._routes = {route.path: (route, _get_answer(route)) for route in routes}
         self._error_handlers = error_handlers
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -58,7 +58,7 @@ class Direct:
         return self._error_handlers[kind](request, error)
 
 
-def _find_answer(route: Route) -> Answer:
+def _get_answer(route: Route) -> Answer:
     """An endpoint for every method is an application, for the router, which has an `answer` beside."""
     endpoint: Any = route.endpoint
     answer: Answer = endpoint if route.methods is not None else endpoint.answer

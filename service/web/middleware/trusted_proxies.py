@@ -63,12 +63,12 @@ class TrustedProxies:
     def _believe(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
         PEER_IS_TRUSTED.set(scope, True)
-        scope["client"] = (self._find_client(scope, headers.getlist("x-forwarded-for")), 0)
+        scope["client"] = (self._get_client(scope, headers.getlist("x-forwarded-for")), 0)
         forwarded_scheme = headers.get("x-forwarded-proto", "").rpartition(",")[2].strip().lower()
         if forwarded_scheme in ("http", "https"):
             scope["scheme"] = forwarded_scheme
 
-    def _find_client(self, scope: Scope, forwarded_for: Sequence[str]) -> str:
+    def _get_client(self, scope: Scope, forwarded_for: Sequence[str]) -> str:
         """Return the rightmost hop that is not trusted: any caller may have written what stands left of it.
 
         Returns UNKNOWN where that hop is no address, or where only a header that is not read names a caller; the peer

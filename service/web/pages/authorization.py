@@ -14,12 +14,12 @@ from starlette.responses import Response
 
 from service.protocol.authorization import (
     AuthorizationRequest,
-    check_registered,
-    find_open_realms,
+    list_open_realms,
     make_query,
     parse_authorization_request,
     parse_query,
     read_client_id,
+    require_registered,
     verify_return_address,
 )
 from service.protocol.client import Client
@@ -28,9 +28,9 @@ from service.realms.login import Logins
 from service.registry.cache import ClientCache
 from service.store.browser_sessions import BrowserSessions
 from service.web.pages.consent import ConsentEndpoint
-from service.web.pages.cookies import Browsers
+from service.web.pages.cookies import BrowserCookies
 from service.web.pages.login import LoginEndpoint
-from service.web.pages.page import Pages, Refusal, check_is_page, troubles_answering_to
+from service.web.pages.page import PageRefusal, Pages, check_is_page, redirecting_all_errors_to
 from service.web.request.form import read_form
 
 SWITCHED: Final = "switched"
@@ -42,7 +42,7 @@ SWITCH_PARAMETERS: Final = frozenset({"request", "csrf"})
 @dataclass(frozen=True, slots=True)
 class AuthorizationEndpoint:
     pages: Pages
-    browsers: Browsers
+    browsers: BrowserCookies
     clients: ClientCache
     logins: Logins
     browser_sessions: BrowserSessions
@@ -56,42 +56,44 @@ class AuthorizationEndpoint:
         """
         check_is_page(request)
         query = parse_query(request.scope["query_string"])
-        client = check_registered(await self.clients.find(read_client_id(query)))
+        client = require_registered(await self.clients.find(read_client_id(query)))
         return_address = verify_return_address(query, client)
-        with troubles_answering_to(return_address):
-            asked = parse_authorization_request(query, client, return_address)
-            realms = find_open_realms(asked, client, await self.logins.find_realm_names())
-            return await self._go_on(request, asked, client, realms)
+        with redirecting_all_errors_to(return_address):
+            authorization_request = parse_authorization_request(query, client, return_address)
+            realms = list_open_realms(authorization_request, client, await self.logins.list_realm_names())
+            return await self._go_on(request, authorization_request, client, realms)
 
     async def _go_on(
-        self, request: Request, asked: AuthorizationRequest, client: Client, realms: Sequence[str]
+        self, request: Request, authorization_request: AuthorizationRequest, client: Client, realms: Sequence[str]
     ) -> Response:
         """A login that will do is not asked for again; consent always is.
 
         A login that will not do is no answer to the client yet: the person may have another account, and a redirect
         without a word would tell the client who they are not. An organisation is told, or it would send them back.
         """
-        afresh = self.browsers.find_notice(request) == SWITCHED
+        force_login = self.browsers.find_notice(request) == SWITCHED
         name = self.browsers.find_session_name(request)
         session = await self.browser_sessions.find(name) if name else None
         if session is not None and session.realm in realms:
             user = await self.logins.find_user(session.realm, session.username)
-            afresh = user is None
+            force_login = user is None
             if user is not None:
                 try:
-                    return await self.consent.ask(request, asked, client, session, user)
+                    return await self.consent.ask(request, authorization_request, client, session, user)
                 except AccessDenied:
-                    afresh = True
-                except Refusal:
+                    force_login = True
+                except PageRefusal:
                     pass  # the session is over, or a revokeAll that broke off covers it and has not deleted it yet
-        return await self.login.offer(request, asked, client, afresh=afresh)
+        return await self.login.offer(request, authorization_request, client, force_login=force_login)
 
     async def switch(self, request: Request) -> Response:
         """POST /authorization/switch: "not you?" ends the browser session and begins the same request anew."""
         fields = await read_form(request, SWITCH_PARAMETERS)
-        asked, session = await self.consent.find_asked(request, fields.get("request", ""), fields.get("csrf", ""))
+        authorization_request, session = await self.consent.get_open_request(
+            request, fields.get("request", ""), fields.get("csrf", "")
+        )
         await self.browser_sessions.end(session.name)
-        path = f"/authorization/?{make_query(asked)}"
+        path = f"/authorization/?{make_query(authorization_request)}"
         response = self.pages.go_to(self.browsers.make_notice(request, path, SWITCHED))
         self.browsers.remove_session(response)
         return response

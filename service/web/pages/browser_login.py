@@ -17,23 +17,29 @@ from service.protocol.user import User
 from service.registry.cache import UserCache
 from service.store.browser_sessions import BrowserSessions
 from service.web.pages.consent import ConsentEndpoint
-from service.web.pages.cookies import Browsers
+from service.web.pages.cookies import BrowserCookies
 from service.web.pages.page import Pages
-from service.web.request.client_address import find_address
+from service.web.request.client_address import get_address
 
 
 @dataclass(frozen=True, slots=True)
-class SignIn:
+class BrowserLogin:
     pages: Pages
-    browsers: Browsers
+    browsers: BrowserCookies
     users: UserCache
     browser_sessions: BrowserSessions
     consent: ConsentEndpoint
     session_ms: int
-    stay_ms: int
+    remember_me_ms: int
 
-    async def enter(
-        self, request: Request, asked: AuthorizationRequest | None, user: User, *, stays: bool, shown_name: str = ""
+    async def start_session(
+        self,
+        request: Request,
+        authorization_request: AuthorizationRequest | None,
+        user: User,
+        *,
+        remember_me: bool,
+        shown_name: str = "",
     ) -> Response | None:
         """Under a session of a new name, whatever the browser brought along: nobody else can know it.
 
@@ -41,25 +47,25 @@ class SignIn:
         sessions.
         """
         session = make_browser_session(user.identity.shard)
-        lifetime_ms = self.stay_ms if stays else self.session_ms
+        lifetime_ms = self.remember_me_ms if remember_me else self.session_ms
         former = self.browsers.find_session_name(request)
         if not await self.browser_sessions.start(
             session, user, lifetime_ms=lifetime_ms, former=former, shown_name=shown_name
         ):
-            self.users.forget(user.identity)
+            self.users.invalidate(user.identity)
             return None
         record_event(
             "login_succeeded",
-            client_id=asked.client_id if asked else "",
+            client_id=authorization_request.client_id if authorization_request else "",
             username=user.username,
             realm=user.realm,
-            address=find_address(request),
+            address=get_address(request),
         )
-        if asked is None:
+        if authorization_request is None:
             response = self.pages.go_to("/sessions/")
         else:
-            response = await self.consent.ask_next(request, asked, session, user)
+            response = await self.consent.ask_next(request, authorization_request, session, user)
         if former is not None:
             await self.browser_sessions.end(former)
-        self.browsers.put_session(response, session, lifetime_ms // 1000 if stays else None)
+        self.browsers.put_session(response, session, lifetime_ms // 1000 if remember_me else None)
         return response

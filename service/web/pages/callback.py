@@ -21,20 +21,20 @@ from service.protocol.authorization import (
     AuthorizationRefused,
     AuthorizationRequest,
     Query,
-    check_registration_still,
     parse_query,
+    recheck_registration,
 )
 from service.protocol.errors import AccessDenied, OAuthError
 from service.protocol.provider_responses import CALLBACK_PARAMETERS, make_unavailable
 from service.protocol.token_form import digest_token
-from service.realms.external import ExternalRealm, Proofs
+from service.realms.external import ExternalRealm, LoginBinding
 from service.realms.login import Logins
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.cache import ClientCache
 from service.store.external_logins import ExternalLogins
-from service.web.pages.browser_login import SignIn
-from service.web.pages.cookies import Browsers
-from service.web.pages.page import Pages, Refusal, check_is_page, troubles_answering_to
+from service.web.pages.browser_login import BrowserLogin
+from service.web.pages.cookies import BrowserCookies
+from service.web.pages.page import PageRefusal, Pages, check_is_page, redirecting_all_errors_to
 from service.web.pages.pending_logins import ExternalLogin, PendingLogins
 from service.web.request.client_address import get_prefixes
 from service.web.request.login_audit import recording_login
@@ -50,72 +50,78 @@ _NOTICES: Final = {
 @dataclass(frozen=True, slots=True)
 class ExternalLoginEndpoint:
     pages: Pages
-    browsers: Browsers
+    browsers: BrowserCookies
     clients: ClientCache
     logins: Logins
     pending_logins: PendingLogins
     external_logins: ExternalLogins
-    sign_in: SignIn
+    browser_login: BrowserLogin
     redirect_uri: str
 
     async def set_out(
         self,
         realm: ExternalRealm,
-        asked: AuthorizationRequest | None,
+        authorization_request: AuthorizationRequest | None,
         browser_secret: str,
         *,
-        afresh: bool,
+        force_login: bool,
     ) -> Response:
         """The way to the organisation, for a browser that holds the secret or is given it along with this answer.
 
         Clauses: RFC 6749 §4.1.1
         """
         state = self.pending_logins.seal_external(
-            digest_token(browser_secret), asked, realm=realm.name, organisation=realm.organisation.fingerprint
+            digest_token(browser_secret), authorization_request, realm=realm.name, provider=realm.provider.fingerprint
         )
-        proofs = _derive_proofs(state, browser_secret)
-        return self.pages.leave_for(await realm.make_authorization_address(proofs, self.redirect_uri, afresh=afresh))
+        binding = _derive_proofs(state, browser_secret)
+        return self.pages.leave_for(
+            await realm.make_authorization_address(binding, self.redirect_uri, force_login=force_login)
+        )
 
     async def get(self, request: Request) -> Response:
         """The browser is looked at first: another one neither gets in nor uses the login up."""
         check_is_page(request)
         if request.method == "HEAD":  # it would use the login up, and no person would see the answer
-            raise Refusal("forged", "not_asked_for_as_a_page")
+            raise PageRefusal("forged", "not_asked_for_as_a_page")
         answer = parse_query(request.scope["query_string"], CALLBACK_PARAMETERS)
         state = "" if "state" in answer.repeated else answer.values.get("state", "")
         login = self.pending_logins.open_external(state)
         if login is None:
-            raise Refusal("expired", "external_login_unknown")
+            raise PageRefusal("expired", "external_login_unknown")
         browser_secret = self.browsers.find_bound_secret(request, login.browser_digest)
         if browser_secret is None:
-            raise Refusal("astray", "external_login_of_another_browser")
+            raise PageRefusal("astray", "external_login_of_another_browser")
         await self._take(state, login)
-        proofs = _derive_proofs(state, browser_secret)
+        binding = _derive_proofs(state, browser_secret)
         if login.request is None:
-            return await self._return_to_sessions(request, login, answer, proofs)
-        asked = login.request
+            return await self._return_to_sessions(request, login, answer, binding)
+        authorization_request = login.request
         try:
-            check_registration_still(asked, asked.scope, await self.clients.find(asked.client_id))
-            with troubles_answering_to(asked.return_address):
-                response = await self._enter(request, login, answer, proofs)
+            recheck_registration(
+                authorization_request,
+                authorization_request.scope,
+                await self.clients.find(authorization_request.client_id),
+            )
+            with redirecting_all_errors_to(authorization_request.return_address):
+                response = await self._enter(request, login, answer, binding)
         except AuthorizationRefused as refused:
             response = self.pages.refuse_client(request, refused.return_address, refused.error)
         return self.pages.land(response)
 
     async def _take(self, state: str, login: ExternalLogin) -> None:
-        await self.logins.find_realm_names()  # so that this worker knows the time by Redis
+        await self.logins.list_realm_names()  # so that this worker knows the time by Redis
         time_left_ms = self.pending_logins.find_time_left_ms(login)
         if time_left_ms is None:
-            raise Refusal("expired", "external_login_unknown")
+            raise PageRefusal("expired", "external_login_unknown")
         if not await self.external_logins.take(state, time_left_ms):
-            raise Refusal("expired", "external_login_repeated")
+            raise PageRefusal("expired", "external_login_repeated")
 
     async def _return_to_sessions(
-        self, request: Request, login: ExternalLogin, answer: Query, proofs: Proofs
+        self, request: Request, login: ExternalLogin, answer: Query, binding: LoginBinding
     ) -> Response:
         """No client waits for an answer; the login page says what came of it."""
         try:
-            return await self._enter(request, login, answer, proofs)
+            return await self._enter(request, login, answer, binding)
         except StoreUnavailable as outage:
             error: OAuthError = report_outage(outage)
         except OAuthError as refusal:
@@ -125,23 +131,25 @@ class ExternalLoginEndpoint:
             self.browsers.make_notice(request, "/sessions/", _NOTICES.get(error.reason, "login_failed"))
         )
 
-    async def _enter(self, request: Request, login: ExternalLogin, answer: Query, proofs: Proofs) -> Response:
-        realm = await self.logins.find_organisation(login.realm)
-        if realm.organisation.fingerprint != login.organisation:
+    async def _enter(self, request: Request, login: ExternalLogin, answer: Query, binding: LoginBinding) -> Response:
+        realm = await self.logins.get_external_realm(login.realm)
+        if realm.provider.fingerprint != login.provider:
             # What one organisation gave is not for another.
             raise make_unavailable()
         client_id = login.request.client_id if login.request else ""
         with recording_login(request, realm=login.realm, client_id=client_id):
             async with self.logins.sparing(login.realm, get_prefixes(request)):
-                user, shown_name = await realm.finish(answer, proofs, self.redirect_uri)
-            response = await self.sign_in.enter(request, login.request, user, stays=False, shown_name=shown_name)
+                user, shown_name = await realm.finish(answer, binding, self.redirect_uri)
+            response = await self.browser_login.start_session(
+                request, login.request, user, remember_me=False, shown_name=shown_name
+            )
             if response is None:
                 raise AccessDenied("user_not_admitted")
         return response
 
 
-def _derive_proofs(state: str, browser_secret: str) -> Proofs:
-    return Proofs(
+def _derive_proofs(state: str, browser_secret: str) -> LoginBinding:
+    return LoginBinding(
         state=state,
         nonce=derive_from_browser(browser_secret, "nonce", state),
         code_verifier=derive_from_browser(browser_secret, "code verifier", state),

@@ -20,8 +20,8 @@ from service.protocol.authorization import (
     AuthorizationRefused,
     AuthorizationRequest,
     ConsentRequest,
-    check_registration_still,
     make_consent_request,
+    recheck_registration,
 )
 from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.client import REFRESH_TOKEN, Client
@@ -35,10 +35,10 @@ from service.realms.login import Logins
 from service.registry.cache import ClientCache, UserCache
 from service.store.browser_sessions import BrowserSession, BrowserSessions
 from service.store.consents import AllowAnswer, Consents, DenyAnswer
-from service.web.pages.cookies import Browsers
-from service.web.pages.page import Pages, Refusal, find_form_targets
+from service.web.pages.cookies import BrowserCookies
+from service.web.pages.page import PageRefusal, Pages, list_form_targets
 from service.web.pages.rate_limit import PageLimit
-from service.web.request.client_address import find_address
+from service.web.request.client_address import get_address
 from service.web.request.form import get_from_query, read_form
 
 CONSENT_PARAMETERS: Final = frozenset({"request", "csrf", "decision"})
@@ -48,7 +48,7 @@ class OpenConsent(NamedTuple):
     """A consent that this browser may answer, and who is asked."""
 
     name: RandomToken
-    asked: ConsentRequest
+    authorization_request: ConsentRequest
     client: Client
     session: BrowserSession
     user: User
@@ -57,7 +57,7 @@ class OpenConsent(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class ConsentEndpoint:
     pages: Pages
-    browsers: Browsers
+    browsers: BrowserCookies
     clients: ClientCache
     users: UserCache
     logins: Logins
@@ -82,104 +82,115 @@ class ConsentEndpoint:
         raise InvalidRequest("parameter_missing", name="decision")
 
     async def ask(
-        self, request: Request, asked: AuthorizationRequest, client: Client, session: BrowserSession, user: User
+        self,
+        request: Request,
+        authorization_request: AuthorizationRequest,
+        client: Client,
+        session: BrowserSession,
+        user: User,
     ) -> Response:
         """The page itself, for a browser in which the user has logged in already.
 
         Raises AccessDenied where the user has none of what is asked for.
         """
-        consent_request = make_consent_request(asked, user.realm, user.roles)
+        consent_request = make_consent_request(authorization_request, user.realm, user.roles)
         await self.page_limit.count(request)
         name = await self._hold(consent_request, session.name)
         return await self._render(OpenConsent(name, consent_request, client, session, user))
 
     async def ask_next(
-        self, request: Request, asked: AuthorizationRequest, session: RandomToken, user: User
+        self, request: Request, authorization_request: AuthorizationRequest, session: RandomToken, user: User
     ) -> Response:
         """The way to the page, after a login; who has nothing that could be granted goes back to the client."""
         try:
-            consent_request = make_consent_request(asked, user.realm, user.roles)
+            consent_request = make_consent_request(authorization_request, user.realm, user.roles)
         except AccessDenied as error:
-            return self.pages.refuse_client(request, asked.return_address, error)
+            return self.pages.refuse_client(request, authorization_request.return_address, error)
         name = await self._hold(consent_request, session)
         return self.pages.go_to(f"/authorization/consent?request={name.text}")
 
-    async def _hold(self, asked: ConsentRequest, session: RandomToken) -> RandomToken:
+    async def _hold(self, authorization_request: ConsentRequest, session: RandomToken) -> RandomToken:
         """Under a new name in the user's shard: whoever knew that of the pending login does not know this one."""
         name = make_consent(session.shard)
-        if not await self.consents.hold(name, session, asked):
-            raise Refusal("signed_out", "browser_session_over")
+        if not await self.consents.hold(name, session, authorization_request):
+            raise PageRefusal("signed_out", "browser_session_over")
         return name
 
-    async def find_asked(self, request: Request, text: str, csrf: str) -> tuple[AuthorizationRequest, BrowserSession]:
+    async def get_open_request(
+        self, request: Request, text: str, csrf: str
+    ) -> tuple[AuthorizationRequest, BrowserSession]:
         """For a user who wants to answer as somebody else: what was asked, and the session that is not theirs."""
         consent = await self._find(request, text)
         self._check_form(consent, csrf)
-        return consent.asked.request, consent.session
+        return consent.authorization_request.request, consent.session
 
     async def _find(self, request: Request, text: str, *, answered_too: bool = False) -> OpenConsent:
         name, session_name = parse_consent(text), self.browsers.find_session_name(request)
         session = await self.browser_sessions.find(session_name) if session_name else None
         if session is None:
-            raise Refusal("signed_out", "browser_session_missing")
+            raise PageRefusal("signed_out", "browser_session_missing")
         consent = await self.consents.find(name) if name else None
         if name is None or consent is None:
-            raise Refusal("expired", "consent_expired")
+            raise PageRefusal("expired", "consent_expired")
         if consent.login != session.login:
-            raise Refusal("expired", "consent_of_another_session")
+            raise PageRefusal("expired", "consent_of_another_session")
         if consent.is_answered and not answered_too:
-            raise Refusal("answered", "consent_answered")
+            raise PageRefusal("answered", "consent_answered")
         user = await self.logins.find_user(session.realm, session.username)
         if user is None:
-            raise Refusal("signed_out", "user_without_login")
-        asked = consent.asked
-        client = check_registration_still(asked.request, asked.scope, await self.clients.find(asked.request.client_id))
-        return OpenConsent(name, asked, client, session, user)
+            raise PageRefusal("signed_out", "user_without_login")
+        authorization_request = consent.authorization_request
+        client = recheck_registration(
+            authorization_request.request,
+            authorization_request.scope,
+            await self.clients.find(authorization_request.request.client_id),
+        )
+        return OpenConsent(name, authorization_request, client, session, user)
 
     def _check_form(self, consent: OpenConsent, csrf: str) -> None:
-        if not self.browsers.recognises_form(csrf, "consent", consent.session.login, consent.name.text):
-            raise Refusal("forged", "consent_form_forged")
+        if not self.browsers.verify_csrf(csrf, "consent", consent.session.login, consent.name.text):
+            raise PageRefusal("forged", "consent_form_forged")
 
     async def _allow(self, request: Request, consent: OpenConsent) -> Response:
-        asked = consent.asked
-        if not set(parse_scope(asked.scope).roles) <= set(consent.user.roles):
-            raise Refusal("expired", "user_changed")
+        authorization_request = consent.authorization_request
+        if not set(parse_scope(authorization_request.scope).roles) <= set(consent.user.roles):
+            raise PageRefusal("expired", "user_changed")
         code_name = self.keyring.derive_code(consent.name)
         code = AuthorizationCode(
             subject=consent.session.identity.subject,
             username=consent.user.username,
-            client_id=asked.request.client_id,
-            redirect_uri=asked.request.return_address.redirect_uri,
-            scope=asked.scope,
-            code_challenge=asked.request.code_challenge,
+            client_id=authorization_request.request.client_id,
+            redirect_uri=authorization_request.request.return_address.redirect_uri,
+            scope=authorization_request.scope,
+            code_challenge=authorization_request.request.code_challenge,
         )
         answer = await self.consents.allow(consent.name, consent.session.name, consent.user, code_name, code)
         if answer == "changed":
-            self.users.forget(consent.user.identity)
+            self.users.invalidate(consent.user.identity)
         _check_answer(answer)
         if answer == "issued":
             _record(request, "code_issued", consent)
-        return self.pages.answer_client(asked.request.return_address, {"code": code_name.text})
+        return self.pages.answer_client(authorization_request.request.return_address, {"code": code_name.text})
 
     async def _deny(self, request: Request, consent: OpenConsent) -> Response:
         answer = await self.consents.deny(consent.name, consent.session.name)
         _check_answer(answer)
         if answer == "denied":
             _record(request, "consent_denied", consent)
-        raise AuthorizationRefused(consent.asked.request.return_address, AccessDenied("user_denied"))
+        raise AuthorizationRefused(consent.authorization_request.request.return_address, AccessDenied("user_denied"))
 
-    async def _find_realm_label(self, realm: str) -> str:
+    async def _get_realm_label(self, realm: str) -> str:
         if realm == MAIN_REALM:
             return self.pages.text("consent.realm_main")
-        return (await self.logins.find_organisation(realm)).label
+        return (await self.logins.get_external_realm(realm)).label
 
     async def _render(self, consent: OpenConsent) -> Response:
-        asked, client, user = consent.asked, consent.client, consent.user
-        redirect_uri = asked.request.return_address.redirect_uri
+        authorization_request, client, user = consent.authorization_request, consent.client, consent.user
+        redirect_uri = authorization_request.request.return_address.redirect_uri
         csrf = self.browsers.sign_form("consent", consent.session.login, consent.name.text)
         return self.pages.render(
             "consent.html",
-            form_targets=find_form_targets(redirect_uri),
+            form_targets=list_form_targets(redirect_uri),
             action=f"{self.pages.web_path}/authorization/consent",
             switch_action=f"{self.pages.web_path}/authorization/switch",
             request_id=consent.name.text,
@@ -187,10 +198,10 @@ class ConsentEndpoint:
             client_name=client.client_name or client.client_id,
             username=user.username,
             name=user.name or consent.session.shown_name,
-            realm_label=await self._find_realm_label(user.realm),
-            roles=parse_scope(asked.scope).roles,
+            realm_label=await self._get_realm_label(user.realm),
+            roles=parse_scope(authorization_request.scope).roles,
             lifetime=self._describe_lifetime(client),
-            destination=_find_destination(redirect_uri),
+            destination=_describe_destination(redirect_uri),
             insecure=_is_insecure(redirect_uri),
         )
 
@@ -206,10 +217,10 @@ def _check_answer(answer: AllowAnswer | DenyAnswer) -> None:
     if answer in ("issued", "repeated", "denied"):
         return
     if answer == "signed_out":
-        raise Refusal("signed_out", "browser_session_over")
+        raise PageRefusal("signed_out", "browser_session_over")
     if answer == "answered":
-        raise Refusal("answered", "consent_answered")
-    raise Refusal("expired", f"consent_{answer}")
+        raise PageRefusal("answered", "consent_answered")
+    raise PageRefusal("expired", f"consent_{answer}")
 
 
 def _record(request: Request, event: Event, consent: OpenConsent) -> None:
@@ -218,12 +229,12 @@ def _record(request: Request, event: Event, consent: OpenConsent) -> None:
         client_id=consent.client.client_id,
         username=consent.user.username,
         realm=consent.user.realm,
-        scope=consent.asked.scope,
-        address=find_address(request),
+        scope=consent.authorization_request.scope,
+        address=get_address(request),
     )
 
 
-def _find_destination(redirect_uri: str) -> str:
+def _describe_destination(redirect_uri: str) -> str:
     """The host; of an application on the user's own machine what its address begins with."""
     parts = urlsplit(redirect_uri)
     if parts.scheme in ("http", "https"):

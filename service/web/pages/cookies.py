@@ -24,9 +24,9 @@ from service.crypto.keyring import Keyring, make_browser_secret
 from service.protocol.token_form import RandomToken, digest_token, parse_browser_session
 from service.protocol.user import User, UserIdentity
 from service.web.request.form import get_from_query
-from service.web.request.headers import find_header
+from service.web.request.headers import list_header_values
 
-MOST_DEVICE_USERS: Final = 5
+MAX_DEVICE_USERS: Final = 5
 
 _YEAR_SECONDS: Final = 365 * 24 * 3600
 _DEVICE_ENTRY: Final = re.compile(r"[A-Za-z0-9_-]{43}~[A-Za-z0-9_-]{43}")
@@ -36,7 +36,7 @@ _COOKIES: Final = "token_service.cookies"
 _SECRET: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
-class Browsers:
+class BrowserCookies:
     def __init__(self, keyring: Keyring, *, is_secure: bool) -> None:
         self._keyring = keyring
         self._is_secure = is_secure
@@ -54,7 +54,7 @@ class Browsers:
         secret = self.find_secret(request)
         return secret if secret is not None and digest_token(secret) == browser_digest else None
 
-    def put_secret(self, response: Response, secret: str) -> None:
+    def set_browser_cookie(self, response: Response, secret: str) -> None:
         """It outlives the browser, so that two tabs which open at once seldom get two of them."""
         self._put(response, self._browser, secret, _YEAR_SECONDS)
 
@@ -71,7 +71,7 @@ class Browsers:
     def has_devices(self, request: Request) -> bool:
         return bool(self._device_entries(request))
 
-    def find_device(self, request: Request, identity: UserIdentity, revision: str) -> str:
+    def get_device(self, request: Request, identity: UserIdentity, revision: str) -> str:
         """The name of this browser as one in which the user has logged in before; empty where they have not.
 
         Each entry is a name that is good for one user only, which nobody can see from it, and only as long as the
@@ -83,19 +83,19 @@ class Browsers:
                 return name
         return ""
 
-    def put_device(self, request: Request, response: Response, user: User) -> None:
+    def set_device_cookie(self, request: Request, response: Response, user: User) -> None:
         """This user's entry goes first; the cookie holds a few, for browsers that people share."""
-        known = self.find_device(request, user.identity, user.revision)
+        known = self.get_device(request, user.identity, user.revision)
         others = [entry for entry in self._device_entries(request) if entry.partition("~")[0] != known]
         name = known or make_browser_secret()
         entry = f"{name}~{self._keyring.sign_for_page('device', user.identity.subject, user.revision, name)}"
-        self._put(response, self._device, ".".join([entry, *others][:MOST_DEVICE_USERS]), _YEAR_SECONDS)
+        self._put(response, self._device, ".".join([entry, *others][:MAX_DEVICE_USERS]), _YEAR_SECONDS)
 
     def sign_form(self, form: str, *parts: str) -> str:
         """The hidden field `csrf`: bound to the form and to what only this browser holds."""
         return self._keyring.sign_for_page(f"form {form}", *parts)
 
-    def recognises_form(self, signature: str, form: str, *parts: str) -> bool:
+    def verify_csrf(self, signature: str, form: str, *parts: str) -> bool:
         return self._keyring.recognises_for_page(signature, f"form {form}", *parts)
 
     def make_notice(self, request: Request, path: str, notice: str) -> str:
@@ -107,12 +107,12 @@ class Browsers:
         """What was just done in this browser; a link that only claims it says nothing."""
         notice, proof = (get_from_query(request, name) for name in ("notice", "proof"))
         secret = self.find_secret(request)
-        is_true = secret is not None and self.recognises_form(proof, "notice", secret, notice)
+        is_true = secret is not None and self.verify_csrf(proof, "notice", secret, notice)
         return notice if is_true else None
 
     def _device_entries(self, request: Request) -> list[str]:
         entries = self._find(request, self._device).split(".")
-        return [entry for entry in entries[:MOST_DEVICE_USERS] if _DEVICE_ENTRY.fullmatch(entry)]
+        return [entry for entry in entries[:MAX_DEVICE_USERS] if _DEVICE_ENTRY.fullmatch(entry)]
 
     def _find(self, request: Request, name: str) -> str:
         """Return the value of a cookie of ours, or an empty text; of several the last one counts.
@@ -121,7 +121,7 @@ class Browsers:
         with the square of its length before Python 3.11.10.
         """
         if _COOKIES not in request.scope:
-            header = ";".join(find_header(request.scope, b"cookie"))
+            header = ";".join(list_header_values(request.scope, b"cookie"))
             request.scope[_COOKIES] = dict(self._own_cookies.findall(header))
         value: str = request.scope[_COOKIES].get(name, "")
         return value

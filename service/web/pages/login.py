@@ -16,9 +16,9 @@ from service.crypto.keyring import make_browser_secret
 from service.gateway.outage_log import report_outage
 from service.protocol.authorization import (
     AuthorizationRequest,
-    answering_to,
-    check_registration_still,
-    find_open_realms,
+    list_open_realms,
+    recheck_registration,
+    redirecting_oauth_errors_to,
 )
 from service.protocol.client import Client
 from service.protocol.errors import InvalidGrant, LoginThrottled, OAuthError, TemporarilyUnavailable
@@ -31,10 +31,10 @@ from service.realms.external import ExternalRealm
 from service.realms.login import Logins
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.cache import ClientCache
-from service.web.pages.browser_login import SignIn
+from service.web.pages.browser_login import BrowserLogin
 from service.web.pages.callback import ExternalLoginEndpoint
-from service.web.pages.cookies import Browsers
-from service.web.pages.page import Pages, Refusal, find_form_targets, troubles_answering_to
+from service.web.pages.cookies import BrowserCookies
+from service.web.pages.page import PageRefusal, Pages, list_form_targets, redirecting_all_errors_to
 from service.web.pages.pending_logins import PendingLogins
 from service.web.pages.rate_limit import PageLimit
 from service.web.request.client_address import get_prefixes
@@ -58,112 +58,123 @@ class LoginForm(NamedTuple):
     client: Client | None
     has_passwords: bool
     organisations: Sequence[ExternalRealm]
-    afresh: bool
+    force_login: bool
 
     @property
     def only_organisation(self) -> ExternalRealm | None:
         """Where there is nothing to choose and nothing to type here."""
         return self.organisations[0] if len(self.organisations) == 1 and not self.has_passwords else None
 
-    def find_organisation(self, realm: str | None) -> ExternalRealm | None:
+    def get_external_realm(self, realm: str | None) -> ExternalRealm | None:
         return next((organisation for organisation in self.organisations if organisation.name == realm), None)
 
 
 @dataclass(frozen=True, slots=True)
 class LoginEndpoint:
     pages: Pages
-    browsers: Browsers
+    browsers: BrowserCookies
     clients: ClientCache
     logins: Logins
     page_limit: PageLimit
     pending_logins: PendingLogins
     external: ExternalLoginEndpoint
-    sign_in: SignIn
+    browser_login: BrowserLogin
 
     async def get(self, request: Request) -> Response:
         """Tell a person who opens the address of the form by itself to begin again."""
-        raise Refusal("expired", "login_expired")
+        raise PageRefusal("expired", "login_expired")
 
     async def post(self, request: Request) -> Response:
         """A form that is not from this browser is never acted on."""
         fields = await read_form(request, LOGIN_PARAMETERS)
-        return await self._judge(request, await self._find_form(request, fields.get("request", "")), fields)
+        return await self._judge(request, await self._get_form(request, fields.get("request", "")), fields)
 
     async def offer(
         self,
         request: Request,
-        asked: AuthorizationRequest | None,
+        authorization_request: AuthorizationRequest | None,
         client: Client | None,
         *,
-        afresh: bool = False,
+        force_login: bool = False,
         notice: str | None = None,
     ) -> Response:
         """A login page for what is asked; without that the user wants to see their own sessions.
 
-        `afresh`: somebody else than the last user is to log in.
+        `force_login`: somebody else than the last user is to log in.
         """
         await self.page_limit.count(request)
         browser_secret = self.browsers.find_secret(request) or make_browser_secret()
-        form = await self._open(browser_secret, asked, client, afresh=afresh)
-        sealed = self.pending_logins.seal_form(digest_token(browser_secret), asked, afresh=afresh)
+        form = await self._open(browser_secret, authorization_request, client, force_login=force_login)
+        sealed = self.pending_logins.seal_form(
+            digest_token(browser_secret), authorization_request, force_login=force_login
+        )
         response = await self._show(form._replace(sealed=sealed), notice=notice)
-        self.browsers.put_secret(response, browser_secret)
+        self.browsers.set_browser_cookie(response, browser_secret)
         return response
 
-    async def _find_form(self, request: Request, sealed: str) -> LoginForm:
+    async def _get_form(self, request: Request, sealed: str) -> LoginForm:
         """Return the form that this browser sent; raise Refusal if it is too old or another browser's."""
         login = self.pending_logins.open_form(sealed)
         if login is None:
-            raise Refusal("expired", "login_expired")
+            raise PageRefusal("expired", "login_expired")
         browser_secret = self.browsers.find_bound_secret(request, login.browser_digest)
         if browser_secret is None:
-            raise Refusal("forged", "login_of_another_browser")
+            raise PageRefusal("forged", "login_of_another_browser")
         client = None
         if login.request is not None:
             client = await self.clients.find(login.request.client_id)
-            client = check_registration_still(login.request, login.request.scope, client)
-        form = await self._open(browser_secret, login.request, client, afresh=login.afresh)
+            client = recheck_registration(login.request, login.request.scope, client)
+        form = await self._open(browser_secret, login.request, client, force_login=login.force_login)
         if self.pending_logins.find_time_left_ms(login) is None:
-            raise Refusal("expired", "login_expired")
+            raise PageRefusal("expired", "login_expired")
         return form._replace(sealed=sealed)
 
     async def _open(
-        self, browser_secret: str, asked: AuthorizationRequest | None, client: Client | None, *, afresh: bool
+        self,
+        browser_secret: str,
+        authorization_request: AuthorizationRequest | None,
+        client: Client | None,
+        *,
+        force_login: bool,
     ) -> LoginForm:
         """The form before it is sealed. The registry is asked, so this worker knows the time by Redis afterwards."""
-        realms: Sequence[str] = await self.logins.find_realm_names()
-        if asked is not None and client is not None:
-            with answering_to(asked.return_address):
-                realms = find_open_realms(asked, client, realms)
-        organisations = [await self.logins.find_organisation(realm) for realm in realms if realm != MAIN_REALM]
-        return LoginForm("", browser_secret, asked, client, MAIN_REALM in realms, organisations, afresh)
+        realms: Sequence[str] = await self.logins.list_realm_names()
+        if authorization_request is not None and client is not None:
+            with redirecting_oauth_errors_to(authorization_request.return_address):
+                realms = list_open_realms(authorization_request, client, realms)
+        organisations = [await self.logins.get_external_realm(realm) for realm in realms if realm != MAIN_REALM]
+        return LoginForm(
+            "", browser_secret, authorization_request, client, MAIN_REALM in realms, organisations, force_login
+        )
 
     async def _show(self, form: LoginForm, *, notice: str | None = None) -> Response:
         """The page, or at once the way to the organisation where there is no other."""
         if form.only_organisation is None or form.request is None:
             return self._render(form, notice=notice)
-        with troubles_answering_to(form.request.return_address):
+        with redirecting_all_errors_to(form.request.return_address):
             return await self._set_out(form, form.only_organisation)
 
     async def _judge(self, request: Request, form: LoginForm, fields: Form) -> Response:
         realm = fields.get("realm")
-        organisation = form.find_organisation(realm)
+        organisation = form.get_external_realm(realm)
         if organisation is None and not (form.has_passwords and realm in (None, MAIN_REALM)):
-            raise Refusal("forged", "realm_not_open")
+            raise PageRefusal("forged", "realm_not_open")
         try:
             await self.page_limit.count(request)
             if organisation is not None:
                 return await self._set_out(form, organisation)
-            return await self._check_password(request, form, fields)
+            return await self._handle_password(request, form, fields)
         except (InvalidGrant, LoginThrottled, TemporarilyUnavailable) as error:
             return self._refuse(request, form, fields, error, organisation)
         except StoreUnavailable as outage:
             return self._refuse(request, form, fields, report_outage(outage))
 
     async def _set_out(self, form: LoginForm, organisation: ExternalRealm) -> Response:
-        return await self.external.set_out(organisation, form.request, form.browser_secret, afresh=form.afresh)
+        return await self.external.set_out(
+            organisation, form.request, form.browser_secret, force_login=form.force_login
+        )
 
-    async def _check_password(self, request: Request, form: LoginForm, fields: Form) -> Response:
+    async def _handle_password(self, request: Request, form: LoginForm, fields: Form) -> Response:
         if "username" not in fields or "password" not in fields:
             return self._render(form, fields, missing=True)
         username = fields["username"]
@@ -171,13 +182,13 @@ class LoginEndpoint:
         with recording_login(request, realm=MAIN_REALM, client_id=client_id, username=username):
             if not all(is_unicode_without_line_ends(fields[name]) for name in ("username", "password")):
                 raise InvalidGrant("user_unknown")
-            device = await self._find_device(request, username)
+            device = await self._get_device(request, username)
             prefixes = get_prefixes(request)
             user = await self.logins.log_in(MAIN_REALM, username, fields["password"], prefixes, device)
-            response = await self.sign_in.enter(request, form.request, user, stays="stay" in fields)
+            response = await self.browser_login.start_session(request, form.request, user, remember_me="stay" in fields)
             if response is None:
                 raise InvalidGrant("user_changed")
-        self.browsers.put_device(request, response, user)
+        self.browsers.set_device_cookie(request, response, user)
         return response
 
     def _refuse(
@@ -200,7 +211,7 @@ class LoginEndpoint:
         response.headers["Retry-After"] = str(error.retry_after_seconds)
         return response
 
-    async def _find_device(self, request: Request, username: str) -> str:
+    async def _get_device(self, request: Request, username: str) -> str:
         """Return the name of this browser if the user has logged in here before; empty if not.
 
         Redis and this worker do the same for a user who does not exist.
@@ -209,7 +220,7 @@ class LoginEndpoint:
             return ""
         identity = identify_user(MAIN_REALM, username)
         user = await self.logins.read_user(identity)
-        return self.browsers.find_device(request, identity, user.revision if user else "")
+        return self.browsers.get_device(request, identity, user.revision if user else "")
 
     def _render(
         self,
@@ -225,12 +236,12 @@ class LoginEndpoint:
         return self.pages.render(
             "login.html",
             status=status,
-            form_targets=_find_form_targets(form),
+            form_targets=_list_form_targets(form),
             action=f"{self.pages.web_path}/authorization/login",
             sealed=form.sealed,
             client_name=(form.client.client_name or form.client.client_id) if form.client else None,
             username=fields.get("username", ""),
-            stay="stay" in fields,
+            remember_me="stay" in fields,
             notice=self.pages.text(f"login.notice_{notice}") if notice else None,
             error=error,
             username_error=self.pages.text("login.username_missing") if missing and "username" not in fields else None,
@@ -240,7 +251,7 @@ class LoginEndpoint:
         )
 
 
-def _find_form_targets(form: LoginForm) -> str:
+def _list_form_targets(form: LoginForm) -> str:
     if form.request is not None:
-        return find_form_targets(form.request.return_address.redirect_uri)
-    return find_form_targets() if form.organisations else ""
+        return list_form_targets(form.request.return_address.redirect_uri)
+    return list_form_targets() if form.organisations else ""

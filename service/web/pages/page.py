@@ -15,7 +15,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from service.gateway.outage_log import report_outage
-from service.protocol.authorization import AuthorizationRefused, ReturnAddress, answering_to, make_location
+from service.protocol.authorization import (
+    AuthorizationRefused,
+    ReturnAddress,
+    make_location,
+    redirecting_oauth_errors_to,
+)
 from service.protocol.errors import OAuthError, ServerError
 from service.redis_client.deadline import StoreUnavailable
 from service.web.pages.rendering import Renderer
@@ -68,7 +73,7 @@ _POLICY: Final = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri
 log = logging.getLogger("service.pages")
 
 
-class Refusal(Exception):
+class PageRefusal(Exception):
     """A page that says why it goes no further; nobody is redirected."""
 
     def __init__(self, kind: RefusalKind, reason: str) -> None:
@@ -139,7 +144,7 @@ class Pages:
                 return await by_method["GET" if request.method == "HEAD" else request.method](request)
             except AuthorizationRefused as refused:
                 return self.refuse_client(request, refused.return_address, refused.error)
-            except Refusal as refusal:
+            except PageRefusal as refusal:
                 return self._refuse(request, refusal.kind, refusal.reason)
             except OAuthError as error:
                 return self._refuse_request(request, error)
@@ -182,28 +187,28 @@ def check_is_page(request: Request) -> None:
     Clauses: RFC 6749 §10.13
     """
     if request.headers.get("sec-fetch-dest", "document") != "document":
-        raise Refusal("forged", "not_asked_for_as_a_page")
+        raise PageRefusal("forged", "not_asked_for_as_a_page")
 
 
 @contextmanager
-def troubles_answering_to(return_address: ReturnAddress) -> Iterator[None]:
+def redirecting_all_errors_to(return_address: ReturnAddress) -> Iterator[None]:
     """Where the client is known to be right, refusals travel back to it, and an outage too.
 
     Clauses: RFC 6749 §4.1.2.1 (server_error, temporarily_unavailable)
     """
     try:
-        with answering_to(return_address):
+        with redirecting_oauth_errors_to(return_address):
             yield
     except StoreUnavailable as outage:
         raise AuthorizationRefused(return_address, report_outage(outage)) from None
-    except (AuthorizationRefused, Refusal):
+    except (AuthorizationRefused, PageRefusal):
         raise
     except Exception:
         log.exception("an authorization request met an unexpected condition")
         raise AuthorizationRefused(return_address, ServerError("unforeseen")) from None
 
 
-def find_form_targets(redirect_uri: str = "") -> str:
+def list_form_targets(redirect_uri: str = "") -> str:
     """Where a form may end up besides our own pages, as sources of a Content-Security-Policy.
 
     Chromium holds every redirect that follows a form against form-action: ours to the client or to an organisation, and

@@ -37,16 +37,16 @@ class _SealedLogin(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class PendingLogin(_SealedLogin, frozen=True, kw_only=True, array_like=True):
-    """A login form. `afresh`: somebody else than the last user is to log in."""
+    """A login form. `force_login`: somebody else than the last user is to log in."""
 
-    afresh: bool
+    force_login: bool
 
 
 class ExternalLogin(_SealedLogin, frozen=True, kw_only=True, array_like=True):
     """A login at an organisation, which is named by its realm and its fingerprint."""
 
     realm: str
-    organisation: str
+    provider: str
 
 
 _PURPOSES: Final = {PendingLogin: "login form", ExternalLogin: "login at an organisation"}
@@ -61,14 +61,14 @@ class PendingLogins:
         self._keyring = keyring
         self._now_ms = now_ms
 
-    def seal_form(self, browser_digest: str, request: AuthorizationRequest | None, *, afresh: bool) -> str:
+    def seal_form(self, browser_digest: str, request: AuthorizationRequest | None, *, force_login: bool) -> str:
         expires_ms = self._now_ms() + PENDING_MS
         return self._seal(
-            PendingLogin(expires_ms=expires_ms, browser_digest=browser_digest, request=request, afresh=afresh)
+            PendingLogin(expires_ms=expires_ms, browser_digest=browser_digest, request=request, force_login=force_login)
         )
 
     def seal_external(
-        self, browser_digest: str, request: AuthorizationRequest | None, *, realm: str, organisation: str
+        self, browser_digest: str, request: AuthorizationRequest | None, *, realm: str, provider: str
     ) -> str:
         """Return what travels as `state` to the organisation and back; no two are the same."""
         return self._seal(
@@ -77,7 +77,7 @@ class PendingLogins:
                 browser_digest=browser_digest,
                 request=request,
                 realm=realm,
-                organisation=organisation,
+                provider=provider,
             )
         )
 

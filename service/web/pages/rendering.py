@@ -32,7 +32,7 @@ _UNITS: Final = (("days", 24 * 60 * _MINUTE), ("hours", 60 * _MINUTE), ("minutes
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Branding:
     """What the operator chose: a name, a colour as #rrggbb, and whether there is a logo."""
 
     name: str
@@ -54,15 +54,15 @@ DARK: Final = Theme(page="#101216", card="#191c22", away=WHITE)
 
 
 class Renderer:
-    def __init__(self, look: Look, web_path: str) -> None:
+    def __init__(self, branding: Branding, web_path: str) -> None:
         language = _load_language()
         self._texts = dict(_flatten(language["texts"]))
-        self.stylesheet = _make_stylesheet(look.accent).encode()
+        self.stylesheet = _make_stylesheet(branding.accent).encode()
         self.stylesheet_path = f"{web_path}/authorization/assets/page.css?v={_shorten(self.stylesheet)}"
         self.logo_path = f"{web_path}/authorization/assets/logo"
-        self.plain_logo = _draw_logo(look.accent).encode()
+        self.plain_logo = _draw_logo(branding.accent).encode()
         self._shared: Mapping[str, Any] = {
-            "look": look,
+            "branding": branding,
             "lang": language["lang"],
             "web_path": web_path,
             "stylesheet_path": self.stylesheet_path,
@@ -141,7 +141,7 @@ def _draw_logo(accent: str) -> str:
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">'
         f'<rect width="32" height="32" rx="8" fill="{accent}"/>'
-        f'<path d="M16 7a5.5 5.5 0 0 0-2.6 10.3L12 25h8l-1.4-7.7A5.5 5.5 0 0 0 16 7Z" fill="{find_text_on(accent)}"/>'
+        f'<path d="M16 7a5.5 5.5 0 0 0-2.6 10.3L12 25h8l-1.4-7.7A5.5 5.5 0 0 0 16 7Z" fill="{choose_text_on(accent)}"/>'
         "</svg>"
     )
 
@@ -167,24 +167,24 @@ def _make_stylesheet(accent: str) -> str:
 
 
 def _colours_of(accent: str, theme: Theme) -> str:
-    fill = find_visible(accent, theme, SHAPE_CONTRAST)
+    fill = choose_visible(accent, theme, SHAPE_CONTRAST)
     colours = {
         "page": theme.page,
         "card": theme.card,
         "accent": fill,
-        "on-accent": find_text_on(fill),
-        "link": find_visible(accent, theme, TEXT_CONTRAST),
+        "on-accent": choose_text_on(fill),
+        "link": choose_visible(accent, theme, TEXT_CONTRAST),
     }
     return " ".join(f"--{name}: {colour};" for name, colour in colours.items())
 
 
-def find_visible(colour: str, theme: Theme, ratio: float) -> str:
+def choose_visible(colour: str, theme: Theme, ratio: float) -> str:
     """The nearest mixture with black or white that stands out from everything behind it."""
     mixtures = (_mix(colour, theme.away, step / 255) for step in range(256))
     return next(mixture for mixture in mixtures if _stands_out(mixture, theme, ratio))
 
 
-def find_text_on(colour: str) -> str:
+def choose_text_on(colour: str) -> str:
     """Black or white, whichever is read more easily; one of them always reaches 4.5."""
     return max(WHITE, BLACK, key=lambda text: contrast(text, colour))
 

@@ -20,17 +20,17 @@ from service.registry.cache import ClientCache
 from service.store.browser_sessions import BrowserSession, BrowserSessions
 from service.store.families import Families, FamilyView
 from service.store.revocations import Revocations
-from service.web.pages.cookies import Browsers
+from service.web.pages.cookies import BrowserCookies
 from service.web.pages.login import LoginEndpoint
-from service.web.pages.page import Pages, Refusal, check_is_page
-from service.web.request.client_address import find_address
+from service.web.pages.page import PageRefusal, Pages, check_is_page
+from service.web.request.client_address import get_address
 from service.web.request.form import read_form
 
 SESSIONS_PARAMETERS: Final = frozenset({"csrf", "session"})
-MOST_SHOWN: Final = 100
+MAX_SHOWN: Final = 100
 
 Leaving = Literal["signed_out_here", "signed_out_everywhere"]
-_ASKS_AFRESH: Final = (*get_args(Leaving), "login_not_admitted")
+_FORCES_LOGIN: Final = (*get_args(Leaving), "login_not_admitted")
 """After these an organisation must not let the next person in as the last one."""
 
 
@@ -45,7 +45,7 @@ class ShownSession(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class SessionsEndpoint:
     pages: Pages
-    browsers: Browsers
+    browsers: BrowserCookies
     clients: ClientCache
     logins: Logins
     browser_sessions: BrowserSessions
@@ -62,8 +62,8 @@ class SessionsEndpoint:
         session = await self._find_session(request)
         if session is None:
             notice = self.browsers.find_notice(request)
-            return await self.login.offer(request, None, None, notice=notice, afresh=notice in _ASKS_AFRESH)
-        found, more = await self.families.find_of_user(session.identity, MOST_SHOWN)
+            return await self.login.offer(request, None, None, notice=notice, force_login=notice in _FORCES_LOGIN)
+        found, more = await self.families.list_of_user(session.identity, MAX_SHOWN)
         sessions = [await self._show(family) for family in found]
         path = f"{self.pages.web_path}/sessions"
         return self.pages.render(
@@ -95,7 +95,7 @@ class SessionsEndpoint:
                         username=session.username,
                         realm=session.realm,
                         family=family.digest,
-                        address=find_address(request),
+                        address=get_address(request),
                     )
         return self.pages.go_to("/sessions/")
 
@@ -116,7 +116,7 @@ class SessionsEndpoint:
             username=session.username,
             realm=session.realm,
             reason="sessions_page",
-            address=find_address(request),
+            address=get_address(request),
         )
         return self._leave(request, "signed_out_everywhere")
 
@@ -126,7 +126,7 @@ class SessionsEndpoint:
         if session is None:
             return self.pages.go_to("/sessions/")
         await self.browser_sessions.end(session.name)
-        record_event("signed_out", username=session.username, realm=session.realm, address=find_address(request))
+        record_event("signed_out", username=session.username, realm=session.realm, address=get_address(request))
         return self._leave(request, "signed_out_here")
 
     def _leave(self, request: Request, notice: Leaving) -> Response:
@@ -138,10 +138,8 @@ class SessionsEndpoint:
         """The form and who sent it; nobody where the session is over meanwhile."""
         fields = await read_form(request, SESSIONS_PARAMETERS)
         session = await self._find_session(request)
-        if session is not None and not self.browsers.recognises_form(
-            fields.get("csrf", ""), "sessions", session.name.text
-        ):
-            raise Refusal("forged", "sessions_form_forged")
+        if session is not None and not self.browsers.verify_csrf(fields.get("csrf", ""), "sessions", session.name.text):
+            raise PageRefusal("forged", "sessions_form_forged")
         return fields, session
 
     async def _find_session(self, request: Request) -> BrowserSession | None:

@@ -26,7 +26,7 @@ _IPV6_FACTORS: Final = ((64, 1), (56, 4), (48, 16))
 """The lengths of the prefixes that an IPv6 address counts under, and the factor of the limit at each."""
 
 
-def find_address(request: Request) -> str:
+def get_address(request: Request) -> str:
     """The address to show and log."""
     return get_peer(request.scope)
 

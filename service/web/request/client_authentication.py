@@ -19,17 +19,17 @@ from weakref import WeakValueDictionary
 from starlette.requests import Request
 
 from service.crypto.hashing_pool import HashingPool
-from service.crypto.password_hashing import MADE_SECRET_PREFIX, hash_made_secret, verify_password
-from service.crypto.secret_cache import SecretMemory
+from service.crypto.password_hashing import GENERATED_SECRET_PREFIX, hash_generated_secret, verify_password
+from service.crypto.secret_cache import VerifiedSecretCache
 from service.protocol.client import Client
 from service.protocol.client_authentication import ClientCredentials, check_secret_presence, parse_client_credentials
 from service.protocol.errors import ClientThrottled, InvalidClient, TemporarilyUnavailable
 from service.protocol.parameters import Form
 from service.redis_client.deadline import charge_wait
 from service.registry.cache import ClientCache
-from service.store.attempts import PATIENCE_SECONDS, Attempts, Counter, Exhausted, Prefixes, make_address_counters
+from service.store.attempts import QUEUE_TIMEOUT_SECONDS, Attempts, Counter, Exhausted, Prefixes, make_address_counters
 from service.web.request.client_address import get_prefixes
-from service.web.request.headers import find_header
+from service.web.request.headers import list_header_values
 from service.web.request.state import CLIENT_ID
 
 ADDRESS_FACTOR: Final = 3
@@ -41,7 +41,7 @@ ADMITTED_SECONDS: Final = 1.0
 RENEWED_SECONDS: Final = 0.25
 """So long before that one request asks again, while the others still pass; else all of a moment would stand in line."""
 
-_MOST_ENTRIES: Final = 10_000
+_MAX_ENTRIES: Final = 10_000
 
 Counters = tuple[Counter, ...]
 
@@ -71,7 +71,7 @@ class ClientAuthenticator:
         self._allowed = allowed
         self._secrets = secrets
         self._now_ms = now_ms
-        self._memory = SecretMemory()
+        self._memory = VerifiedSecretCache()
         self._turns: _Turns[tuple[ClientCredentials, ...]] = WeakValueDictionary()
         self._admissions: _Turns[Counters] = WeakValueDictionary()
         self._blocked = _Deadlines()
@@ -92,7 +92,7 @@ class ClientAuthenticator:
 
     async def _get_candidates(self, request: Request, form: Form) -> Candidates:
         """Return the readings that name a registered client, or the first reading if none does."""
-        readings = parse_client_credentials(find_header(request.scope, b"authorization"), form)
+        readings = parse_client_credentials(list_header_values(request.scope, b"authorization"), form)
         known = []
         for reading in readings:
             client = await self._clients.find(reading.client_id)
@@ -115,7 +115,7 @@ class ClientAuthenticator:
                 self._check_block(counters)
                 client = self._find_known_right(candidates)
                 if client is None:
-                    return await self._check_slowly(candidates, counters, prefixes[-1].network)
+                    return await self._verify_slowly(candidates, counters, prefixes[-1].network)
         left = self._admitted.seconds_left(counters)
         if left <= 0 or (left < RENEWED_SECONDS and counters not in self._admissions):
             await self._admit(counters)
@@ -137,9 +137,9 @@ class ClientAuthenticator:
         return False
 
     def _is_known(self, client_secret: str, stored: str) -> bool:
-        if stored.startswith(MADE_SECRET_PREFIX):
-            return hmac.compare_digest(stored, hash_made_secret(client_secret))
-        return self._memory.knows(client_secret, stored)
+        if stored.startswith(GENERATED_SECRET_PREFIX):
+            return hmac.compare_digest(stored, hash_generated_secret(client_secret))
+        return self._memory.contains(client_secret, stored)
 
     def _accepted_hashes(self, client: Client) -> tuple[str, ...]:
         """The time is looked at only after a rotation; it is Redis's, without asking (see `RegistryMemory.now_ms`)."""
@@ -159,7 +159,7 @@ class ClientAuthenticator:
                     self._block(counters, error)
                 self._admitted.set(counters, ADMITTED_SECONDS)
 
-    async def _check_slowly(self, candidates: Candidates, counters: Counters, network: str) -> Client:
+    async def _verify_slowly(self, candidates: Candidates, counters: Counters, network: str) -> Client:
         """Reserve one attempt, check each reading, and count one failure if all are wrong.
 
         An unknown client fails like a wrong secret.
@@ -172,8 +172,8 @@ class ClientAuthenticator:
                 *others, last = candidates
                 for candidate in others:
                     with suppress(InvalidClient):
-                        return await self._check_secret(*candidate, network)
-                return await self._check_secret(*last, network)
+                        return await self._verify_secret(*candidate, network)
+                return await self._verify_secret(*last, network)
         except Exhausted as error:
             self._block(counters, error)
         finally:
@@ -188,7 +188,7 @@ class ClientAuthenticator:
         if wait_seconds > 0:
             raise ClientThrottled("client_throttled", retry_after_seconds=math.ceil(wait_seconds))
 
-    async def _check_secret(self, client: Client | None, reading: ClientCredentials, network: str) -> Client:
+    async def _verify_secret(self, client: Client | None, reading: ClientCredentials, network: str) -> Client:
         if client is None:
             raise InvalidClient("client_unknown")
         check_secret_presence(client.is_public, reading)
@@ -198,7 +198,7 @@ class ClientAuthenticator:
 
     async def _is_right(self, client: Client, client_secret: str, network: str) -> bool:
         for stored in self._accepted_hashes(client):
-            if stored.startswith(MADE_SECRET_PREFIX):
+            if stored.startswith(GENERATED_SECRET_PREFIX):
                 continue  # else it would have been known to be right
             right, _ = await self._secrets.run(verify_password, client_secret, stored, network=network)
             if right:
@@ -207,7 +207,7 @@ class ClientAuthenticator:
         return False
 
 
-@lru_cache(_MOST_ENTRIES)
+@lru_cache(_MAX_ENTRIES)
 def _make_counters(allowed: tuple[int, int], client_ids: tuple[str, ...], prefixes: Prefixes) -> Counters:
     """Return the counters of one attempt: of each client at the address, and of the address; under one hash tag."""
     most, window_ms = allowed
@@ -223,14 +223,14 @@ def _make_counters(allowed: tuple[int, int], client_ids: tuple[str, ...], prefix
 async def _turn(turns: _Turns[Name], name: Name) -> AsyncIterator[None]:
     """One at a time for each name; who would wait too long is told so instead."""
     lock = turns.setdefault(name, asyncio.Lock())
-    asked = time.monotonic()
+    started_at = time.monotonic()
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(QUEUE_TIMEOUT_SECONDS):
             await lock.acquire()
     except TimeoutError:
         raise TemporarilyUnavailable("checks_queue_full", retry_after_seconds=1) from None
     finally:
-        charge_wait(asked)
+        charge_wait(started_at)
     try:
         yield
     finally:
@@ -246,7 +246,7 @@ class _Deadlines:
     def set(self, counters: Counters, seconds: float) -> None:
         self._ends[counters] = time.monotonic() + seconds
         self._ends.move_to_end(counters)
-        if len(self._ends) > _MOST_ENTRIES:
+        if len(self._ends) > _MAX_ENTRIES:
             self._ends.popitem(last=False)
 
     def seconds_left(self, counters: Counters) -> float:

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from service.protocol.authorization import parse_query
 from service.protocol.http_errors import RequestTooLarge, RequestTooSlow
 from service.protocol.parameters import MAX_FORM_BYTES, Form, check_content_type, check_query, parse_form
-from service.web.request.headers import find_header
+from service.web.request.headers import list_header_values
 from service.web.request.state import BODY_IS_COMPLETE
 
 BODY_SECONDS: Final = 10.0
@@ -22,7 +22,7 @@ BODY_SECONDS: Final = 10.0
 
 
 async def read_form(request: Request, known: Collection[str]) -> Form:
-    check_content_type(next(iter(find_header(request.scope, b"content-type")), None))
+    check_content_type(next(iter(list_header_values(request.scope, b"content-type")), None))
     if request.scope["query_string"]:
         check_query(request.scope["query_string"], known)
     return parse_form(await _read_body(request), known)
@@ -37,7 +37,7 @@ def get_from_query(request: Request, name: str) -> str:
 
 
 async def _read_body(request: Request) -> bytes:
-    announced = next(iter(find_header(request.scope, b"content-length")), "0")
+    announced = next(iter(list_header_values(request.scope, b"content-length")), "0")
     if announced.isdecimal() and float(announced) > MAX_FORM_BYTES:  # int refuses what has thousands of digits
         raise RequestTooLarge("form_too_large")
     if BODY_IS_COMPLETE.get(request.scope, False):

@@ -12,6 +12,6 @@ LOCAL_PEER: Final = "127.0.0.1"
 """The address of a peer without one: a peer that connects to a unix socket is on this machine."""
 
 
-def find_header(scope: Mapping[str, Any], name: bytes) -> list[str]:
+def list_header_values(scope: Mapping[str, Any], name: bytes) -> list[str]:
     """All values of the header of this name, which is in lower case."""
     return [value.decode("latin-1") for found, value in scope["headers"] if found == name]

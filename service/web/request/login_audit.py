@@ -22,7 +22,7 @@ from service.protocol.errors import (
     TemporarilyUnavailable,
 )
 from service.protocol.scope import MAIN_REALM
-from service.web.request.client_address import find_address
+from service.web.request.client_address import get_address
 from service.web.request.state import CLIENT_ID
 
 _OF_USERS: Final = ("password_wrong", "user_disabled", "user_changed")
@@ -45,19 +45,19 @@ def recording_login(request: Request, *, realm: str, client_id: str, username: s
             username=username if is_user else "",
             realm=realm,
             reason=error.reason,
-            address=find_address(request),
+            address=get_address(request),
         )
         raise
     except (LoginThrottled, TemporarilyUnavailable) as error:
         if error.reason in ("login_throttled", "organisation_spared"):
-            address = find_address(request)
+            address = get_address(request)
             record_event("login_throttled", client_id=client_id, realm=realm, reason=error.reason, address=address)
         raise
 
 
 def record_refusal(request: Request, error: OAuthError) -> None:
     """Of clients: at whichever address they failed."""
-    client_id, address = CLIENT_ID.get(request.scope, ""), find_address(request)
+    client_id, address = CLIENT_ID.get(request.scope, ""), get_address(request)
     if isinstance(error, InvalidClient):
         record_event("client_authentication_failed", client_id=client_id, reason=error.reason, address=address)
     elif isinstance(error, ClientThrottled):

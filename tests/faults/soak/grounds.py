@@ -28,7 +28,7 @@ from tests.support.waiting import wait_until
 
 PASSWORD = "the password of all of them"
 PEOPLE = tuple(Person(f"user-{number}@example.com", PASSWORD) for number in range(48))
-SHORTEST_SECONDS, LONGEST_SECONDS = 0.3, 2.6
+SHORTEST_SECONDS, MAX_SECONDS = 0.3, 2.6
 """How long what hangs hangs: from hardly noticed to well past the deadline of a request."""
 AHEAD_SECONDS = (600.0, -600.0)
 
@@ -108,7 +108,7 @@ class Ground:
 
 
 def hang(rng: random.Random) -> None:
-    rest(rng, SHORTEST_SECONDS, LONGEST_SECONDS)
+    rest(rng, SHORTEST_SECONDS, MAX_SECONDS)
 
 
 def _environment(redis_url: str, seed: Path) -> dict[str, str]:

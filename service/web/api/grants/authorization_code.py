@@ -26,7 +26,7 @@ from service.protocol.token_response import TokenResponse
 from service.store.codes import Codes
 from service.store.families import Families
 from service.web.api.grants.issue import make_token_response, record_issue
-from service.web.request.client_address import find_address
+from service.web.request.client_address import get_address
 from service.web.request.client_authentication import AuthenticatedClient
 
 _CODE_MISUSES: Final = (
@@ -85,7 +85,7 @@ class AuthorizationCodeGrant:
                     username=code.username,
                     realm=parse_realm(code.scope),
                     reason=error.reason,
-                    address=find_address(request),
+                    address=get_address(request),
                 )
             raise
 
@@ -99,5 +99,5 @@ class AuthorizationCodeGrant:
         username = await self.families.end(name.shard, family, client_id=client_id, reason="code_replayed")
         if username is not None:
             count_code_replay()
-            address = find_address(request)
+            address = get_address(request)
             record_event("code_replayed", client_id=client_id, username=username, family=family, address=address)

@@ -17,7 +17,7 @@ from service.protocol.scope import (
 )
 from service.protocol.token_form import RandomToken
 from service.protocol.token_response import TokenResponse
-from service.web.request.client_address import find_address
+from service.web.request.client_address import get_address
 from service.web.request.client_authentication import AuthenticatedClient
 
 
@@ -48,7 +48,7 @@ def record_issue(
         family=refresh_token.family_digest,
         scope=scope,
         grant_type=grant_type,
-        address=find_address(request),
+        address=get_address(request),
     )
 
 

@@ -27,7 +27,7 @@ from service.realms.login import Logins
 from service.registry.cache import ClientCache, UserCache
 from service.store.families import Families
 from service.web.api.grants.issue import make_token_response, record_issue
-from service.web.request.client_address import find_address, get_prefixes
+from service.web.request.client_address import get_address, get_prefixes
 from service.web.request.client_authentication import AuthenticatedClient
 from service.web.request.login_audit import recording_login
 
@@ -59,7 +59,7 @@ class PasswordGrant:
             client_id=client_id,
             username=user.username,
             realm=realm,
-            address=find_address(request),
+            address=get_address(request),
         )
         await self._check_registration_again(caller, scope)
         check_user_has(scope, user.roles)
@@ -74,7 +74,7 @@ class PasswordGrant:
             access_token=access_token,
         )
         if lives_ms is None:
-            self.users.forget(user.identity)
+            self.users.invalidate(user.identity)
             raise InvalidGrant("user_changed")
         record_issue(request, PASSWORD, caller, refresh_token, user.username, str(scope))
         return make_token_response(self.keyring, access_token, refresh_token, lives_ms, str(scope))

@@ -23,9 +23,9 @@ from service.protocol.scope import (
     parse_scope,
 )
 from service.protocol.token_response import TokenResponse
-from service.store.families import Families, Refused, Spent
+from service.store.families import Families, RefreshRefused, Spent
 from service.web.api.grants.issue import make_token_response
-from service.web.request.client_address import find_address
+from service.web.request.client_address import get_address
 from service.web.request.client_authentication import AuthenticatedClient
 
 PATTERN_LENGTH: Final = 3
@@ -82,16 +82,20 @@ class RefreshTokenGrant:
         )
         count_refresh(outcome.verdict)
         self._record_refresh(outcome, refresh_token, request, caller)
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, RefreshRefused):
             refusal, reason = _REFUSALS[outcome.verdict]
             raise refusal(reason)
         head = refresh_token._replace(generation=outcome.head)
         return make_token_response(self.keyring, access_token, head, outcome.lives_ms, outcome.scope)
 
     def _record_refresh(
-        self, outcome: Spent | Refused, refresh_token: RefreshToken, request: Request, caller: AuthenticatedClient
+        self,
+        outcome: Spent | RefreshRefused,
+        refresh_token: RefreshToken,
+        request: Request,
+        caller: AuthenticatedClient,
     ) -> None:
-        client_id, family, address = caller.client.client_id, refresh_token.family_digest, find_address(request)
+        client_id, family, address = caller.client.client_id, refresh_token.family_digest, get_address(request)
         if isinstance(outcome, Spent):
             is_pattern = outcome.streak >= PATTERN_LENGTH or outcome.replays == REPLAYS_OF_A_PATTERN
             record_event(

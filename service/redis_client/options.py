@@ -9,26 +9,26 @@ from typing import NamedTuple, Protocol
 from .url import RedisUrl
 
 
-class Memory(Protocol):
+class InvalidationListener(Protocol):
     """What is remembered of answers, and is told what to forget."""
 
-    def forget(self, keys: Sequence[bytes] | None) -> None:
+    def invalidate(self, keys: Sequence[bytes] | None) -> None:
         """Forget keys that changed. None: any key may have changed."""
 
-    def forget_slots(self, slots: Collection[int]) -> None:
+    def invalidate_slots(self, slots: Collection[int]) -> None:
         """Forget the keys of hash slots whose owner changed."""
 
 
-class Purpose(NamedTuple):
-    """What connections are for. `word` is for the log and for CLIENT LIST.
+class ConnectionOptions(NamedTuple):
+    """What connections are for. `name` is for the log and for CLIENT LIST.
 
-    With a `memory` Redis tracks the keys that are read for it. `scripts`, texts by their SHA-1, are loaded by the
+    With a `listener` Redis tracks the keys that are read for it. `scripts`, texts by their SHA-1, are loaded by the
     handshake. Each heartbeat to a node of a cluster reads one of `probe_keys` that lies there. They should spread over
     all slots, and none of them needs to exist.
     """
 
     url: RedisUrl
-    word: str
-    memory: Memory | None = None
+    name: str
+    listener: InvalidationListener | None = None
     scripts: Mapping[str, str] = MappingProxyType({})
     probe_keys: Sequence[str] = ()

@@ -1,0 +1,12 @@
+"""Lookups of tokens, beside the console."""
+
+from __future__ import annotations
+
+import httpx2
+
+from tests.support.actors import GATEWAY
+
+
+async def is_live(http: httpx2.AsyncClient, token: str) -> bool:
+    answer: bool = (await GATEWAY.introspect(http, token)).json()["active"]
+    return answer

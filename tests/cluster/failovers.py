@@ -1,0 +1,35 @@
+"""What goes on while a master fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import httpx2
+
+from tests.cluster.nodes import Shard, Watched
+from tests.support.actors import assert_error
+from tests.support.loop_time import LoopTime
+from tests.support.waiting import take_turn
+
+
+async def outlast(loop_time: LoopTime, shard: Shard, ask: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
+    """Ask until the answer is 200 and a replica was promoted, at the pace of the machine. Until then it is 503."""
+    promotion = asyncio.create_task(asyncio.to_thread(wait_for_promotion, shard))
+    with loop_time.passing(1):
+        while True:
+            is_promoted = promotion.done()
+            answer = await ask()
+            if answer.status_code == 200 and is_promoted:
+                await promotion
+                return answer
+            if answer.status_code != 200:
+                assert_error(answer, 503, "temporarily_unavailable")
+                assert int(answer.headers["retry-after"]) >= 1
+            await take_turn()
+
+
+def wait_for_promotion(shard: Shard) -> None:
+    shard.wait_for_promotion()
+    if isinstance(shard, Watched):
+        shard.wait_until_named()

@@ -1,0 +1,52 @@
+"""Sessions of many users, spread over a cluster."""
+
+from __future__ import annotations
+
+from service.crypto.keyring import Keyring, make_first_refresh_token
+from service.crypto.opaque_tokens import make_access_token
+from service.gateway.access_record import access_key
+from service.protocol.token_form import parse_access_token
+from service.protocol.user import User, identify_user
+from service.store.keys import family_key
+from service.worker import Worker
+from tests.cluster.nodes import Cluster
+from tests.conftest import SECRET_KEY
+from tests.support.actors import ALICE, Person
+
+KEYRING = Keyring((SECRET_KEY.encode(),))
+
+
+PEOPLE = tuple(Person(f"user-{number}@example.com", ALICE.password) for number in range(30))
+
+
+Tokens = dict[str, str]
+
+
+async def start_session(parts: Worker, person: Person, client_id: str = "phone-app") -> Tokens:
+    """A session as a login would make it."""
+    identity = identify_user(person.realm, person.username)
+    user = await parts.registry.find_user(identity) or User(realm=person.realm, username=person.username)
+    refresh_token = make_first_refresh_token(user.identity.shard)
+    access_token = make_access_token(user.identity.shard)
+    lives_ms = await parts.families.start(
+        user,
+        client_id=client_id,
+        scope="realm:main role:enduser",
+        secret_used=False,
+        refresh_token=refresh_token,
+        access_token=access_token,
+    )
+    assert lives_ms is not None
+    return {"access_token": access_token.text, "refresh_token": KEYRING.sign_refresh_token(refresh_token)}
+
+
+def is_known(cluster: Cluster, tokens: Tokens) -> tuple[bool, bool]:
+    """Whether the access token and the family are in the cluster."""
+    access_token = parse_access_token(tokens["access_token"])
+    refresh_token = KEYRING.parse_refresh_token(tokens["refresh_token"])
+    assert access_token is not None
+    assert refresh_token is not None
+    return (
+        cluster.client.exists(access_key(access_token.shard, access_token.digest)) == 1,
+        cluster.client.exists(family_key(refresh_token.shard, refresh_token.family_digest)) == 1,
+    )

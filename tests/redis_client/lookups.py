@@ -1,0 +1,20 @@
+"""Lookups at a scripted Redis."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from service.gateway import BearerLookup
+
+
+@asynccontextmanager
+async def lookup_at(url: str) -> AsyncIterator[BearerLookup]:
+    bearer = BearerLookup(url)
+    yield bearer
+    await bearer.close()
+
+
+async def remember(bearer: BearerLookup, *tokens: str) -> None:
+    """A token is remembered from its second use on."""
+    assert all([await bearer.lookup(token) for token in tokens * 2])

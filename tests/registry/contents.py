@@ -1,0 +1,28 @@
+"""What the registry holds."""
+
+from __future__ import annotations
+
+import redis
+
+from service.protocol.client import Client
+from service.protocol.user import User, identify_user
+from service.worker import Worker
+from tests.support.actors import ALICE
+
+IDENTITY = identify_user("main", ALICE.username)
+
+
+async def find_alice(parts: Worker) -> User:
+    user = await parts.registry.find_user(IDENTITY)
+    assert user is not None
+    return user
+
+
+async def find_client(parts: Worker, client_id: str = "phone-app") -> Client:
+    client = await parts.registry.find_client(client_id)
+    assert client is not None
+    return client
+
+
+def everything(store: redis.Redis) -> dict[str, bytes | None]:
+    return {key: store.dump(key) for key in store.scan_iter()}

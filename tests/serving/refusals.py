@@ -1,0 +1,14 @@
+"""Requests that the server refuses while it reads them."""
+
+from __future__ import annotations
+
+import json
+
+
+def assert_refused(answer: bytes, status: int, description: str) -> None:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status), answer
+    assert b"connection: close" in head
+    assert b"no-store" in head
+    told = json.loads(body)
+    assert (told["error"], description in told["error_description"]) == ("invalid_request", True)

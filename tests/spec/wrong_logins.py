@@ -1,0 +1,9 @@
+"""Logins that fail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.support.actors import ALICE, login_form
+
+WRONG_ALICE = login_form(replace(ALICE, password="wrong"))
