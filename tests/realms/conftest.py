@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import io
+from collections.abc import AsyncIterator, Iterator
 
 import httpx2
 import pytest
+import redis
 import yaml
 
 from service.registry.seed_file.reader import parse_seed
 from service.worker import Worker
+from tests.realms.failing_logins import (
+    AssertTrouble,
+    Trouble,
+    assert_came_to_nothing,
+    assert_healthy,
+    troubles_of,
+    try_to_log_in,
+)
+from tests.realms.journey import Enlist
+from tests.support.at_rest import read_everything
 from tests.support.browser import Browser
-from tests.support.fake_provider import FakeProvider, realm_of, running_organisation
+from tests.support.fake_provider import (
+    CLIENT_SECRET,
+    INTROSPECT,
+    USERINFO,
+    FakeProvider,
+    realm_of,
+    running_organisation,
+)
 from tests.support.invalidations import heard
 from tests.support.loop_time import STEP_SECONDS, LoopTime
 from tests.support.waiting import take_turn
-
-Enlist = Callable[..., Awaitable[None]]
 
 
 @pytest.fixture
@@ -63,3 +80,49 @@ async def cep(enlist: Enlist) -> None:
 @pytest.fixture
 def browser(http: httpx2.AsyncClient) -> Browser:
     return Browser(http)
+
+
+@pytest.fixture
+def no_secret_is_told(
+    organisation: FakeProvider, browser: Browser, store: redis.Redis, json_logs: io.StringIO
+) -> Iterator[None]:
+    """Not in Redis, and not in the log at level debug: neither ours nor what the organisation has handed out."""
+    yield
+    # The client of this test writes its own lines there.
+    lines = [line for line in json_logs.getvalue().splitlines() if '"logger":"httpx2"' not in line]
+    secrets = {CLIENT_SECRET, *organisation.handed_out, *browser.cookie_values.values()}
+    for request in organisation.requests:
+        secrets |= {request.query[name] for name in ("state", "nonce") if name in request.query}
+        secrets |= {request.form[name] for name in ("code", "code_verifier", "token") if name in request.form}
+        secrets |= {request.headers["authorization"].partition(" ")[2]} if "authorization" in request.headers else set()
+    everything = "\n".join([*lines, *read_everything(store)])
+
+    assert '"logger":"service.access"' in everything
+    assert [secret for secret in secrets if secret and secret in everything] == []
+
+
+@pytest.fixture
+def assert_trouble(
+    organisation: FakeProvider,
+    browser: Browser,
+    enlist: Enlist,
+    json_logs: io.StringIO,
+    monkeypatch: pytest.MonkeyPatch,
+) -> AssertTrouble:
+    """A login with this trouble comes to nothing, for the reason that is told, and the next one is right."""
+
+    async def assert_trouble(trouble: Trouble) -> None:
+        places = {"userinfo_endpoint": USERINFO, "introspection_endpoint": INTROSPECT}
+        entry = {
+            key: organisation.url + places[key] if key in places else value for key, value in trouble.entry.items()
+        }
+        await enlist(**entry)
+        trouble.bend(organisation)
+        assert_came_to_nothing(await try_to_log_in(browser, organisation), browser, trouble.error)
+
+        assert trouble.told in troubles_of(json_logs)
+        assert bool(troubles_of(json_logs)) is (trouble.error == "temporarily_unavailable")
+        await organisation.left_alone()
+        await assert_healthy(enlist, organisation, browser, monkeypatch)
+
+    return assert_trouble

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -71,3 +72,6 @@ async def log_in_with_password(
 ) -> httpx2.Response:
     """The password grant of realm cep."""
     return await app.log_in(http, Person(username, password, realm="cep"), scope)
+
+
+Enlist = Callable[..., Awaitable[None]]

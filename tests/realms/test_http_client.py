@@ -36,7 +36,7 @@ async def http_client() -> AsyncIterator[HttpClient]:
 
 FIRST_REQUEST = """
 import asyncio, ssl, sys, threading
-from service.http_client.client import Outgoing
+from service.http_client.client import HttpClient
 
 in_the_loop, in_threads = [], []
 
@@ -58,7 +58,7 @@ async def answer(reader, writer):
 async def main():
     global is_asking
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    outgoing = Outgoing()
+    http_client = HttpClient()
     is_asking = True
     await outgoing.get(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", {})
     is_asking = False

@@ -14,8 +14,7 @@ import redis
 
 from service.http_client import client
 from service.realms.provider import circuit_breaker
-from tests.realms.conftest import Enlist
-from tests.realms.journey import log_in_with_password
+from tests.realms.journey import Enlist, log_in_with_password
 from tests.support.actors import ALICE, PHONE_APP, assert_error
 from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, Hang
 from tests.support.loop_time import LoopTime

@@ -8,8 +8,7 @@ import httpx2
 import pytest
 
 from service.worker import Worker
-from tests.realms.conftest import Enlist
-from tests.realms.journey import ASK_CEP, choose_cep, come_back, log_in_there, place_of, query_of, set_out
+from tests.realms.journey import ASK_CEP, Enlist, choose_cep, come_back, log_in_there, place_of, query_of, set_out
 from tests.support.actors import (
     ALICE,
     PHONE_APP,

@@ -1,0 +1,27 @@
+"""Logins in a browser at the identity provider."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx2
+
+from tests.realms.journey import ASK_CEP, log_in_by_way_of_cep
+from tests.support.actors import AUDITOR, PHONE_APP, PHONE_CALLBACK, tokens_of
+from tests.support.browser import Browser, answer_of, is_consent_page
+from tests.support.fake_provider import CLAIMS
+
+SUB = str(CLAIMS["sub"])
+
+
+async def describe(http: httpx2.AsyncClient, page: httpx2.Response, browser: Browser) -> dict[str, Any]:
+    """What introspection says of the access token that comes of allowing what the page asks."""
+    assert is_consent_page(page), page.text or page.headers
+    code = answer_of(await browser.allow(page))["code"]
+    access_token = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["access_token"]
+    described: dict[str, Any] = (await AUDITOR.introspect(http, access_token)).json()
+    return described
+
+
+async def log_in(http: httpx2.AsyncClient, browser: Browser, address: str = ASK_CEP) -> dict[str, Any]:
+    return await describe(http, await log_in_by_way_of_cep(browser, address), browser)

@@ -1,0 +1,44 @@
+"""Logins with a password at the identity provider."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import httpx2
+import redis
+from joserfc import jwt
+
+from tests.realms.journey import CEP_SCOPE, log_in_with_password
+from tests.support.actors import ALICE, assert_error
+from tests.support.fake_provider import CLAIMS, CLIENT_ID, PASSWORD, USERNAME, FakeProvider, published_key
+
+SUB = str(CLAIMS["sub"])
+
+
+WRONG_ALICE = replace(ALICE, password="wrong")
+
+
+async def log_in(http: httpx2.AsyncClient, scope: str = CEP_SCOPE) -> httpx2.Response:
+    """With the right pair."""
+    return await log_in_with_password(http, USERNAME, PASSWORD, scope=scope)
+
+
+async def guess(http: httpx2.AsyncClient, username: str = USERNAME, scope: str = CEP_SCOPE) -> httpx2.Response:
+    return await log_in_with_password(http, username, "wrong", scope=scope)
+
+
+def assert_away(response: httpx2.Response) -> None:
+    """Told as an outage, in JSON, with the time to try again."""
+    assert_error(response, 503, "temporarily_unavailable")
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["retry-after"] == "1"
+
+
+def count_sessions(store: redis.Redis) -> int:
+    return sum(1 for kind in ("family", "access") for _ in store.scan_iter(f"{kind}:*"))
+
+
+def sign(organisation: FakeProvider, **changes: object) -> str:
+    """An ID token as the organisation makes them, but known to the test."""
+    claims = {"iss": organisation.url, "aud": CLIENT_ID, "sub": SUB, "iat": 0, "exp": 4_000_000_000} | changes
+    return jwt.encode({"alg": "RS256", "kid": published_key().kid}, claims, published_key())

@@ -1,0 +1,274 @@
+"""ID tokens that cannot be believed, and the keys that sign them."""
+
+from __future__ import annotations
+
+import io
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+
+import pytest
+from joserfc.jwk import ECKey, Key, KeySet, OKPKey, RSAKey
+
+from tests.realms.failing_logins import (
+    ASK,
+    OTHER_ISSUER,
+    AssertTrouble,
+    Bend,
+    Trouble,
+    answers,
+    assert_came_to_nothing,
+    tokens_are,
+    told,
+    troubles_of,
+)
+from tests.realms.journey import log_in_by_way_of_cep
+from tests.support.browser import Browser, is_consent_page
+from tests.support.fake_provider import (
+    CLIENT_ID,
+    CLIENT_SECRET,
+    KEYS,
+    FakeProvider,
+    Reply,
+    published_key,
+    read_wall_clock,
+)
+
+pytestmark = pytest.mark.usefixtures("no_secret_is_told")
+
+
+def id_token_says(**changes: object) -> Bend:
+    def bend(organisation: FakeProvider) -> None:
+        organisation.id_token_claims = changes
+
+    return bend
+
+
+def id_token_times(**seconds_from_now: int) -> Bend:
+    """Counted from when the test runs, not from when it was collected."""
+
+    def bend(organisation: FakeProvider) -> None:
+        now = read_wall_clock()
+        organisation.id_token_claims = {name: now + seconds for name, seconds in seconds_from_now.items()}
+
+    return bend
+
+
+def signs_with(make_key: Callable[[], RSAKey | bytes | None], **header: object) -> Bend:
+    def bend(organisation: FakeProvider) -> None:
+        organisation.sign_with(make_key())
+        organisation.id_token_header = header
+
+    return bend
+
+
+def other_key(**parameters: bool) -> RSAKey:
+    return RSAKey.generate_key(2048, {"use": "sig"}, **parameters)
+
+
+def forge_id_token(text: str) -> Bend:
+    return tokens_are(id_token=text)
+
+
+@pytest.mark.clause("decided-external-realm-down", "decided-external-id-token")
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        told("another nonce", id_token_says(nonce="another"), "another nonce"),
+        told("no nonce", id_token_says(nonce=None), "another nonce"),
+        told("a nonce that is a number", id_token_says(nonce=7), "another nonce"),
+        told("a nonce that is not ASCII", id_token_says(nonce="ä"), "another nonce"),
+        told("no ID token", tokens_are(id_token=None), "no ID token"),
+        told("an empty ID token", forge_id_token(""), "no ID token"),
+        told("an ID token that is none", forge_id_token("a.b.c"), "not to be believed"),
+        told("an ID token in five parts", forge_id_token("e30.e30.e30.e30.e30"), "not to be believed"),
+        told("an ID token that is not ASCII", forge_id_token("ä.ö.ü"), "not to be believed"),
+        told("a number for an ID token", tokens_are(id_token=7), "not JSON of the form"),
+        told("a bad signature", signs_with(other_key), "bad_signature"),
+        told("an unknown key", signs_with(lambda: other_key(auto_kid=True)), "a key that it does not publish"),
+        told("a key named by a number", signs_with(published_key, kid=7), "not to be believed"),
+        told("no signature", signs_with(lambda: None), "not to be believed"),
+        told("no signature and no key", signs_with(lambda: None, kid=None), "not to be believed"),
+        told("no signature in other letters", signs_with(lambda: None, alg="None"), "not to be believed"),
+        told("a signature by our secret", signs_with(CLIENT_SECRET.encode), "not to be believed"),
+        told(
+            "a signature by the public key as a secret",
+            signs_with(lambda: published_key().as_pem(private=False)),
+            "not to be believed",
+        ),
+        told("a signature of no kind", signs_with(published_key, alg=None), "not to be believed"),
+        told("a signature of a kind that is a number", signs_with(published_key, alg=7), "not to be believed"),
+        told("a header that must be understood and is not", signs_with(published_key, crit=["x"], x=1), "not to be"),
+        told("another audience", id_token_says(aud="another client"), "invalid_claim"),
+        told("no audience", id_token_says(aud=None), "missing_claim"),
+        told("an audience that is a number", id_token_says(aud=7), "invalid_claim"),
+        told("an audience that holds no text", id_token_says(aud=[CLIENT_ID, [7]]), "invalid_claim"),
+        told("two audiences and nobody named", id_token_says(aud=[CLIENT_ID, "other"]), "to another client"),
+        told(
+            "two audiences and the other one named",
+            id_token_says(aud=[CLIENT_ID, "other"], azp="other"),
+            "to another client",
+        ),
+        told("handed to another client", id_token_says(azp="other"), "to another client"),
+        told("it is over", id_token_times(exp=-120), "expired_token"),
+        told("it has no end", id_token_says(exp=None), "missing_claim"),
+        told("an end that is text", id_token_says(exp="2999-01-01"), "invalid_claim"),
+        told("from the future", id_token_times(iat=3600), "not to be believed"),
+        told("not valid yet", id_token_times(nbf=3600), "not to be believed"),
+        told("from no time", id_token_says(iat=None), "missing_claim"),
+        told("of another issuer", id_token_says(iss=OTHER_ISSUER), "invalid_claim"),
+        told("of no issuer", id_token_says(iss=None), "missing_claim"),
+        told("of nobody", id_token_says(sub=None), "missing_claim"),
+        told("of a number", id_token_says(sub=7), "invalid_claim"),
+    ],
+)
+async def test_an_id_token_that_is_not_to_be_believed(assert_trouble: AssertTrouble, trouble: Trouble) -> None:
+    await assert_trouble(trouble)
+
+
+@pytest.mark.parametrize("name", ["nonce", "sub", "aud", "iss", "azp"])
+async def test_a_claim_of_the_protocol_that_is_no_text_of_unicode(assert_trouble: AssertTrouble, name: str) -> None:
+    """JSON can spell half of a character, which UTF-8 cannot."""
+    await assert_trouble(Trouble(id_token_says(**{name: "\ud800"}), ""))
+
+
+@pytest.mark.parametrize(
+    "bend",
+    [
+        pytest.param(id_token_says(aud=[CLIENT_ID]), id="a list of one audience"),
+        pytest.param(id_token_says(aud=[CLIENT_ID, "other"], azp=CLIENT_ID), id="for others too, and handed to us"),
+        pytest.param(id_token_says(azp=CLIENT_ID), id="handed to us"),
+        pytest.param(id_token_times(exp=0), id="a clock that is late"),
+        pytest.param(id_token_times(iat=30), id="a clock that goes ahead"),
+    ],
+)
+async def test_an_id_token_that_is_unusual_and_right(
+    organisation: FakeProvider, browser: Browser, cep: None, bend: Bend
+) -> None:
+    bend(organisation)
+
+    assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
+
+
+@pytest.mark.parametrize(
+    "header", [{"alg": "RS256\n2026-11-21 [error] made up\x1b[2J"}, {"alg": "R" * 5000}], ids=["lines", "length"]
+)
+async def test_a_header_writes_nothing_of_its_own_into_the_log(
+    organisation: FakeProvider,
+    browser: Browser,
+    cep: None,
+    json_logs: io.StringIO,
+    header: dict[str, object],
+) -> None:
+    """The console's form of the log has no other way to tell where an event ends."""
+    organisation.id_token_header = header
+    assert_came_to_nothing(await log_in_by_way_of_cep(browser, ASK), browser, "temporarily_unavailable")
+
+    trouble = troubles_of(json_logs)
+    assert "not to be believed" in trouble
+    assert trouble.isprintable()
+    assert len(trouble) < 500
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "make_key"),
+    [
+        ("RS384", lambda: other_key(auto_kid=True)),
+        ("PS256", lambda: other_key(auto_kid=True)),
+        ("ES256", lambda: ECKey.generate_key("P-256", auto_kid=True)),
+        ("EdDSA", lambda: OKPKey.generate_key("Ed25519", auto_kid=True)),
+        ("Ed25519", lambda: OKPKey.generate_key("Ed25519", auto_kid=True)),
+    ],
+)
+async def test_keys_of_every_usual_kind_are_known(
+    organisation: FakeProvider, browser: Browser, cep: None, algorithm: str, make_key: Callable[[], Key]
+) -> None:
+    key = make_key()
+    organisation.keys = [published_key(), key]
+    organisation.sign_with(key, algorithm)
+    assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
+
+    organisation.id_token_header = {"kid": published_key().kid}
+    other = Browser(browser.http)
+    assert_came_to_nothing(await log_in_by_way_of_cep(other, ASK), other, "temporarily_unavailable")
+
+
+@pytest.mark.clause("decided-external-id-token")
+async def test_a_new_key_is_found_by_asking_once_more(
+    organisation: FakeProvider, browser: Browser, cep: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
+    monkeypatch.setattr("service.realms.provider.client.NEW_KEYS_SECONDS", 0.0)
+    key = other_key(auto_kid=True)
+    organisation.keys = [key, published_key()]
+    organisation.sign_with(key)
+
+    for _ in range(2):
+        assert is_consent_page(await log_in_by_way_of_cep(Browser(browser.http), ASK))
+    assert len(organisation.calls(KEYS)) == 2
+
+
+async def test_a_key_that_is_nowhere_is_asked_for_once_more_and_then_not_for_a_while(
+    organisation: FakeProvider, browser: Browser, cep: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
+    organisation.sign_with(other_key(auto_kid=True))
+    with monkeypatch.context() as patch:
+        patch.setattr("service.realms.provider.client.NEW_KEYS_SECONDS", 0.0)
+        other = Browser(browser.http)
+        assert_came_to_nothing(await log_in_by_way_of_cep(other, ASK), other, "temporarily_unavailable")
+        assert len(organisation.calls(KEYS)) == 2
+
+    patch.setattr("service.realms.provider.client.NEW_KEYS_SECONDS", 3600.0)
+    for _ in range(3):
+        assert_came_to_nothing(await log_in_by_way_of_cep(other, ASK), other, "temporarily_unavailable")
+    assert len(organisation.calls(KEYS)) == 2
+
+
+async def test_keys_that_are_not_for_us_are_passed_over(
+    organisation: FakeProvider, browser: Browser, cep: None
+) -> None:
+    good = KeySet(organisation.keys).as_dict(private=False)["keys"]
+    others: list[object] = [
+        7,
+        "key",
+        {},
+        {"kty": "XYZ"},
+        {"kty": "RSA", "n": 5},
+        {"kty": "EC", "crv": "P-256", "x": "A", "y": "A"},
+    ]
+    organisation.answer(KEYS, Reply(200, {"keys": [*others, *good]}))
+
+    assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
+
+
+async def test_private_keys_are_passed_over(
+    organisation: FakeProvider, browser: Browser, cep: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library would look for the factors of each, which takes seconds for these, and forever for longer ones."""
+    good = KeySet(organisation.keys).as_dict(private=False)["keys"]
+    number = urlsafe_b64encode(b"\xff" * 2048).decode().rstrip("=")
+    private = {"kty": "RSA", "n": number, "e": "AQAB", "d": number}
+    organisation.answer(KEYS, Reply(200, {"keys": [private, private, *good]}))
+
+    searched: list[int] = []
+    factors = "joserfc._rfc7518.rsa_key.rsa_recover_prime_factors"
+    monkeypatch.setattr(factors, lambda *numbers: searched.append(numbers[0]))
+
+    assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
+    assert searched == []
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"keys": []},
+        {"keys": {}},
+        {"keys": [{"kty": "XYZ"}]},
+        {"keys": [None]},
+        {"keys": [published_key().as_dict(private=True)]},
+    ],
+    ids=["nothing", "none", "no list", "unheard-of", "null", "private"],
+)
+async def test_a_key_set_without_a_key(assert_trouble: AssertTrouble, keys: dict[str, object]) -> None:
+    await assert_trouble(Trouble(answers(KEYS, Reply(200, keys)), "no key that can be used"))

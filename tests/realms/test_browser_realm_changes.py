@@ -1,0 +1,202 @@
+"""Realms, clients and providers that change during a login, and a provider that keeps failing."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx2
+import pytest
+import redis
+from joserfc.jwk import KeySet
+
+from service.realms.provider.circuit_breaker import OPEN_SECONDS
+from service.registry.cache import UNKNOWN_SECONDS
+from service.store.keys import registry_key
+from service.worker import Worker
+from tests.realms.failing_logins import (
+    ASK,
+    CONTENDERS,
+    OTHER_ISSUER,
+    Bend,
+    answers,
+    assert_came_to_nothing,
+    assert_healthy,
+    claims,
+)
+from tests.realms.journey import Enlist, come_back, log_in_by_way_of_cep, log_in_there, set_out
+from tests.support.browser import (
+    Browser,
+    Page,
+    ask,
+    assert_refused,
+    assert_sent_back,
+    is_consent_page,
+    page_text,
+    register,
+)
+from tests.support.fake_provider import CLAIMS, KEYS, TOKEN, FakeProvider, Held, Reply, running_organisation
+from tests.support.invalidations import heard
+from tests.support.loop_time import LoopTime
+
+pytestmark = pytest.mark.usefixtures("no_secret_is_told")
+
+
+@pytest.mark.clause("decided-external-follows-the-record")
+@pytest.mark.parametrize("names_itself", [True, False])
+async def test_a_realm_that_another_organisation_has_now(
+    organisation: FakeProvider,
+    browser: Browser,
+    enlist: Enlist,
+    monkeypatch: pytest.MonkeyPatch,
+    names_itself: bool,
+) -> None:
+    """Its code goes to nobody else, whether or not its redirect says whose it is."""
+    if not names_itself:
+        organisation.redirect = {"iss": None}
+    await enlist()
+    path = await log_in_there(await set_out(browser, ASK))
+    async with running_organisation() as elsewhere:
+        elsewhere.metadata = {"authorization_response_iss_parameter_supported": names_itself}
+        await enlist(issuer=elsewhere.url)
+        assert_came_to_nothing(await come_back(browser, path), browser, "temporarily_unavailable")
+        assert elsewhere.calls(TOKEN) == []
+
+    organisation.redirect = {}
+    await assert_healthy(enlist, organisation, browser, monkeypatch)
+
+
+@pytest.mark.clause("decided-external-follows-the-record")
+async def test_a_realm_that_changes_while_the_organisation_is_asked(
+    organisation: FakeProvider, browser: Browser, enlist: Enlist, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it says then was said under a configuration that is no more."""
+    await enlist()
+    path = await log_in_there(await set_out(browser, ASK))
+    changed = asyncio.Event()
+    organisation.answer(KEYS, Held(Reply(200, dict(KeySet(organisation.keys).as_dict(private=False))), changed))
+    coming_back = asyncio.create_task(come_back(browser, path))
+    await organisation.reached(KEYS)
+    await enlist(username_claim="email")
+    changed.set()
+
+    assert_came_to_nothing(await coming_back, browser, "temporarily_unavailable")
+    await assert_healthy(enlist, organisation, browser, monkeypatch)
+
+
+async def test_a_realm_that_gives_no_roles_any_more(
+    browser: Browser, enlist: Enlist, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.registry.pending_revocations.SCAN_DELAY_SECONDS", 0)
+    await enlist()
+    path = await log_in_there(await set_out(browser, ASK))
+    await enlist(default_roles=["partner", "enduser"])
+    assert is_consent_page(await come_back(browser, path))
+
+    other = Browser(browser.http)
+    path = await log_in_there(await set_out(other, ASK))
+    await enlist(default_roles=[])
+    assert_sent_back(await come_back(other, path), "access_denied")
+
+
+@pytest.mark.clause("6749-4.1.2.1-error")
+async def test_a_realm_that_was_removed(
+    organisation: FakeProvider,
+    browser: Browser,
+    cep: None,
+    parts: Worker,
+    store: redis.Redis,
+    loop_time: LoopTime,
+) -> None:
+    path = await log_in_there(await set_out(browser, ASK))
+    store.rename(registry_key("realm", "cep"), registry_key("realm", "away"))
+    await heard(parts)
+    assert_came_to_nothing(await come_back(browser, path), browser, "invalid_scope")
+    assert organisation.calls(TOKEN) == []
+    assert_came_to_nothing(await browser.open(ASK), browser, "invalid_scope")
+
+    store.rename(registry_key("realm", "away"), registry_key("realm", "cep"))
+    loop_time.advance(UNKNOWN_SECONDS)
+    assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
+
+
+async def test_a_login_of_a_realm_that_was_removed_serves_nobody(
+    browser: Browser, cep: None, parts: Worker, store: redis.Redis
+) -> None:
+    page = await log_in_by_way_of_cep(browser, ASK)
+    store.delete(registry_key("realm", "cep"))
+    await heard(parts)
+
+    assert_refused(await browser.allow(page), 403, "signed_out")
+    assert page_text("sessions.sign_out_heading") not in Page(await browser.open("/sessions/")).text
+
+
+@pytest.mark.clause("6749-4.1.2.1-no-redirect")
+async def test_a_client_whose_address_was_taken_away(
+    organisation: FakeProvider, browser: Browser, cep: None, parts: Worker
+) -> None:
+    scope = "realm:cep role:enduser"
+    app = await register(parts, "cep-only", scope=scope, default_scope=scope)
+    path = await log_in_there(await set_out(browser, ask(app)))
+    await register(parts, "cep-only", "https://elsewhere.example/callback", scope=scope, default_scope=scope)
+    assert_refused_without_redirect(await come_back(browser, path))
+
+    assert organisation.calls(TOKEN) == []
+    assert "ts_session" not in browser.cookie_values
+
+
+def assert_refused_without_redirect(response: httpx2.Response) -> None:
+    assert (response.status_code, "location" in response.headers) == (400, False)
+    assert page_text("refused.unverified_heading") in Page(response).text
+
+
+@pytest.mark.clause("decided-external-realm-down", "decided-external-limits")
+async def test_an_organisation_that_keeps_failing_is_asked_no_more_and_then_once_again(
+    organisation: FakeProvider, browser: Browser, cep: None, held_time: LoopTime
+) -> None:
+    """Twenty in a row: who comes then hears at once that it is away, and after a second somebody tries."""
+    organisation.answer(TOKEN, Reply(500))
+    paths = [await log_in_there(await set_out(browser, ASK)) for _ in range(CONTENDERS + 5)]
+    last = paths.pop()
+    for path in paths:
+        assert_came_to_nothing(await come_back(browser, path), browser, "temporarily_unavailable")
+    assert len(organisation.calls(TOKEN)) == CONTENDERS
+
+    organisation.answer(TOKEN, None)
+    assert_came_to_nothing(await come_back(browser, last), browser, "temporarily_unavailable")
+    held_time.advance(OPEN_SECONDS)
+    assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
+
+
+@pytest.mark.clause("decided-external-limits")
+async def test_denials_are_no_reason_not_to_ask(organisation: FakeProvider, browser: Browser, cep: None) -> None:
+    """Nor are addresses that somebody made up: else anybody could shut the organisation out."""
+    organisation.redirect = {"iss": OTHER_ISSUER}
+    for _ in range(CONTENDERS + 5):
+        assert_came_to_nothing(await log_in_by_way_of_cep(browser, ASK), browser, "temporarily_unavailable")
+    organisation.redirect = {}
+    organisation.answer(TOKEN, Reply(400, {"error": "invalid_grant"}))
+    for _ in range(CONTENDERS + 5):
+        assert_came_to_nothing(await log_in_by_way_of_cep(browser, ASK), browser, "access_denied")
+    organisation.answer(TOKEN, None)
+
+    assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
+
+
+@pytest.mark.clause("decided-external-limits")
+@pytest.mark.parametrize(
+    "bend",
+    [claims(sub="z" * 256), answers(TOKEN, Reply(403, b"<html>"))],
+    ids=["a name that is too long", "refused by a firewall"],
+)
+async def test_one_person_cannot_shut_the_organisation_out_for_all(
+    organisation: FakeProvider, browser: Browser, enlist: Enlist, bend: Bend
+) -> None:
+    """Neither by the name that they have there, nor by what they send it."""
+    await enlist()
+    bend(organisation)
+    for _ in range(CONTENDERS + 5):
+        assert_came_to_nothing(await log_in_by_way_of_cep(browser, ASK), browser, "temporarily_unavailable")
+    organisation.claims = dict(CLAIMS)
+    organisation.answer(TOKEN, None)
+
+    assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))

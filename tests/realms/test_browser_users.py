@@ -1,0 +1,368 @@
+"""The users of an external realm: roles, names, other logins, signing out."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import httpx2
+import pytest
+
+from service.worker import Worker
+from tests.realms.browser_logins import SUB, describe, log_in
+from tests.realms.journey import (
+    ASK_CEP,
+    Enlist,
+    choose_cep,
+    come_back,
+    log_in_by_way_of_cep,
+    log_in_there,
+    place_of,
+    query_of,
+    set_out,
+)
+from tests.support.actors import ALICE, AUDITOR, PHONE_APP, PHONE_CALLBACK, Person, revoke_all, tokens_of, verify
+from tests.support.browser import (
+    CONSENT,
+    SESSIONS,
+    SWITCH,
+    Browser,
+    Page,
+    answer_of,
+    ask,
+    assert_refused,
+    assert_sent_back,
+    change_user,
+    is_consent_page,
+    is_login_page,
+    page_text,
+)
+from tests.support.fake_provider import CLAIMS, FakeProvider
+
+NAME = str(CLAIMS["name"])
+
+
+LABEL = "Example Energy Cooperative"
+
+
+ZOE = Person(SUB, "", realm="cep")
+
+
+BOTH_ROLES = ask(scope="realm:cep role:enduser role:organisation")
+
+
+SCOPES = "/.well-known/oauth-authorization-server"
+
+
+@pytest.mark.clause("spec-2.2-realm-cep", "decided-external-roles")
+@pytest.mark.parametrize(
+    ("default_roles", "granted"),
+    [(["enduser"], "role:enduser"), (["organisation", "enduser"], "role:enduser role:organisation")],
+)
+async def test_who_is_not_listed_has_the_roles_of_the_realm(
+    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, default_roles: list[str], granted: str
+) -> None:
+    await enlist(default_roles=default_roles)
+
+    assert (await log_in(http, browser, BOTH_ROLES))["scope"] == f"realm:cep {granted}"
+
+
+@pytest.mark.clause("decided-external-roles")
+async def test_who_is_listed_has_the_listed_roles_and_not_those_of_the_realm(
+    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist
+) -> None:
+    await enlist({"username": SUB, "realm": "cep", "roles": ["organisation"]})
+
+    assert (await log_in(http, browser, BOTH_ROLES))["scope"] == "realm:cep role:organisation"
+
+
+@pytest.mark.clause("decided-external-roles", "decided-external-afresh")
+@pytest.mark.parametrize(
+    ("users", "default_roles"),
+    [
+        pytest.param([{"username": SUB, "realm": "cep", "roles": []}], ["enduser"], id="listed with none"),
+        pytest.param([{"username": SUB, "realm": "cep", "roles": ["admin"]}], ["enduser"], id="listed with another"),
+        pytest.param([], [], id="not listed, and the realm gives none"),
+        pytest.param([{"username": SUB, "roles": ["enduser"], "password": "x" * 8}], [], id="listed in another realm"),
+    ],
+)
+async def test_who_has_none_of_the_roles_is_denied(
+    browser: Browser, enlist: Enlist, users: list[dict[str, object]], default_roles: list[str]
+) -> None:
+    await enlist(*users, default_roles=default_roles)
+    answer = assert_sent_back(await log_in_by_way_of_cep(browser, f"{ASK_CEP}&state=a%20state"), "access_denied")
+
+    assert answer["state"] == "a state"
+    assert query_of(await set_out(browser))["prompt"] == "login"  # or they would be sent back as who they are
+
+
+async def test_who_is_listed_gets_in_where_nobody_else_does(
+    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist
+) -> None:
+    await enlist({"username": SUB, "realm": "cep", "roles": ["enduser"]}, default_roles=[])
+
+    assert (await log_in(http, browser))["username"] == SUB
+
+
+@pytest.mark.clause("decided-disabled-user")
+@pytest.mark.parametrize("is_listed", [True, False])
+async def test_a_disabled_user_is_denied_though_the_organisation_lets_them_in(
+    browser: Browser, enlist: Enlist, parts: Worker, is_listed: bool
+) -> None:
+    await enlist(*([{"username": SUB, "realm": "cep", "roles": ["enduser"]}] if is_listed else []))
+    await change_user(parts, ZOE, disabled=True)
+    assert_sent_back(await log_in_by_way_of_cep(browser), "access_denied")
+
+    assert "ts_session" not in browser.cookie_values
+
+
+@pytest.mark.clause("decided-disabled-user")
+async def test_a_login_of_a_user_who_was_disabled_since_is_worth_nothing(
+    browser: Browser, cep: None, parts: Worker
+) -> None:
+    page = await log_in_by_way_of_cep(browser)
+    await change_user(parts, ZOE, disabled=True)
+
+    assert_refused(await browser.allow(page), 403, "signed_out")
+    assert query_of(await set_out(browser))["prompt"] == "login"  # or single sign-on would send them back
+
+
+@pytest.mark.clause("decided-same-name-in-two-realms")
+async def test_a_user_of_one_name_in_both_realms_is_two_users(
+    http: httpx2.AsyncClient, cep: None, organisation: FakeProvider
+) -> None:
+    organisation.claims["sub"] = ALICE.username
+    browsers = Browser(http), Browser(http)
+    pages = await log_in_by_way_of_cep(browsers[0]), await browsers[1].reach_consent(ask())
+    codes = [answer_of(await browser.allow(page))["code"] for browser, page in zip(browsers, pages, strict=True)]
+    theirs, ours = [tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK)) for code in codes]
+    there, here = [(await AUDITOR.introspect(http, it["access_token"])).json() for it in (theirs, ours)]
+
+    assert there["username"] == here["username"] == ALICE.username
+    assert (there["realm"], here["realm"]) == ("cep", "main")
+    assert there["sub"] != here["sub"]
+
+    await revoke_all(http, theirs["access_token"])
+    assert (await verify(http, theirs["access_token"])).status_code == 401
+    assert (await PHONE_APP.refresh(http, theirs["refresh_token"])).status_code == 400
+    assert (await verify(http, ours["access_token"])).status_code == 200
+    assert is_consent_page(await browsers[1].open(ask()))
+    assert (await set_out(browsers[0])).startswith(organisation.url)
+
+
+@pytest.mark.clause("6749-10.2-owner-told")
+async def test_the_consent_page_says_who_is_signed_in_and_where(browser: Browser, cep: None) -> None:
+    page = Page(await log_in_by_way_of_cep(browser))
+
+    assert NAME in page.text
+    assert SUB in page.text
+    assert LABEL in page.text
+    assert page_text("consent.realm_main") not in page.text
+
+
+async def test_a_realm_without_a_name_is_called_by_its_own(browser: Browser, enlist: Enlist) -> None:
+    await enlist(name=None)
+
+    assert " cep " in Page(await log_in_by_way_of_cep(browser)).text
+
+
+async def test_the_name_in_the_registry_goes_before_the_organisations(browser: Browser, enlist: Enlist) -> None:
+    await enlist({"username": SUB, "realm": "cep", "roles": ["enduser"], "name": "Zoë of ours"})
+    page = Page(await log_in_by_way_of_cep(browser))
+
+    assert ("Zoë of ours" in page.text, NAME in page.text) == (True, False)
+
+
+@pytest.mark.parametrize("name", [None, "", 7, True, ["Zoë"], "Zoë\nExample", "Zoë\r", "\x00", "z" * 256])
+async def test_a_name_that_cannot_be_shown_is_left_out(
+    browser: Browser, cep: None, organisation: FakeProvider, name: object
+) -> None:
+    organisation.claims["name"] = name
+    page = Page(await log_in_by_way_of_cep(browser))
+
+    assert f"{page_text('consent.signed_in_as')} {SUB}" in page.text
+
+
+@pytest.mark.clause("6749-10.14-input-validated")
+@pytest.mark.parametrize("claim", ["name", "sub"])
+async def test_markup_in_what_the_organisation_says_is_text(
+    browser: Browser, cep: None, organisation: FakeProvider, claim: str
+) -> None:
+    hostile = "<script>alert(1)</script>\"'&amp;{{7*7}}"
+    organisation.claims[claim] = hostile
+    page = await log_in_by_way_of_cep(browser)
+
+    assert is_consent_page(page)
+    assert "<script" not in page.text
+    assert hostile in Page(page).text
+
+
+@pytest.mark.clause("decided-external-afresh")
+async def test_not_you_leads_back_to_the_organisation_which_is_to_ask_for_a_login(
+    browser: Browser, http: httpx2.AsyncClient, cep: None, organisation: FakeProvider
+) -> None:
+    place = await set_out(browser)
+    page = await come_back(browser, await log_in_there(place))
+    session = browser.cookie_values["ts_session"]
+    again = place_of(await browser.submit(page, SWITCH, {}))
+
+    assert "prompt" not in query_of(place)
+    assert query_of(again)["prompt"] == "login"
+    assert "ts_session" not in browser.cookie_values
+    browser.plant("ts_session", session)
+    assert_refused(await browser.allow(page), 403, "signed_out")
+
+    organisation.claims["sub"] = "somebody else"
+    page = await come_back(browser, await log_in_there(again))
+    assert (await describe(http, page, browser))["username"] == "somebody else"
+
+
+async def test_a_live_login_spares_the_next_way_there(browser: Browser, cep: None, organisation: FakeProvider) -> None:
+    await log_in_by_way_of_cep(browser)
+    organisation.requests.clear()
+
+    assert is_consent_page(await browser.open(ASK_CEP))
+    assert organisation.requests == []
+
+
+async def test_who_does_not_stay_has_a_cookie_that_ends_with_the_browser(browser: Browser, cep: None) -> None:
+    path = await log_in_there(await set_out(browser))
+    cookies = "; ".join(f"{name}={value}" for name, value in browser.cookie_values.items())
+    response = await browser.http.get(path, headers={"cookie": cookies})
+    (cookie,) = response.headers.get_list("set-cookie")
+
+    assert (response.status_code, response.content) == (303, b"")
+    assert response.headers["location"].startswith(f"{CONSENT}?request=")
+    assert cookie.startswith("ts_session=")
+    assert {"httponly", "samesite=lax"} <= set(cookie.lower().split("; "))
+    assert not re.search("max-age|expires", cookie.lower())
+
+
+@pytest.mark.clause("decided-realm-choice")
+async def test_a_login_of_one_realm_does_not_serve_the_other(
+    browser: Browser, http: httpx2.AsyncClient, cep: None
+) -> None:
+    await log_in_by_way_of_cep(browser)
+    assert is_login_page(await browser.open(ask(scope="realm:main role:enduser")))
+
+    other = Browser(http)
+    await other.reach_consent(ask(scope="realm:main role:enduser"))
+    assert (await set_out(other)).startswith("http")
+
+
+@pytest.mark.clause("decided-realm-choice")
+async def test_a_login_of_either_realm_serves_who_named_none(
+    browser: Browser, http: httpx2.AsyncClient, cep: None
+) -> None:
+    await log_in_by_way_of_cep(browser)
+    page = await browser.open(ask(scope="role:enduser"))
+
+    assert (await describe(http, page, browser))["scope"] == "realm:cep role:enduser"
+
+
+@pytest.mark.clause("spec-3-revoke-all")
+async def test_logging_out_everywhere_ends_the_login_of_the_organisations_user_too(
+    browser: Browser, http: httpx2.AsyncClient, cep: None, organisation: FakeProvider
+) -> None:
+    code = answer_of(await browser.allow(await log_in_by_way_of_cep(browser)))["code"]
+    access_token = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["access_token"]
+    await revoke_all(http, access_token)
+
+    assert (await set_out(browser)).startswith(organisation.url)
+
+
+async def test_the_organisations_button_leads_to_ones_own_sessions(
+    browser: Browser, cep: None, organisation: FakeProvider
+) -> None:
+    page = await browser.open(SESSIONS)
+    policy = page.headers["content-security-policy"]
+    form_action = next(part for part in policy.split("; ") if part.startswith("form-action "))
+    place = await choose_cep(browser, page)
+    page = await come_back(browser, await log_in_there(place))
+
+    assert "https:" in form_action.split()
+    assert place.startswith(organisation.url)
+    assert page.url.path == SESSIONS
+    assert page_text("sessions.sign_out_heading") in Page(page).text
+    assert NAME in Page(page).text
+
+
+@pytest.mark.parametrize(
+    ("error", "notice"),
+    [("access_denied", "notice_login_denied"), ("server_error", "notice_login_failed")],
+)
+async def test_a_login_that_came_to_nothing_is_told_on_the_page(
+    browser: Browser, cep: None, organisation: FakeProvider, error: str, notice: str
+) -> None:
+    organisation.redirect = {"code": None, "error": error}
+    page = await come_back(browser, await log_in_there(await choose_cep(browser, await browser.open(SESSIONS))))
+
+    assert (page.status_code, page.url.path) == (200, SESSIONS)
+    assert page_text(f"login.{notice}") in Page(page).text
+    assert is_login_page(page)
+    assert "ts_session" not in browser.cookie_values
+
+    organisation.redirect = {}
+    page = await come_back(browser, await log_in_there(await choose_cep(browser, page)))
+    assert page_text("sessions.sign_out_heading") in Page(page).text
+
+
+@pytest.mark.clause("decided-external-afresh")
+@pytest.mark.parametrize("leave", ["/sessions/sign-out", "/sessions/end-all"])
+async def test_who_signs_out_is_not_let_in_again_by_the_next_click_of_somebody_else(
+    browser: Browser, cep: None, leave: str
+) -> None:
+    page = await come_back(browser, await log_in_there(await choose_cep(browser, await browser.open(SESSIONS))))
+    page = await browser.submit(page, leave, {})
+
+    assert is_login_page(page)
+    assert query_of(await choose_cep(browser, page))["prompt"] == "login"
+    assert "prompt" not in query_of(await choose_cep(browser, await browser.open(SESSIONS)))
+
+
+async def test_who_is_not_admitted_here_is_told_so(browser: Browser, cep: None, parts: Worker) -> None:
+    await change_user(parts, ZOE, disabled=True)
+    page = await come_back(browser, await log_in_there(await choose_cep(browser, await browser.open(SESSIONS))))
+
+    assert page_text("login.notice_login_not_admitted") in Page(page).text
+    assert query_of(await choose_cep(browser, page))["prompt"] == "login"
+
+
+async def test_an_id_token_may_carry_the_certificates_of_its_key(
+    browser: Browser, cep: None, organisation: FakeProvider
+) -> None:
+    organisation.id_token_header = {"x5c": ["A" * 4000]}
+
+    assert is_consent_page(await log_in_by_way_of_cep(browser))
+
+
+async def test_an_organisation_that_is_away_is_told_on_the_page_with_the_form(
+    browser: Browser, cep: None, organisation: FakeProvider
+) -> None:
+    page = await browser.open(SESSIONS)
+    async with organisation.away():
+        page = await browser.submit(page, "/authorization/login", {"realm": "cep"})
+
+    assert page.status_code == 503
+    assert int(page.headers["retry-after"]) >= 1
+    assert "Signing in with Example Energy Cooperative is not possible right now." in Page(page).text
+    assert (await choose_cep(browser, page)).startswith(organisation.url)
+
+
+async def scopes_of(http: httpx2.AsyncClient) -> list[str]:
+    document: dict[str, list[str]] = json.loads((await http.get(SCOPES)).content)
+    return document["scopes_supported"]
+
+
+@pytest.mark.clause("8414-2-scopes")
+async def test_the_metadata_document_names_the_realm_where_it_is_configured(
+    http: httpx2.AsyncClient, cep: None
+) -> None:
+    assert (await scopes_of(http))[:2] == ["realm:main", "realm:cep"]
+
+
+@pytest.mark.clause("8414-2-scopes")
+async def test_the_metadata_document_does_not_name_a_realm_that_is_not_configured(http: httpx2.AsyncClient) -> None:
+    scopes = await scopes_of(http)
+
+    assert ("realm:main" in scopes, "realm:cep" in scopes) == (True, False)

@@ -1,0 +1,240 @@
+"""The roles of users of an external realm, and changes during a login."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx2
+import msgspec
+import pytest
+import redis
+
+from service.protocol.user import User
+from service.store.keys import registry_key
+from service.worker import Worker
+from tests.realms.journey import Enlist, log_in_with_password
+from tests.realms.password_logins import SUB, assert_away, count_sessions, guess, log_in, sign
+from tests.support.actors import PHONE_APP, WEB_SHOP, assert_error, is_live, revoke_all, tokens_of
+from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, Held, Reply
+from tests.support.invalidations import heard
+from tests.support.loop_time import LoopTime
+
+ORGANISATION_SCOPE = "realm:cep role:organisation"
+
+
+@asynccontextmanager
+async def held(organisation: FakeProvider, login: asyncio.Task[httpx2.Response]) -> AsyncIterator[None]:
+    """The login is under way at the organisation, which has its answer ready at the end of the block."""
+    released = asyncio.Event()
+    tokens = {"access_token": "t", "token_type": "Bearer", "id_token": sign(organisation)}
+    organisation.answer(TOKEN, Held(Reply(200, tokens), released))
+    await organisation.reached(TOKEN)
+    assert not login.done()
+    yield
+    released.set()
+
+
+@pytest.mark.clause("decided-external-roles", "decided-user-scope-after-password", "decided-order-user-scope-last")
+async def test_a_user_whom_nobody_listed_has_the_roles_of_the_realm_and_no_others(
+    http: httpx2.AsyncClient, cep: None, store: redis.Redis
+) -> None:
+    assert (await log_in(http)).status_code == 200
+    sessions = count_sessions(store)
+
+    assert_error(await log_in(http, ORGANISATION_SCOPE), 400, "invalid_scope")
+    assert_error(await guess(http, scope=ORGANISATION_SCOPE), 400, "invalid_grant")
+    assert count_sessions(store) == sessions
+
+
+@pytest.mark.clause("decided-external-roles")
+async def test_a_realm_without_default_roles_lets_only_listed_users_in(
+    http: httpx2.AsyncClient, organisation: FakeProvider, enlist: Enlist
+) -> None:
+    await enlist({"username": SUB, "realm": "cep", "roles": ["enduser"]}, default_roles=None)
+
+    assert (await log_in(http)).status_code == 200
+    organisation.claims["sub"] = "another"
+    assert_error(await log_in(http), 400, "invalid_scope")
+
+
+@pytest.mark.clause("decided-external-roles", "spec-2.3-user-record", "decided-user-scope-after-password")
+async def test_a_listed_user_has_the_roles_of_the_list_instead(http: httpx2.AsyncClient, enlist: Enlist) -> None:
+    await enlist({"username": SUB, "realm": "cep", "roles": ["organisation"]})
+
+    assert tokens_of(await log_in(http, ORGANISATION_SCOPE))["scope"] == ORGANISATION_SCOPE
+    assert_error(await log_in(http), 400, "invalid_scope")
+
+
+@pytest.mark.clause("decided-external-roles", "decided-cep-password-grant")
+async def test_a_list_of_users_names_them_as_the_organisation_does_and_not_as_they_type(
+    http: httpx2.AsyncClient, enlist: Enlist
+) -> None:
+    await enlist(
+        {"username": USERNAME, "realm": "cep", "roles": ["organisation"]},
+        {"username": SUB, "realm": "main", "password": "x" * 8, "roles": ["organisation"]},
+    )
+
+    assert_error(await log_in(http, ORGANISATION_SCOPE), 400, "invalid_scope")
+
+
+@pytest.mark.clause("decided-disabled-user")
+async def test_a_disabled_user_is_answered_like_a_wrong_password_though_the_organisation_says_yes(
+    http: httpx2.AsyncClient, cep: None, parts: Worker, store: redis.Redis
+) -> None:
+    wrong = await guess(http)
+    await parts.registry.put_users([User(realm="cep", username=SUB, roles=("enduser",), disabled=True)])
+    await heard(parts)
+
+    disabled = await log_in(http)
+
+    assert (400, wrong.content) == (disabled.status_code, disabled.content)
+    assert count_sessions(store) == 0
+
+
+@pytest.mark.clause("decided-client-scope", "decided-order-client-scope-before-throttle")
+async def test_a_client_without_the_realm_is_refused_before_anybody_is_asked(
+    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None
+) -> None:
+    assert_error(await log_in_with_password(http, USERNAME, PASSWORD, WEB_SHOP), 400, "invalid_scope")
+    assert organisation.requests == []
+
+
+@pytest.mark.clause("spec-4.2-password-one-realm-one-role")
+@pytest.mark.parametrize(
+    "scope", ["realm:cep", "role:enduser", "realm:cep realm:main role:enduser", "realm:cep role:enduser role:device"]
+)
+async def test_a_scope_of_another_form_is_refused_before_anybody_is_asked(
+    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, scope: str
+) -> None:
+    assert_error(await log_in(http, scope), 400, "invalid_scope")
+    assert organisation.requests == []
+
+
+@pytest.mark.clause("decided-external-follows-the-record", "decided-realm-without-login", "spec-2.2-realms")
+async def test_a_realm_that_is_configured_while_the_service_runs_is_there_within_a_second(
+    http: httpx2.AsyncClient, enlist: Enlist, loop_time: LoopTime
+) -> None:
+    assert_error(await log_in(http), 400, "invalid_scope")
+
+    await enlist()
+    loop_time.advance(1)
+
+    assert (await log_in(http)).status_code == 200
+
+
+@pytest.mark.clause("decided-external-follows-the-record", "decided-realm-without-login")
+async def test_a_realm_that_is_gone_is_refused_cleanly(
+    http: httpx2.AsyncClient,
+    organisation: FakeProvider,
+    cep: None,
+    parts: Worker,
+    store: redis.Redis,
+) -> None:
+    assert (await log_in(http)).status_code == 200
+
+    store.delete(registry_key("realm", "cep"))
+    await heard(parts)
+
+    assert_error(await log_in(http), 400, "invalid_scope")
+    assert len(organisation.calls(TOKEN)) == 1
+
+
+@pytest.mark.clause("decided-external-follows-the-record", "decided-external-realm-down")
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"default_roles": ()}, id="fewer roles"),
+        pytest.param({"issuer": "https://another.example"}, id="another organisation"),
+        pytest.param({"username_claim": "email"}, id="another claim"),
+        pytest.param(None, id="no realm any more"),
+    ],
+)
+async def test_a_realm_that_changes_while_its_organisation_thinks_gives_no_tokens(
+    http: httpx2.AsyncClient,
+    organisation: FakeProvider,
+    cep: None,
+    parts: Worker,
+    store: redis.Redis,
+    changes: dict[str, object] | None,
+) -> None:
+    record = await parts.registry.find_realm("cep")
+    assert record is not None
+    login = asyncio.create_task(log_in(http))
+    async with held(organisation, login):
+        if changes is None:
+            store.delete(registry_key("realm", "cep"))
+        else:
+            await parts.registry.put_realm("cep", msgspec.structs.replace(record, **changes))
+        await heard(parts)
+
+    assert_away(await login)
+
+    assert count_sessions(store) == 0
+
+
+@pytest.mark.clause("decided-disabled-user")
+async def test_a_user_who_is_disabled_while_the_organisation_thinks_gets_no_tokens(
+    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, parts: Worker, store: redis.Redis
+) -> None:
+    login = asyncio.create_task(log_in(http))
+    async with held(organisation, login):
+        await parts.registry.put_users([User(realm="cep", username=SUB, roles=("enduser",), disabled=True)])
+        await heard(parts)
+
+    assert_error(await login, 400, "invalid_grant")
+
+    assert count_sessions(store) == 0
+
+
+@pytest.mark.clause("decided-client-looked-at-again", "6749-10.3-client-limits-scope", "6749-5.2-unauthorized-client")
+@pytest.mark.parametrize(
+    ("changes", "status", "error"),
+    [
+        pytest.param({"grant_types": ("refresh_token",)}, 400, "unauthorized_client", id="the grant"),
+        pytest.param({"scope": "realm:main role:enduser"}, 400, "invalid_scope", id="the realm"),
+        pytest.param(None, 401, "invalid_client", id="its registration"),
+    ],
+)
+async def test_a_client_does_not_get_what_it_lost_while_the_organisation_thought(
+    http: httpx2.AsyncClient,
+    organisation: FakeProvider,
+    cep: None,
+    parts: Worker,
+    store: redis.Redis,
+    changes: dict[str, object] | None,
+    status: int,
+    error: str,
+) -> None:
+    client = await parts.registry.find_client(PHONE_APP.client_id)
+    assert client is not None
+    login = asyncio.create_task(log_in(http))
+    async with held(organisation, login):
+        if changes is None:
+            store.delete(registry_key("client", PHONE_APP.client_id))
+        else:
+            narrowed = msgspec.structs.replace(client, **changes)
+            await parts.registry.put_client(narrowed, old_origins=(), new_origins=(), narrowing=None)
+        await heard(parts)
+
+    assert_error(await login, status, error)
+
+    assert count_sessions(store) == 0
+
+
+@pytest.mark.clause("decided-revoke-all-covers", "decided-i7-revocation-is-final")
+async def test_revoke_all_ends_every_session_of_a_user_of_the_organisation_and_of_nobody_else(
+    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, store: redis.Redis
+) -> None:
+    mine = [tokens_of(await log_in(http)) for _ in range(3)]
+    organisation.claims["sub"] = "another"
+    theirs = tokens_of(await log_in(http))
+
+    assert (await revoke_all(http, mine[0]["access_token"])).status_code == 200
+
+    assert not any(is_live(store, tokens["access_token"]) for tokens in mine)
+    for tokens in mine:
+        assert_error(await PHONE_APP.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")
+    assert is_live(store, theirs["access_token"])
+    assert (await PHONE_APP.refresh(http, theirs["refresh_token"])).status_code == 200

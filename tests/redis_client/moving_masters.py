@@ -1,0 +1,61 @@
+"""Masters that change, as lookups see them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from service.crypto.opaque_tokens import make_access_token
+from service.gateway import BearerLookup, StoreUnavailable
+from tests.conftest import read_server_ms
+from tests.redis_client.passing import STEP_SECONDS, Passing
+from tests.redis_client.scripted_cluster import array, key_of, record
+from tests.redis_client.scripted_redis import ScriptedRedis, bulk, scripted_redis
+from tests.support.servers import RedisServer
+
+
+async def answer_of(bearer: BearerLookup, token: str) -> bool | None:
+    """Whether it is live; None: an error."""
+    try:
+        return await bearer.lookup(token) is not None
+    except StoreUnavailable:
+        return None
+
+
+async def comes_to(passing: Passing, bearer: BearerLookup, token: str, answer: bool | None, seconds: float) -> None:
+    """Let time pass until the lookup says so; fails where it does not within these seconds."""
+    end = passing.read() + seconds
+    while await passing.run(answer_of(bearer, token), end - passing.read()) is not answer:
+        assert passing.read() < end, f"still not {answer} after {seconds} s"
+        await passing.let_pass(min(STEP_SECONDS, end - passing.read()))
+
+
+def put_token(server: RedisServer) -> str:
+    token = make_access_token("0a3").text
+    with server.connect() as client:
+        _, _, value = record("0a3", read_server_ms(client)).partition(b"\r\n")
+        client.set(key_of(token), value.removesuffix(b"\r\n"), px=600_000)
+    return token
+
+
+def say_master(server: RedisServer, **others: str) -> bytes:
+    """What a Sentinel knows; `others` replace fields, and without a value leave them out."""
+    counts = dict.fromkeys(("num-slaves", "num-other-sentinels", "quorum"), "0")
+    fields = {"name": "tokens", "ip": "127.0.0.1", "port": str(server.port), "flags": "master"} | counts | others
+    words = [bulk(word.encode()) for field in fields.items() if field[1] for word in field]
+    return array(b"%%%d\r\n%b" % (len(words) // 2, b"".join(words)))
+
+
+@asynccontextmanager
+async def sentinel_of(server: RedisServer) -> AsyncIterator[ScriptedRedis]:
+    async with scripted_redis() as sentinel:
+        name(sentinel, say_master(server))
+        yield sentinel
+
+
+def name(sentinel: ScriptedRedis, masters: bytes) -> None:
+    sentinel.answer = lambda command: masters if command[0] == b"SENTINEL" else b"+OK\r\n"
+
+
+def url_of(sentinel: ScriptedRedis) -> str:
+    return f"redis+sentinel://127.0.0.1:{sentinel.port}/tokens"

@@ -1,0 +1,437 @@
+"""The map of a cluster: which master serves which slot."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from service.crypto.opaque_tokens import make_access_token
+from service.gateway import BearerLookup, StoreUnavailable
+from service.redis_client import topology
+from service.redis_client.backoff import STABLE_SECONDS
+from service.redis_client.deadline import DEADLINE_SECONDS
+from service.redis_client.managed_connection import HEARTBEAT_SECONDS
+from service.redis_client.topology import WATCH_SECONDS
+from tests.redis_client.lookups import lookup_at, remember
+from tests.redis_client.moving_masters import answer_of, comes_to
+from tests.redis_client.passing import Passing
+from tests.redis_client.scripted_cluster import (
+    NONE,
+    array,
+    is_probe,
+    key_of,
+    moved,
+    number,
+    render_map,
+    scripted_cluster,
+)
+from tests.redis_client.scripted_redis import ScriptedRedis, bulk
+from tests.support.servers import free_port
+from tests.support.waiting import until
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
+async def test_a_map_that_changes_empties_memory_though_nobody_is_sent_away(passing: Passing) -> None:
+    """The old owner of a slot lives on with others, and says nothing; the new one does not know what is remembered."""
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+        first, second = cluster.nodes
+        token = cluster.make_token(first)
+        await remember(bearer, token)
+        cluster.say_record = lambda _, key: cluster.records.get(key, NONE)
+        del cluster.records[key_of(token)]
+        cluster.share(second, first)
+
+        await comes_to(passing, bearer, token, False, WATCH_SECONDS)
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
+@pytest.mark.parametrize(("word", "is_remembered"), [(b"MOVED", False), (b"ASK", True)])
+async def test_what_a_node_told_is_forgotten_when_it_lost_the_slot_of_our_probe(
+    passing: Passing, word: bytes, is_remembered: bool
+) -> None:
+    """A replica that was a master says MOVED. A node whose slot is only on its way (ASK) still tells of changes."""
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+        first, second = cluster.nodes
+        token = cluster.make_token(first)
+        await remember(bearer, token)
+
+        def send_probe_away(node: ScriptedRedis, key: bytes) -> bytes:
+            return moved(key, second, word) if is_probe(key) else cluster.find_record(node, key)
+
+        cluster.say_record = send_probe_away
+        del cluster.records[key_of(token)]
+        asked = first.count("TIME")
+        await passing.let_pass_until(lambda: first.count("TIME") > asked, HEARTBEAT_SECONDS)
+
+        assert (await bearer.lookup(token) is not None) == is_remembered
+        assert first.connected == 1
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-i8-fail-closed", "decided-gateway-stops-trusting")
+async def test_a_node_that_cannot_serve_its_probe_is_not_believed_though_it_tells_the_time(passing: Passing) -> None:
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+        token, other = (cluster.make_token(node) for node in cluster.nodes)
+        await remember(bearer, token, other)
+
+        def fail(node: ScriptedRedis, key: bytes) -> bytes:
+            is_down = node is cluster.nodes[0] and is_probe(key)
+            return b"-CLUSTERDOWN The cluster is down\r\n" if is_down else cluster.find_record(node, key)
+
+        cluster.say_record = fail
+
+        await passing.let_pass(HEARTBEAT_SECONDS)
+        asking = asyncio.create_task(answer_of(bearer, token))
+        await passing.settle()
+        assert not asking.done() or asking.result() is None  # memory is not believed
+        await passing.let_pass_until(asking.done, STABLE_SECONDS)
+        assert asking.result() is None
+        with pytest.raises(StoreUnavailable, match="CLUSTERDOWN"):
+            await bearer.lookup(token)
+        assert await bearer.lookup(other)
+
+        cluster.say_record = cluster.find_record
+        await comes_to(passing, bearer, token, True, WATCH_SECONDS)
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_many_that_are_sent_away_ask_for_the_map_once(passing: Passing) -> None:
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+        first, second = cluster.nodes
+        tokens = [cluster.make_token(first) for _ in range(20)]
+        assert await bearer.lookup(cluster.make_token(first))
+        heard = sum(node.count("CLUSTER", "SLOTS") for node in cluster.nodes)
+        cluster.share(second, first)
+
+        assert all(await asyncio.gather(*(bearer.lookup(token) for token in tokens)))
+
+        assert all(first.count("GET", key_of(token).decode()) for token in tokens)
+        asked = sum(node.count("CLUSTER", "SLOTS") for node in cluster.nodes) - heard
+        assert asked == 1
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_after_a_change_of_the_map_each_node_is_probed_with_a_key_of_its_own(passing: Passing) -> None:
+    """Else memory would be emptied at each beat, or a new node be believed whatever has become of it."""
+    async with scripted_cluster(3) as cluster, lookup_at(cluster.url) as bearer:
+        first, second, third = cluster.nodes
+        cluster.share(first, second)
+        assert await bearer.lookup(cluster.make_token(first))
+        cluster.share(third, second, first)
+        assert await bearer.lookup(cluster.make_token(third))
+        probed: list[tuple[ScriptedRedis, bytes]] = []
+
+        def note(node: ScriptedRedis, key: bytes) -> bytes:
+            answer = cluster.find_record(node, key)
+            probed.append((node, answer))
+            return answer
+
+        cluster.say_record = note
+        await passing.let_pass_until(lambda: {node for node, _ in probed} == set(cluster.nodes), HEARTBEAT_SECONDS)
+
+        assert {answer for _, answer in probed} == {NONE}
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_a_node_without_slots_is_left() -> None:
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+        first, second = cluster.nodes
+        token = cluster.make_token(second)
+        assert await bearer.lookup(token)
+        assert second.connected == 1
+
+        cluster.share(first)
+        assert await bearer.lookup(token)
+
+        await until(lambda: second.connected == 0)
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
+async def test_a_node_that_comes_back_is_connected_again() -> None:
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+        first, second = cluster.nodes
+        here, there, token = (cluster.make_token(second) for _ in range(3))
+        assert await bearer.lookup(here)
+        cluster.share(first)
+        assert await bearer.lookup(there)
+        await until(lambda: second.connected == 0)
+        cluster.share(first, second)
+
+        await remember(bearer, token)
+
+        assert second.connected == 1
+        second.say(b">2\r\n$10\r\ninvalidate\r\n*1\r\n" + bulk(key_of(token)))
+        del cluster.records[key_of(token)]
+        assert await bearer.lookup(here)  # its answer stands behind the news
+        assert await bearer.lookup(token) is None
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_all_nodes_are_asked_for_the_map_in_turn(passing: Passing) -> None:
+    """One that lost the others would tell its old map for ever."""
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+        first, second = cluster.nodes
+        assert await bearer.lookup(cluster.make_token(first))
+        heard = [node.count("CLUSTER", "SLOTS") for node in cluster.nodes]
+
+        await passing.let_pass_until(
+            lambda: first.count("CLUSTER", "SLOTS") > heard[0] and second.count("CLUSTER", "SLOTS") > heard[1],
+            2 * WATCH_SECONDS,
+        )
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_the_map_of_a_node_that_lost_the_others_is_not_believed(passing: Passing) -> None:
+    """It goes on telling the map of before, in which it is a master."""
+    async with scripted_cluster(3) as cluster, lookup_at(cluster.url) as bearer:
+        old, new, other = cluster.nodes
+        cluster.share(old, other)
+        before = render_map(cluster.ranges)
+        assert await bearer.lookup(cluster.make_token(old))
+        cluster.share(new, other)
+        cluster.lost.add(old)
+        cluster.say_map = lambda node: before if node is old else render_map(cluster.ranges)
+        token = cluster.make_token(new)
+        assert await bearer.lookup(token)
+
+        asked, refused = old.count("CLUSTER", "SLOTS"), old.count("GET")
+        await passing.let_pass_until(lambda: old.count("CLUSTER", "SLOTS") > asked + 2, 9 * WATCH_SECONDS)
+
+        assert await bearer.lookup(token)
+        assert old.count("GET") == refused
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_where_all_nodes_lost_the_others_the_map_of_before_stands(passing: Passing) -> None:
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+        cluster.lost.update(cluster.nodes)
+        tokens = [cluster.make_token(node) for node in cluster.nodes]
+        assert all([await bearer.lookup(token) for token in tokens])
+
+        before = render_map(cluster.ranges)
+        cluster.say_map = lambda node: before if node is cluster.nodes[0] else render_map(cluster.ranges[:1])
+        asked = cluster.nodes[1].count("CLUSTER", "SLOTS")
+        await passing.let_pass_until(lambda: cluster.nodes[1].count("CLUSTER", "SLOTS") > asked + 2, 6 * WATCH_SECONDS)
+
+        assert all([await bearer.lookup(token) for token in tokens])
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
+@pytest.mark.parametrize("is_live", [True, False])
+@pytest.mark.parametrize("host", [b"127.0.0.1", b""])
+async def test_what_a_node_says_of_a_key_on_its_way_is_not_remembered(is_live: bool, host: bytes) -> None:
+    """It need not tell of changes to it. Without a host it is at that of the node that sent us there."""
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+        first, second = cluster.nodes
+        token = cluster.make_token(first, live=is_live)
+        assert await bearer.lookup(cluster.make_token(second))
+        await until(lambda: first.count("TIME") > 0 and first.connected == second.connected == 1)
+        accepted = (first.accepted, second.accepted)
+
+        def migrate(node: ScriptedRedis, key: bytes) -> bytes:
+            if key != key_of(token):
+                return cluster.find_record(node, key)
+            return moved(key, second, b"ASK", host) if node is first else cluster.records.get(key, NONE)
+
+        cluster.say_record = migrate
+        for count in range(1, 5):
+            assert (await bearer.lookup(token) is not None) == is_live
+            assert second.count("GET", key_of(token).decode()) == second.count("ASKING") == count
+
+        assert (first.accepted, second.accepted) == accepted
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_a_redirection_without_a_host_leads_to_another_port_of_the_same() -> None:
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+        first, second = cluster.nodes
+        token = cluster.make_token(first)
+        assert await bearer.lookup(token)
+        cluster.share(second)
+
+        def send_away(node: ScriptedRedis, key: bytes) -> bytes:
+            return moved(key, second, host=b"") if node is first else cluster.find_record(node, key)
+
+        cluster.say_record = send_away
+
+        assert await bearer.lookup(token)
+        assert second.count("GET", key_of(token).decode()) == 1
+        assert await bearer.lookup(token)
+
+
+@pytest.mark.clause("decided-redis-cluster")
+@pytest.mark.parametrize("host", [b"", None])
+async def test_a_node_that_does_not_know_its_address_is_where_it_was_asked(host: bytes | None) -> None:
+    async with scripted_cluster(1) as cluster, lookup_at(cluster.url) as bearer:
+        text = render_map(cluster.ranges, b"")
+        cluster.say_map = lambda _: text if host is not None else text.replace(bulk(b""), NONE)
+
+        assert await bearer.lookup(cluster.make_token(cluster.nodes[0]))
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-i8-fail-closed")
+async def test_a_cluster_without_slots_is_told_to_be_that_at_once(passing: Passing) -> None:
+    async with scripted_cluster(1) as cluster, lookup_at(cluster.url) as bearer:
+        token = cluster.make_token(cluster.nodes[0])
+        cluster.say_map = lambda _: array()
+
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable, match="CLUSTERDOWN: no node serves the slot"):
+                await passing.run(bearer.lookup(token), 0)
+
+
+@pytest.mark.clause("decided-redis-cluster", "decided-i8-fail-closed")
+async def test_where_no_node_of_a_cluster_is_there_that_is_told_at_once(passing: Passing) -> None:
+    async with lookup_at(f"redis+cluster://127.0.0.1:{free_port()},127.0.0.1:{free_port()}") as bearer:
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable, match="no node of the cluster says who serves which slots"):
+                await passing.run(bearer.lookup(make_access_token("0a3").text), 0)
+
+
+GARBAGE: tuple[bytes, ...] = (
+    number(5),
+    NONE,
+    b"+OK\r\n",
+    b"-ERR This instance has cluster support disabled\r\n",
+    array(number(1)),
+    array(array(number(0), number(16383))),
+    array(array(number(0), number(16383), array(bulk(b"127.0.0.1")))),
+    array(array(number(0), number(16383), array(bulk(b"\xff\xfe"), number(1), bulk(b"id")))),
+    b"!?",
+)
+
+
+@pytest.mark.clause("decided-redis-cluster")
+@pytest.mark.parametrize("garbage", GARBAGE)
+async def test_a_node_that_answers_garbage_for_the_map_is_as_good_as_none(garbage: bytes) -> None:
+    """Another one knows better. So it is where the garbage comes first, and where a node begins to say it."""
+    async with scripted_cluster(3) as cluster, lookup_at(cluster.url) as bearer:
+        mad = cluster.nodes[:2]
+        token = cluster.make_token(cluster.nodes[2])
+        cluster.say_map = lambda node: garbage if node in mad else render_map(cluster.ranges)
+
+        assert await bearer.lookup(token)
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_garbage_for_a_map_changes_nothing_and_the_next_good_one_is_followed(passing: Passing) -> None:
+    async with scripted_cluster(len(GARBAGE)) as cluster, lookup_at(cluster.url) as bearer:
+        first, *_ = cluster.nodes
+        token, other = cluster.make_token(first), cluster.make_token(first)
+        await remember(bearer, token)
+        words = dict(zip(cluster.nodes, GARBAGE, strict=True))
+        asked: set[ScriptedRedis] = set()
+
+        def say_garbage(node: ScriptedRedis) -> bytes:
+            asked.add(node)
+            return words[node]
+
+        cluster.say_map = say_garbage
+        await passing.let_pass_until(lambda: len(asked) == len(words), len(words) * WATCH_SECONDS)
+        assert await bearer.lookup(token)
+
+        cluster.say_map = lambda _: render_map(cluster.ranges)
+        cluster.say_record = lambda node, key: NONE if node is first else cluster.records.get(key, NONE)
+        cluster.share(*reversed(cluster.nodes))
+        await comes_to(passing, bearer, other, True, WATCH_SECONDS)
+    await until(lambda: not any(node.connected for node in cluster.nodes))
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_an_answer_of_an_owner_that_lost_the_slot_meanwhile_is_not_remembered(passing: Passing) -> None:
+    async with scripted_cluster(3) as cluster, lookup_at(cluster.url) as bearer:
+        first, second, third = cluster.nodes
+        late, leads_to_the_map = cluster.make_token(first), cluster.make_token(second)
+        assert await bearer.lookup(cluster.make_token(first))
+        owns = cluster.say_record
+        cluster.say_record = lambda node, key: NONE if (node, key) == (first, key_of(late)) else owns(node, key)
+        may_answer = asyncio.Event()
+        first.waits_for = lambda command: may_answer if command == [b"GET", key_of(late)] else None
+        asking = asyncio.create_task(bearer.lookup(late))
+        await until(lambda: first.count("GET", key_of(late).decode()) == 1)
+        cluster.share(second, third, first)
+
+        assert await bearer.lookup(leads_to_the_map)
+        await passing.settle()
+        assert not asking.done()
+        may_answer.set()
+        assert await asking is None
+        assert await bearer.lookup(late)
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_a_node_that_was_emptied_and_knows_of_no_slots_takes_nothing_from_the_map(passing: Passing) -> None:
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+        first, other = cluster.nodes
+        token = cluster.make_token(first)
+        assert await bearer.lookup(token)
+        asked: list[ScriptedRedis] = []
+
+        def say_map(node: ScriptedRedis) -> bytes:
+            asked.append(node)
+            return array() if node is other else render_map(cluster.ranges)
+
+        cluster.say_map = say_map
+        await passing.let_pass_until(lambda: asked.count(other) == 2, 4 * WATCH_SECONDS)
+
+        assert await bearer.lookup(cluster.make_token(first))
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_a_lookup_that_waits_for_a_node_which_the_map_drops_is_asked_elsewhere(
+    passing: Passing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topology, "WATCH_SECONDS", 0.2)
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+        first, silent = cluster.nodes
+        silent.mute()
+        token = cluster.make_token(silent)
+        end = passing.read() + DEADLINE_SECONDS
+        waiting = asyncio.create_task(bearer.lookup(token))
+        await passing.let_pass_until(
+            lambda: first.count("CLUSTER", "SLOTS") >= 1 and silent.count("HELLO") >= 2, DEADLINE_SECONDS
+        )
+        cluster.share(first)
+
+        assert await passing.run(waiting, end - passing.read()) is not None
+
+
+@pytest.mark.clause("decided-redis-cluster")
+async def test_a_close_while_redirections_are_followed_leaves_nothing_running(passing: Passing) -> None:
+    """One redirection holds the map when it is to be closed, another waits behind the close with a newer map."""
+    async with scripted_cluster(3) as cluster:
+        first, second, third = cluster.nodes
+        cluster.share(first)
+        tokens = [cluster.make_token(first) for _ in range(3)]
+        servers_only = asyncio.all_tasks()
+        bearer = BearerLookup(cluster.url)
+        assert await bearer.lookup(tokens[0])
+
+        is_sent_away, tells_the_map = asyncio.Event(), asyncio.Event()
+        late = [b"GET", key_of(tokens[2])]  # sent twice before its redirection is followed
+        first.waits_for = lambda command: is_sent_away if command == late and first.heard.count(late) == 2 else None
+        second.waits_for = lambda command: tells_the_map if command[0] == b"CLUSTER" else None
+        cluster.say_record = lambda _, key: moved(key, second)
+        told: list[ScriptedRedis] = []
+
+        def change_each_time(node: ScriptedRedis) -> bytes:
+            told.append(node)
+            cluster.share(*((second,), (second, third))[len(told) > 1])
+            return render_map(cluster.ranges)
+
+        cluster.say_map = change_each_time
+        asked = second.count("CLUSTER", "SLOTS")
+        lookups = [asyncio.create_task(bearer.lookup(token)) for token in tokens[1:]]
+        await until(lambda: second.count("CLUSTER", "SLOTS") > asked)
+        closing = asyncio.create_task(bearer.close())
+        await passing.settle()
+        is_sent_away.set()
+        await passing.settle()
+        tells_the_map.set()
+        await closing
+        answers = await asyncio.gather(*lookups, return_exceptions=True)
+
+        assert [type(answer) for answer in answers] == [StoreUnavailable, StoreUnavailable]
+        assert len(told) == 2
+        await until(lambda: asyncio.all_tasks() <= servers_only)
+        assert [node.connected for node in cluster.nodes] == [0, 0, 0]
