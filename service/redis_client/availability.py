@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Generic, TypeVar
 
-from .connection import NotSent
 from .deadline import StoreUnavailable
+from .errors import NotSent
 
 Value = TypeVar("Value")
 

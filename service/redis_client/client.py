@@ -10,12 +10,11 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from redis.exceptions import NoScriptError
-
 from .connection import Command, decode_raw, gather_answers
 from .deadline import CallObserver, StoreUnavailable, ignore_call, within_deadline
 from .durability import Durability
 from .durable_writes import ConfirmationPool, DurableWork
+from .errors import NoScriptError
 from .lock import RedisLock, Run
 from .managed_connection import ManagedConnection
 from .options import ConnectionOptions

@@ -17,9 +17,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar, cast
 
 import hiredis
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import InvalidResponse, NoScriptError, ResponseError
 
+from .errors import ConnectionLost, InvalidResponse, NoScriptError, NotSent, ResponseError
 from .staggered import NoneSucceeded, get_first
 from .url import Node, RedisUrl
 
@@ -35,14 +34,6 @@ OnPush = Callable[[Sequence[Any]], None]
 
 def decode_raw(answer: Any) -> Any:
     return answer
-
-
-class ConnectionLost(RedisConnectionError):
-    """The connection ended before the answer came. Nobody else will ever read that answer."""
-
-
-class NotSent(ConnectionLost):
-    """It had ended before: nobody has seen the command, and it may be sent elsewhere."""
 
 
 class Connection(asyncio.Protocol):

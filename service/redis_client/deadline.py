@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import Final, TypeVar
 
-from redis.exceptions import NoScriptError, RedisError
+from .errors import NoScriptError, RedisError
 
 DEADLINE_SECONDS: Final = 1.8
 CONNECT_SECONDS: Final = 1.5

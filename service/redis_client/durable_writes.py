@@ -16,12 +16,16 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from redis.exceptions import ResponseError
-
 from .clock import read_clock
-from .connection import Command, Connection, NotSent, decode_raw, open_connection
+from .connection import (
+    Command,
+    Connection,
+    decode_raw,
+    open_connection,
+)
 from .deadline import StoreUnavailable, remaining_seconds
 from .durability import Durability
+from .errors import NotSent, ResponseError
 from .managed_connection import CLOSED, ManagedConnection
 from .router import MAX_ATTEMPTS
 from .slots import SlotWait, is_refused_for_now

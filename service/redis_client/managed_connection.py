@@ -15,8 +15,6 @@ from contextlib import suppress
 from contextvars import Context
 from typing import Any, Final, NamedTuple, TypeVar
 
-from redis.exceptions import ResponseError
-
 from .availability import Availability
 from .backoff import Backoff
 from .clock import read_clock
@@ -28,6 +26,7 @@ from .connection import (
     open_connection,
 )
 from .deadline import CONNECT_SECONDS, translate
+from .errors import ResponseError
 from .options import ConnectionOptions
 from .tasks import UNREAD_REPLY_SECONDS, end_task, finish_within
 from .url import Node

@@ -17,10 +17,12 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, TypeVar
 
-from redis.exceptions import ResponseError
-
-from .connection import Command, ConnectionLost, NotSent, decode_raw
+from .connection import (
+    Command,
+    decode_raw,
+)
 from .deadline import StoreUnavailable, charge, remaining_seconds, translate, within_deadline
+from .errors import ConnectionLost, NotSent, ResponseError
 from .managed_connection import MAX_SILENCE_SECONDS, ManagedConnection
 from .options import ConnectionOptions
 from .slots import SlotWait, is_refused_for_now

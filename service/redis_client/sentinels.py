@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from redis.exceptions import ResponseError
-
 from .connection import Connection, open_connection
 from .deadline import StoreUnavailable
+from .errors import ResponseError
 from .managed_connection import CLOSED
 from .staggered import ASK_PAUSE_SECONDS, ASK_SECONDS, NoneSucceeded, get_first
 from .url import Node, RedisUrl

@@ -12,15 +12,17 @@ import itertools
 import random
 import re
 import time
+from binascii import crc_hqx
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
-
-from redis.crc import key_slot
 
 from .deadline import StoreUnavailable, remaining_seconds
 
 RETRY_DELAY_SECONDS: Final = 0.05
 """The mean pause between two attempts. It varies by half, so that callers do not send together."""
+
+SLOTS: Final = 16384
+"""The number of hash slots of a cluster."""
 
 _RESERVE_SECONDS: Final = 0.1
 """Time that is kept back, so that the caller gets SlotIsMoving and no timeout."""
@@ -102,8 +104,13 @@ def is_refused_for_now(error: BaseException, *, follows_ask: bool) -> bool:
 
 
 def get_slot(key: str) -> int:
-    """Return the number of the hash slot in which the key lies, were the server a cluster."""
-    return key_slot(key.encode())
+    """Return the hash slot of the key: CRC16 of its hash tag, or of all of it, modulo 16384."""
+    data = key.encode()
+    begin = data.find(b"{")
+    end = data.find(b"}", begin + 1)
+    if begin >= 0 and end > begin + 1:
+        data = data[begin + 1 : end]
+    return crc_hqx(data, 0) % SLOTS
 
 
 def guard_key(key: str) -> str:

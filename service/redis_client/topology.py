@@ -14,21 +14,19 @@ from contextlib import suppress
 from contextvars import Context
 from typing import Any, Final, NamedTuple, Protocol
 
-from redis.exceptions import ReadOnlyError, RedisError, ResponseError
-
 from .availability import Availability
 from .clock import read_clock
 from .connection import Command, Connection, decode_raw, gather_answers, open_connection
 from .deadline import StoreUnavailable
+from .errors import ReadOnlyError, RedisError, ResponseError
 from .managed_connection import CLOSED, Check, ManagedConnection
 from .options import ConnectionOptions
 from .sentinels import Sentinels
-from .slots import get_slot
+from .slots import SLOTS, get_slot
 from .staggered import ASK_PAUSE_SECONDS, ASK_SECONDS, NoneSucceeded, get_first
 from .tasks import end_task
 from .url import Node
 
-SLOTS: Final = 16384
 WATCH_SECONDS: Final = 1.0
 OLD_MAP_SECONDS: Final = 10.0
 """How long an older map is refused. After it the cluster was made anew: in another one news spread within seconds."""

@@ -60,10 +60,10 @@ async def main():
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     http_client = HttpClient()
     is_asking = True
-    await outgoing.get(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", {})
+    await http_client.get(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", {})
     is_asking = False
     print(sorted(set(in_the_loop)), "certificates" in in_threads)
-    await outgoing.close()
+    await http_client.close()
 
 is_asking, ssl.create_default_context = False, make_context
 sys.addaudithook(hear)

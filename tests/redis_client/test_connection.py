@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 from redis.exceptions import ResponseError
 
-from service.redis_client.connection import Connection, ConnectionLost, open_connection
+from service.redis_client.connection import (
+    Connection,
+    open_connection,
+)
+from service.redis_client.errors import ConnectionLost
 from tests.redis_client.scripted_redis import INVALIDATE, ScriptedRedis, bulk, scripted_redis
 from tests.support.waiting import until
 
