@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redis.exceptions import RedisError
 
 from service.redis_client.client import _parse_info
 from service.redis_client.connection import Connection, open_connection
 from service.redis_client.deadline import StoreUnavailable
+from service.redis_client.errors import RedisError
 from service.redis_client.slots import parse_own_slots
 from service.redis_client.topology import _parse_ranges
 from service.redis_client.url import parse_redis_url

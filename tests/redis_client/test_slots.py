@@ -7,11 +7,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redis.crc import key_slot
 
 from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable, start_budget
 from service.redis_client.durability import Durability
 from service.redis_client.durable_writes import MAX_LEASED
-from service.redis_client.slots import RETRY_DELAY_SECONDS, SlotIsMoving, list_unsettled, parse_own_slots
+from service.redis_client.slots import RETRY_DELAY_SECONDS, SlotIsMoving, get_slot, list_unsettled, parse_own_slots
 from service.redis_client.url import parse_redis_url
 from service.store.client import StoreClient
 from service.store.scripts import load_script
@@ -179,3 +182,8 @@ async def test_many_who_wait_for_a_slot_do_not_keep_step(moving: MovingCluster, 
 
     third = moving.asked_at[200:300]
     assert third[-1] - third[0] > RETRY_DELAY_SECONDS / 4
+
+
+@given(st.text() | st.text("{}ab", max_size=8))
+def test_a_key_has_the_slot_that_redis_py_computes(key: str) -> None:
+    assert get_slot(key) == key_slot(key.encode())
