@@ -41,7 +41,7 @@ from tests.support.servers import (
 )
 from tests.support.waiting import wait_until
 
-GUIDE = (CHECKOUT / "docs" / "operations.md").read_text().partition("## Backup and restore")[2].partition("\n## ")[0]
+GUIDE = (CHECKOUT / "docs/operations/backup-and-keys.md").read_text().partition("## Backup and restore")[2]
 MAKING, RESTORING = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)
 CONSOLE = f"cd {CHECKOUT} && {sys.executable} -m service.admin"
 KEEPS_DATA = ("--appendonly", "yes")

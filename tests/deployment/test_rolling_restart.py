@@ -1,4 +1,4 @@
-"""What docs/operations.md promises of a restart of one instance after the other, here to change the secret key."""
+"""What docs/operations/deploy.md promises of a restart of one instance after another, here to change the secret key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of security events in docs/operations.md is what the service tells."""
+"""The table of security events in docs/operations/monitoring.md is what the service tells."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHARES = {LOG_ALONE: "", FEW: "few", SOME: "some", ALL: "all"}
 
 def read_table() -> dict[str, tuple[str, str, tuple[str, ...]]]:
     """Level, share in the stream, and fields of each event."""
-    text = (CHECKOUT / "docs" / "operations.md").read_text()
+    text = (CHECKOUT / "docs" / "operations" / "monitoring.md").read_text()
     section = text.partition("### Security events")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:3] == "| `"]
     return {row[0].strip("`"): (row[1], row[2], tuple(re.findall(r"`(\w+)`", row[3]))) for row in rows}
