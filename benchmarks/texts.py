@@ -11,23 +11,23 @@ A goal is a wish. A bound is a limit that no change may exceed: `./scripts/bench
 METHOD = """\
 ## How it is measured
 
-- One worker on the first core; wrk and Redis on the second. Redis keeps its append-only file, and does not rewrite it
-  meanwhile. 64 connections are kept alive, unless a row says otherwise. The floors are applications of this
+- One worker on the first core; wrk and Redis on the second. Redis writes its append-only file, without rewrites
+  during a round. 64 connections are kept alive, unless a row says otherwise. The floors are applications of this
   repository ([floors.py](../../benchmarks/floors.py)), under uvicorn with uvloop and httptools, as the service is.
-- What is compared takes turns, round by round, and a ratio is the median of the ratios of all rounds. A cost ratio is
-  one of processor time of the server for each request, since a neighbour on the machine cannot take that away: 1.0 is
-  as cheap as the floor, more is cheaper. A rate ratio is one of answers a second.
+- What is compared takes turns, round by round, and a ratio is the median of the ratios of all rounds. A cost ratio compares
+  the server's processor time for each request, which other programs on the machine do not change. A ratio of 1.0 is as
+  cheap as the floor, and more is cheaper. A rate ratio compares answers a second.
 - An answer counts as wrong unless its status is right, and of a refresh also its body. One of those ends the run.
-  Before and after each round requests of its own are looked at in whole.
-- Each round has sessions of its own, so many that each is refreshed once or twice, as in life; each request presents
-  the refresh token of an earlier answer, and none is presented twice. The client has a secret. `verify` and
+  Before and after each round requests outside the measurement are checked whole.
+- Each round has its own sessions, so many that each is refreshed once or twice. Each request presents the refresh token
+  of an earlier answer, and no token is presented twice. The client has a secret. `verify` and
   `introspect` ask for 100 tokens in turns, `revoke` ends a session with each request.
 - "Server" and "Redis + load" are shares of their cores. Where the second is full and the first is not, the load
   bounds the row, and its rate says less than its processor time. "Neither" is a row that waits, as one connection
   does, or a machine with other work.
-- Latencies are those of wrk, which reckons in what it could not send while an answer stalled.
-- A storm of logins is as many as 4 connections bring about, while 8 others refresh about 400 times a second; the
-  server's time of that row is that of the logins, too. "argon2id alone" checks the same password in a loop, on the
+- Latencies are those of wrk. They include the requests that wrk could not send while an answer stalled.
+- In a storm of logins 4 connections log in as fast as they can, and 8 others refresh about 400 times a second. The
+  server's time of that row includes the logins. "argon2id alone" checks the same password in a loop, on the
   same core.
 - The log shows warnings only, on both sides; the row "refresh, logged" has it at its default level, where each refresh
   writes two lines, to a file.
@@ -43,8 +43,8 @@ METHOD = """\
 - The time of a parser is that for the largest text, divided by eight times that for an eighth of it. Square growth is
   8.
 - An outage is a Redis that is killed, frozen, or cut off by a network through which nothing passes. "Back" counts from
-  when Redis answers again, and in a failover from the promotion of the replica, or, behind Sentinels, from when all of
-  them name the new master.
+  when Redis answers again. In a failover it counts from the promotion of the replica. Behind Sentinels it counts from
+  when all of them name the new master.
 """
 
 REPRODUCTION = """\
