@@ -23,7 +23,6 @@ from typing import Protocol
 import httpx2
 import pytest
 import redis
-import structlog
 from hypothesis import HealthCheck
 from hypothesis import settings as fuzzing
 from passlib.context import CryptContext
@@ -370,7 +369,6 @@ def json_logs() -> Iterator[io.StringIO]:
     root.handlers[:] = handlers
     root.setLevel(level)
     logging.getLogger("uvicorn.access").disabled = False
-    structlog.reset_defaults()
 
 
 @asynccontextmanager

@@ -14,11 +14,10 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-import structlog
-
 from service.embedded.binary import Release, choose_server, parse_release
 from service.embedded.data_folder import make_secret_key, socket_path
 from service.embedded.process import STOPPING_SECONDS, ServerProcess, StoreFailed
+from service.observability.logs import EventLog
 from service.system.private_files import FolderRefused, hold_lock, make_private
 
 # A server that dies more often than that is not going to be cured by another start.
@@ -26,7 +25,7 @@ RESTARTS = 5
 RESTARTS_WINDOW_SECONDS = 60
 LOCK_POLL_SECONDS = 0.02
 
-log = structlog.get_logger(__name__)
+log = EventLog("service.store.embedded")
 
 
 class EmbeddedStore:

@@ -1,4 +1,4 @@
-"""Logs: one event a line, on stderr, ours and those of every library alike."""
+"""The log: one event a line on stderr, in one form for the service and for libraries."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import sys
 import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, TextIO
+from types import TracebackType
+from typing import Final, TextIO
 
 import msgspec
-import structlog
-from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 from service.protocol.grammar import make_printable
 
@@ -25,44 +24,52 @@ MAX_TRACE_LINE_BYTES: Final = 300
 _FIELD_BYTES: Final = (800, 400, 200, 100, 50)
 """The lengths to which the texts of a line that is too long are cut; the first one with which the line fits counts."""
 
-SHARED: tuple[Processor, ...] = (
-    structlog.contextvars.merge_contextvars,
-    structlog.stdlib.add_log_level,
-    structlog.stdlib.add_logger_name,
-    structlog.stdlib.PositionalArgumentsFormatter(),
-    structlog.processors.TimeStamper(fmt="iso", utc=True),
-)
+_ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+
+RECORD_FIELDS: Final = "fields"
+"""The attribute of a log record that holds the fields of an event."""
+
+_LEVEL_COLOURS: Final = {"debug": "36", "info": "32", "warning": "33", "error": "31", "critical": "31;1"}
 
 
 class EventLog:
-    """For what is written at every request, and is fields already.
+    """A logger for events with named fields. Every line of the service that has fields is written by one.
 
-    Where the log is JSON and nobody else listens it takes a short way, for a fifth of what the long one costs.
+    If the log is JSON and has no second handler, `write` skips the log record and the formatter. Then a line costs a
+    fifth of the time. tests/process/test_logs.py holds both ways equal.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._logger = logging.getLogger(name)
-        self._long_way = structlog.get_logger(name)
 
     def shows(self, level: int) -> bool:
         return self._logger.isEnabledFor(level)
 
     def write(self, level: int, event: str, fields: Mapping[str, object]) -> None:
+        """Write the event with its fields, at a level of the module logging."""
         if not self._logger.isEnabledFor(level):
             return
         match logging.root.handlers:
             case [_JsonHandler() as handler]:
                 handler.write_event(self._name, level, event, fields)
             case _:
-                self._long_way.log(level, event, **fields)
+                self._logger.log(level, event, extra={RECORD_FIELDS: fields})
+
+    def info(self, event: str, **fields: object) -> None:
+        self.write(logging.INFO, event, fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        self.write(logging.WARNING, event, fields)
+
+    def error(self, event: str, **fields: object) -> None:
+        self.write(logging.ERROR, event, fields)
 
 
 class _JsonHandler(logging.StreamHandler[TextIO]):
     def write_event(self, name: str, level: int, event: str, fields: Mapping[str, object]) -> None:
-        """The line that the processors would make of it; like theirs, one that cannot be written harms nobody."""
-        when = f"{datetime.now(UTC).isoformat()[:-6]}Z"
-        named = {"event": event, "level": logging.getLevelName(level).lower(), "logger": name, "timestamp": when}
+        """Write the line that the formatter would make. A line that cannot be written raises nothing."""
+        named = _name_event(event, level, name, datetime.now(UTC))
         self.acquire()
         try:
             self.stream.write(f"{_encode_line({**fields, **named})}\n")
@@ -73,24 +80,59 @@ class _JsonHandler(logging.StreamHandler[TextIO]):
             self.release()
 
 
+class _JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        event = _collect_fields(record)
+        if record.exc_info:
+            event["exception"] = "\n".join(_list_trace_lines(record.exc_info))
+        return _encode_line(event)
+
+
+class _ConsoleFormatter(logging.Formatter):
+    """A line for people: time, level, event, logger and fields, in colours on a terminal.
+
+    Control characters are escaped, so that text from outside neither begins a line nor controls the terminal. A trace has
+    lines of code and no values, which may be passwords and tokens.
+    """
+
+    def __init__(self, *, has_colours: bool) -> None:
+        super().__init__()
+        self._has_colours = has_colours
+
+    def format(self, record: logging.LogRecord) -> str:
+        shown = {name: _show(value) for name, value in _collect_fields(record).items()}
+        event, _ = _bound(shown)
+        fields = dict(event)
+        text, level, logger, time = (fields.pop(name) for name in ("event", "level", "logger", "timestamp"))
+        parts = [
+            self._paint("2", str(time)),
+            f"[{self._paint(_LEVEL_COLOURS.get(str(level), '0'), f'{level:<8}')}]",
+            self._paint("1", f"{text:<30}"),
+            f"[{logger}]",
+            *(f"{self._paint('36', name)}={value}" for name, value in fields.items()),
+        ]
+        line = " ".join(parts)
+        trace = _list_trace_lines(record.exc_info) if record.exc_info else []
+        return "\n".join([line, *map(make_printable, trace)])
+
+    def _paint(self, colour: str, text: str) -> str:
+        return f"\x1b[{colour}m{text}\x1b[0m" if self._has_colours else text
+
+
 def configure_logging(level: str, log_format: str) -> None:
-    """For this process; each worker calls it again. `log_format`: `json` or `console`."""
-    handler = (_JsonHandler if log_format == "json" else logging.StreamHandler)(sys.stderr)
-    handler.setFormatter(_make_formatter(log_format))
+    """Configure the logs of this process; each worker calls it again. `log_format` is `json` or `console`."""
+    if log_format == "json":
+        handler: logging.StreamHandler[TextIO] = _JsonHandler(sys.stderr)
+        handler.setFormatter(_JsonFormatter())
+    else:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(_ConsoleFormatter(has_colours=sys.stderr.isatty()))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     _take_over_uvicorn()
     _quieten_http_client()
-    _look_nothing_up_in_vain()
-    structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *SHARED,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=True,
-    )
+    _disable_unused_record_fields()
 
 
 def _take_over_uvicorn() -> None:
@@ -108,55 +150,33 @@ def _quieten_http_client() -> None:
     logging.getLogger("httpcore2").setLevel(logging.WARNING)
 
 
-def _look_nothing_up_in_vain() -> None:
-    """Which line of code, thread and process a line comes from is not shown, and would be half of what it costs."""
+def _disable_unused_record_fields() -> None:
+    """Do not look up the line of code, the thread and the process of a line. It would be half of what a line costs."""
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
 
 
-def _make_formatter(log_format: str) -> logging.Formatter:
-    last = _console() if log_format == "console" else _json()
-    return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=SHARED,
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
-    )
+def _collect_fields(record: logging.LogRecord) -> dict[str, object]:
+    """Return the fields of the event, then its name, level, logger and time."""
+    fields: Mapping[str, object] = getattr(record, RECORD_FIELDS, {})
+    when = datetime.fromtimestamp(record.created, UTC)
+    return {**fields, **_name_event(record.getMessage(), record.levelno, record.name, when)}
 
 
-def _json() -> tuple[Processor, ...]:
-    return (structlog.processors.ExceptionRenderer(_render_trace), _render_json)
+def _name_event(event: str, level: int, logger: str, when: datetime) -> dict[str, object]:
+    timestamp = f"{when.isoformat(timespec='microseconds')[:-6]}Z"
+    return {"event": event, "level": logging.getLevelName(level).lower(), "logger": logger, "timestamp": timestamp}
 
 
-def _console() -> tuple[Processor, ...]:
-    renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=_write_trace)
-    return (_show_control_characters, renderer)
+def _show(value: object) -> str:
+    return make_printable(value if isinstance(value, str) else repr(value))
 
 
-def _write_trace(stream: TextIO, exc_info: ExcInfo) -> None:
-    """Lines of code and nothing of what they worked on: the library's own would show passwords and tokens."""
-    stream.write("".join(f"\n{make_printable(line)}" for line in _list_trace_lines(exc_info)))
-
-
-def _list_trace_lines(exc_info: ExcInfo) -> list[str]:
-    """Return the lines of a trace: the last ones where there are many, each of a bounded length."""
+def _list_trace_lines(exc_info: _ExcInfo) -> list[str]:
+    """Return the lines of a trace: the last ones if there are many, each of a bounded length."""
     lines = "".join(traceback.format_exception(*exc_info)).rstrip().split("\n")
     shown = lines if len(lines) <= MAX_TRACE_LINES else ["…", *lines[-MAX_TRACE_LINES:]]
     return [shorten(line, MAX_TRACE_LINE_BYTES) for line in shown]
-
-
-def _render_trace(exc_info: ExcInfo) -> str:
-    return "\n".join(_list_trace_lines(exc_info))
-
-
-def _show_control_characters(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """What somebody chose as a name must neither begin a line of its own nor speak to the terminal."""
-    exc_info = {"exc_info": event.pop("exc_info")} if "exc_info" in event else {}
-    shown = {name: make_printable(value) if isinstance(value, str) else value for name, value in event.items()}
-    bounded, _ = _bound(shown)
-    return {**bounded, **exc_info}
-
-
-def _render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
-    return _encode_line(event)
 
 
 def _encode_line(event: Mapping[str, object]) -> str:
@@ -221,5 +241,5 @@ def escape_json(text: str) -> str:
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
-def _render_unknown(value: Any) -> str:
+def _render_unknown(value: object) -> str:
     return repr(value)

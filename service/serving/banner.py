@@ -11,9 +11,8 @@ import threading
 import time
 from urllib.parse import urlsplit
 
-import structlog
-
 from service.config.settings import EXAMPLE_SEED, Settings, default_base_url
+from service.observability.logs import EventLog
 
 STDOUT = 1
 
@@ -34,7 +33,7 @@ EXAMPLE_LOGIN = {
     "scope": "realm:main role:enduser",
 }
 
-log = structlog.get_logger(__name__)
+log = EventLog("service.serving.greeting")
 
 
 def print_banner_when_ready(settings: Settings, tls: bool) -> None:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
-import structlog
 import uvicorn
 from uvicorn.supervisors import ChangeReload
 
@@ -24,7 +23,7 @@ from service.config.settings import Settings, default_base_url, load_settings, u
 from service.embedded.binary import NoServerBinary
 from service.embedded.process import StoreFailed
 from service.embedded.server import EmbeddedStore
-from service.observability.logs import configure_logging
+from service.observability.logs import EventLog, configure_logging
 from service.redis_client.url import without_password
 from service.registry.seed_file.reader import load_seed
 from service.registry.seed_file.schema import BadSeed
@@ -47,7 +46,7 @@ DONE, FAILED, REFUSED = 0, 1, 2
 
 SignalHandler = Callable[[int, FrameType | None], None]
 
-log = structlog.get_logger(__name__)
+log = EventLog("service.serving.supervisor")
 
 
 def serve(command_line: list[str]) -> int:

@@ -9,12 +9,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-import structlog
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 from uvicorn.supervisors.multiprocess import Process
 
+from service.observability.logs import EventLog
 from service.serving.draining_server import DRAIN_SECONDS, DrainingServer
 
 # So many new processes for each worker within the window: they do not die, they cannot start.
@@ -25,7 +25,7 @@ REPLACEMENTS_WINDOW_SECONDS = 15
 CLOSING_SECONDS = 5
 POLL_SECONDS = 0.05
 
-log = structlog.get_logger(__name__)
+log = EventLog("service.serving.workers")
 
 
 class WorkerProcess(Process):

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-import structlog
 from click.testing import CliRunner
 
 from service.admin import command
@@ -54,7 +53,6 @@ def logs_as_before() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
-    structlog.reset_defaults()
 
 
 def type_in(*words: str, typed: str | None = None, environment: dict[str, str]) -> Answer:

@@ -5,9 +5,8 @@ import re
 from collections.abc import Iterator
 
 import pytest
-import structlog
 
-from service.observability.logs import EventLog, configure_logging, shorten
+from service.observability.logs import RECORD_FIELDS, EventLog, configure_logging, shorten
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +17,6 @@ def restore_logging() -> Iterator[None]:
     root.handlers[:] = handlers
     root.setLevel(level)
     logging.getLogger("uvicorn.access").disabled = False
-    structlog.reset_defaults()
 
 
 def last_event(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
@@ -29,7 +27,7 @@ def last_event(capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
 
 def test_an_event_is_one_line_of_json(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging("info", "json")
-    structlog.get_logger("service.test").info("started\nnow", port=8000, odd=object)
+    EventLog("service.test").info("started\nnow", port=8000, odd=object)
     event = last_event(capsys)
     assert event["event"] == "started\nnow"
     assert event["level"] == "info"
@@ -63,14 +61,14 @@ def test_uvicorns_own_access_log_is_off(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_events_below_the_level_are_dropped(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging("warning", "json")
-    structlog.get_logger("service.test").info("quiet")
+    EventLog("service.test").info("quiet")
     logging.getLogger("service.test").info("quiet")
     assert capsys.readouterr().err == ""
 
 
 def test_the_console_format_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging("info", "console")
-    structlog.get_logger("service.test").info("started", port=8000)
+    EventLog("service.test").info("started", port=8000)
     assert "port=8000" in capsys.readouterr().err
 
 
@@ -104,7 +102,7 @@ def test_an_error_speaks_to_no_terminal(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_name_begins_no_line_and_speaks_to_no_terminal(capsys: pytest.CaptureFixture[str], log_format: str) -> None:
     name = "a\x1bb\x7fc\x85d\x9be\u2028f\u202eg\U000e0001h"
     configure_logging("info", log_format)
-    structlog.get_logger("service.test").info("request", username=name)
+    EventLog("service.test").info("request", username=name)
     written = capsys.readouterr().err
     assert written.removesuffix("\n").isprintable()
     if log_format == "json":
@@ -116,7 +114,7 @@ def test_the_short_way_and_the_long_one_write_the_same_line(capsys: pytest.Captu
     fields = {"username": "a\x1bb\u2028é", "port": 8000, "odd": object, "ms": 0.5}
     configure_logging("info", "json")
     EventLog("service.test").write(level, "started\nnow", fields)
-    structlog.get_logger("service.test").log(level, "started\nnow", **fields)
+    logging.getLogger("service.test").log(level, "started\nnow", extra={RECORD_FIELDS: fields})
     short, long = (
         re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "now", line) for line in capsys.readouterr().err.splitlines()
     )
@@ -176,7 +174,7 @@ def test_no_line_is_longer_than_a_kibibyte(capsys: pytest.CaptureFixture[str], l
     EventLog("service.test").write(logging.INFO, "request", {"path": text})
     EventLog("service.test").write(logging.INFO, "request", {f"field{number}": text for number in range(8)})
     logging.getLogger("library").warning("it says %s", text)
-    structlog.get_logger("service.test").info("request", path=text)
+    EventLog("service.test").info("request", path=text)
     lines = capsys.readouterr().err.splitlines()
 
     assert len(lines) == 4
