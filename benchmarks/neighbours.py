@@ -38,13 +38,13 @@ HEAD = """\
 
 `./scripts/bench` measured this and wrote it, in one run.
 
-Another caller asks `verify` on one connection. At the same time an attacker sends a hostile request on another connection, and
-sends it again as soon as it is answered. The times are those of the other caller. If the 99th percentile of the first
-round is above 5 ms, two more rounds are measured. The table has the round whose 99th percentile is the median of the
-three. Each answer to the attacker has the expected status, and none is a refusal by a limit of attempts. "Sent" counts
-the hostile requests of that round. "Memory" is how much the worker grew during the round; argon2id takes 19 MiB for its
-first check. The worker has a core for itself. The caller, the attacker and Redis share the other one. The hostile
-requests are in [hostile_requests.py](../../tests/support/hostile_requests.py).
+Another caller asks `verify` on one connection. At the same time an attacker sends a hostile request on another
+connection, and sends it again as soon as it is answered. The times are those of the other caller. If the 99th
+percentile of the first round is above 5 ms, two more rounds are measured. The table has the round whose 99th
+percentile is the median of the three. Each answer to the attacker has the expected status, and none is a refusal by a
+limit of attempts. "Sent" counts the hostile requests of that round. "Memory" is how much the worker grew during the
+round; argon2id takes 19 MiB for its first check. The worker has a core for itself. The caller, the attacker and Redis
+share the other one. The hostile requests are in [hostile_requests.py](../../tests/support/hostile_requests.py).
 """
 
 

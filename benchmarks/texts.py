@@ -14,13 +14,13 @@ METHOD = """\
 - One worker on the first core; wrk and Redis on the second. Redis writes its append-only file, without rewrites
   during a round. 64 connections are kept alive, unless a row says otherwise. The floors are applications of this
   repository ([floors.py](../../benchmarks/floors.py)), under uvicorn with uvloop and httptools, as the service is.
-- What is compared takes turns, round by round, and a ratio is the median of the ratios of all rounds. A cost ratio compares
-  the server's processor time for each request, which other programs on the machine do not change. A ratio of 1.0 is as
-  cheap as the floor, and more is cheaper. A rate ratio compares answers a second.
+- What is compared takes turns, round by round, and a ratio is the median of the ratios of all rounds. A cost ratio
+  compares the server's processor time for each request, which other programs on the machine do not change. A ratio of
+  1.0 is as cheap as the floor, and more is cheaper. A rate ratio compares answers a second.
 - An answer counts as wrong unless its status is right, and of a refresh also its body. One of those ends the run.
   Before and after each round requests outside the measurement are checked whole.
-- Each round has its own sessions, so many that each is refreshed once or twice. Each request presents the refresh token
-  of an earlier answer, and no token is presented twice. The client has a secret. `verify` and
+- Each round has its own sessions, so many that each is refreshed once or twice. Each request presents the refresh
+  token of an earlier answer, and no token is presented twice. The client has a secret. `verify` and
   `introspect` ask for 100 tokens in turns, `revoke` ends a session with each request.
 - "Server" and "Redis + load" are shares of their cores. Where the second is full and the first is not, the load
   bounds the row, and its rate says less than its processor time. "Neither" is a row that waits, as one connection

@@ -1,4 +1,4 @@
-"""The ASGI application: the middleware in order, and one table from exception to answer."""
+"""The ASGI application: its middleware in order, and one table from exceptions to responses."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ERROR_HANDLERS: ErrorHandlers = {
 
 
 def create_app() -> ASGIApp:
-    """The application of one worker, from the environment."""
+    """Return the application of one worker, configured from the environment."""
     settings = load_settings(os.environ)
     configure_logging(settings.log_level, settings.log_format)
     die_with_supervisor()
@@ -65,7 +65,7 @@ def build_app(worker: Worker) -> ASGIApp:
 
     routes = make_routes(worker)
     app = Starlette(routes=routes, exception_handlers=ERROR_HANDLERS, lifespan=lifespan)
-    # A redirect would turn a POST into something else, or send its body twice.
+    # A redirect would turn a POST into another method, or make the client send its body twice.
     app.router.redirect_slashes = False
     wrapped: ASGIApp = app
     for middleware in reversed(list_middleware(worker, routes)):
@@ -76,8 +76,8 @@ def build_app(worker: Worker) -> ASGIApp:
 def list_middleware(worker: Worker, routes: Sequence[Route]) -> list[Middleware]:
     """Return the middleware, the outermost first.
 
-    These wrap Starlette instead of being its middleware: its ServerErrorMiddleware is outermost there, and the 500 that
-    it makes must be logged and counted as well.
+    These wrap Starlette instead of being its middleware: Starlette's ServerErrorMiddleware is outermost there, and the
+    500 that it makes must be logged and counted as well.
     """
     prefixes = list_prefixes(worker.settings)
     methods = {f"{prefix}/oauth2/v1/{name}": "POST" for prefix in prefixes for name in ("token", "revoke")}

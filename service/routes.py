@@ -1,4 +1,4 @@
-"""Every path that is served, and its handler. docs/openapi.yaml describes those that are no pages."""
+"""The paths that are served, and their handlers. docs/openapi.yaml describes all but the pages."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ STATIC_ROUTES = frozenset({"verify", "introspect", "token", "revoke", "revokeAll
 
 
 def list_prefixes(settings: Settings) -> list[str]:
-    """Return the path of the base URL and the empty path: a proxy may have taken the first away."""
+    """Return the path of the base URL and the empty path, since a proxy may remove the path of the base URL."""
     return sorted({"", urlsplit(settings.base_url).path})
 
 
 def make_routes(worker: Worker) -> list[Route]:
-    """Everything that is served; docs/openapi.yaml describes what of it is no page."""
+    """Return all routes that are served. docs/openapi.yaml describes all but the pages."""
     base_path = urlsplit(worker.settings.base_url).path
     prefixes = list_prefixes(worker.settings)
     api = [route for prefix in prefixes for route in _make_api_routes(worker, prefix)]
@@ -76,7 +76,7 @@ def _make_api_routes(worker: Worker, prefix: str) -> list[Route]:
 
 
 def _make_page_routes(worker: Worker) -> list[Route]:
-    """The pages of the web URL, below its path and without it, as a proxy may have taken that away."""
+    """Return the routes of the pages, with and without the path of the web URL, since a proxy may remove that path."""
     settings = worker.settings
     web_path = urlsplit(settings.web_url).path
     branding = Branding(settings.page_name, settings.page_accent, settings.page_logo is not None)

@@ -59,7 +59,10 @@ log = logging.getLogger("service")
 
 
 class Worker:
-    """The components of one worker, each given what it needs. Only tests move its clock."""
+    """The components of one worker, each given what it needs.
+
+    `clock_offset_ms` moves the clock and is for tests only.
+    """
 
     def __init__(self, settings: Settings, clock_offset_ms: Callable[[], int] = lambda: 0) -> None:
         self.settings = settings
@@ -112,10 +115,10 @@ class Worker:
         self._seed_trouble = ""
 
     async def apply_seed(self) -> None:
-        """Tries once; where that fails the worker is not ready, and tries again.
+        """Try once to apply the seed file. If that fails the worker is not ready, and `keep_seed_applied` tries again.
 
-        A mistake in the file ends the start of the service, but not that of a worker which replaces another: whoever
-        edits the file while the service runs must not bring it down.
+        A mistake in the file ends the start of the service, but not that of a worker that replaces another. So an edit
+        of the file while the service runs cannot bring the service down.
         """
         if self.settings.seed_file is None:
             return
@@ -136,21 +139,28 @@ class Worker:
         log.info("the seed file %s is in force; entries added or updated: %d", self.settings.seed_file, outcome.changes)
 
     async def keep_seed_applied(self) -> None:
-        """A service that starts before its Redis becomes ready by itself, and so does one whose Redis was emptied."""
+        """Apply the seed file again while it is not in force.
+
+        So a service that starts before its Redis becomes ready without a restart, and so does one whose Redis was
+        emptied.
+        """
         while True:
             await asyncio.sleep(SEED_RETRY_SECONDS)
             if not await self.is_seed_in_force():
                 await self.apply_seed()
 
     async def is_seed_in_force(self) -> bool:
-        """Whether this worker has seen its seed applied, and the store still knows of one; an outage tells nothing."""
+        """Return True if this worker has seen its seed applied and the store still has its digest.
+
+        During an outage the last result is returned.
+        """
         if self.is_seeded and self.settings.seed_file is not None:
             with suppress(StoreUnavailable):
                 self.is_seeded = await self.registry.find_seed("file") is not None
         return self.is_seeded
 
     async def keep_pending_revocations_run(self) -> None:
-        """What a change at the console ends has ended when the console says so; where that was killed, we end it."""
+        """Run pending revocations every 15 s. The console runs its own; this covers a console that was killed."""
         while True:
             await asyncio.sleep(PENDING_REVOCATIONS_SECONDS)
             try:
@@ -163,7 +173,11 @@ class Worker:
                 log.exception("what a change of clients or users ends has not ended yet")
 
     async def keep_sessions_counted(self) -> None:
-        """For the metrics. Outages have their lines in the log already; what is forbidden has one, once."""
+        """Refresh the session gauges every 15 s.
+
+        If a count fails, the gauges are cleared. An outage is not logged here, as it has its own lines in the log. If
+        the Redis user lacks the permission, one warning is logged and the loop ends.
+        """
         is_known = False
         while True:
             try:
@@ -182,7 +196,7 @@ class Worker:
         """Apply the seed and keep the background loops running; close everything at the end."""
         use_audit_stream(self.audit_stream)
         self.audit_stream.start()
-        # The first of these costs double, and should not cost a user.
+        # The first dummy check takes twice as long, so it is done before a user waits for one.
         await self.passwords.run(verify_dummy_password)
         await self.apply_seed()
         works = (

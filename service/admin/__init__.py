@@ -1,1 +1,1 @@
-"""The console behind `scripts/admin`: clients, users, sessions and the state of the store."""
+"""The administration console behind `scripts/admin`: clients, users, sessions and the state of the store."""

@@ -1,4 +1,4 @@
-"""`python -m service.admin`: the whole console, whose commands stand one subject a file."""
+"""The console with all of its commands: `python -m service.admin`. Each module in `commands` has one subject."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ SUBJECTS = ("seeds", "clients", "users", "tokens", "revocations", "events", "sta
 
 
 def load_console() -> click.Group:
-    """With all of its commands."""
+    """Return the console with all of its commands."""
     for subject in SUBJECTS:
         importlib.import_module(f"service.admin.commands.{subject}")
     return console
 
 
 def main() -> None:
-    """Also the command `token-service-admin`. Without a stdin there is nobody to ask; without a stdout, no answer."""
+    """Run the console, which is also the command `token-service-admin`.
+
+    A closed stdin or stderr is replaced by the null device, so that every question fails. If stdout is closed, the
+    program ends at once, since it could not print its result.
+    """
     streams: dict[str, TextIO | None] = {name: getattr(sys, name) for name in ("stdin", "stdout", "stderr")}
     if streams["stderr"] is None:
         sys.stderr = click.open_file(os.devnull, "w")

@@ -1,4 +1,4 @@
-"""What `doctor` finds, and the looks that need nothing but settings and records."""
+"""Findings of the command `doctor`, and its checks that need only settings, records and the output of INFO."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ _WIDE_PREFIX: Final = {4: 8, 6: 16}
 
 
 class Finding(NamedTuple):
-    """`good`: looked at, and right. `note`: to be known. `warning`: perhaps meant. `problem`: to be mended."""
+    """One result of `doctor`.
+
+    The level is `good` (checked and right), `note` (worth knowing), `warning` (may be intended) or `trouble` (must be
+    fixed).
+    """
 
     level: Level
     subject: str
@@ -99,7 +103,7 @@ def look_at_clients(clients: Sequence[Client], now_ms: int) -> Iterator[Finding]
 def look_at_servers(
     memory: Sequence[Mapping[str, object]], persistence: Sequence[Mapping[str, object]]
 ) -> Iterator[Finding]:
-    """What INFO says of each master."""
+    """Check the sections `memory` and `persistence` of INFO, one entry for each master."""
     for server in memory:
         policy = server.get("maxmemory_policy")
         if policy != "noeviction":

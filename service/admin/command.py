@@ -1,4 +1,4 @@
-"""How a command is made: its common options, the desk that it works at, and how it ends.
+"""The decorator that makes a console command: its common options, its context and its exit status.
 
 Exit status 0: done. 1: refused, or not found. 2: wrong usage, or a bad file.
 """
@@ -30,9 +30,11 @@ Work = Callable[..., Awaitable[None]]
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 def console() -> None:
-    """The token service's console: clients, users, sessions, and the state of the store.
+    """Manage the token service: clients, users, sessions, and the state of the store.
 
-    It works on the store of REDIS_URL, with the same settings as the service, or on the embedded store while it runs.
+    The console works on the store of REDIS_URL, with the same settings as the service. Without REDIS_URL it works on
+    the embedded store, which must be running.
+
     Exit status 0: done. 1: refused, or not found. 2: wrong usage, or a bad file.
     """
     is_debugging = os.environ.get("LOG_LEVEL", "").lower() == "debug"
@@ -40,7 +42,10 @@ def console() -> None:
 
 
 def command(group: click.Group, name: str) -> Callable[[Work], click.Command]:
-    """The decorated coroutine gets the desk, the output and its own parameters; each command takes --json and --yes."""
+    """Return a decorator that adds a coroutine to a group as a command with the options --json and --yes.
+
+    The coroutine is called with the context, the output and its own parameters.
+    """
 
     def decorate(work: Work) -> click.Command:
         @group.command(name)
@@ -65,7 +70,7 @@ async def _run_in_context(work: Work, output: Output, parameters: dict[str, Any]
 
 
 def read_secret(prompt: str, file: str | None, *, twice: bool = False) -> str:
-    """One line: from the file, from the terminal without showing it, or from whatever stdin is."""
+    """Read a secret of one line: from the file, from the terminal without echo, or else from stdin."""
     if file is not None:
         return _first_line(_read_file(file), name_file(file))
     if sys.stdin.isatty():
@@ -74,7 +79,7 @@ def read_secret(prompt: str, file: str | None, *, twice: bool = False) -> str:
 
 
 def read_lines(file: str) -> list[str]:
-    """Those of a file of secrets, one a line."""
+    """Read the secrets in a file, one a line. Raises WrongInput if there is none, or a line is empty."""
     lines = _read_file(file).splitlines()
     if not lines or not all(lines):
         raise WrongInput(f"{name_file(file)}: expected one secret a line, and no empty lines")
@@ -91,7 +96,7 @@ def _read_file(file: str) -> str:
 
 
 def name_file(file: str) -> str:
-    """In a message."""
+    """Return the name of a file for messages."""
     return "stdin" if file == "-" else file
 
 
@@ -103,7 +108,7 @@ def _first_line(text: str, place: str) -> str:
 
 
 class Parsed(click.ParamType[Any]):
-    """A parameter that a function reads, which raises ValueError with what it expected."""
+    """A parameter type whose function parses the text. The function raises ValueError with what it expected."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
         self.name = name

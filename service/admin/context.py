@@ -1,4 +1,4 @@
-"""What the commands work with, on the store of the environment's settings."""
+"""The objects that commands work with, on the store that the settings of the environment name."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ log = logging.getLogger("service.admin")
 
 
 class AdminContext:
-    """Close what you open. Only tests move its clock."""
+    """All objects that commands work with. The caller closes the context. Only tests move its clock."""
 
     def __init__(self, settings: Settings, clock_offset_ms: Callable[[], int] = lambda: 0) -> None:
         self.settings = settings
@@ -62,7 +62,7 @@ class AdminContext:
         self.seeding = Seeding(self.registry, self.keyring, pending_revocations, hashing_threads=os.cpu_count() or 1)
 
     def open(self) -> None:
-        """In the task that uses it."""
+        """Start to send security events to the stream. Call this in the task that uses the context."""
         use_audit_stream(self._trail)
         self._trail.start()
 
@@ -71,24 +71,27 @@ class AdminContext:
             raise CommandRefused(f"there is no realm {realm}")
 
     async def identify_user(self, realm: str, username: str) -> UserIdentity:
-        """Return whom a typed name means, by the rule of the realm."""
+        """Return the identity of a user name as typed, by the rule of the realm."""
         provider = None if realm == MAIN_REALM else await self.registry.find_realm(realm)
         name = normalize_username(username, provider.username_claim) if provider else username
         return identify_user(realm, name)
 
     def record(self, event: Event, **fields: Unpack[Fields]) -> None:
-        """A security event, of an act at this console."""
+        """Record a security event about an act at this console."""
         fields["actor"] = self.actor
         record_event(event, **fields)
 
     async def close(self) -> None:
-        """What was done is done, even where the events of it cannot be written down; the log then says so."""
+        """Write the pending events and disconnect. Events that cannot be written are logged, and nothing is raised."""
         await self._trail.close()
         await self.redis.close()
 
 
 def open_context() -> AdminContext:
-    """Raises BadSettings, or Refused where no store can be there."""
+    """Return a context for the settings of the environment.
+
+    Raises BadSettings, or CommandRefused if no store can be running.
+    """
     settings = load_settings(os.environ)
     store = make_redis_url(settings)
     if not settings.secret_keys or (store.path is not None and not Path(store.path).exists()):
@@ -103,7 +106,7 @@ def tell_waiting() -> None:
 
 
 def get_actor() -> str:
-    """Who sits at the console, as the system knows them, and not as their environment says."""
+    """Return the name of the user at the console, by the user id of the process and not by the environment."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:  # a user id without a name
@@ -112,7 +115,7 @@ def get_actor() -> str:
 
 @contextmanager
 def explaining() -> Iterator[None]:
-    """Turns what can go wrong below into a sentence and an exit status."""
+    """Turn every error of a command into a message and an exit status."""
     try:
         yield
     except BadSettings as refusal:
@@ -125,7 +128,7 @@ def explaining() -> Iterator[None]:
         raise CommandRefused(f"the store does not answer or cannot serve: {outage}") from None
     except UnicodeEncodeError:
         raise WrongInput("expected arguments in UTF-8") from None
-    except (click.ClickException, click.Abort, BrokenPipeError):  # click ends quietly where nobody reads on
+    except (click.ClickException, click.Abort, BrokenPipeError):  # without a reader of its output, click ends quietly
         raise
     except Exception as error:
         log.debug("unforeseen", exc_info=True)

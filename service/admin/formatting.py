@@ -1,4 +1,4 @@
-"""How the console writes times, spans and names."""
+"""Texts of times, spans and sizes at the console."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from datetime import UTC, datetime
 
 
 def parse_time_ms(text: str) -> int:
-    """ISO 8601 as milliseconds since 1970, UTC where no offset is named; raises ValueError with what was expected.
+    """Parse a time in ISO 8601 and return milliseconds since 1970. Without an offset the time is in UTC.
 
-    A year before 2000 is a slip of the hand, and before 1970 would be no time at all for the store.
+    Raises ValueError with what was expected. A year before 2000 counts as a typing error. The store would take a time
+    before 1970 for no time at all.
     """
     expected = "a time by ISO 8601 such as 2026-11-21T08:30:00Z"
     try:
         time = datetime.fromisoformat(text.strip())
         aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
         in_utc = aware.astimezone(UTC)
-    except (ValueError, OverflowError):  # the last hours of 9999 may lie beyond it
+    except (ValueError, OverflowError):  # the last hours of the year 9999 may be out of range in UTC
         raise ValueError(expected) from None
     if in_utc.year < 2000:
         raise ValueError(f"{expected}, in this century")
@@ -23,12 +24,12 @@ def parse_time_ms(text: str) -> int:
 
 
 def format_time(ms: int) -> str:
-    """In UTC, to the second: 2026-11-21T08:30:00Z."""
+    """Return the time in UTC, to the second: 2026-11-21T08:30:00Z."""
     return datetime.fromtimestamp(ms // 1000, UTC).isoformat().replace("+00:00", "Z")
 
 
 def format_span(ms: int) -> str:
-    """In its two greatest units: 3 d 4 h, 12 min 5 s, 0.4 s."""
+    """Return the span in its two greatest units: 3 d 4 h, 12 min 5 s, 0.4 s."""
     if ms < 10_000:
         return f"{ms / 1000:g} s"
     parts: list[str] = []
@@ -41,7 +42,7 @@ def format_span(ms: int) -> str:
 
 
 def format_when(ms: int, now_ms: int) -> str:
-    """With how long that is ago or ahead."""
+    """Return the time, and how long ago or ahead it is."""
     span = format_span(abs(now_ms - ms))
     return f"{format_time(ms)} ({span} ago)" if ms <= now_ms else f"{format_time(ms)} (in {span})"
 

@@ -1,6 +1,6 @@
-"""What the console prints: tables and sentences for people, or one JSON value for programs.
+"""The output of the console: tables and sentences for people, or one JSON value for programs.
 
-The answer goes to stdout, and all else to stderr: questions, progress, what went wrong.
+Results go to stdout. Questions, progress and errors go to stderr.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from service.protocol.grammar import make_printable
 Fields = Mapping[str, Any]
 
 UNBOUNDED: Final = 10_000
-"""Columns: where nobody looks at a screen, no line is broken and nothing is cut off."""
+"""Width in columns of an output that is no terminal, so that no line is broken or cut off."""
 
 
 class _Told(click.ClickException):
@@ -33,13 +33,13 @@ class _Told(click.ClickException):
 
 
 class CommandRefused(_Told):
-    """What was asked for cannot be done, or what was named is not there."""
+    """Error for a command that cannot be carried out, or whose object does not exist."""
 
     exit_code = 1
 
 
 class WrongInput(_Told):
-    """What was given cannot be used."""
+    """Error for arguments or files that cannot be used."""
 
     exit_code = 2
 
@@ -57,9 +57,10 @@ class Output:
         self._aside = Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
 
     def table(self, rows: Sequence[Fields], columns: Mapping[str, str], nothing: str) -> None:
-        """`columns` are the fields that people see, with their headings; programs get all.
+        """Print rows as a table, or all their fields as JSON. Prints the text `nothing` if there are no rows.
 
-        What goes to a pipe or a file has tabs between its columns, for cut and awk; and it is quicker.
+        `columns` maps the fields that people see to their headings. If stdout is no terminal, tabs separate columns,
+        which suits cut and awk, and is faster.
         """
         if self.as_json:
             self._json(rows)
@@ -78,7 +79,7 @@ class Output:
             self._print(table)
 
     def facts(self, facts: Fields) -> None:
-        """Of one thing. Programs get the fields as they are."""
+        """Print the fields of one object, one a line, or unchanged as JSON."""
         if self.as_json:
             self._json(facts)
             return
@@ -90,29 +91,29 @@ class Output:
         self._print(table)
 
     def done(self, sentence: str, **facts: Any) -> None:
-        """What was done; programs get `facts` alone."""
+        """Print what was done: a sentence for people, or `facts` as JSON."""
         if self.as_json:
             self._json(facts)
         else:
             self._people.print(Text("✓ ", style="green") + Text(make_printable(sentence)), soft_wrap=True)
 
     def line(self, fields: Fields, sentence: str, style: str = "") -> None:
-        """One of many that come one after the other; a line of JSON each for programs."""
+        """Print one entry of a series: a sentence for people, or one line of JSON."""
         if self.as_json:
             self._json(fields)
         else:
             self._people.print(Text(make_printable(sentence), style=style), soft_wrap=True)
 
     def plain(self, text: str) -> None:
-        """As it is, for people who copy it."""
+        """Print a text without decoration, for people who copy it."""
         self._people.print(Text(make_printable(text)), soft_wrap=True)
 
     def note(self, sentence: str, style: str = "") -> None:
-        """Beside the answer."""
+        """Print a remark to stderr."""
         self._aside.print(Text(make_printable(sentence), style=style), soft_wrap=True)
 
     def ask(self, question: str) -> None:
-        """Returns where the answer is yes; raises Refused where it is not, or nobody answers."""
+        """Ask a question, and return if the answer is yes. Raises CommandRefused if it is no, or there is no answer."""
         if self._always_yes:
             return
         try:
@@ -125,7 +126,7 @@ class Output:
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Advance]:
-        """A bar on a terminal, nothing elsewhere."""
+        """Show a progress bar on a terminal, and nothing elsewhere."""
         if not sys.stderr.isatty():
             yield lambda done, total=None: None
             return
@@ -145,7 +146,7 @@ class Output:
             yield advance
 
     def _print(self, table: Table) -> None:
-        """Without the blanks that fill up the last column."""
+        """Print a table without the blanks that fill up its last column."""
         with self._people.capture() as printed:
             self._people.print(table)
         sys.stdout.write("".join(line.rstrip() + "\n" for line in printed.get().splitlines()))

@@ -1,7 +1,7 @@
-"""What is asked at the terminal, and what stdin brings where it is none.
+"""Questions at the terminal, and reading of stdin.
 
-asyncio notes the first Ctrl-C down for its own tasks. Whoever waits for an answer here holds all of them up, so while
-they wait Ctrl-C is Python's own again, and ends the waiting at once.
+asyncio turns the first Ctrl-C into a cancellation of its main task. A blocking read holds up all tasks, so the
+cancellation would have no effect. So Ctrl-C has Python's own effect during a read, and ends the read at once.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import click
 
 
 def ask_yes_or_no(question: str) -> bool:
-    """Raises click.Abort where nobody answers, or at Ctrl-C."""
+    """Return the answer to a question. Raises click.Abort at the end of input, or at Ctrl-C."""
     with _left_at_ctrl_c():
         return click.confirm(question, err=True)
 
 
 def ask_secret(prompt: str, *, twice: bool) -> str:
-    """Not shown while it is typed."""
+    """Return a secret that is typed without echo."""
     with _left_at_ctrl_c():
         return str(click.prompt(prompt, hide_input=True, confirmation_prompt=twice, err=True))
 
 
 def read_stdin() -> str:
-    """To its end."""
+    """Return all of stdin. Raises KeyboardInterrupt at Ctrl-C."""
     with _left_at_ctrl_c():
         return sys.stdin.read()
 

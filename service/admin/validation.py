@@ -1,4 +1,4 @@
-"""What is given to the console is checked by the rules of the seed file."""
+"""Checks of values given to the console, by the rules of the seed file."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Entry = TypeVar("Entry", ClientEntry, UserEntry)
 
 
 def validate_client(**fields: Any) -> Client:
-    """Raises WrongInput with every mistake."""
+    """Return a client with these fields. Raises WrongInput with every mistake."""
     return make_client(_check("clients", fields, ClientEntry, MIN_PASSWORD_CHARACTERS), None)
 
 
 def validate_user(
     realm: str, username: str, password: str | None, roles: tuple[str, ...], name: str, min_password_characters: int
 ) -> UserEntry:
-    """Raises WrongInput with every mistake; which realms there are is for the registry to say."""
+    """Return a user with these fields. Raises WrongInput with every mistake. The realm is not checked."""
     stand_in = {"realm": MAIN_REALM, "password": password if password is not None else "-" * MAX_PASSWORD_CHARACTERS}
     given = {"username": username, "roles": roles, "name": name} | stand_in
     entry = _check("users", given, UserEntry, min_password_characters)
@@ -38,7 +38,7 @@ def _check(section: str, fields: dict[str, Any], kind: type[Entry], min_password
     try:
         seed = parse_seed(msgspec.json.encode({section: [given]}), min_password_characters)
     except BadSeed as refusal:
-        if refusal.mistakes[0].startswith("the file: "):  # YAML takes no control characters, wherever they stand
+        if refusal.mistakes[0].startswith("the file: "):  # YAML permits no control characters anywhere
             raise WrongInput("expected text without control characters") from None
         mistakes = (mistake.removeprefix(f"{section}[0].") for mistake in refusal.mistakes)
         raise WrongInput("\n".join(mistakes)) from None

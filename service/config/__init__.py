@@ -1,1 +1,1 @@
-"""The settings: how they are parsed, read and what they mean."""
+"""The settings: their parsers, their reading, their table and their meaning."""

@@ -1,4 +1,4 @@
-"""Whether other machines can reach the service, by its settings."""
+"""The search for a setting by which other machines can reach the service."""
 
 from __future__ import annotations
 

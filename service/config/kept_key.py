@@ -1,4 +1,4 @@
-"""The secret keys: those that are set, or the one that the data folder of the embedded store keeps."""
+"""The secret keys: those that are set, or else the key in the data folder of the embedded store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from service.config.reading import Reading, Setting
 
 
 def read_secret_keys(read: Reading, setting: Setting) -> tuple[bytes, ...]:
-    """Return the keys that are set, or the one that the data folder keeps; of a wrong one only the length is shown."""
+    """Return the keys that are set, or else the key in the data folder.
+
+    Returns an empty tuple if there is no key yet, or a key is wrong. Of a wrong key only the length is shown.
+    """
     if read.environment.get(setting.variable) or read.environment.get(setting.file_variable):
         return cast("tuple[bytes, ...] | None", read.value_of(setting)) or ()
     if not read.embedded:

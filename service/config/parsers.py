@@ -1,6 +1,6 @@
 """Parsers of the settings.
 
-Each turns the text of a variable into a value, or raises ValueError with what it expected.
+Each parser turns the text of a variable into a value. It raises ValueError, whose message says what was expected.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ HostPort = tuple[str, int]
 
 
 class Limit(NamedTuple):
-    """So many attempts in a window."""
+    """A number of attempts in a window of time."""
 
     attempts: int
     window_ms: int
@@ -111,7 +111,7 @@ def parse_folder(text: str) -> Path:
     try:
         folder = Path(text).expanduser().absolute()
         is_other = folder.exists() and not folder.is_dir()
-    except (OSError, RuntimeError):  # out of reach; or `~` of somebody without a home
+    except (OSError, RuntimeError):  # out of reach, or `~` of a user without a home folder
         raise ValueError("a folder that can be reached") from None
     if is_other:
         raise ValueError("a folder")
@@ -146,7 +146,7 @@ def show_without_user(text: str) -> str:
 
 
 def show_without_password(text: str) -> str:
-    """Return the address without its password. A text that is no address may be the password itself."""
+    """Return the address without its password. A text that is no address is hidden, since it may be a password."""
     return repr(without_password(text)) if "://" in text else "'…', without '://'"
 
 
@@ -211,7 +211,7 @@ def parse_page_name(text: str) -> str:
 
 
 def parse_logo(text: str) -> Path:
-    """Its type is told by the name alone, as browsers are told it."""
+    """Parse an image file. The end of its name must show the type, since browsers get the type from the name, too."""
     file = parse_file(text)
     if file.suffix.lower() not in LOGO_TYPES:
         raise ValueError(f"an image file whose name ends in {', '.join(LOGO_TYPES)}")
@@ -251,9 +251,9 @@ def _split_keys(text: str) -> tuple[bytes, ...]:
 
 
 def _find_key_weakness(key: bytes) -> str | None:
-    """Return what is wrong with a key, which is never shown itself, or None.
+    """Return what is wrong with a key, or None. The result never contains the key.
 
-    Hexadecimal text has at most 16 distinct characters however random it is, so its decoded bytes may count instead.
+    Hexadecimal text has at most 16 distinct characters, however random it is. So its decoded bytes may count instead.
     """
     if len(key) < SECRET_KEY_BYTES:
         return f"has {len(key)} bytes"

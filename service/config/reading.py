@@ -1,4 +1,4 @@
-"""Reads settings from the environment or from files, and collects every mistake."""
+"""The reading of settings from the environment or from files. Every mistake is collected."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Value = TypeVar("Value")
 
 
 class BadSettings(Exception):
-    """One line for each mistake: the variable, its value and what was expected."""
+    """Error with one line for each mistake: the variable, its value and what was expected."""
 
     def __init__(self, mistakes: tuple[str, ...]) -> None:
         super().__init__("\n".join(mistakes))
@@ -23,7 +23,7 @@ class BadSettings(Exception):
 
 
 class Reading:
-    """Reads setting after setting and remembers the mistakes, so that all are told at once."""
+    """A reader of one setting after another. It collects the mistakes, so that all are reported at once."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = environment
@@ -38,7 +38,7 @@ class Reading:
         self.mistakes.append(f"{variable}: {found}: expected {expected}")
 
     def value_of(self, setting: Setting) -> object:
-        """The value, or that of the default where the variable is unset, empty or wrong."""
+        """Return the value, or that of the default if the variable is unset, empty or wrong."""
         text = self.find_text(setting)
         if text:
             try:
@@ -49,7 +49,7 @@ class Reading:
         return None if default is None else setting.parse(default)
 
     def find_text(self, setting: Setting) -> str | None:
-        """Return what the variable holds, or the file that its `_FILE` form names; None where neither is set."""
+        """Return the text of the variable, or of the file that its `_FILE` form names, or None if neither is set."""
         text, file = self.environment.get(setting.variable), self.environment.get(setting.file_variable)
         if not (setting.secret and file):
             return text
@@ -88,16 +88,16 @@ Default = str | None | Callable[[Reading], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a field of `Settings` is read from, and what the manual says of it."""
+    """The source of a field of `Settings`, and its description in docs/settings.md."""
 
     variable: str
     parse: Callable[[str], object]
     default: Default
     meaning: str  # no full stop at the end
-    table: str  # the one of docs/settings.md where it stands
-    default_text: str | None  # where the manual has to say more than the default's text
-    shown: Callable[[str], str]  # what of a bad value is shown
-    secret: bool  # a secret may come from a file, too
+    table: str  # the heading of its table in docs/settings.md
+    default_text: str | None  # for docs/settings.md, if the text of the default is not enough
+    shown: Callable[[str], str]  # returns what may be shown of a wrong value
+    secret: bool  # a secret may also come from a file
 
     @property
     def file_variable(self) -> str:
@@ -115,6 +115,6 @@ def declare_setting(
     shown: Callable[[str], str] = repr,
     secret: bool = False,
 ) -> Value:
-    """A field of `Settings`, to the type checker what its parser makes."""
+    """Declare a field of `Settings`. For the type checker the field has the type that the parser returns."""
     found = Setting(variable, parse, default, meaning, table, default_text, shown, secret)
     return cast("Value", field(repr=not secret, metadata={"setting": found}))

@@ -1,9 +1,9 @@
-"""What an operator can set: read once from the environment, checked, and frozen.
+"""The settings of an operator, read once from the environment, checked, and frozen.
 
-Every mistake is found before anything starts, and all of them are told at once.
+All mistakes are found before anything starts, and are reported together.
 
-A field of `Settings` is the one place of a setting: variable, parser, default and meaning stand there, and the tables
-of docs/settings.md are made of them.
+A field of `Settings` defines all of a setting: variable, parser, default and meaning. The tables of docs/settings.md
+are generated from these fields.
 """
 
 from __future__ import annotations
@@ -57,10 +57,7 @@ PREFIX = "TOKEN_SERVICE_"
 CALM_BLUE = "#1f5fa8"
 
 
-# Each parser raises ValueError with what it expected.
-
-
-# Defaults that follow from what was read before.
+# Defaults that depend on settings which were read before.
 
 
 def _local_url(read: Reading) -> str:
@@ -79,34 +76,34 @@ def _log_format_of_the_terminal(_: Reading) -> str:
     return "console" if sys.stderr.isatty() else "json"
 
 
-# The tables of docs/settings.md, by the headings above them.
+# The headings of the tables in docs/settings.md.
 PLACES, SECRETS, LIFETIMES, LOOK, THROTTLES = "Where and how", "Secrets", "Lifetimes", "Look of the pages", "Throttles"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Read in this order: a default may follow from what stands above it."""
+    """All settings, in the order of reading. A default may depend on a setting above it."""
 
     redis_url: str | None = declare_setting(
         "REDIS_URL",
         parse_redis_address,
         None,
-        "where the state lies; see [below](#redis_url)",
+        "the Redis server; see [below](#redis_url)",
         table=PLACES,
         default_text="unset: the embedded store",
         shown=show_without_password,
         secret=True,
     )
     host: str = declare_setting(
-        "HOST", parse_host, "127.0.0.1", "where to listen. A name listens on all its addresses", table=PLACES
+        "HOST", parse_host, "127.0.0.1", "the address to listen on. A name means all its addresses", table=PLACES
     )
-    port: int = declare_setting("PORT", parse_port, "8000", "`0`: any free one, named in the log", table=PLACES)
+    port: int = declare_setting("PORT", parse_port, "8000", "`0`: any free port, named in the log", table=PLACES)
     workers: int = declare_setting("WEB_CONCURRENCY", parse_workers, "1", "worker processes", table=PLACES)
     data_dir: Path = declare_setting(
         "TOKEN_SERVICE_DATA_DIR",
         parse_folder,
         str(CHECKOUT / ".data"),
-        "the embedded store and its key; made with mode 0700. Not used where `REDIS_URL` is set",
+        "the folder of the embedded store and its key, made with mode 0700",
         table=PLACES,
         default_text="`.data` in the checkout",
     )
@@ -114,7 +111,7 @@ class Settings:
         "TOKEN_SERVICE_BASE_URL",
         parse_base_url,
         _local_url,
-        "the public address. A trailing slash is dropped. A path in it is served beside the bare one",
+        "the public address; a trailing slash is dropped. Requests are served with and without its path",
         table=PLACES,
         default_text="`http://HOST:PORT`",
         shown=show_without_user,
@@ -123,8 +120,7 @@ class Settings:
         "TOKEN_SERVICE_WEB_URL",
         parse_base_url,
         _base_url,
-        "the public address of the pages, where it is another. A trailing slash is dropped. A path in it is served "
-        "beside the bare one",
+        "the public address of the pages, if it differs",
         table=PLACES,
         default_text="the base URL",
         shown=show_without_user,
@@ -135,16 +131,15 @@ class Settings:
         _example_seed_where_embedded,
         "[the seed file](seed-file.md)",
         table=PLACES,
-        default_text="embedded store: `examples/seed.yaml`, on this machine only; with `REDIS_URL`: none",
+        default_text="embedded store: `examples/seed.yaml`, on this machine only; else none",
     )
     secret_keys: tuple[bytes, ...] = declare_setting(
         "TOKEN_SERVICE_SECRET_KEY",
         parse_secret_keys,
         None,
-        "one key or several, separated by commas; each 32 bytes or more, 16 of them distinct. The first makes, all "
-        "verify",
+        "one or more keys, separated by commas. The first makes tokens, all verify them",
         table=SECRETS,
-        default_text="embedded store: made once, kept in the data folder as `secret_key`; with `REDIS_URL`: required",
+        default_text="embedded store: `secret_key` in the data folder, made once; else required",
         shown=describe_weak_keys,
         secret=True,
     )
@@ -152,8 +147,8 @@ class Settings:
         "TOKEN_SERVICE_PASSWORD_MIN_LENGTH",
         parse_password_length,
         str(MIN_PASSWORD_CHARACTERS),
-        "the least number of characters of a password that is set from now on, in the seed file or at the console. "
-        "A start is refused while the seed file has a shorter one in plain text. Hashes are taken as they are",
+        "the minimum length of new passwords. A shorter one in the seed file prevents the start. Hashes are not "
+        "checked",
         table=SECRETS,
     )
     durability: Durability = declare_setting(
@@ -161,21 +156,21 @@ class Settings:
         parse_durability,
         "memory",
         "what a code exchange, a revocation and a revokeAll wait for: `memory`: nothing; `replica`: one replica that "
-        "has the change; `disk`: the append-only file. See [the levels](operations.md#how-durable-an-answer-is)",
+        "has the change; `disk`: the append-only file. See [the levels](operations/redis.md#how-durable-an-answer-is)",
         table=PLACES,
     )
     access_token_ttl_ms: int = declare_setting(
         "TOKEN_SERVICE_ACCESS_TOKEN_TTL",
         parse_duration_ms,
         "600",
-        "an access token; never longer than its family",
+        "an access token; at most as long as its session",
         table=LIFETIMES,
     )
     refresh_token_ttl_ms: int = declare_setting(
         "TOKEN_SERVICE_REFRESH_TOKEN_TTL",
         parse_duration_ms,
         "2592000",
-        "a refresh token, counted anew at each refresh, not at a replay",
+        "a refresh token. A refresh restarts it, a replay does not",
         table=LIFETIMES,
         default_text="`2592000` (30 days)",
     )
@@ -183,7 +178,7 @@ class Settings:
         "TOKEN_SERVICE_SESSION_MAX_AGE",
         parse_duration_ms,
         None,
-        "a family, from its login on, however active it is",
+        "a session, from its login, even if it is in use",
         table=LIFETIMES,
         default_text="unset: none",
     )
@@ -191,28 +186,28 @@ class Settings:
         "TOKEN_SERVICE_CODE_TTL",
         parse_duration_ms,
         "60",
-        "an authorization code. RFC 6749 advises ten minutes at most",
+        "an authorization code. RFC 6749 advises at most ten minutes",
         table=LIFETIMES,
     )
     refresh_grace_ms: int = declare_setting(
         "TOKEN_SERVICE_REFRESH_GRACE",
         parse_duration_or_zero_ms,
         "300",
-        "how long a spent refresh token may come again, from its first use; `0`: not at all",
+        "how long a spent refresh token is accepted, from its first use; `0`: not at all",
         table=LIFETIMES,
     )
     login_session_ttl_ms: int = declare_setting(
         "TOKEN_SERVICE_LOGIN_SESSION_TTL",
         parse_duration_ms,
         "3600",
-        'a browser\'s login, where "stay signed in" is not ticked',
+        'a browser session without "stay signed in"',
         table=LIFETIMES,
     )
     stay_signed_in_ttl_ms: int = declare_setting(
         "TOKEN_SERVICE_STAY_SIGNED_IN_TTL",
         parse_duration_ms,
         "2592000",
-        "a browser's login, where it is",
+        'a browser session with "stay signed in"',
         table=LIFETIMES,
         default_text="`2592000` (30 days)",
     )
@@ -220,44 +215,44 @@ class Settings:
         "TOKEN_SERVICE_LOGIN_ATTEMPTS",
         parse_limit,
         "10/minute",
-        "failed password checks of one user name from one address",
+        "failed password checks of a user name from one address",
         table=THROTTLES,
     )
     login_attempts_per_user: Limit = declare_setting(
         "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER",
         parse_limit,
         "100/hour",
-        "failed password checks of one user name from all addresses; in an external realm also what its organisation "
-        "refuses otherwise for that name",
+        "failed password checks of a user name from all addresses; in an external realm also the provider's other "
+        "refusals for that name",
         table=THROTTLES,
     )
     login_attempts_per_address: Limit = declare_setting(
         "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS",
         parse_limit,
         "100/minute",
-        "failed password checks from one address; in an external realm also what its organisation refuses otherwise, "
-        "made-up codes for example",
+        "failed password checks from one address; in an external realm also the provider's other refusals, such as "
+        "of invented codes",
         table=THROTTLES,
     )
     client_attempts: Limit = declare_setting(
         "TOKEN_SERVICE_CLIENT_ATTEMPTS",
         parse_limit,
         "30/minute",
-        "failed authentications of one client from one address; and three times that from one address for all clients",
+        "failed authentications of one client from one address, and three times that for all clients from one address",
         table=THROTTLES,
     )
     pages_per_address: Limit = declare_setting(
         "TOKEN_SERVICE_PAGES_PER_ADDRESS",
         parse_limit,
         "300/minute",
-        "pages that begin a login, kept or not, from one address",
+        "pages that begin a login, from one address",
         table=THROTTLES,
     )
     trusted_proxies: tuple[Network, ...] = declare_setting(
         "TOKEN_SERVICE_TRUSTED_PROXIES",
         parse_networks,
         "",
-        "comma-separated addresses and networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed",
+        "proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted",
         table=PLACES,
         default_text="none",
     )
@@ -265,28 +260,27 @@ class Settings:
         "TOKEN_SERVICE_VERIFY_CACHE",
         parse_switch,
         "off",
-        "`on`: `verify` and `introspect` may answer about access tokens from the worker's memory, which Redis keeps "
-        "true: a revocation counts within milliseconds, and within a second even where Redis hangs or the network is "
-        "cut",
+        "`on`: `verify` and `introspect` may answer about access tokens from the worker's cache. A revoked token is "
+        "then refused [within milliseconds, a second at worst](gateways.md#how-fresh-an-answer-is)",
         table=PLACES,
     )
     metrics_address: HostPort | None = declare_setting(
         "TOKEN_SERVICE_METRICS_ADDRESS",
         parse_address,
         None,
-        "an address of its own for [`/metrics`](operations.md#metrics), for whoever can reach it; the main port then "
-        "answers 404. Taken before anything starts",
+        "a separate address for [`/metrics`](operations/monitoring.md#metrics), open to all who reach it. The main port then "
+        "answers 404",
         table=PLACES,
-        default_text="the same port, answered to this machine only",
+        default_text="the main port, for this machine only",
     )
     page_name: str = declare_setting(
-        "TOKEN_SERVICE_PAGE_NAME", parse_page_name, "Token Service", "what the pages call the service", table=LOOK
+        "TOKEN_SERVICE_PAGE_NAME", parse_page_name, "Token Service", "the name of the service on the pages", table=LOOK
     )
     page_logo: Path | None = declare_setting(
         "TOKEN_SERVICE_PAGE_LOGO",
         parse_logo,
         None,
-        "an image file: `.svg`, `.png`, `.jpg`, `.jpeg`, `.webp` or `.gif`, 256 KiB at most. Checked at start",
+        "an image file: `.svg`, `.png`, `.jpg`, `.jpeg`, `.webp` or `.gif`, 256 KiB at most",
         table=LOOK,
         default_text="none",
     )
@@ -294,18 +288,22 @@ class Settings:
         "TOKEN_SERVICE_PAGE_ACCENT",
         parse_colour,
         CALM_BLUE,
-        "the colour of buttons and links, as `#rgb` or `#rrggbb`",
+        "the colour of buttons and links",
         table=LOOK,
         default_text=f"`{CALM_BLUE}`, a calm blue",
     )
     log_level: str = declare_setting(
-        "LOG_LEVEL", parse_log_level, "info", "how much the log tells; `debug` adds a line for each probe", table=PLACES
+        "LOG_LEVEL",
+        parse_log_level,
+        "info",
+        "the lowest logged level. `debug` adds a line for each probe",
+        table=PLACES,
     )
     log_format: str = declare_setting(
         "LOG_FORMAT",
         parse_log_format,
         _log_format_of_the_terminal,
-        "for people, or one JSON object a line",
+        "plain text, or one JSON object a line",
         table=PLACES,
         default_text="`console` on a terminal, else `json`",
     )
@@ -316,7 +314,7 @@ class Settings:
 
     @property
     def has_public_example_seed(self) -> bool:
-        """Return whether other machines may log in with the passwords of the example seed."""
+        """True if callers from other machines may log in with the passwords of the example seed."""
         public = find_public_setting(self.host, self.base_url, self.web_url, self.trusted_proxies)
         return self.seed_file == EXAMPLE_SEED and public is not None
 
@@ -329,10 +327,10 @@ VARIABLES = frozenset(
 
 
 def load_settings(environment: Mapping[str, str], *, handed_socket: int | None = None) -> Settings:
-    """Raises BadSettings with every mistake that the environment holds.
+    """Return the settings in the environment. Raises BadSettings with every mistake.
 
-    With the embedded store and no key set, `secret_keys` is empty until the supervisor has made the key in
-    the data folder. `handed_socket` is the descriptor of a socket that another process opened; its address is unknown.
+    With the embedded store and no key set, `secret_keys` is empty until the supervisor has made the key in the data
+    folder. `handed_socket` is the descriptor of a socket that another process opened. Its address is unknown.
     """
     read = Reading(environment)
     for name, setting in SETTINGS.items():
@@ -346,7 +344,7 @@ def load_settings(environment: Mapping[str, str], *, handed_socket: int | None =
 
 
 def list_example_seed_mistakes(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Return why the example seed is refused as the default, as lines. A wrong address is a line, too."""
+    """Return the reasons to refuse the example seed as the default, one a line. A wrong address is also a reason."""
     read = Reading(environment)
     for name in ("host", "port", "base_url", "web_url", "trusted_proxies"):
         read.values[name] = read.value_of(SETTINGS[name])
@@ -355,7 +353,7 @@ def list_example_seed_mistakes(environment: Mapping[str, str]) -> tuple[str, ...
 
 
 def _check_example_seed(read: Reading, handed_socket: int | None) -> None:
-    """Refuse the example seed, whose passwords are public, at a public address, unless it was named on purpose."""
+    """Refuse the example seed at a public address unless the operator named it, since its passwords are public."""
     variable = SETTINGS["seed_file"].variable
     addresses = (read.values[name] for name in ("host", "base_url", "web_url", "trusted_proxies"))
     public = find_public_setting(*addresses)
@@ -369,7 +367,7 @@ def _check_example_seed(read: Reading, handed_socket: int | None) -> None:
 
 
 def unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:
-    """A line for each variable that looks like one of ours and is none: most likely a typo."""
+    """Yield a line for each variable that has our prefix but is no setting, which is most likely a typing error."""
     for variable in sorted(environment):
         if variable.startswith(PREFIX) and variable not in VARIABLES:
             nearest = _find_nearest(variable.removeprefix(PREFIX))
@@ -377,7 +375,7 @@ def unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _find_nearest(name: str) -> str | None:
-    """Compared without the prefix, which all names share and a few do not have."""
+    """Return the most similar variable, or None. Names are compared without the prefix, which most of them share."""
     known = {variable.removeprefix(PREFIX): variable for variable in sorted(VARIABLES)}
     nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
     return known[nearest[0]] if nearest else None

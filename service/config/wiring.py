@@ -1,4 +1,4 @@
-"""What the settings mean to the store and to the rules."""
+"""Values for the store and the protocol rules that follow from the settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ def make_redis_url(settings: Settings) -> RedisUrl:
 
 
 def choose_durability(settings: Settings) -> Durability:
-    """What there is to wait for: where it matters the embedded store writes to the disk before it answers."""
+    """Return what a durable write waits for after the answer of Redis.
+
+    The embedded store needs no wait: with durability "disk" it answers only when a change is on the disk.
+    """
     return "memory" if settings.embedded else settings.durability
 
 

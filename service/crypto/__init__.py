@@ -1,1 +1,1 @@
-"""Opaque tokens, keys, and hashes of passwords."""
+"""Opaque tokens, the keyring, password hashes and their threads."""

@@ -1,7 +1,7 @@
 """Bounded pools of threads for slow hashes.
 
-Clients and users have a pool each, so that neither waits for the other. A full pool refuses at once. Callers from
-different networks take turns in the queue, so no address keeps the others out.
+Clients and users have a pool each, so that neither kind waits for the other. A full pool refuses at once. Callers from
+different networks take turns in the queue, so that no network keeps the others out.
 
 Clauses: RFC 6749 §2.3.1, §10.10
 """
@@ -31,9 +31,10 @@ Result = TypeVar("Result")
 
 
 class HashingPool:
-    """Threads for slow hashes with room for a short queue and no more.
+    """A pool of threads for slow hashes, with a short queue.
 
-    Each hash takes `MEMORY_KIB`, which is kept for the next one and goes back when none came for `IDLE_SECONDS`.
+    Each hash takes `MEMORY_KIB`. The memory is kept for the next hash, and returned to the system after `IDLE_SECONDS`
+    without a hash.
     """
 
     def __init__(self, name: str, threads: int | None = None) -> None:
@@ -47,15 +48,15 @@ class HashingPool:
         self._counts = HashingCounts(name)
 
     def check_room(self, network: str = "") -> None:
-        """Raise TemporarilyUnavailable where a hash for this network would be refused."""
+        """Raise TemporarilyUnavailable if a hash for this network would be refused."""
         if not self._queue.has_room(network):
             self._refuse()
 
     async def run(self, function: Callable[..., Result], *arguments: str, network: str = "") -> Result:
-        """Return what the function returns in a thread; `network` is where the caller is.
+        """Run the function in a thread and return its result. `network` is the network of the caller.
 
-        Raises TemporarilyUnavailable where the queue is full of callers from this network, or becomes full of others
-        while this network has the most in it.
+        Raises TemporarilyUnavailable if the queue is full and no other network has more callers in it. A call that
+        waits gets the same error if its network has the most callers when a caller of another network finds no room.
         """
         turn = self._queue.enter(network)
         if turn is None:
@@ -95,8 +96,8 @@ class HashingPool:
 class _FairQueue:
     """Turns for `running` hashes at a time, with room for `waiting` more, shared between networks.
 
-    Networks take turns, and each network's callers are served in the order of arrival. Where the room is full, the
-    newest caller of the network that waits with the most gives way to a newcomer whose network would wait with fewer.
+    Networks take turns, and each network's callers are served in the order of arrival. If the room is full, the
+    network with the most waiting callers loses its newest one to a newcomer whose network would have fewer.
     """
 
     def __init__(self, *, running: int, waiting: int) -> None:
@@ -109,7 +110,7 @@ class _FairQueue:
         return self._length < self._room or longest > len(self._queues.get(network, ())) + 1
 
     def enter(self, network: str) -> asyncio.Future[bool] | None:
-        """Return a future: True at the newcomer's turn, False where it gave way. None where there is no room."""
+        """Return a future: True at the caller's turn, False if the caller gives way. Returns None without room."""
         if not self.has_room(network):
             return None
         turn = asyncio.get_running_loop().create_future()
@@ -126,7 +127,7 @@ class _FairQueue:
         return turn
 
     def leave(self, network: str, turn: asyncio.Future[bool]) -> None:
-        """End a turn, or the waiting for one that was cancelled."""
+        """End a turn, or remove a caller that was cancelled while it waited."""
         if turn in self._queues.get(network, ()):
             self._remove(network, turn)
         elif turn.done() and not turn.cancelled() and turn.result():

@@ -1,12 +1,12 @@
-"""What is computed with the service's keys: refresh tokens, codes, signatures for pages, sealed secrets.
+"""Values computed with the service's keys: refresh tokens, codes, signatures for pages, sealed secrets.
 
-A refresh token is family, generation and a MAC by a key that Redis never sees, so the next token of a family need not
-be stored and no dump of Redis holds a usable one. An authorization code is computed in the same way, from the random
-name of the consent that it answers, so that a second click on "allow" leads to the same code.
+A refresh token is family, generation and a MAC by a key that Redis never sees. So the next token of a family need not
+be stored, and no dump of Redis holds a usable one. An authorization code is computed in the same way, from the random
+id of the consent that it answers, so that a second click on "allow" leads to the same code.
 
     tsrt1_ + shard (3 hex digits) + 52 base64url characters (key id 3, family id 16, generation 4, MAC 16 bytes)
 
-Its length is a multiple of three bytes, as that of the random ones in `tokens`: one spelling only.
+The encoded bytes are a multiple of three, as in the random tokens of `opaque_tokens`. So each token has one spelling.
 
 Clauses: RFC 6749 §1.5, §10.10, RFC 6819 §5.1.4.1.3, §5.1.4.2.2, SPEC §1
 """
@@ -42,7 +42,7 @@ _PAYLOAD_BYTES: Final = _KEY_ID_BYTES + _FAMILY_ID_BYTES + _GENERATION_BYTES
 _SALT_BYTES: Final = 24
 _SEAL_HEAD_BYTES: Final = _KEY_ID_BYTES + _SALT_BYTES
 _SEALED: Final = re.compile(r"[A-Za-z0-9_-]{58,}")
-"""58 characters hold the head and the tag of 16 bytes."""
+"""The form of a sealed text. 58 characters hold the head and the tag of 16 bytes."""
 
 _REFRESH_TOKEN: Final = re.compile(rf"{REFRESH_TOKEN_PREFIX}([0-9a-f]{{3}})([A-Za-z0-9_-]{{52}})")
 
@@ -60,12 +60,12 @@ class RefreshToken(NamedTuple):
 
 
 def make_browser_secret() -> str:
-    """256 random bits as base64url, for what only has to be told apart: a browser, a device."""
+    """Return 256 random bits as base64url, to recognise a browser or a device."""
     return secrets.token_urlsafe(32)
 
 
 def derive_from_browser(browser_secret: str, purpose: str, name: str) -> str:
-    """43 characters of base64url that only this browser leads to, and neither Redis nor whoever sees the name."""
+    """Derive 43 characters of base64url from the browser's secret. Redis contents and `name` do not reveal them."""
     return encode(hmac.digest(browser_secret.encode(), f"{purpose}\n{name}".encode(), "sha256"))
 
 
@@ -89,10 +89,10 @@ class _Key(NamedTuple):
 
 
 class Keyring:
-    """The service's keys: the first makes, all verify.
+    """The service's keys. New values are made with the first key, and all keys verify.
 
-    Each purpose has a sub-key of its own by HKDF. The id of a key is derived from the key, so it stays the same when
-    the key moves in the list.
+    Each purpose has its own sub-key by HKDF. The id of a key is derived from the key, so the id stays the same when the
+    key moves in the list.
     """
 
     def __init__(self, secret_keys: Sequence[bytes]) -> None:
@@ -107,7 +107,7 @@ class Keyring:
         return head + encode(payload + _make_mac(key.refresh, head, payload))
 
     def parse_refresh_token(self, text: str) -> RefreshToken | None:
-        """None unless one of our keys signed exactly this text; Redis need not be asked then."""
+        """Return the refresh token, or None unless one of our keys signed exactly this text. Needs no Redis."""
         match = _REFRESH_TOKEN.fullmatch(text)
         if match is None:
             return None
@@ -122,7 +122,7 @@ class Keyring:
         return None
 
     def derive_code(self, consent: RandomToken) -> RandomToken:
-        """The authorization code that answers this consent: the same at each call, and known to nobody else.
+        """Return the authorization code that answers this consent: the same at each call, and secret without the key.
 
         Clauses: RFC 6749 §10.10
         """
@@ -130,30 +130,30 @@ class Keyring:
         return make_random_token(AUTHORIZATION_CODE_PREFIX, consent.shard, mac)
 
     def sign_for_page(self, purpose: str, *parts: str) -> str:
-        """What a browser has to bring back, bound to a purpose; the parts hold no line ends."""
+        """Return a signature that a browser has to bring back, bound to a purpose. No part may hold a line end."""
         return _sign_for_page(self._keys[0], purpose, parts)
 
     def recognises_for_page(self, signature: str, purpose: str, *parts: str) -> bool:
-        """Whether any of our keys signed exactly these parts for this purpose."""
+        """Return True if any of our keys signed exactly these parts for this purpose."""
         sent = signature.encode()
         return any(hmac.compare_digest(sent, _sign_for_page(key, purpose, parts).encode()) for key in self._keys)
 
     def seal_for_page(self, purpose: str, content: bytes) -> str:
-        """Return base64url that a browser may carry: it can neither read nor change it, nor use it for another purpose.
+        """Return the content sealed as base64url, for a browser that must not read, change or reuse it elsewhere.
 
-        Strangers can have as many sealed as they like, so key and nonce are new for each: both follow from 24 random
-        bytes in front of the sealed content.
+        Strangers can have any number of texts sealed, so each has a new key and nonce. Both are derived from 24 random
+        bytes in front of the sealed content. `purpose` binds the text to one use.
         """
         key, salt = self._keys[0], secrets.token_bytes(_SALT_BYTES)
         cipher, nonce = _make_page_cipher(key, salt)
         return encode(key.key_id + salt + cipher.encrypt(nonce, content, purpose.encode()))
 
     def open_for_page(self, purpose: str, text: str) -> bytes | None:
-        """Return what was sealed; None where none of our keys sealed exactly this text for this purpose."""
+        """Return the sealed content, or None unless one of our keys sealed exactly this text for this purpose."""
         if not _SEALED.fullmatch(text) or len(text) % 4 == 1:
             return None
         data = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        if encode(data) != text:  # a second spelling would pass for a second text
+        if encode(data) != text:  # another spelling of the same bytes, which would pass for a second text
             return None
         salt, sealed = data[_KEY_ID_BYTES:_SEAL_HEAD_BYTES], data[_SEAL_HEAD_BYTES:]
         for key in self._keys:
@@ -164,30 +164,30 @@ class Keyring:
         return None
 
     def digest_seed(self, text: bytes) -> str:
-        """A keyed digest: a seed entry holds passwords, which an unkeyed one would give away to guessing."""
+        """Return a keyed digest of a seed entry. An unkeyed one would expose the entry's passwords to guessing."""
         return _digest_seed(self._keys[0], text)
 
     def recognises_seed(self, digest: str, text: bytes) -> bool:
-        """Whether any of our keys made this digest of this text."""
+        """Return True if any of our keys made this digest of this text."""
         return any(hmac.compare_digest(digest, _digest_seed(key, text)) for key in self._keys)
 
     def made_seed_digest(self, digest: str) -> bool:
-        """Whether one of our keys made it, of whatever text: it begins with the key's id."""
+        """Return True if one of our keys made this digest, of any text. A digest begins with the id of its key."""
         return any(digest.startswith(encode(key.key_id)) for key in self._keys)
 
     def encrypt(self, text: str, name: str) -> str:
-        """For the secrets that must be read again; `name` binds the result to the record it stands in."""
+        """Encrypt a secret that must be read again. `name` binds the result to the record that holds it."""
         key = self._keys[0]
         nonce = secrets.token_bytes(12)
         sealed = AESGCM(key.encryption).encrypt(nonce, text.encode(), name.encode())
         return encode(key.key_id + nonce + sealed)
 
     def is_sealed(self, sealed: str, text: str, name: str) -> bool:
-        """Whether this is the text, under the key that makes."""
+        """Return True if `sealed` was encrypted with the current key and holds `text`."""
         return sealed.startswith(encode(self._keys[0].key_id)) and self.decrypt(sealed, name) == text
 
     def decrypt(self, sealed: str, name: str) -> str | None:
-        """None where no key of ours opens it: another name, another text, or a key that was dropped."""
+        """Return the text, or None if no key of ours opens it: wrong name, altered text, or a key that was removed."""
         try:
             data = urlsafe_b64decode(sealed + "=" * (-len(sealed) % 4))
         except ValueError:

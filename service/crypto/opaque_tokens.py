@@ -1,11 +1,11 @@
-"""Random tokens: made, digested, recognised by their form.
+"""Random opaque tokens.
 
-Each is 33 random bytes under a prefix and the shard of its user, which leads to the right Redis Cluster slot. It has
-one canonical spelling of fixed length, made of letters, digits, `_` and `-`; what is spelled otherwise is refused
-without asking Redis. Redis knows only the digest.
+Each token is 33 random bytes after a prefix and the shard of its user, which leads to the right Redis Cluster slot. A
+token has one canonical spelling of fixed length, made of letters, digits, `_` and `-`. Text that is spelled otherwise
+is refused without a call to Redis. Redis stores only the digest.
 
     tsat1_ + shard (3 hex digits) + 44 base64url characters: an access token
-    tsac1_ an authorization code (made by `credentials`, not by chance), tspc1_ a consent that waits for an answer,
+    tsac1_ an authorization code (computed by `keyring`, not random), tspc1_ a consent that waits for an answer,
     tsbs1_ a browser session
 
 A length that is a multiple of three bytes leaves base64url no spare bits and no second spelling.

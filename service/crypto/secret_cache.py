@@ -17,9 +17,10 @@ _MAX_SECRETS: Final = 1024
 
 
 class VerifiedSecretCache:
-    """Client secrets that were right, so that a busy client pays for the slow hash once per worker.
+    """A cache of correct client secrets, so that a busy client pays for the slow hash once per worker.
 
-    Remembered for a stored hash is a digest of both under a key of this process: a rotated secret is forgotten.
+    The cache maps a stored hash to a digest of hash and secret, under a key of this process. A rotated secret has a new
+    stored hash, so the old entry does not match any more.
     """
 
     def __init__(self) -> None:

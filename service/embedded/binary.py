@@ -1,7 +1,7 @@
-"""Finding a Redis or Valkey server to run: the machine's own, else the one that comes in a wheel.
+"""The search for a Redis or Valkey server to run: an installed one, or else the one in a Python wheel.
 
-A server cannot read what a later one wrote. So where a folder has data, it is for a server that is not older:
-installing or removing a package must not cost the sessions.
+A server cannot read data that a later version wrote. So a folder with data gets a server that is not older than the
+writer of the data. Otherwise installing or removing a package could lose the sessions.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dataclasses import dataclass
 NAMES = ("valkey-server", "redis-server")
 VERSION_SECONDS = 10
 OLDEST_VERSION = (6, 2)
-# Valkey began as a copy of this one, and reads what it and its elders wrote.
+# Valkey began as a copy of this version of Redis, and reads data of this version and of earlier ones.
 LAST_COMMON_VERSION = (7, 2)
 
 
 class NoServerBinary(Exception):
-    """There is none; the message says what to do, in one line."""
+    """Error if no suitable server is found. The message says in one line what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +44,12 @@ class Release:
 
 
 def get_server_binary() -> str:
-    """The path of a server for a folder without data."""
+    """Return the path of a server for a folder without data. Raises NoServerBinary."""
     return choose_server()[0]
 
 
 def choose_server(data_of: Release | None = None) -> tuple[str, Release]:
-    """The path, and what it is. `data_of`: who wrote the data that the server is going to find."""
+    """Return the path and the release of a server that reads the data of release `data_of`. Raises NoServerBinary."""
     passed_over = []
     for path in _candidates():
         release = _ask_release(path)
@@ -75,7 +75,7 @@ def _candidates() -> Iterator[str]:
 
 
 def _ask_release(path: str) -> Release | None:
-    """None where the file does not run, or says nothing that we understand."""
+    """Return the release of a server, or None if the file does not run or its output is not understood."""
     try:
         answer = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=VERSION_SECONDS)
     except (OSError, subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""The private folder of the embedded store: its locks, its key and the place of its socket."""
+"""The private data folder of the embedded store: its secret key and the path of its socket."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import os
 import secrets
 from pathlib import Path
 
-# The kernel keeps 108 bytes for the path of a socket (BSD: 104), the closing zero included.
+# The kernel limits the path of a socket to 108 bytes (BSD: 104), with the closing zero.
 MAX_SOCKET_PATH_BYTES = 100
 
 
 def socket_path(data_dir: Path) -> Path:
-    """Where the store of this folder listens; every process that asks gets the same answer."""
+    """Return the path of the socket on which the store of this folder listens. It is the same in every process."""
     path = data_dir.absolute() / "store.sock"
     if len(os.fsencode(path)) <= MAX_SOCKET_PATH_BYTES:
         return path
     digest = hashlib.sha256(os.fsencode(data_dir.resolve())).hexdigest()[:16]
-    # Not $TMPDIR: it may be as deep again, and another shell may have another one.
+    # Not $TMPDIR: that path may be too long as well, and may differ from shell to shell.
     return Path(f"/tmp/token-service-{os.geteuid()}-{digest}") / "store.sock"
 
 
 def make_secret_key(data_dir: Path) -> None:
-    """Makes the key of this folder, once; only the holder of the folder's lock may call it."""
+    """Make the secret key of this folder if it has none. Only the holder of the folder's lock may call this."""
     file = data_dir / "secret_key"
     if file.exists():
         return
-    # Never half a key: it comes into being by the rename.
+    # The key file appears complete, by the rename, so it never holds half a key.
     draft = data_dir / "secret_key.draft"
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as text:

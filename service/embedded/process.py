@@ -1,4 +1,4 @@
-"""One run of the embedded store's server, from its start to its end."""
+"""The server process of the embedded store, from its start to its end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from service.system import parent_death
 
 CONFIGURATION = Path(__file__).resolve().parent.parent.parent / "redis.conf"
 
-# A big append-only file takes its time, to load and to write.
+# Time limits for a large append-only file, which takes long to load and to write.
 LOADING_SECONDS = 120
 STOPPING_SECONDS = 30
 ANSWER_SECONDS = 1
@@ -24,14 +24,14 @@ MAX_LOG_BYTES = 10_000_000
 
 
 class StoreFailed(Exception):
-    """The server did not start, or does not stay alive; the message is one line."""
+    """Error if the server does not start or does not stay alive. The message is one line."""
 
 
 class ServerProcess:
     def __init__(
         self, binary: str, data_dir: Path, socket_path: Path, inherited_lock: int, *, syncs_always: bool
     ) -> None:
-        """Starts the server. The calling thread has to live as long as the server (see service.system.parent_death)."""
+        """Start the server. The calling thread must live as long as the server (see service.system.parent_death)."""
         self.socket_path = socket_path
         self.log_file = data_dir / "store.log"
         with _opened_log(self.log_file) as output:
@@ -41,12 +41,12 @@ class ServerProcess:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 pass_fds=(inherited_lock,),
-                # Ctrl-C in the terminal is for us; the store has to outlive the last request.
+                # A new session, which Ctrl-C in the terminal does not reach: the store has to outlive the last request.
                 start_new_session=True,
             )
 
     def wait_until_ready(self) -> None:
-        """Returns when the server has loaded its data and answers. Raises StoreFailed."""
+        """Wait until the server has loaded its data and answers. Raises StoreFailed if it ends or takes too long."""
         deadline = time.monotonic() + LOADING_SECONDS
         while not self._answers():
             if self.process.poll() is not None:
@@ -59,7 +59,7 @@ class ServerProcess:
         return self.process.wait()
 
     def end(self) -> None:
-        """SIGTERM lets the server write everything down; the kill is for one that hangs."""
+        """Stop the server with SIGTERM, so that it saves all data. After STOPPING_SECONDS it is killed."""
         self.process.terminate()
         try:
             self.process.wait(STOPPING_SECONDS)
@@ -73,7 +73,7 @@ class ServerProcess:
             try:
                 connection.connect(str(self.socket_path))
                 connection.sendall(b"PING\r\n")
-                # Otherwise it is -LOADING.
+                # The answer is -LOADING until the data is loaded.
                 return connection.recv(64).startswith(b"+PONG")
             except OSError:
                 return False
@@ -84,8 +84,8 @@ class ServerProcess:
 
 
 def _command(binary: str, data_dir: Path, socket_path: Path, syncs_always: bool) -> list[str]:
-    # To ask for the death signal between fork and exec is not safe in a process with threads. So a fresh
-    # interpreter asks, and then becomes the server.
+    # In a process with threads it is unsafe to request the death signal between fork and exec. So a new interpreter
+    # requests the signal, and then becomes the server.
     leash = [sys.executable, "-I", "-S", parent_death.__file__, str(os.getpid())]
     overrides = {
         "--port": "0",

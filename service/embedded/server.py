@@ -1,7 +1,7 @@
-"""The embedded store: a real server of our own, on a socket in the data folder.
+"""The embedded store: a Redis or Valkey server that the service starts, on a socket in the data folder.
 
-It ends when we end, however we end, and is started again when it dies first. Nothing but the socket leads
-to it, and nobody but the folder's owner gets to the socket.
+The server ends with this process, even if the process is killed, and is started again if it dies earlier. The socket is
+the only way to the server, and only the owner of the folder can reach the socket.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from service.embedded.process import STOPPING_SECONDS, ServerProcess, StoreFaile
 from service.observability.logs import EventLog
 from service.system.private_files import FolderRefused, hold_lock, make_private
 
-# A server that dies more often than that is not going to be cured by another start.
+# If the server dies more often than this within the window, another start would not help.
 RESTARTS = 5
 RESTARTS_WINDOW_SECONDS = 60
 LOCK_POLL_SECONDS = 0.02
@@ -31,13 +31,13 @@ log = EventLog("service.store.embedded")
 class EmbeddedStore:
     """One server over one data folder: claim the folder, start, stop.
 
-    A thread of its own starts the server and starts it again when it dies. Not the main thread: there a signal
-    could come between the birth of the server and our knowing of it. And the kernel ties the server to the
-    life of the thread that started it (see service.system.parent_death), which this one is made for.
+    A dedicated thread starts the server, and starts it again when it dies. In the main thread a signal could interrupt
+    between the start of the server and the assignment of `_server`. The kernel also ties the server to the life of the
+    thread that started it (see service.system.parent_death).
     """
 
     def __init__(self, data_dir: Path, *, syncs_always: bool = False) -> None:
-        """With `syncs_always` each change is on the disk before it is answered."""
+        """Prepare a store. With `syncs_always` each change is on the disk before it is answered."""
         self.data_dir = data_dir.absolute()
         self.socket_path = socket_path(data_dir)
         self._syncs_always = syncs_always
@@ -54,7 +54,7 @@ class EmbeddedStore:
         return self._server.process.pid if self._server else None
 
     def claim(self) -> None:
-        """Takes the folder for us alone and makes its key. Raises FolderRefused."""
+        """Lock the folder for this process, and make its key. Raises FolderRefused if the folder cannot be used."""
         make_private(self.data_dir)
         self._folder_lock = hold_lock(self.data_dir / "lock")
         if self._folder_lock is None:
@@ -64,9 +64,9 @@ class EmbeddedStore:
         make_secret_key(self.data_dir)
 
     def start(self, on_failure: Callable[[str], None]) -> None:
-        """Returns when the server answers. Raises FolderRefused, NoServerBinary or StoreFailed.
+        """Start the server and wait until it answers. Raises FolderRefused, NoServerBinary or StoreFailed.
 
-        `on_failure` is told, in another thread, when the server dies later and does not come back.
+        If the server dies later and cannot be started again, `on_failure` is called with the reason, in another thread.
         """
         self._keeper = threading.Thread(target=self._keep, args=(on_failure,), daemon=True)
         self._keeper.start()
@@ -75,7 +75,7 @@ class EmbeddedStore:
             raise self._error
 
     def stop(self) -> None:
-        """Ends the server cleanly, its append-only file complete, and gives the folder back."""
+        """Stop the server cleanly, with its append-only file complete, and release the folder."""
         with self._changing:
             self._stopping.set()
         if self._server is not None:
@@ -128,7 +128,7 @@ class EmbeddedStore:
         self._release_file.write_text(f"{release}\n")
 
     def _data_of(self) -> Release | None:
-        """Who wrote what is in the folder; None where nobody did, or we cannot tell."""
+        """Return the release that wrote the data in the folder, or None if there is none or it is unknown."""
         try:
             return parse_release(self._release_file.read_text())
         except OSError:
@@ -139,7 +139,10 @@ class EmbeddedStore:
         return self.data_dir / "store.release"
 
     def _hold_store_lock(self) -> int:
-        """This lock the server holds itself, so that after a kill -9 of ours the next start waits for its end."""
+        """Take the lock that the server inherits. Raises FolderRefused after STOPPING_SECONDS.
+
+        If this process is ended by `kill -9`, the next start waits for the end of the server, which still has the lock.
+        """
         deadline = time.monotonic() + STOPPING_SECONDS
         while (lock := hold_lock(self.data_dir / "store.lock")) is None:
             if self._stopping.wait(LOCK_POLL_SECONDS) or time.monotonic() >= deadline:

@@ -1,11 +1,11 @@
-"""What an API or a gateway imports to judge bearer tokens by itself, without starting the service.
+"""The library with which an API or a gateway checks bearer tokens in Redis, without calling the service.
 
-    from . import BearerLookup
+    from service.gateway import BearerLookup
 
     bearer = BearerLookup("redis://gateway:secret@redis.internal:6379/0")
-    grant = await bearer.lookup(access_token)       # an AccessGrant, or None where the token is not live
+    grant = await bearer.lookup(access_token)       # an AccessGrant, or None if the token is not live
 
-`middleware` holds a plain ASGI middleware, `authentication` a backend for Starlette's own.
+`middleware` is a plain ASGI middleware, and `authentication` is a backend for Starlette's AuthenticationMiddleware.
 """
 
 from ..protocol.bearer import AccessGrant

@@ -1,4 +1,4 @@
-"""The record of an access token in Redis: its key and its form. The store writes it, and gateways read it.
+"""The record of an access token in Redis: its key and its form. The store writes the record, and gateways read it.
 
 Clauses: RFC 6749 §7, SPEC §4.5
 """
@@ -14,7 +14,7 @@ from ..redis_client.deadline import StoreUnavailable
 from ..redis_client.slots import get_slot
 
 VERSION: Final = "2"
-"""The version of every family and of every record that is made of lines."""
+"""The version of each family record, and of each record that consists of lines."""
 
 SHARDS: Final = 4096
 """The number of shards. A shard is the first 12 bits of a user's subject, and is written as 3 hex digits."""
@@ -23,13 +23,13 @@ SHARDS: Final = 4096
 def parse_grant(record: bytes) -> AccessGrant:
     """Parse the record of an access token.
 
-    Its lines: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope, sid,
+    The record's lines: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope, sid,
     upstream_subject, audience.
 
-    Raises StoreUnavailable for a record of another version or of another form, and for one with an audience: what this
-    code cannot read it cannot judge.
+    Raises StoreUnavailable for a record of another version or form, and for a record with an audience. This code cannot
+    judge such records.
     """
-    if not isinstance(record, bytes):  # whatever answered is no Redis
+    if not isinstance(record, bytes):  # the server that answered is not Redis
         raise StoreUnavailable("an access token's record is no text")
     try:
         version, *lines = record.decode().split("\n")
@@ -67,7 +67,7 @@ def parse_grant(record: bytes) -> AccessGrant:
 def list_subject_starts(slots: Collection[int]) -> frozenset[str]:
     """Return the first two characters of the subjects of all users whose keys lie in these hash slots.
 
-    They are the 12 bits of the shard, in base64url.
+    These characters are the 12 bits of the shard, in base64url.
     """
     return frozenset(
         urlsafe_b64encode(bytes((shard >> 4, (shard & 15) << 4))).decode()[:2]
@@ -81,4 +81,7 @@ def access_key(shard: str, digest: str) -> str:
 
 
 PROBE_KEYS: Final = tuple(access_key(f"{shard:03x}", "probe".ljust(22, "-")) for shard in range(SHARDS))
-"""A key for each shard in the form of an access token's key. No digest is spelled like that, so none of them exists."""
+"""A key for each shard, in the form of an access token's key.
+
+No digest is spelled like the one in these keys, so none of the keys exists.
+"""

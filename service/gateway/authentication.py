@@ -1,4 +1,4 @@
-"""Bearer tokens for Starlette's own AuthenticationMiddleware: open to the anonymous, closed handler by handler.
+"""Bearer tokens for Starlette's AuthenticationMiddleware: anonymous requests pass, and handlers are guarded one by one.
 
 Clauses: RFC 6750 §2.1, §3, §3.1, SPEC §4.5
 """
@@ -24,7 +24,7 @@ Parameters = ParamSpec("Parameters")
 
 
 class BearerUser(BaseUser):
-    """Whom a live access token stands for; `grant` has everything that is known of it."""
+    """The user of a live access token. `grant` holds all that is known of the token."""
 
     def __init__(self, grant: AccessGrant) -> None:
         self.grant = grant
@@ -43,7 +43,7 @@ class BearerUser(BaseUser):
 
 
 class BearerRefused(AuthenticationError):
-    """A bearer was sent and is not good, or nobody can tell; `error` says why."""
+    """A presented token is not valid, or the token could not be checked. `error` holds the reason."""
 
     def __init__(self, error: OAuthError) -> None:
         super().__init__(error.description)
@@ -51,7 +51,10 @@ class BearerRefused(AuthenticationError):
 
 
 class BearerBackend(AuthenticationBackend):
-    """Without a bearer a connection is anonymous; with one it must be good. Needs `on_error=answer_refusal`."""
+    """An authentication backend. A connection without a bearer token is anonymous; a presented token must be valid.
+
+    The backend needs `on_error=answer_refusal`.
+    """
 
     def __init__(self, lookup: BearerLookup) -> None:
         self.lookup = lookup
@@ -67,16 +70,17 @@ class BearerBackend(AuthenticationBackend):
 
 
 def answer_refusal(conn: HTTPConnection, error: AuthenticationError) -> Response:
-    """For `AuthenticationMiddleware(..., on_error=answer_refusal)`."""
+    """Return the response to a refused token. Pass it as `AuthenticationMiddleware(..., on_error=answer_refusal)`."""
     assert isinstance(error, BearerRefused)
     return _answer(error.error)
 
 
 def requires_scope(scope: str = "") -> Callable[[Callable[Parameters, Any]], Callable[Parameters, Any]]:
-    """Guards a handler, or a method of an HTTPEndpoint, that has a parameter `request`.
+    """Guard a handler, or a method of an HTTPEndpoint, that has a parameter `request`.
 
-    Unlike Starlette's `requires` it answers with a challenge: 401 for the anonymous, 403 insufficient_scope for a token
-    without these items. Without items every live token will do. Raises ValueError where no token can have them.
+    Unlike Starlette's `requires`, the guard answers with a challenge. An anonymous request gets 401. A token without
+    these items gets 403 insufficient_scope. If no items are given, every live token passes. Raises ValueError if no
+    token can have the items, and TypeError if the handler has no parameter `request`.
 
     Clauses: RFC 6750 §3.1
     """

@@ -1,4 +1,4 @@
-"""The bearer of a request to an API: its grant, or an error that says why there is none.
+"""The bearer token of a request to an API: its grant, or the error that refuses it.
 
 Clauses: RFC 6750 §2.1, §3.1, SPEC §4.5
 """
@@ -16,9 +16,9 @@ from .outage_log import report_outage
 
 
 def parse_required_scope(text: str) -> str:
-    """Items that one token can have; none where the text is empty.
+    """Return the scope items that a token must have. An empty text requires no items.
 
-    Raises ValueError for anything else: whatever requires it would refuse everybody.
+    Raises ValueError if no single token can have all items, because such a requirement would refuse every request.
     """
     try:
         scope = parse_scope(text) if text else Scope()
@@ -30,9 +30,11 @@ def parse_required_scope(text: str) -> str:
 
 
 async def require_grant(lookup: BearerLookup, authorization: Sequence[str], scope: str = "") -> AccessGrant:
-    """The grant of the one bearer among the Authorization headers, with every item of the scope.
+    """Return the grant of the one bearer token in the Authorization headers.
 
-    Raises BearerMissing or OAuthError; an outage of the store is TemporarilyUnavailable here, and the log hears why.
+    The token must have every item of the scope.
+
+    Raises BearerMissing or OAuthError. An outage of the store raises TemporarilyUnavailable, and its reason is logged.
     """
     token = parse_bearer(authorization)
     try:

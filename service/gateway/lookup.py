@@ -1,9 +1,9 @@
-"""Looks up the grant of a bearer token: in a cache that Redis invalidates, otherwise by one GET.
+"""Lookup of the grant of a bearer token: in a cache that Redis invalidates, otherwise by one GET.
 
 An invalidation from Redis (a token was revoked, a key expired, the database was emptied) removes cached grants as soon
 as it arrives. Without a live connection a cached grant is used for one second at most; see
-redis_client/managed_connection.py. The expiry is also computed here, since Redis sends the invalidation of an
-expired key only when it deletes the key.
+redis_client/managed_connection.py. The expiry is also computed here, since Redis sends the invalidation of an expired
+key only when it deletes the key.
 
 Clauses: RFC 6749 §7, RFC 6750 §3.1, SPEC §4.5
 """
@@ -36,22 +36,28 @@ MAX_LIVE: Final = 100_000
 MAX_UNKNOWN: Final = 10_000
 
 UNKNOWN_SECONDS: Final = 1.0
-"""How long a token is remembered as unknown: long enough for a flood. (None is ever asked for before it is made.)"""
+"""The time for which a token is cached as unknown, which absorbs a flood of requests.
+
+No token is looked up before it is made, so a new token is never taken for unknown.
+"""
 
 NEVER: Final = 0.0
 
 _Live = tuple[float, Trust, AccessGrant]
-"""Until when, by `read_clock`; the trust in its connection; the grant. NEVER: it was met, and not tracked yet."""
+"""The deadline by `read_clock`, the trust in the connection, and the grant.
+
+A deadline of NEVER means that the token was looked up once and is not tracked yet.
+"""
 
 
 class BearerLookup:
-    """Looks bearer tokens up; make one for each event loop, and share it. It connects by itself at the first lookup.
+    """The lookup of bearer tokens. Make one for each event loop, and share it. It connects at the first lookup.
 
     Close it at the end, or use it in an `async with`.
 
     `redis_url` takes all forms of the service's REDIS_URL. Without `memory` every lookup asks Redis. `most_live` and
-    `most_unknown` bound what is remembered; the tokens that were not asked for longest go first. `watch` is told of
-    each lookup that asked Redis. Only tests move its clock.
+    `most_unknown` bound the cache; the tokens that were not used for longest are dropped first. `watch` is called after
+    each lookup that asked Redis. `clock_offset_ms` moves the clock and is for tests only.
     """
 
     def __init__(
@@ -82,9 +88,9 @@ class BearerLookup:
         await self.close()
 
     async def lookup(self, token: str) -> AccessGrant | None:
-        """None where the token is unknown, expired, revoked or no access token of ours at all.
+        """Return the grant of the token, or None if the token is unknown, expired, revoked or no access token of ours.
 
-        Raises StoreUnavailable where that cannot be told: who cannot check must refuse.
+        Raises StoreUnavailable if the token cannot be checked. The caller must then refuse the request.
         """
         if len(token) != RANDOM_TOKEN_CHARACTERS:
             return None
@@ -99,7 +105,7 @@ class BearerLookup:
         return await self._find(token, digest, is_met=live is not None)
 
     def now_ms(self) -> int:
-        """The time by Redis's clock, to hold the times of a grant against; in milliseconds since 1970.
+        """Return Redis time in ms since 1970, for comparison with the times of a grant.
 
         Raises StoreUnavailable before the first lookup.
         """
@@ -108,13 +114,16 @@ class BearerLookup:
         return self._router.now_ms() + self._clock_offset_ms()
 
     async def close(self) -> None:
-        """Ends the connections; the next lookup would make new ones."""
+        """Close the connections. A later lookup would open new ones."""
         router, self._router = self._router, None
         if router is not None and self._loop is asyncio.get_running_loop():
             await router.close()
 
     async def _find(self, token: str, digest: bytes, *, is_met: bool) -> AccessGrant | None:
-        """A token is remembered from its second use on: those of one use, and garbage, cost Redis no memory."""
+        """Look the token up in Redis.
+
+        A live token is cached from its second use on, so tokens that are used once, and garbage, cost Redis no memory.
+        """
         if not is_access_token(token) or self._is_unknown(digest):
             return None
         is_tracked = is_met and self._memory
@@ -135,7 +144,7 @@ class BearerLookup:
         return unknown is not None and read_clock() < min(unknown[0], unknown[1].until)
 
     def _get_router(self) -> Router:
-        """Of this event loop; those of one that has ended ended with it."""
+        """Return the router of this event loop. The connections of an event loop that has ended ended with it."""
         loop = asyncio.get_running_loop()
         if self._router is None or self._loop is not loop:
             self.invalidate(None)
@@ -154,7 +163,7 @@ class BearerLookup:
         master: ManagedConnection | None,
         record: bytes | None,
     ) -> AccessGrant | None:
-        """Remember the answer, unless its slot has another owner by now, who will not tell of changes."""
+        """Return the grant, and cache it unless its slot has a new owner by now, which would not send invalidations."""
         grant = None if record is None else parse_grant(record)
         if master is None or not self._memory or router.topology.find_connected(key) is not master:
             return grant
@@ -167,13 +176,13 @@ class BearerLookup:
         return grant
 
     def invalidate(self, keys: Sequence[bytes] | None) -> None:
-        """Forget tokens by their keys; None: all of them."""
+        """Forget tokens by their keys, or all tokens if `keys` is None."""
         if keys is None:
             self._live.clear()
             self._unknown.clear()
             return
         for key in keys:
-            with suppress(ValueError):  # a key that is no access token's
+            with suppress(ValueError):  # the key is not that of an access token
                 self._live.pop(urlsafe_b64decode(key.rpartition(b":")[2] + b"=="), None)
 
     def invalidate_slots(self, slots: Collection[int]) -> None:

@@ -1,4 +1,4 @@
-"""A plain ASGI middleware that lets nobody through without a live access token.
+"""A plain ASGI middleware that refuses every request without a live access token.
 
 Clauses: RFC 6750 §2.1, §3, §3.1, SPEC §4.5
 """
@@ -13,7 +13,7 @@ from ..protocol.errors import BearerMissing, OAuthError
 from .bearer import parse_required_scope, require_grant
 from .lookup import BearerLookup
 
-# The types of ASGI, where `scope` is a connection and no OAuth scope; those of every framework fit.
+# The types of ASGI, which those of every framework fit. In ASGI `scope` is a connection, not an OAuth scope.
 ASGIScope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -25,9 +25,10 @@ POLICY_VIOLATION: Final = 1008
 
 
 class BearerMiddleware:
-    """Requests and websockets reach the app with their AccessGrant in `scope["state"]["grant"]`, or not at all.
+    """An ASGI middleware that forwards only requests and websockets with a live token that has the required scope.
 
-    `scope` holds the items that the token must have, separated by spaces. Raises ValueError where no token can.
+    The app finds the AccessGrant in `scope["state"]["grant"]`. The parameter `scope` holds the items that the token
+    must have, separated by spaces. Raises ValueError if no token can have them.
     """
 
     def __init__(self, app: ASGIApp, lookup: BearerLookup, *, scope: str = "") -> None:
@@ -52,7 +53,10 @@ class BearerMiddleware:
 
 
 async def _refuse(scope: ASGIScope, send: Send, refusal: ErrorResponse) -> None:
-    """A websocket is refused before it is accepted: by a real answer where the server can send one."""
+    """Refuse a request, or a websocket before it is accepted.
+
+    A websocket gets an HTTP response if the server can send one. Otherwise it is closed.
+    """
     if scope["type"] == "http":
         await _answer("http.response", send, refusal)
     elif DENIAL in (scope.get("extensions") or {}):

@@ -1,4 +1,4 @@
-"""An outage of what the service rests on: the log hears why, the caller when to try again."""
+"""A log that writes an outage at a bounded rate, and the error for the caller, which does not contain the reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ QUIET_SECONDS: Final = 1.0
 
 
 class OutageLog:
-    """Thousands of requests a second may meet one outage: it is told at once, then once a second with a count."""
+    """A log that writes an outage at once, then once a second with the number of refused requests.
+
+    The rate is bounded because thousands of requests a second may meet the same outage.
+    """
 
     def __init__(self, log: logging.Logger, what: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
@@ -24,11 +27,11 @@ class OutageLog:
         self._is_told = False
 
     def count(self) -> None:
-        """One more request that was refused because of what is told already."""
+        """Count one more request that was refused because of an outage that is logged already."""
         self._kept_back += 1
 
     def report_recovery(self) -> None:
-        """Once, and no oftener than trouble is told."""
+        """Log the end of an outage once, and not within a second after the last line about the outage."""
         if self._is_told and self._clock() >= self._quiet_until:
             self._log.warning("over: %s (requests refused since this was last told: %d)", self._what, self._kept_back)
             self._is_told, self._kept_back = False, 0
@@ -47,6 +50,6 @@ _report = OutageLog(logging.getLogger("service.store"), "the store is not availa
 
 
 def report_outage(error: Exception) -> TemporarilyUnavailable:
-    """What comes back is what the caller may hear."""
+    """Log the outage. Returns the error for the caller, which does not contain the reason."""
     _report.tell(error)
     return TemporarilyUnavailable("store_unavailable", retry_after_seconds=1)

@@ -1,7 +1,7 @@
-"""Security events under stable names: one structured log line each, and the rare ones for the stream in Redis as well.
+"""Security events under stable names. Each is a structured log line; rare ones also go to the stream in Redis.
 
-No field ever holds a token, code, secret, password or hash. A name that was typed in is recorded only where it is known
-to be one: people type passwords into the wrong field. `family` is the digest under which Redis knows a session.
+No field ever holds a token, code, secret, password or hash. A typed name is recorded only if it is known to be a name,
+since people type passwords into the wrong field. `family` is the digest under which Redis stores a session.
 
 Clauses: SPEC §6, RFC 6819 §5.1.3
 """
@@ -61,10 +61,11 @@ Event = Literal[
 
 
 class Fields(TypedDict, total=False):
-    """What an event may say; what is not known is left out.
+    """The fields of an event. A field whose value is unknown is left out.
 
-    `reason` is a fixed word, `actor` who sat at the console or what acted instead. `count` is how many were meant; in
-    an entry of the stream with nothing beside it, how many more of its name there were.
+    `reason` is a fixed word. `actor` is the person at the console, or the program that acted instead. `count` is the
+    number of objects concerned. In an entry of the stream without other fields, `count` is the number of further events
+    of that name.
     """
 
     client_id: str
@@ -83,7 +84,7 @@ class Fields(TypedDict, total=False):
 
 
 class EventKind(NamedTuple):
-    """How loud an event is, and how many of its name a worker adds to each stream in a minute; 0: the log alone."""
+    """The log level of an event, its limit per worker, stream and minute (0: only logged), and its fields."""
 
     level: int
     most_a_minute: int
@@ -92,9 +93,9 @@ class EventKind(NamedTuple):
 
 LOG_ALONE: Final = 0
 FEW: Final = 10
-"""What anybody can cause at will: a flood must not drive the rest out of the stream."""
+"""Limit for events that any caller can cause at will. A flood must not displace other events from the stream."""
 SOME: Final = 60
-"""What clients do by the way, at every logout; and what a user can stage with sessions of their own: thefts."""
+"""Limit for events of normal use, such as a revocation at logout, and for replays, which a user can stage alone."""
 ALL: Final = 600
 
 _SESSION: Final = ("client_id", "username", "realm", "family", "address")
@@ -148,7 +149,7 @@ KINDS: Final[Mapping[Event, EventKind]] = {
 
 
 class EventSink(Protocol):
-    """Where events go besides the log. Taking one neither waits nor fails."""
+    """A destination of events in addition to the log. `take` neither waits nor fails."""
 
     def take(self, event: Event, fields: Fields) -> None: ...
 
@@ -158,12 +159,12 @@ _audit_stream: ContextVar[EventSink | None] = ContextVar("trail", default=None)
 
 
 def use_audit_stream(audit_stream: EventSink) -> None:
-    """From here on, in this task and in those that it starts, events go there too."""
+    """Send events of this task, and of the tasks that it starts from now on, to this stream as well."""
     _audit_stream.set(audit_stream)
 
 
 def record_event(event: Event, **fields: Unpack[Fields]) -> None:
-    """The log line at once, and the event for the stream where it is one of the rare ones. Nothing waits."""
+    """Log an event at once, and hand it to the stream unless its kind is only logged. Does not wait."""
     known: Fields = {name: value for name, value in fields.items() if value != ""}  # type: ignore[assignment]
     kind = KINDS[event]
     _log.write(kind.level, event, known)
@@ -173,5 +174,5 @@ def record_event(event: Event, **fields: Unpack[Fields]) -> None:
 
 
 def make_event(event: Event, **fields: Unpack[Fields]) -> bytes:
-    """An entry of the stream, without a line end in it: JSON. When it was, the stream itself says."""
+    """Return an entry of the stream as JSON without a line end. Its time is in the id that the stream assigns."""
     return msgspec.json.encode({"event": event, **fields})

@@ -1,9 +1,9 @@
-"""The way of security events to their stream: taken at once, sent in batches, and bounded whatever happens.
+"""The path of security events to their stream in Redis: buffered at once, sent in batches, always bounded.
 
-Nothing on the way of a request waits for it or fails with it. Of one name a worker sends so many a minute one by one,
-and the first one of each user or client, and then says how many more there were; what cannot be written is counted and
-told as soon as it can. Events that name a known user or an actor share nothing with those that strangers can cause:
-neither these numbers, nor what may wait, nor the stream.
+No request waits for the stream or fails with it. A worker sends a limited number of events of each name one by one in a
+minute, and the first event of each user or client. The others are sent as a count. Events that cannot be written are
+counted, and their number is recorded as soon as possible. Events that name a known user or an actor are kept apart from
+events that strangers can cause: each group has its own limits, buffer and stream.
 
 Clauses: SPEC §6, RFC 6819 §5.1.3
 """
@@ -25,13 +25,13 @@ MINUTE_SECONDS: Final = 60.0
 MAX_WAITING: Final = 1_000
 """The most events that wait for one stream."""
 MAX_NAMED: Final = 600
-"""The number of users or clients, for each stream and minute, whose first event of a name is taken in any case."""
+"""The number of users or clients, for each stream and minute, whose first event of a name is always taken."""
 LAST_SECONDS: Final = 2.0
-"""What the end of a worker may still wait for."""
+"""The time that the end of a worker waits for the last batch."""
 
 
 class AuditStream:
-    """Holds what is to be written and writes it with `append`, which makes one round trip of any number."""
+    """A buffer of events that are written with `append`, in one round trip for each batch."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class AuditStream:
         self._sending: asyncio.Task[None] | None = None
 
     def take(self, event: Event, fields: Fields) -> None:
-        """Past what a minute may hold it is only counted."""
+        """Queue the event, or only count it once the limit of this minute is reached."""
         if self._clock() >= self._minute_ends:
             self._end_minute()
         buffer = self._of_users if "username" in fields or "actor" in fields else self._of_strangers
@@ -59,7 +59,7 @@ class AuditStream:
         self._sending = asyncio.create_task(self._send_until_closed())
 
     async def close(self) -> None:
-        """Writes what still waits, as far as that goes within a bounded time."""
+        """Write the waiting events, for LAST_SECONDS at most. Events that remain are counted as lost."""
         self._closing.set()
         if self._sending is not None:
             with suppress(TimeoutError):
@@ -68,8 +68,10 @@ class AuditStream:
         self._tell_lost("the worker ended")
 
     async def flush(self) -> None:
-        """One round trip with all that waits. A batch that was not acknowledged is lost, or perhaps it is not: it is
-        not sent twice."""
+        """Write all waiting events in one round trip.
+
+        A batch without acknowledgement counts as lost, although it may have been written. It is not sent again.
+        """
         if self._closing.is_set() or self._clock() >= self._minute_ends:
             self._end_minute()
         batch, of_strangers = self._of_users.drain(), self._of_strangers.drain()
@@ -81,7 +83,7 @@ class AuditStream:
             told = [make_event("events_lost", count=lost)] if lost else []
             await self._append([*batch, *told], of_strangers)
             reason, is_written = "too many at once", True
-        except Exception as error:  # whatever it is, it must not end the sending
+        except Exception as error:  # no error may end the sending task
             reason = str(error)
         finally:
             self._lost -= lost if is_written else 0
@@ -113,7 +115,7 @@ class AuditStream:
 
 
 class _StreamBuffer:
-    """The entries that wait for one stream, and what this minute has had of each name."""
+    """The entries that wait for one stream, and the number of events of each name in this minute."""
 
     def __init__(self, note_lost: Callable[[int], None]) -> None:
         self._note_lost = note_lost
@@ -131,7 +133,7 @@ class _StreamBuffer:
             self._left_out[event] += 1
 
     def end_minute(self) -> None:
-        """Add how many there were that are not there one by one."""
+        """Add an entry with the count of each event name that exceeded its limit, and start a new minute."""
         for event, count in self._left_out.items():
             self._add(make_event(event, count=count))
         for noted in (self._written, self._left_out, self._named):
@@ -142,8 +144,8 @@ class _StreamBuffer:
         return entries
 
     def _note_name(self, event: Event, fields: Fields) -> bool:
-        """Return whether this is the minute's first event of this name about the user or client."""
-        # Spellings of a user name that differ by case are one user.
+        """Return True if this is the minute's first event of this name about the user or client."""
+        # User names that differ only by case are one user.
         name = event, fields.get("username", "").lower() or fields.get("client_id", ""), fields.get("realm", "")
         if not name[1] or name in self._named or len(self._named) >= MAX_NAMED:
             return False

@@ -16,13 +16,13 @@ import msgspec
 from service.protocol.grammar import make_printable
 
 MAX_LINE_BYTES: Final = 1024
-"""The greatest length of a line, without the trace of an exception in it."""
+"""The greatest length of a line, not counting the trace of an exception."""
 
 MAX_TRACE_LINES: Final = 60
 MAX_TRACE_LINE_BYTES: Final = 300
 
 _FIELD_BYTES: Final = (800, 400, 200, 100, 50)
-"""The lengths to which the texts of a line that is too long are cut; the first one with which the line fits counts."""
+"""The lengths to which the texts of an overlong line are cut. The first length with which the line fits is used."""
 
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
@@ -93,8 +93,8 @@ class _JsonFormatter(logging.Formatter):
 class _ConsoleFormatter(logging.Formatter):
     """A line for people: time, level, event, logger and fields, in colours on a terminal.
 
-    Control characters are escaped, so that text from outside neither begins a line nor controls the terminal. A trace has
-    lines of code and no values, which may be passwords and tokens.
+    Control characters are escaped, so that text from a caller can neither begin a line nor control the terminal. A trace
+    has lines of code but no values, which may be passwords and tokens.
     """
 
     def __init__(self, *, has_colours: bool) -> None:
@@ -141,12 +141,12 @@ def _take_over_uvicorn() -> None:
         logger.handlers.clear()
         logger.propagate = True
         logger.setLevel(logging.NOTSET)
-    # It would print query strings, and with them codes and states.
+    # The access log of uvicorn would print query strings, and with them codes and states.
     logging.getLogger("uvicorn.access").disabled = True
 
 
 def _quieten_http_client() -> None:
-    """At its lowest levels it would write down what organisations are sent and answer."""
+    """Silence the HTTP client's lowest levels, which would log requests to identity providers and their responses."""
     logging.getLogger("httpcore2").setLevel(logging.WARNING)
 
 
@@ -185,9 +185,9 @@ def _encode_line(event: Mapping[str, object]) -> str:
 
 
 def _bound(event: Mapping[str, object]) -> tuple[Mapping[str, object], str]:
-    """Return the event and its JSON, its texts shortened where the line would be longer than MAX_LINE_BYTES.
+    """Return the event and its JSON. If the line would be longer than MAX_LINE_BYTES, the texts are shortened.
 
-    The trace of an exception is left as it is, and does not count.
+    The trace of an exception is left unchanged and does not count.
     """
     line = _encode(event)
     if line.isascii() and len(line) <= MAX_LINE_BYTES:
@@ -210,9 +210,9 @@ def _encode(event: Mapping[str, object]) -> str:
 
 
 def shorten(text: str, most_bytes: int) -> str:
-    """Return the text, or as much of its beginning as is written with this many bytes, and then an ellipsis.
+    """Return the text, or as much of its beginning as takes this many bytes in the log, followed by an ellipsis.
 
-    Counted is what a line of the log has for it, in which a control character takes six bytes or more.
+    The bytes of the escaped text count. A control character takes six or more.
     """
     if len(text) * _MAX_WRITTEN_BYTES <= most_bytes:
         return text
@@ -225,7 +225,7 @@ def shorten(text: str, most_bytes: int) -> str:
 
 
 _MAX_WRITTEN_BYTES: Final = 12
-"""The length of the longest character: a surrogate pair of two escapes."""
+"""The most bytes that one character takes in the log: a surrogate pair of two escapes."""
 
 
 def _count_written_bytes(character: str) -> int:
@@ -235,7 +235,7 @@ def _count_written_bytes(character: str) -> int:
 
 
 def escape_json(text: str) -> str:
-    """The same JSON, with an escape for what ends a line elsewhere (U+2028) and for what terminals obey (U+009B)."""
+    """Return the same JSON, with escapes for characters that end a line (U+2028) or control a terminal (U+009B)."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)

@@ -1,4 +1,4 @@
-"""Buffers in front of counters and histograms, since a plain dict is faster than a metric of the library."""
+"""Buffers in front of counters and histograms, since a plain dict is faster than a metric of prometheus_client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prometheus_client import Counter, Histogram
 
 
 class CounterBuffer:
-    """What a counter is yet to be told, by its labels: to add up here takes a tenth of the time."""
+    """The pending increments of a counter, by labels. To add to this buffer takes a tenth of the time."""
 
     def __init__(self, counter: Counter) -> None:
         self._counter = counter
@@ -26,7 +26,7 @@ class CounterBuffer:
 
 
 class HistogramBuffer:
-    """The same for a histogram with one label: of each the sum, and how many there are in each bucket."""
+    """The pending observations of a histogram with one label: for each label value the sum, and counts by bucket."""
 
     def __init__(self, histogram: Histogram, bounds: Sequence[float]) -> None:
         self._histogram = histogram
@@ -43,9 +43,8 @@ class HistogramBuffer:
     def flush(self) -> None:
         pending, self._pending = self._pending, {}
         for label, (total, buckets) in pending.items():
-            recorded: Any = self._histogram.labels(
-                label
-            )  # which takes one observation at a time, by its public methods
+            # The public methods of a histogram take one observation at a time, so private attributes are used.
+            recorded: Any = self._histogram.labels(label)
             recorded._sum.inc(total[0])
             for bucket, times in zip(recorded._buckets, buckets, strict=True):
                 if times:

@@ -1,12 +1,9 @@
-"""What Prometheus reads: every metric of the service, and several workers read as one.
+"""Every metric of the service, for Prometheus, which reads several workers as one.
 
-Label values are words of our own code; nothing that a caller sends becomes one.
+Label values are words of our own code. No text from a caller becomes a label.
 
-Workers that shall be read as one share a private folder, which PROMETHEUS_MULTIPROC_DIR names before this module is
-loaded. Each has a place there, which it holds by a lock for as long as it lives, and keeps its numbers in files of that
-place. Who replaces a dead worker takes its place, and counts on from where that one ended: so no sum ever goes
-backwards, and there are no more files than there were workers at once. What a dead worker said of itself, such as the
-length of its queue, is not read any more.
+Workers that are read as one keep their numbers in a shared private folder (see multiworker.py). The variable
+PROMETHEUS_MULTIPROC_DIR must name it before this module is loaded.
 """
 
 from __future__ import annotations
@@ -36,7 +33,7 @@ Outcome = Literal["ok", "refused", "throttled", "unavailable", "failed"]
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
-"""The variable is that of the library, which reads it by itself, too."""
+"""The environment variable that names the shared folder. prometheus_client reads it, too."""
 
 _REQUEST_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.0)
 _REDIS_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.025, 0.1, 0.5, 2.0)
@@ -46,7 +43,7 @@ _THROTTLED: Final = frozenset({"client_throttled", "login_throttled", "pages_thr
 
 if os.environ.get(FOLDER):
     share_counts(Path(os.environ[FOLDER]))
-# Files have none of those, and what is in memory shall look the same.
+# Metrics in files have no `_created` samples. Metrics in memory shall look the same.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 log = logging.getLogger("service.metrics")
@@ -154,10 +151,10 @@ _build: Final = Gauge(
 )
 _build.labels(__version__).set(1)
 for _rare in ("repeated", "replayed", "recovered"):
-    _refreshes.labels(_rare)  # from 0 on, or its first time would be no rise
+    _refreshes.labels(_rare)  # shown from 0 on, or Prometheus would see no rise at the first count
 
 FLUSH_SECONDS: Final = 0.05
-"""How often what every request counts is told to the library, and so to whoever reads all workers as one."""
+"""The interval at which the counts of requests are passed to prometheus_client, and so become visible."""
 
 
 _request_tally: Final = CounterBuffer(_requests)
@@ -168,7 +165,10 @@ _lookup_tally: Final = CounterBuffer(_lookups)
 
 
 def flush_counts() -> None:
-    """In the thread of the event loop, which is where all of this is counted. Nothing is told twice, whatever fails."""
+    """Pass the buffered counts to prometheus_client. Call this in the thread of the event loop, which counts them.
+
+    If the shared file cannot be written, counts are lost, but none is passed twice.
+    """
     for pending in (_request_tally, _request_spans, _redis_spans, _refresh_tally, _lookup_tally):
         try:
             pending.flush()
@@ -184,7 +184,7 @@ def count_request(endpoint: str, grant: str, status: int, reason: str | None, se
 
 
 def judge_outcome(status: int, reason: str | None) -> Outcome:
-    """Pages refuse with other statuses than addresses for programs do, but never without a reason."""
+    """Return the outcome of a request. Pages refuse with other statuses than the API, but never without a reason."""
     if reason in _THROTTLED:
         return "throttled"
     if status >= 500:
@@ -216,18 +216,18 @@ def count_events_lost(count: int) -> None:
 
 
 def note_live(sessions: float, access_tokens: float) -> None:
-    """Until it is first known the metric has no value at all."""
+    """Set the gauges of live objects, which have no value before the first call."""
     _live.labels("session").set(sessions)
     _live.labels("access_token").set(access_tokens)
 
 
 def forget_live() -> None:
-    """What was known is so no more, and the last number would go on looking true."""
+    """Set the gauges to NaN, so that a stale count is not shown as current."""
     note_live(nan, nan)
 
 
 class CacheCounts:
-    """Of the memory of this name."""
+    """The counts of look-ups and misses of the cache with this name."""
 
     def __init__(self, cache: str) -> None:
         _lookups.labels(cache)
@@ -242,7 +242,7 @@ class CacheCounts:
 
 
 bearers: Final = CacheCounts("bearers")
-"""The memory of verify and introspect; a gateway's library counts nothing by itself, since it may be anybody's."""
+"""The cache of verify and introspect. The gateway package counts nothing itself, since any API may import it."""
 
 
 def count_bearer_read(call: str, seconds: float, failed: bool) -> None:
@@ -251,7 +251,7 @@ def count_bearer_read(call: str, seconds: float, failed: bool) -> None:
 
 
 class HashingCounts:
-    """Of the pool of this name."""
+    """The counts of the hashing pool with this name."""
 
     def __init__(self, pool: str) -> None:
         self._checks = _checks.labels(pool)
@@ -268,12 +268,12 @@ class HashingCounts:
         self._refusals.inc()
 
     def note_wait_since(self, started_at: float) -> None:
-        """`started_at` by `time.perf_counter`."""
+        """Record the wait since `started_at`, a time of `time.perf_counter`."""
         self._waits.observe(time.perf_counter() - started_at)
 
 
 def render() -> bytes:
-    """All metrics in the text format: of this process, or of all workers that share its folder."""
+    """Return all metrics in the text format: of this process, or of all workers that share its folder."""
     folder = os.environ.get(FOLDER)
     if not folder:
         return generate_latest(_registry)

@@ -1,9 +1,9 @@
 """Metrics of several workers, read as one.
 
-The workers share a private folder. Each has a place there, which it holds by a lock for as long as it lives, and keeps
-its numbers in files of that place. A worker that replaces a dead one takes its place and counts on from where that one
-ended. So no sum ever goes backwards, and there are no more files than there were workers at once. What a dead worker
-said of its present state, such as the length of its queue, is not read any more.
+The workers share a private folder. Each worker has a numbered place in it, holds the place by a lock as long as the
+worker lives, and keeps its numbers in the files of the place. A worker that replaces a dead one takes over its place
+and goes on counting from its numbers. So no sum ever goes backwards, and there are no more files than there were
+workers at once. Gauges of a dead worker, such as the length of its queue, are not read any more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from service.system.private_files import hold_lock, make_private
 
 
 def _take_place(folder: Path) -> int:
-    """The first place that nobody holds; it stays ours, with what its last holder counted, until we end."""
+    """Take the first free place, and hold it until this process ends. Returns its number.
+
+    The counts of the last holder stay, and its gauges are deleted.
+    """
     make_private(folder, follow_symlinks=False)
     for place in count():
         if hold_lock(_lock_of(folder, place)) is not None:
@@ -37,13 +40,13 @@ def _lock_of(folder: Path, place: int | str) -> Path:
 
 
 def share_counts(folder: Path) -> None:
-    """From here on metrics are kept in files of our place, and not in memory."""
+    """Keep metrics that are created from now on in files of a place in this folder, not in memory."""
     place = _take_place(folder)
     values.ValueClass = values.MultiProcessValue(lambda: place)  # type: ignore[no-untyped-call]
 
 
 class MultiWorkerCollector(Collector):
-    """The workers of a folder, the dead ones included as far as what they counted goes."""
+    """The collector of all workers of a folder. Dead workers contribute their counts, but not their gauges."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -60,13 +63,14 @@ class MultiWorkerCollector(Collector):
 
 
 def _is_written(file: Path) -> bool:
-    """A worker that starts has taken it away, or has only just made it."""
+    """Return True if the file has content. A starting worker may have deleted it, or have just created it empty."""
     with suppress(FileNotFoundError):
         return file.stat().st_size > 0
     return False
 
 
 def _is_free(file: Path) -> bool:
+    """Return True if no worker holds the lock."""
     lock = hold_lock(file)
     if lock is None:
         return False

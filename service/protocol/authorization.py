@@ -1,4 +1,4 @@
-"""The authorization request: what must be right before anybody may be redirected, and what is wrong by redirect.
+"""Rules for authorization requests: the checks before any redirect, and the errors that travel by redirect.
 
 Clauses: RFC 6749 §3.1, §3.1.1, §3.1.2, §4.1.1, §4.1.2, §4.1.2.1, RFC 7636 §4.3, §4.4.1, RFC 8252 §7.3, RFC 9207 §2,
 SPEC §4.1, §7.3, §7.4
@@ -36,7 +36,7 @@ AUTHORIZATION_PARAMETERS: Final = frozenset(
     {"response_type", "client_id", "redirect_uri", "scope", "state", "code_challenge", "code_challenge_method"}
 )
 MAX_STATE_BYTES: Final = 8 * 1024
-"""As JSON, which is how it is kept."""
+"""The limit for `state` encoded as JSON, the form in which it is stored."""
 
 MAX_PORT: Final = 65535
 
@@ -44,9 +44,9 @@ _LOOPBACK: Final = re.compile(r"(http://(?:127\.0\.0\.1|\[::1\]))(?::([0-9]{1,5}
 
 
 class ReturnAddress(msgspec.Struct, frozen=True):
-    """Where the answer to an authorization request goes: an address that was found to be the client's.
+    """A verified redirect target: a redirect_uri that is registered for the client, and the client's `state`.
 
-    Whoever holds one may redirect to it; nobody else may redirect at all.
+    Code may redirect to a client only with a ReturnAddress.
     """
 
     redirect_uri: str
@@ -54,7 +54,11 @@ class ReturnAddress(msgspec.Struct, frozen=True):
 
 
 class AuthorizationRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request without a mistake. `scope` is what is asked for: roles, and a realm where one was named."""
+    """A valid authorization request.
+
+    `scope` holds the requested roles, and a realm if the request named one. A request without a scope gets the client's
+    default scope.
+    """
 
     client_id: str
     return_address: ReturnAddress
@@ -63,14 +67,17 @@ class AuthorizationRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsentRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user is asked to allow: exactly this scope, of which the page tells every word."""
+    """An authorization request and the exact scope that the user is asked to grant.
+
+    The consent page shows every item of this scope.
+    """
 
     request: AuthorizationRequest
     scope: str
 
 
 class AuthorizationRefused(Exception):
-    """An error that travels by redirect.
+    """An OAuth error that is sent to the client by redirect.
 
     Clauses: RFC 6749 §4.1.2.1
     """
@@ -82,7 +89,7 @@ class AuthorizationRefused(Exception):
 
 
 class Query(NamedTuple):
-    """The known parameters: their values, which of them stand twice, and which cannot be read."""
+    """The known parameters of a query: values by name, the repeated names, and the names with undecodable values."""
 
     values: Mapping[str, str]
     repeated: Collection[str]
@@ -90,7 +97,10 @@ class Query(NamedTuple):
 
 
 def parse_query(query: bytes, known: Collection[str] = AUTHORIZATION_PARAMETERS) -> Query:
-    """Unknown parameters are ignored, empty ones count as omitted. Raises InvalidRequest for too many of them.
+    """Parse the known parameters of a query string.
+
+    Unknown parameters are ignored. A parameter with an empty value counts as omitted. Raises InvalidRequest if the
+    query has more than MAX_FIELDS parameters.
 
     Clauses: RFC 6749 §3.1, Appendix B
     """
@@ -112,7 +122,10 @@ def parse_query(query: bytes, known: Collection[str] = AUTHORIZATION_PARAMETERS)
 
 
 def read_client_id(query: Query) -> str:
-    """Clauses: RFC 6749 §4.1.1, SPEC §4.1"""
+    """Return the client_id. Raises InvalidRequest if it is missing, repeated or malformed.
+
+    Clauses: RFC 6749 §4.1.1, SPEC §4.1
+    """
     client_id = _read_once(query, "client_id")
     if not is_vschar(client_id) or len(client_id) > MAX_CLIENT_ID_CHARACTERS:
         raise InvalidRequest("client_unregistered")
@@ -120,7 +133,9 @@ def read_client_id(query: Query) -> str:
 
 
 def require_registered(client: Client | None) -> Client:
-    """What this and the next one raise is shown on a page of ours, and nobody is redirected.
+    """Return the client, or raise InvalidRequest if it is None.
+
+    The error is shown as a page: no redirect is allowed before the redirect_uri is verified.
 
     Clauses: RFC 6749 §4.1.2.1, SPEC §4.1
     """
@@ -130,7 +145,13 @@ def require_registered(client: Client | None) -> Client:
 
 
 def verify_return_address(query: Query, client: Client) -> ReturnAddress:
-    """Clauses: RFC 6749 §3.1.2.3, §3.1.2.4, §4.1.2.1, §10.6, §10.15, RFC 6819 §5.2.3.5, SPEC §4.1, §7.4"""
+    """Return the redirect target, or raise InvalidRequest unless the redirect_uri is registered for the client.
+
+    The error is shown as a page: no redirect is allowed before the redirect_uri is verified. A `state` that is repeated
+    or malformed is left out.
+
+    Clauses: RFC 6749 §3.1.2.3, §3.1.2.4, §4.1.2.1, §10.6, §10.15, RFC 6819 §5.2.3.5, SPEC §4.1, §7.4
+    """
     redirect_uri = _read_once(query, "redirect_uri")
     if not is_registered(client, redirect_uri):
         raise InvalidRequest("redirect_uri_unregistered")
@@ -139,7 +160,9 @@ def verify_return_address(query: Query, client: Client) -> ReturnAddress:
 
 
 def is_registered(client: Client, redirect_uri: str) -> bool:
-    """Compared character by character; an application on the user's own machine may choose its port.
+    """Return True if the redirect_uri is registered for the client.
+
+    Addresses are compared character by character. A public client may use any port of a registered loopback address.
 
     Clauses: RFC 6749 §3.1.2.3, RFC 8252 §7.3
     """
@@ -156,7 +179,7 @@ def _without_port(redirect_uri: str) -> tuple[str, str] | None:
 
 @contextmanager
 def redirecting_oauth_errors_to(return_address: ReturnAddress) -> Iterator[None]:
-    """From here on every refusal goes back to the client."""
+    """Turn every OAuthError of the block into AuthorizationRefused, which is sent to the client by redirect."""
     try:
         yield
     except OAuthError as error:
@@ -164,7 +187,10 @@ def redirecting_oauth_errors_to(return_address: ReturnAddress) -> Iterator[None]
 
 
 def parse_authorization_request(query: Query, client: Client, return_address: ReturnAddress) -> AuthorizationRequest:
-    """Clauses: RFC 6749 §3.1, §3.1.1, §3.3, §4.1.1, §4.1.2.1, SPEC §4.1"""
+    """Parse the rest of an authorization request, whose client and redirect_uri are verified. Raises OAuthError.
+
+    Clauses: RFC 6749 §3.1, §3.1.1, §3.3, §4.1.1, §4.1.2.1, SPEC §4.1
+    """
     for name in sorted(query.repeated):
         raise InvalidRequest("parameter_repeated", name=name)
     for name in sorted(query.malformed):
@@ -185,7 +211,7 @@ def parse_authorization_request(query: Query, client: Client, return_address: Re
 
 
 def make_query(request: AuthorizationRequest) -> str:
-    """The query of an authorization request that asks for the same.
+    """Return the query string of an authorization request with the same content.
 
     Clauses: RFC 6749 §4.1.1, RFC 7636 §4.3
     """
@@ -202,7 +228,12 @@ def make_query(request: AuthorizationRequest) -> str:
 
 
 def _read_code_challenge(query: Query, client: Client) -> str | None:
-    """Clauses: RFC 7636 §4.2, §4.3, §4.4.1, §7.2"""
+    """Return the code_challenge, or None if the request does without PKCE.
+
+    Raises InvalidRequest if the challenge is malformed, or missing although the client must use PKCE.
+
+    Clauses: RFC 7636 §4.2, §4.3, §4.4.1, §7.2
+    """
     code_challenge, method = query.values.get("code_challenge"), query.values.get("code_challenge_method")
     if code_challenge is None and method is None:
         if client.require_pkce:
@@ -216,7 +247,12 @@ def _read_code_challenge(query: Query, client: Client) -> str | None:
 
 
 def _read_scope(query: Query, client: Client) -> Scope:
-    """Clauses: RFC 6749 §3.3 (a default where none is asked for), SPEC §2.2"""
+    """Return the requested scope, or the client's default scope if none is requested.
+
+    Raises InvalidScope unless it has a role, at most one realm, and only items that the client may request.
+
+    Clauses: RFC 6749 §3.3 (a default where none is asked for), SPEC §2.2
+    """
     text = query.values.get("scope") or client.default_scope
     if not text:
         raise InvalidScope("scope_without_default")
@@ -230,7 +266,10 @@ def _read_scope(query: Query, client: Client) -> Scope:
 
 
 def list_open_realms(request: AuthorizationRequest, client: Client, realms: Sequence[str]) -> Sequence[str]:
-    """Of the realms that can be logged in to here, those that will do for the request.
+    """Return those of `realms` that the request accepts. Raises InvalidScope if there is none.
+
+    `realms` are the realms that have a login. A request that names no realm accepts every realm that the client may
+    request.
 
     Clauses: SPEC §2.2, §5.4
     """
@@ -242,7 +281,9 @@ def list_open_realms(request: AuthorizationRequest, client: Client, realms: Sequ
 
 
 def make_consent_request(request: AuthorizationRequest, realm: str, roles: Collection[str]) -> ConsentRequest:
-    """Asked for are the roles of the request that the user has, in the realm of the login.
+    """Return the consent request: the requested roles that the user has, in the realm of the login.
+
+    Raises AccessDenied if the user has none of the requested roles.
 
     Clauses: RFC 6749 §3.3, §4.1.2.1 (access_denied), SPEC §2.2, §4.1
     """
@@ -254,9 +295,11 @@ def make_consent_request(request: AuthorizationRequest, realm: str, roles: Colle
 
 
 def recheck_registration(request: AuthorizationRequest, scope: str, client: Client | None) -> Client:
-    """What the client lost while the user was deciding it must not get any more; `scope` is what it is about to get.
+    """Return the client, after a new check that it may receive `scope` for this request.
 
-    Raises what is shown on a page where the redirect address is no longer the client's.
+    The registration may have changed while the user was deciding. If the client or its redirect_uri is no longer
+    registered, raises InvalidRequest, which is shown as a page. If the client lost anything else, raises
+    AuthorizationRefused.
 
     Clauses: RFC 6749 §3.1.2.4, §5.2
     """
@@ -272,7 +315,9 @@ def recheck_registration(request: AuthorizationRequest, scope: str, client: Clie
 
 
 def make_location(return_address: ReturnAddress, issuer: str, answer: Mapping[str, str]) -> str:
-    """The address of the redirect: the client's own query kept, ours behind it, the state as it came.
+    """Return the redirect_uri with the response parameters, `state` and `iss` appended to its query.
+
+    The query of the redirect_uri and the value of `state` are unchanged.
 
     Clauses: RFC 6749 §3.1.2, §4.1.2, §4.1.2.1, §10.14, RFC 9207 §2
     """

@@ -15,7 +15,7 @@ from .scope import parse_scope
 
 
 class AuthorizationCode(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user allowed a client: everything that the exchange is held against."""
+    """The grant behind an authorization code: user, client, scope, and the values that an exchange must match."""
 
     subject: str
     username: str
@@ -26,7 +26,7 @@ class AuthorizationCode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RedeemedCode(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of a code after its exchange: whose it was, and which family came of it."""
+    """The record that remains of an exchanged code: its client, its challenge, and the family that it started."""
 
     client_id: str
     code_challenge: str | None
@@ -34,9 +34,10 @@ class RedeemedCode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_exchange(code: AuthorizationCode, client: Client, form: Form) -> None:
-    """A code is good for the client it was issued to, with the redirect_uri and the verifier it was asked for with.
+    """Raise InvalidGrant unless the code's own client presents it with the right redirect_uri and code_verifier.
 
-    Addresses are compared character by character; two spellings of one address are two addresses.
+    Also raises InvalidGrant if the client may no longer request the scope of the code. Addresses are compared character
+    by character; two spellings of one address are two addresses.
 
     Clauses: RFC 6749 §4.1.3, RFC 7636 §4.6, SPEC §4.2
     """
@@ -50,9 +51,10 @@ def check_exchange(code: AuthorizationCode, client: Client, form: Form) -> None:
 
 
 def judge_second_exchange(redeemed: RedeemedCode, client: Client, form: Form) -> bool:
-    """Whether a used code that is presented again must end what its first use gave.
+    """Return True if presenting a used code again must end the family that its first use started.
 
-    Only for its own client with the right verifier: anybody else proves nothing and must not log a user out.
+    This requires the code's own client and the right code_verifier. Any other caller proves nothing, and must not be
+    able to log a user out.
 
     Clauses: RFC 6749 §4.1.2, §10.5
     """

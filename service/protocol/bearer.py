@@ -1,4 +1,4 @@
-"""A bearer access token in the Authorization header, and whether it has the scope that is needed.
+"""Rules for bearer access tokens: parsing the Authorization header, and checking the scope of a token.
 
 Clauses: RFC 6749 §3.3, RFC 6750 §2.1, §3, §3.1, SPEC §4.4, §4.5
 """
@@ -16,14 +16,14 @@ from .parameters import parse_form
 from .scope import has_known_items, parse_realm
 
 MAX_NEEDED_SCOPE_CHARACTERS: Final = 1024
-"""A challenge repeats what was needed, and proxies refuse long headers."""
+"""The limit for a required scope: the challenge repeats it, and proxies refuse long headers."""
 
 
 class AccessGrant(msgspec.Struct, frozen=True, kw_only=True):
-    """What a live access token stands for; times in milliseconds since 1970 by Redis's clock.
+    """The grant behind a live access token. Times are in milliseconds since 1970 by the clock of Redis.
 
-    `subject` is stable, opaque and unique over realms: what to authorise by. `username` is what people call the user;
-    two users of different realms may share it.
+    Authorise by `subject`, which is stable, opaque and unique across realms. `username` is for display: two users of
+    different realms may share it.
     """
 
     issued_at_ms: int
@@ -39,12 +39,15 @@ class AccessGrant(msgspec.Struct, frozen=True, kw_only=True):
         return parse_realm(self.scope)
 
     def covers(self, scope: str) -> bool:
-        """Whether the token has every item of this scope; items are separated by spaces."""
+        """Return True if the token has every item of `scope`; items are separated by spaces."""
         return set(scope.split()) <= set(self.scope.split(" "))
 
 
 def parse_bearer(authorization: Sequence[str]) -> str:
-    """The token of the one Bearer credential among all Authorization header values.
+    """Return the token of the only Bearer credential in `authorization`, the list of all Authorization header values.
+
+    Raises MalformedBearer for several headers, BearerMissing for no Bearer credential, and InvalidToken for a malformed
+    token.
 
     Clauses: RFC 6750 §2.1, §3.1 (no credential: no error code; two: invalid_request; a malformed one: invalid_token)
     """
@@ -60,9 +63,9 @@ def parse_bearer(authorization: Sequence[str]) -> str:
 
 
 def parse_needed_scope(query: bytes) -> str:
-    """The parameter `scope` of a query string; empty where nothing is needed.
+    """Return the parameter `scope` of a query string, or an empty text if no scope is required.
 
-    A query that cannot be read as a whole is refused, whatever was meant by it.
+    Raises InsufficientScope if any part of the query cannot be parsed.
 
     Clauses: RFC 6749 §3.1, Appendix B
     """
@@ -77,20 +80,21 @@ def parse_needed_scope(query: bytes) -> str:
 
 
 def check_scope(grant: AccessGrant, scope: str) -> None:
-    """Every item of `scope`, which are separated by single spaces, is one that the token has; empty: nothing is needed.
+    """Raise InsufficientScope unless the token has every item of `scope`.
 
-    An item that nobody knows is one that no token has.
+    Items are separated by single spaces. An empty scope requires nothing. No token has an unknown item.
 
     Clauses: RFC 6749 §3.3, RFC 6750 §3, §3.1 (insufficient_scope)
     """
     if not scope:
         return
-    # The length first: the grammar is checked item by item.
+    # The length is checked first, because the grammar is checked item by item.
     if len(scope) > MAX_NEEDED_SCOPE_CHARACTERS or not all(map(SCOPE_TOKEN.fullmatch, scope.split(" "))):
         raise InsufficientScope("needed_scope_malformed")
     if grant.covers(scope):
         return
     if not has_known_items(scope):
-        # The caller hears the same; the log tells a rule that lets nobody pass from a token that lacks something.
+        # Both reasons give the same response. The reason in the log distinguishes a rule that no token can meet from
+        # an insufficient token.
         raise InsufficientScope("needed_scope_unknown", scope=scope)
     raise InsufficientScope("needed_scope_missing", scope=scope)

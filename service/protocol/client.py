@@ -1,4 +1,4 @@
-"""A registered client and what it may ask for.
+"""A registered client, and the grant types and scopes that it may use.
 
 Clauses: RFC 6749 §2, §2.1, §5.2 (unauthorized_client), SPEC §2.3
 """
@@ -18,17 +18,17 @@ REFRESH_TOKEN: Final = "refresh_token"
 GRANT_TYPES: Final = (AUTHORIZATION_CODE, PASSWORD, REFRESH_TOKEN)
 MAX_CLIENT_ID_CHARACTERS: Final = 255
 MIN_SECRET_CHARACTERS: Final = 20
-"""A shorter secret is warned of, and taken."""
+"""A shorter secret is accepted with a warning."""
 
 Narrowing = Literal["refresh", "grant_or_scope"]
-"""Why a client's sessions must be looked through."""
+"""The kind of right that a client lost, so that its sessions must be checked again."""
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True):
-    """The registration record, with the field names of RFC 7591. Without a secret hash the client is public.
+    """The registration record, with the field names of RFC 7591. A client without a secret hash is public.
 
-    After a rotation the previous secret may stay good until a time by Redis's clock, in milliseconds since 1970.
-    `has_short_secret` was noted when the secret was hashed, since a hash hides its length.
+    After a rotation, the previous secret stays valid until `previous_secret_until_ms`, in milliseconds since 1970 by
+    the clock of Redis. `has_short_secret` is recorded when the secret is hashed, because a hash hides the length.
     """
 
     client_id: str
@@ -49,7 +49,9 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
         return self.client_secret_hash is None
 
     def accepted_secret_hashes(self, now_ms: int) -> tuple[str, ...]:
-        """Of the secrets that are good at this time by Redis's clock, the newest first; none of a public client.
+        """Return the hashes of the secrets that are valid at `now_ms`, the newest first.
+
+        `now_ms` is in milliseconds since 1970 by the clock of Redis. A public client has no secrets.
 
         Clauses: RFC 6819 §5.2.3.6 (client secrets can be replaced)
         """
@@ -65,7 +67,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_short_secret(secret: str | None) -> bool:
-    """Return whether a chosen secret has so few characters that it can be guessed.
+    """Return True if a chosen secret is so short that it can be guessed.
 
     Clauses: RFC 6749 §10.10
     """
@@ -73,19 +75,27 @@ def is_short_secret(secret: str | None) -> bool:
 
 
 def check_grant_type(client: Client, grant_type: str) -> None:
-    """Clauses: RFC 6749 §5.2 (unauthorized_client)"""
+    """Raise UnauthorizedClient unless the client is registered for the grant type.
+
+    Clauses: RFC 6749 §5.2 (unauthorized_client)
+    """
     if grant_type not in client.grant_types:
         raise UnauthorizedClient("grant_type_not_registered")
 
 
 def check_scope(client: Client, scope: Scope) -> None:
-    """Clauses: RFC 6749 §3.3, §5.2 (invalid_scope)"""
+    """Raise InvalidScope unless the client may request every item of the scope.
+
+    Clauses: RFC 6749 §3.3, §5.2 (invalid_scope)
+    """
     if not client.allowed_scope.covers(scope):
         raise InvalidScope("scope_beyond_client")
 
 
 def check_introspection(client: Client) -> None:
-    """To introspect, a client needs the right and a secret: what it is told is about users.
+    """Raise IntrospectionRefused unless the client may introspect and has a secret.
+
+    A secret is required because introspection reveals data about users.
 
     Clauses: RFC 7662 §2.1, §4
     """
@@ -94,7 +104,10 @@ def check_introspection(client: Client) -> None:
 
 
 def find_narrowing(old: Client, new: Client) -> Narrowing | None:
-    """What of the old registration sessions may rest on that the new one lacks; losing the refresh covers the rest."""
+    """Return the kind of right that the old registration has and the new one lacks, or None.
+
+    "refresh" has priority over "grant_or_scope": its loss ends every session of the client.
+    """
     if REFRESH_TOKEN in old.grant_types and REFRESH_TOKEN not in new.grant_types:
         return "refresh"
     grants_stay = set(old.grant_types) <= set(new.grant_types)
@@ -102,7 +115,10 @@ def find_narrowing(old: Client, new: Client) -> Narrowing | None:
 
 
 def may_keep_session(client: Client | None, loss: Narrowing, grant_type: str, scope: Scope) -> bool:
-    """Whether what a grant gave may live on after its client lost something."""
+    """Return True if a session of this grant type and scope may continue after its client lost a right.
+
+    `client` is None if the client was deleted.
+    """
     if client is None or loss == "refresh":
         return False
     return grant_type in client.grant_types and client.allowed_scope.covers(scope)

@@ -1,4 +1,4 @@
-"""Which client a request claims to come from, by exactly one method.
+"""The client credentials in a request, which may use one method only.
 
 Clauses: RFC 6749 §2.3, §2.3.1, §3.2.1, §5.2, RFC 7009 §2.1, SPEC §4.2, §4.3, §5.1
 """
@@ -18,17 +18,20 @@ from .parameters import Form, decode_field
 
 
 class ClientCredentials(msgspec.Struct, frozen=True):
-    """A client_id and the secret sent with it; None where no secret was sent."""
+    """A client_id and the secret sent with it, or None if no secret was sent."""
 
     client_id: str
     client_secret: str | None
 
 
 def parse_client_credentials(authorization: Sequence[str], form: Form) -> tuple[ClientCredentials, ...]:
-    """The readings of what the client sent: one from the body, one or two from a Basic header.
+    """Return the possible readings of the credentials: one from the body, or one or two from a Basic header.
 
-    Takes all Authorization header values. A second reading exists only where a Basic credential looks form-urlencoded,
-    as the RFC has it, and may as well be meant raw, as `curl -u` sends it.
+    `authorization` holds all Authorization header values. A Basic credential has a second reading if it looks
+    form-urlencoded, as the RFC requires, but may be meant raw, as `curl -u` sends it.
+
+    Raises InvalidRequest if two methods or two client_ids are mixed, and InvalidClient if the credentials are missing
+    or malformed.
 
     Clauses: RFC 6749 §2.3 (one method per request), §2.3.1, §5.2, SPEC §5.1
     """
@@ -54,7 +57,10 @@ def _credentials_in_body(form: Form) -> ClientCredentials:
 
 
 def parse_basic(header: str) -> tuple[ClientCredentials, ...]:
-    """Clauses: RFC 6749 §2.3.1 (form-urlencoded inside Basic), SPEC §4.2 (raw inside Basic)"""
+    """Return the readings of a Basic credential: form-urlencoded, then raw. Raises InvalidClient if none is valid.
+
+    Clauses: RFC 6749 §2.3.1 (form-urlencoded inside Basic), SPEC §4.2 (raw inside Basic)
+    """
     scheme, _, encoded = header.strip().partition(" ")
     if scheme.lower() != "basic":
         raise InvalidClient("basic_malformed")
@@ -87,7 +93,7 @@ def _is_well_formed(credentials: ClientCredentials) -> bool:
 
 
 def check_secret_presence(client_is_public: bool, credentials: ClientCredentials) -> None:
-    """A client with a secret always authenticates; one without cannot pretend to.
+    """Raise InvalidClient if a public client sends a secret, or a client with a secret sends none.
 
     Clauses: RFC 6749 §3.2.1, §6, SPEC §4.2, §5.1
     """

@@ -1,6 +1,6 @@
-"""The error descriptions that callers read, by the reason of the error.
+"""The error descriptions that are sent to callers, by the reason of the error.
 
-Two reasons that a caller must not tell apart share a sentence.
+Reasons that a caller must not be able to distinguish share one description.
 
 Clauses: RFC 6749 §5.2, RFC 6750 §3, SPEC §2.4
 """
@@ -39,7 +39,7 @@ _DEAD_ACCESS_TOKEN: Final = "The access token is unknown, expired or revoked."
 
 
 DESCRIPTIONS: Final[dict[str, str]] = {
-    # The form
+    # HTTP and the form
     "content_type_differs": "The request body must have the content type application/x-www-form-urlencoded, in UTF-8.",
     "form_malformed": "The request body is not valid application/x-www-form-urlencoded text in UTF-8.",
     "form_too_large": "The request body is larger than 64 KiB.",

@@ -1,4 +1,4 @@
-"""An error as it is sent: status, headers and body, for whatever sends them.
+"""The HTTP form of an error: status, headers and body, independent of the framework that sends it.
 
 Clauses: RFC 6749 §5.2, RFC 6750 §3, §3.1, SPEC §2.4, §7.1
 """
@@ -18,7 +18,10 @@ class ErrorResponse(msgspec.Struct, frozen=True):
 
 
 def render_refusal(error: OAuthError | BearerMissing) -> ErrorResponse:
-    """Clauses: RFC 6750 §3.1 (a challenge only, and no error code, where no credential was sent)"""
+    """Return the HTTP response for an error.
+
+    Clauses: RFC 6750 §3.1 (a challenge only, and no error code, where no credential was sent)
+    """
     headers = NO_STORE_HEADERS | {"Content-Type": "application/json"}
     if error.challenge is not None:
         headers["WWW-Authenticate"] = error.challenge

@@ -1,7 +1,8 @@
-"""One exception per error code, and the sentence that a client developer reads with it.
+"""The exceptions for OAuth error codes, each with an HTTP status and a description for client developers.
 
-An error holds three things: `error`, the code that is sent; `reason`, a fixed word for logs, metrics and tests that is
-never sent; and a description, looked up by the reason. Two reasons that a caller must not tell apart share a sentence.
+An error has three parts. `error` is the code that is sent. `reason` is a fixed word for logs, metrics and tests that is
+never sent. `description` is sent and looked up by the reason. Reasons that a caller must not be able to distinguish
+share one description.
 
 Clauses: RFC 6749 §4.1.2.1, §5.2, RFC 6750 §3.1, SPEC §2.4, §7.1, §7.2
 """
@@ -16,7 +17,7 @@ AUTHENTICATION_REALM: Final = "token-service"
 
 
 class OAuthError(Exception):
-    """A refusal in the words of the standard; `status` is the HTTP status it travels with."""
+    """A refusal with an OAuth error code. `status` is the HTTP status of its response."""
 
     error: ClassVar[str]
     status: ClassVar[int] = 400
@@ -29,7 +30,7 @@ class OAuthError(Exception):
 
     @property
     def challenge(self) -> str | None:
-        """The value of the WWW-Authenticate header that must go with this error."""
+        """The value of the WWW-Authenticate header that must be sent with this error, or None."""
         return None
 
 
@@ -60,7 +61,7 @@ class InvalidGrant(OAuthError):
 
 
 class LoginThrottled(OAuthError):
-    """No InvalidGrant: whether the password is right was not looked at.
+    """A login that was refused before its password was checked, and is therefore not an InvalidGrant.
 
     Clauses: RFC 6749 §4.3.2 (passwords are protected against guessing)
     """
@@ -111,7 +112,7 @@ class ServerError(OAuthError):
 
 
 class BearerMissing(Exception):
-    """A bearer request without any credential: challenged, but told no error code.
+    """A request without a Bearer credential. Its response has a challenge, but no error code.
 
     Clauses: RFC 6750 §3.1
     """
@@ -120,7 +121,7 @@ class BearerMissing(Exception):
 
 
 class BearerError(OAuthError):
-    """An error whose code and description stand in the Bearer challenge too."""
+    """An error whose code and description are also sent in the Bearer challenge."""
 
     @property
     def challenge(self) -> str:
@@ -137,7 +138,9 @@ class InvalidToken(BearerError):
 
 
 class InsufficientScope(BearerError):
-    """`scope` is what was needed, told to the caller; empty where it cannot be told.
+    """An access token without the required scope.
+
+    `scope` is the required scope, which the challenge repeats. It is empty if it could not be parsed.
 
     Clauses: RFC 6750 §3, §3.1
     """

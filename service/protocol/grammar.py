@@ -1,4 +1,4 @@
-"""The character sets of the standards under their ABNF names, and what is left of a text where people read it.
+"""Character sets of the standards under their ABNF names, and the escaping of text that is printed.
 
 Clauses: RFC 6749 Appendix A, RFC 6750 §2.1, RFC 7636 §4.1, §4.2
 """
@@ -23,7 +23,7 @@ B64TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 # code-verifier = 43*128unreserved
 CODE_VERIFIER: Final = re.compile(r"[A-Za-z0-9\-._~]{43,128}")
 
-# code-challenge of the method S256: base64url of 32 bytes
+# The code-challenge of method S256 is base64url of 32 bytes.
 S256_CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
@@ -36,7 +36,10 @@ def is_unicode_without_line_ends(text: str) -> bool:
 
 
 def make_printable(text: str) -> str:
-    """What somebody chose as a name, so that it begins no line of its own and a terminal obeys nothing in it."""
+    """Return the text with all unprintable characters escaped.
+
+    Names are chosen by third parties. An escaped name cannot begin a line of its own, and cannot control a terminal.
+    """
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

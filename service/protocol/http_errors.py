@@ -1,4 +1,4 @@
-"""Errors of HTTP itself, which no RFC of OAuth names. They are sent in the form of an OAuth error.
+"""Errors of HTTP itself, which no OAuth RFC defines. They are sent in the form of an OAuth error.
 
 Clauses: SPEC §7
 """
@@ -9,7 +9,11 @@ from .errors import InvalidRequest
 
 
 class RequestTooSlow(InvalidRequest):
-    """The connection is closed with it: the rest may come at any time, and would be taken for another request."""
+    """A request that did not arrive in time.
+
+    The connection is closed after the response. The rest of the request may still arrive, and would be taken for
+    another request.
+    """
 
     status = 408
 

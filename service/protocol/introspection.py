@@ -1,4 +1,4 @@
-"""What whoever introspects a token is told about it.
+"""The introspection response, which describes a token to an authorized caller.
 
 Clauses: RFC 7662 §2.2, §4
 """
@@ -15,7 +15,9 @@ TokenUse = Literal["access_token", "refresh_token"]
 
 
 class Introspection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Of a token that is not live nothing but that is said; `exp` and `iat` are whole seconds since 1970, rounded down.
+    """An introspection response. An inactive token has the field `active` only, so nothing else is revealed.
+
+    `exp` and `iat` are in whole seconds since 1970, rounded down.
 
     Clauses: RFC 7662 §2.2
     """
@@ -47,7 +49,9 @@ def describe_token(
     expires_at_ms: int,
     issuer: str,
 ) -> Introspection:
-    """A live token; only an access token has a type, which says how to use it on an API.
+    """Return the response for a live token.
+
+    Only an access token has a token_type, which states how to use the token at an API.
 
     Clauses: RFC 6749 §7.1, RFC 7662 §2.2
     """

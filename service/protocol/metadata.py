@@ -1,4 +1,4 @@
-"""What this service can do, in the words that client libraries read.
+"""The authorization server metadata, which client libraries read.
 
 Clauses: RFC 8414 §2, §3, §3.2, RFC 9207 §3
 """
@@ -20,7 +20,7 @@ _AUTHENTICATION_METHODS: Final = (*_SECRET_METHODS, "none")
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True):
-    """Each list has entries; one without any would have to be left out."""
+    """The metadata document. No list in it is empty; an empty list would have to be left out."""
 
     issuer: str
     authorization_endpoint: str
@@ -40,7 +40,9 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_metadata(base_url: str, web_url: str, realm_names: Collection[str]) -> Metadata:
-    """`realm_names` are those that somebody can log in to here; neither address ends in a slash.
+    """Return the metadata document.
+
+    `realm_names` are the realms that have a login. Neither URL ends in a slash.
 
     Clauses: RFC 8414 §2, §3.3 (the issuer is the address that the document is found by)
     """
@@ -57,9 +59,10 @@ def make_metadata(base_url: str, web_url: str, realm_names: Collection[str]) -> 
 
 
 def metadata_paths(base_path: str) -> frozenset[str]:
-    """Where the document is found: before the path of the base URL, as the RFC has it, and behind it.
+    """Return the paths of the metadata document.
 
-    The bare place is for a proxy that takes the path off.
+    RFC 8414 puts the well-known path before the path of the base URL. The document is also served after that path. The
+    bare well-known path is for a proxy that strips the path of the base URL.
 
     Clauses: RFC 8414 §3, §3.1
     """

@@ -19,10 +19,10 @@ def make_code_challenge(code_verifier: str) -> str:
 
 
 def check_code_verifier(code_challenge: str | None, code_verifier: str | None) -> None:
-    """A verifier is needed where there was a challenge, and refused where there was none.
+    """Raise InvalidGrant unless the verifier matches the challenge, or both are absent.
 
-    The second half defeats a downgrade: a code asked for without a challenge by an attacker, exchanged by an
-    honest client that believes in its own.
+    A verifier without a challenge is refused to defeat a downgrade. An attacker could request a code without a
+    challenge and have an honest client exchange it, which believes that its own challenge was sent.
 
     Clauses: RFC 7636 §4.6
     """

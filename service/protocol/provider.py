@@ -1,4 +1,4 @@
-"""An external realm: the organisation whose server checks its logins, as the registry knows it.
+"""The identity provider of an external realm, as stored in the registry.
 
 Clauses: RFC 8414 §3.1, §5, SPEC §2.2
 """
@@ -15,11 +15,14 @@ import msgspec
 from .user import EMAIL_CLAIM, User
 
 _LASTING_CLAIMS: Final = ("sub", "oid")
-"""Identifiers that an issuer gives once. Clauses: OpenID Connect Core 1.0 §2 (sub)"""
+"""Claims with an identifier that an issuer assigns once.
+
+Clauses: OpenID Connect Core 1.0 §2 (sub)
+"""
 
 
 class IdentityProvider(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The record of an external realm; `sealed_secret` is the client secret that we have there, encrypted."""
+    """The record of an external realm. `sealed_secret` is our client secret at the identity provider, encrypted."""
 
     client_id: str
     sealed_secret: str = ""
@@ -37,25 +40,28 @@ class IdentityProvider(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
     @property
     def fingerprint(self) -> str:
-        """Stays the same while it is the same server that knows us by the same name: 32 hexadecimal digits."""
+        """A digest of our client_id, the issuer and two endpoints: 32 hexadecimal digits.
+
+        The fingerprint stays the same as long as the realm uses the same server and the same client_id there.
+        """
         named = (self.client_id, self.issuer, self.authorization_endpoint, self.token_endpoint)
         return hashlib.sha256("\n".join(named).encode()).hexdigest()[:32]
 
     @property
     def needs_metadata(self) -> bool:
-        """Whether the record leaves open what only the organisation's metadata can tell."""
+        """True if the record lacks values that must come from the identity provider's metadata."""
         return not (self.authorization_endpoint and self.token_endpoint and self.names_a_source)
 
     @property
     def needs_verified_email(self) -> bool:
-        """Return whether a login counts only where the organisation says that the e-mail address is verified.
+        """True if a login counts only with an e-mail address that the identity provider reports as verified.
 
         Clauses: OpenID Connect Core 1.0 §5.1 (email_verified)
         """
         return self.username_claim == EMAIL_CLAIM and not self.trust_email
 
     def make_unlisted_user(self, realm: str, username: str) -> User:
-        """Somebody whom the registry does not list: they have no record, and the default roles."""
+        """Return a user with the default roles, for a user name that the registry does not list."""
         return User(realm=realm, username=username, roles=self.default_roles)
 
     @property
@@ -64,14 +70,15 @@ class IdentityProvider(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
 
     @property
     def names_a_source(self) -> bool:
-        """Whether the record says how to learn who logged in."""
+        """True if the record has an endpoint or key set that identifies the user who logged in."""
         return bool(self.introspection_endpoint or self.userinfo_endpoint or self.jwks_uri)
 
 
 class ProviderEndpoints(NamedTuple):
-    """Where an organisation answers; an empty address means that it does not.
+    """The endpoints of an identity provider; an empty address means that there is no such endpoint.
 
-    `names_itself`: each of its redirects carries `iss`. `secret_in_body`: it does not take HTTP Basic.
+    `names_itself` is True if each of its redirects carries `iss`. `secret_in_body` is True if it does not accept HTTP
+    Basic.
     """
 
     issuer: str
@@ -85,7 +92,10 @@ class ProviderEndpoints(NamedTuple):
 
     @property
     def can_check_id_tokens(self) -> bool:
-        """Keys alone do not do: an ID token is to be believed from one issuer only."""
+        """True if ID tokens can be verified, which takes both keys and an issuer.
+
+        An ID token is accepted from one issuer only.
+        """
         return bool(self.jwks_uri and self.issuer)
 
     @property
@@ -94,7 +104,7 @@ class ProviderEndpoints(NamedTuple):
 
 
 def list_identity_risks(username_claim: str, *, trust_email: bool) -> Iterator[str]:
-    """Return, as sentences, how a person at the organisation might become the user of another person.
+    """Yield, as sentences, how a person at the identity provider could become another person's user.
 
     A verified e-mail address is no such risk.
     """
@@ -108,7 +118,7 @@ def list_identity_risks(username_claim: str, *, trust_email: bool) -> Iterator[s
 
 
 def list_metadata_addresses(issuer: str, *, openid: bool) -> tuple[str, str]:
-    """The two places where the document may lie, the likelier one first.
+    """Return the two possible addresses of the metadata document, the likelier one first.
 
     Clauses: RFC 8414 §3.1, §5
     """

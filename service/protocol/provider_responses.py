@@ -1,4 +1,4 @@
-"""What may be believed of an organisation's answers, and what becomes of a login where it may not.
+"""Checks of the responses of an identity provider, and the errors of a login with an unacceptable response.
 
 Clauses: RFC 6749 §4.1.2, §4.1.2.1, §5.1, §5.2, §7.1, RFC 7662 §2.2, RFC 8414 §2, §3.3, RFC 9207 §2.4, SPEC §2.2
 """
@@ -36,17 +36,17 @@ Record = TypeVar("Record")
 
 
 class InvalidProviderResponse(Exception):
-    """The organisation did not answer, or not rightly. What is told goes to the log, and repeats nothing secret."""
+    """A missing or invalid response of the identity provider. The message is for the log and repeats no secret."""
 
 
 class InvalidLoginResponse(InvalidProviderResponse):
-    """Wrong is what it says to one login, which a single person may have brought about; others may be all right."""
+    """An invalid response to one login, which a single person may have caused; other logins may still work."""
 
     is_of_login = True
 
 
 class ProviderError(Exception):
-    """An orderly refusal by the organisation. `error` is its code where it has the form of one."""
+    """A well-formed error response of the identity provider. `error` is its code, if it has the form of a code."""
 
     def __init__(self, error: str) -> None:
         super().__init__(f"it answers with the error {error}")
@@ -54,12 +54,15 @@ class ProviderError(Exception):
 
     @property
     def is_of_login(self) -> bool:
-        """Return whether the refusal may be about the login, and not about our registration or too many requests."""
+        """True if the error may be about the login, and not about our registration or too many requests."""
         return self.error not in _NOT_OF_LOGIN
 
 
 class ProviderMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    """Of an organisation's metadata what is used here. Clauses: RFC 8414 §2, RFC 9207 §3"""
+    """The part of an identity provider's metadata that is used here.
+
+    Clauses: RFC 8414 §2, RFC 9207 §3
+    """
 
     issuer: str
     authorization_endpoint: str = ""
@@ -72,15 +75,21 @@ class ProviderMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProviderRejected(TemporarilyUnavailable):
-    """It answered, but not with a login: our registration there may be at fault, or this one request."""
+    """A response of the identity provider that is not a login.
+
+    The cause may be our registration at the provider, or this one request.
+    """
 
 
 class LoginRefused(ProviderRejected):
-    """It refused one login for a reason of its own, which may hide a wrong password."""
+    """A refusal of one login for a reason of the identity provider's own, which may hide a wrong password."""
 
 
 class CodeRejected(AccessDenied):
-    """It did not give the code that a browser brought back, or not to this browser, or took too long about it."""
+    """An authorization code that a browser brought back and the identity provider does not accept.
+
+    Either the provider did not issue the code, or it issued the code to another browser, or the browser took too long.
+    """
 
 
 class ProviderTokens(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,9 +105,10 @@ class _ErrorAnswer(msgspec.Struct, frozen=True):
 
 
 class ExternalIdentity(NamedTuple):
-    """Who logged in, as the organisation names them; `name` is for people to read, and may be empty.
+    """The user who logged in, as named by the identity provider. `name` is for display and may be empty.
 
-    `email_unverified`: the name is an e-mail address that has to be verified, and the organisation does not say that it is.
+    `email_unverified` is True if the user name is an e-mail address that must be verified, and the provider does not
+    report it as verified.
     """
 
     username: str
@@ -107,7 +117,10 @@ class ExternalIdentity(NamedTuple):
 
 
 def parse_metadata(body: bytes, issuer: str) -> ProviderMetadata:
-    """Clauses: RFC 8414 §3.2, §3.3 (the issuer is the one that was asked)"""
+    """Return the metadata. Raises InvalidProviderResponse if its issuer or an address in it is not acceptable.
+
+    Clauses: RFC 8414 §3.2, §3.3 (the issuer is the one that was asked)
+    """
     metadata = parse_json(body, ProviderMetadata, "its metadata")
     if metadata.issuer != issuer:
         raise InvalidProviderResponse(
@@ -125,9 +138,10 @@ def _is_plain(address: str) -> bool:
 
 
 def get_endpoints(provider: IdentityProvider, metadata: ProviderMetadata | None) -> ProviderEndpoints:
-    """What the record says goes before what the metadata says.
+    """Return the endpoints of an identity provider; values in the record override the metadata.
 
-    Where the record names a source of who logged in, the others of the metadata are left alone.
+    If the record has a source that identifies the user, all such sources in the metadata are ignored. Raises
+    InvalidProviderResponse if a required endpoint is missing.
     """
     metadata = metadata or ProviderMetadata(issuer=provider.issuer)
     methods = metadata.token_endpoint_auth_methods_supported
@@ -150,10 +164,10 @@ def get_endpoints(provider: IdentityProvider, metadata: ProviderMetadata | None)
 
 
 def read_callback(query: Query, server: ProviderEndpoints) -> str:
-    """The code of the answer that a browser brings back.
+    """Return the authorization code from the redirect that a browser brings back.
 
-    Raises AccessDenied where the organisation refused, and Misanswer for everything that is not as it should be. Who
-    answers is looked at before what is said.
+    The issuer is checked before the rest. Raises AccessDenied if the identity provider refused the login, and
+    InvalidProviderResponse if the redirect is invalid or carries another error.
 
     Clauses: RFC 6749 §4.1.2, §4.1.2.1, §10.14, RFC 9207 §2.4
     """
@@ -175,7 +189,10 @@ def read_callback(query: Query, server: ProviderEndpoints) -> str:
 
 
 def parse_token_response(status: int, body: bytes) -> ProviderTokens:
-    """Raises Declined for an error in the standard's form, and InvalidLoginResponse where the request is refused in another.
+    """Return the tokens of a token response.
+
+    Raises ProviderError for an error in the standard form and for status 429. Raises InvalidLoginResponse for another
+    4xx response, and InvalidProviderResponse for any other invalid response.
 
     Clauses: RFC 6749 §5.1, §5.2, §7.1 (a token of a type that is not understood is not used)
     """
@@ -200,13 +217,19 @@ def parse_claims(status: int, body: bytes, what: str) -> Claims:
 
 
 def check_active(claims: Claims) -> None:
-    """Clauses: RFC 7662 §2.2"""
+    """Raise InvalidProviderResponse unless the introspection response reports an active token.
+
+    Clauses: RFC 7662 §2.2
+    """
     if claims.get("active") is not True:
         raise InvalidProviderResponse("its introspection says that its own new token is not active")
 
 
 def check_ok(status: int, what: str) -> None:
-    """No other status is believed, a redirect least of all: it would carry what is secret elsewhere."""
+    """Raise InvalidProviderResponse unless the status is 200.
+
+    A redirect in particular is refused, because following it would carry secrets to another address.
+    """
     if status != _OK:
         raise InvalidProviderResponse(f"{what} has status {status}")
 
@@ -219,9 +242,10 @@ def parse_json(body: bytes, form: type[Record], what: str) -> Record:
 
 
 def read_person(claims: Claims, username_claim: str, *, needs_verified_email: bool) -> ExternalIdentity:
-    """A name that a record can hold and a page can show.
+    """Return the identity in the claims.
 
-    Numbers are what some servers use as identifiers; their digits are the name.
+    A numeric user name is converted to its digits, because some servers use numbers as identifiers. Raises
+    InvalidLoginResponse if the claim is missing, or does not fit in a record and on a page.
     """
     username = claims.get(username_claim)
     if isinstance(username, int) and not isinstance(username, bool):
@@ -235,9 +259,10 @@ def read_person(claims: Claims, username_claim: str, *, needs_verified_email: bo
 
 
 def _is_email_verified(claims: Claims) -> bool:
-    """Return whether the organisation vouches for the address: true, which some servers send as text.
+    """Return True if the identity provider reports the e-mail address as verified.
 
-    Where the claim is missing nobody has checked the address, and its owner may have typed another person's.
+    Some servers send `true` as text. If the claim is missing, the address is unverified, and the user may have entered
+    another person's address.
 
     Clauses: OpenID Connect Core 1.0 §5.1 (email_verified)
     """
@@ -258,5 +283,8 @@ def make_refusal() -> ProviderRejected:
 
 
 def _name_error(error: str) -> str:
-    """As far as it can be told in a log: the form keeps out whatever else somebody might write there."""
+    """Return the error code for the log, or a placeholder if the text does not have the form of a code.
+
+    This keeps other text, which an attacker may have chosen, out of the log.
+    """
     return error if _ERROR_CODE.fullmatch(error) else "(not a code)"

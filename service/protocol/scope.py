@@ -19,11 +19,11 @@ ROLES: Final = ("enduser", "organisation", "admin", "partner", "device", "ordere
 
 _ITEMS: Final = (*(f"realm:{realm}" for realm in REALMS), *(f"role:{role}" for role in ROLES))
 _MAX_ITEMS: Final = len(_ITEMS)
-"""A scope of more items repeats one, or names an unknown one."""
+"""A scope with more items repeats one or has an unknown one."""
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """A set of scope items. Its text is canonical: realms first, then roles, each in the vocabulary's order."""
+    """A set of scope items. Its text is canonical: realms first, then roles, each in the order of the vocabulary."""
 
     items: frozenset[str] = frozenset()
 
@@ -46,7 +46,9 @@ class Scope(msgspec.Struct, frozen=True):
 
 
 def parse_scope(text: str) -> Scope:
-    """Items separated by single spaces, each known and named once.
+    """Parse items that are separated by single spaces.
+
+    Raises InvalidScope if an item is malformed, unknown or repeated.
 
     Clauses: RFC 6749 §3.3, SPEC §2.2
     """
@@ -62,24 +64,29 @@ def parse_scope(text: str) -> Scope:
 
 
 def parse_realm(granted: str) -> str:
-    """The one realm that every granted scope names; raises ValueError for any other text."""
+    """Return the realm of a granted scope, which always has exactly one. Raises ValueError for any other text."""
     (realm,) = [item[6:] for item in granted.split(" ") if item.startswith("realm:")]
     return realm
 
 
 def has_known_items(text: str) -> bool:
-    """Whether each item is in the vocabulary; no token can have another."""
+    """Return True if every item is in the vocabulary. No token can have any other item."""
     return all(item in _ITEMS for item in text.split(" "))
 
 
 def check_one_realm_one_role(scope: Scope) -> None:
-    """Clauses: SPEC §4.2 (password), §5.4, §8"""
+    """Raise InvalidScope unless the scope has exactly one realm and exactly one role.
+
+    Clauses: SPEC §4.2 (password), §5.4, §8
+    """
     if len(scope.realms) != 1 or len(scope.roles) != 1:
         raise InvalidScope("scope_not_one_realm_one_role")
 
 
 def check_narrowing(scope: Scope) -> None:
-    """A refresh may ask for less, but a token without any role would be good for nothing.
+    """Raise InvalidScope if a scope requested at a refresh has no role.
+
+    A refresh may request less than was granted, but a token without a role would be useless.
 
     Clauses: RFC 6749 §6
     """
@@ -88,7 +95,7 @@ def check_narrowing(scope: Scope) -> None:
 
 
 def check_user_has(scope: Scope, roles: Collection[str]) -> None:
-    """Every role in the scope is one of the user's own, the reserved ones included.
+    """Raise InvalidScope unless the user has every role in the scope, including the reserved roles.
 
     Clauses: SPEC §2.2, §4.2
     """

@@ -1,11 +1,11 @@
 """The form and the digest of opaque tokens, which gateways check without the service's keys.
 
-A token is a prefix, the shard of its user and 44 characters that stand for 33 bytes. The shard leads to the right slot
-of a Redis Cluster. Each token has one canonical spelling of fixed length, made of letters, digits, `_` and `-`. Text
-that is spelled otherwise is refused without a call to Redis. Redis stores only the digest.
+A token consists of a prefix, the shard of its user and 44 characters for 33 bytes. The shard selects the slot of a
+Redis Cluster. Each token has one canonical spelling of fixed length, made of letters, digits, `_` and `-`. Text with
+another spelling is refused without a call to Redis. Redis stores only the digest.
 
     tsat1_ + shard (3 hex digits) + 44 base64url characters: an access token
-    tsac1_ an authorization code, tspc1_ a consent that waits for its answer, tsbs1_ a browser session
+    tsac1_ an authorization code, tspc1_ a pending consent, tsbs1_ a browser session
 
 A length that is a multiple of three bytes leaves base64url no spare bits and no second spelling.
 
@@ -35,7 +35,7 @@ RANDOM_TOKEN_CHARACTERS: Final = 53
 
 
 SHARD: Final = slice(6, 9)
-"""Where the shard stands in a random token."""
+"""The position of the shard in a random token."""
 
 
 _URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")
@@ -48,7 +48,7 @@ _FORM: Final = re.compile(r"(ts[a-z]{2}1_)([0-9a-f]{3})[A-Za-z0-9_-]{44}")
 
 
 class RandomToken(NamedTuple):
-    """Whatever is 33 bytes under a prefix and a shard: what is sent, and what Redis knows of it."""
+    """A token of 33 bytes under a prefix and a shard: the text that is sent, and the digest that Redis stores."""
 
     text: str
     shard: str
@@ -56,12 +56,15 @@ class RandomToken(NamedTuple):
 
 
 def parse_access_token(text: str) -> RandomToken | None:
-    """None where the text cannot be an access token of ours; Redis need not be asked then."""
+    """Return the token, or None if the text does not have the form of an access token.
+
+    Text in another form is refused without a call to Redis.
+    """
     return _parse_random_token(ACCESS_TOKEN_PREFIX, text)
 
 
 def is_access_token(text: str) -> bool:
-    """Whether the text has the form of one; its shard stands at `SHARD` then."""
+    """Return True if the text has the form of an access token. Its shard is then at `SHARD`."""
     return _ACCESS_TOKEN.fullmatch(text) is not None
 
 
@@ -78,11 +81,14 @@ def parse_browser_session(text: str) -> RandomToken | None:
 
 
 DIGEST_BYTES: Final = 16
-"""128 bits of SHA-256. A token has 256 random bits or more, so nobody can find a second one with the same digest."""
+"""The length of a token digest: 128 bits of SHA-256.
+
+A token has at least 256 random bits, so a second token with the same digest cannot be found.
+"""
 
 
 def digest_token(text: str) -> str:
-    """The name of an access token or code in Redis: base64url of the first half of its SHA-256, 22 characters."""
+    """Return the name of a token in Redis: base64url of the first half of its SHA-256, 22 characters."""
     return encode(hashlib.sha256(text.encode()).digest()[:DIGEST_BYTES])
 
 
@@ -92,5 +98,5 @@ def _parse_random_token(prefix: str, text: str) -> RandomToken | None:
 
 
 def encode(data: bytes) -> str:
-    """base64url without padding."""
+    """Return the data as base64url without padding."""
     return b2a_base64(data, newline=False).translate(_URL_SAFE).rstrip(b"=").decode()

@@ -1,4 +1,4 @@
-"""The answer that carries tokens, and the two headers that keep it out of caches.
+"""The token response, and the two headers that keep a response out of caches.
 
 Clauses: RFC 6749 §5.1, SPEC §2.1
 """
@@ -13,7 +13,7 @@ NO_STORE_HEADERS: Final = {"Cache-Control": "no-store, no-cache", "Pragma": "no-
 
 
 class TokenResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """All fields are always present; `expires_in` is in whole seconds, rounded down."""
+    """The token response. All fields are always present; `expires_in` is in whole seconds, rounded down."""
 
     access_token: str
     token_type: str = "Bearer"
@@ -23,7 +23,10 @@ class TokenResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lifetimes(msgspec.Struct, frozen=True, kw_only=True):
-    """How long what the service issues lives, in milliseconds; no `session_max_age_ms` means no end but idleness."""
+    """The lifetimes of tokens, codes and sessions, in milliseconds.
+
+    If `session_max_age_ms` is None, a session expires only when it is idle.
+    """
 
     access_token_ms: int
     refresh_token_ms: int

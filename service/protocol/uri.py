@@ -1,4 +1,4 @@
-"""Absolute URIs: where a browser may be sent, and which servers the service itself speaks to.
+"""Checks of absolute URIs: targets of browser redirects, and servers that this service calls.
 
 Clauses: RFC 6749 §3.1.2, §3.1, §3.2, RFC 8252 §7.1
 """
@@ -12,7 +12,7 @@ from .grammar import is_vschar
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine alone: 127.0.0.0/8, ::1 or localhost."""
+    """Return True if the host is this machine: 127.0.0.0/8, ::1 or localhost."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -20,10 +20,10 @@ def is_loopback(host: str) -> bool:
 
 
 def find_uri_mistake(text: str) -> str | None:
-    """What keeps a text from being an absolute URI that a browser may be sent to; None where nothing does.
+    """Return why a browser may not be redirected to this text as an absolute URI, or None if it may.
 
-    An app's own scheme is a domain name in reverse order, so it contains a dot. Every other scheme may be one that
-    browsers treat in their own way (`view-source:`, `intent:`).
+    An app's own scheme is a domain name in reverse order, so it contains a dot. A scheme without a dot may have a
+    special meaning in browsers (`view-source:`, `intent:`).
 
     Clauses: RFC 6749 §3.1.2 (absolute, no fragment), RFC 8252 §7.1 (private-use schemes)
     """
@@ -49,7 +49,7 @@ def find_uri_mistake(text: str) -> str | None:
 
 
 def find_server_mistake(text: str) -> str | None:
-    """What keeps a text from being the address of a server that gets secrets from us; None where nothing does.
+    """Return why a server at this address may not receive secrets from this service, or None if it may.
 
     Clauses: RFC 6749 §3.1, §3.2 (TLS)
     """

@@ -1,4 +1,4 @@
-"""Who a resource owner is: a realm and a user name, and the stable names derived from them.
+"""Resource owners: a realm and a user name, and the stable identifiers derived from them.
 
 Clauses: SPEC §2.2, §4.2 (a user of one realm is not the user of the same name in another)
 """
@@ -15,7 +15,7 @@ from .scope import MAIN_REALM
 
 MAX_USERNAME_CHARACTERS: Final = 255
 MIN_PASSWORD_CHARACTERS: Final = 8
-"""The bound of passwords that are set, where the operator has chosen no other one."""
+"""The minimum length of a new password, unless the operator configures another one."""
 
 EMAIL_CLAIM: Final = "email"
 
@@ -23,10 +23,10 @@ _ASCII_LOWER: Final = {upper: upper + 32 for upper in range(ord("A"), ord("Z") +
 
 
 class UserIdentity(msgspec.Struct, frozen=True):
-    """The user that a realm and a name lead to; make it with `identify_user`.
+    """The user that a realm and a user name identify. Create it with `identify_user`.
 
-    `subject` is stable, opaque and unique over realms: 22 characters of base64url, 128 bits of a digest.
-    `shard` is the hash tag under which all keys of the user lie: the first 12 bits of the subject as 3 hex digits.
+    `subject` is stable, opaque and unique across realms: 22 characters of base64url, 128 bits of a digest. `shard` is
+    the hash tag of all keys of the user: the first 12 bits of the subject as 3 hex digits.
     """
 
     realm: str
@@ -36,9 +36,10 @@ class UserIdentity(msgspec.Struct, frozen=True):
 
 
 def identify_user(realm: str, username: str) -> UserIdentity:
-    """Names in realm main are e-mail addresses, which phones like to capitalise: A-Z counts as a-z there.
+    """Return the identity for a realm and a user name. In realm main, A-Z counts as a-z.
 
-    Only ASCII letters are folded: folding all of Unicode would let two different addresses meet in one account.
+    User names in realm main are e-mail addresses, which phones like to capitalise. Only ASCII letters are folded:
+    folding all of Unicode could make one account out of two different addresses.
     """
     name = fold_email(username) if realm == MAIN_REALM else username
     digest = hashlib.sha256(f"user\n{realm}\n{name}".encode()).digest()
@@ -47,20 +48,21 @@ def identify_user(realm: str, username: str) -> UserIdentity:
 
 
 def fold_email(address: str) -> str:
-    """Return an e-mail address as it is compared: with A-Z as a-z, and all other letters as they are."""
+    """Return the e-mail address in its form for comparison: A-Z as a-z, and all other letters unchanged."""
     return address.translate(_ASCII_LOWER)
 
 
 def normalize_username(username: str, username_claim: str) -> str:
-    """Return the name under which a user of an organisation is known here; only e-mail addresses are folded."""
+    """Return the user name of an identity provider's user in this service. Only e-mail addresses are folded."""
     return fold_email(username) if username_claim == EMAIL_CLAIM else username
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
-    """A registered user. `revision` changes whenever the record does, so that a login can prove it is still true.
+    """A registered user.
 
-    `upgraded_from` is the weaker hash that a login replaced by `password_hash`: a seed that still has it has the same
-    password.
+    `revision` changes with every change of the record, so that a login can prove that the record it checked is still
+    current. `upgraded_from` is the weaker hash that a login replaced by `password_hash`. A seed that still has the
+    weaker hash has the same password.
     """
 
     realm: str

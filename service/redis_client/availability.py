@@ -1,4 +1,4 @@
-"""The state of something that a background task keeps up."""
+"""The availability of a value that a background task maintains."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ Value = TypeVar("Value")
 
 
 class Availability(Generic[Value]):
-    """What a task in the background keeps up: there, on its way, or not to be had, and why."""
+    """A value that a background task maintains: available, pending, failed or ended.
+
+    `get` waits while the value is pending.
+    """
 
     def __init__(self) -> None:
         self.value: Value | None = None
@@ -25,23 +28,33 @@ class Availability(Generic[Value]):
         self._changed.set()
 
     def fail(self, failure: str) -> bool:
-        """Until the next success whoever asks is told at once; the task goes on trying. False: that was so before."""
+        """Record a failure: `get` raises StoreUnavailable at once, until the next success.
+
+        The background task goes on trying. Returns False if the attempt before had failed as well.
+        """
         is_news = self._trouble is None
         self.value, self._trouble = None, failure
         self._changed.set()
         return is_news
 
     def lose(self) -> None:
-        """Whoever asks waits for the next attempt, which is about to begin."""
+        """Mark the value as lost; `get` waits for the next attempt."""
         self.value, self._trouble = None, None
         self._changed.clear()
 
     def end(self, why: str) -> None:
-        """For good: whoever asks or waits may have better luck elsewhere."""
+        """Close permanently. Waiting and later calls of `get` raise NotSent.
+
+        The router may then retry on another node.
+        """
         self.value, self._end = None, why
         self._changed.set()
 
     async def get(self) -> Value:
+        """Wait while the value is pending, and return it.
+
+        Raises StoreUnavailable after `fail` and NotSent after `end`.
+        """
         while self.value is None:
             if self._end is not None:
                 raise NotSent(self._end)

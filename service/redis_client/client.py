@@ -1,4 +1,4 @@
-"""From REDIS_URL to commands and scripts: how the store speaks to Redis, however many servers that is."""
+"""The client for commands and scripts on a single Redis server, a Sentinel setup or a Cluster."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .url import RedisUrl
 SCANNED_AT_ONCE: Final = 1000
 MAX_LOOKS: Final = 60
 SCAN_RETRY_DELAY_SECONDS: Final = 0.5
-"""While slots of a cluster move: half a minute of pauses in all, which most single slots need less than."""
+"""`scan_whole` pauses this long up to MAX_LOOKS times while slots move: 30 s in total. Most single slots need less."""
 FENCE_LIFETIME_MS: Final = 86_400_000
 
 _LEAVE_FENCE: Final = load_own_script("leave_fence")
@@ -37,26 +37,32 @@ Result = TypeVar("Result")
 
 
 class Ask(Protocol):
-    """Send a command to the master that serves this key."""
+    """A function that sends a command to the master that serves a key."""
 
     def __call__(self, key: str, command: Command, *, follows_ask: bool) -> Awaitable[Any]: ...
 
 
 class DurableScripts(NamedTuple):
-    """`leave_fence` is for those who found nothing to change: what they found is confirmed with it."""
+    """The functions for use within a `durable` block.
+
+    `leave_fence` is for a block that found nothing to change. It writes a key, so that confirming this write also
+    confirms the state that was found.
+    """
 
     run: Run
     leave_fence: Callable[[], Awaitable[None]]
 
 
 class RedisClient:
-    """Connects by itself at the first call, in the event loop that makes it; close it there.
+    """The client for all masters behind one REDIS_URL.
 
-    A command goes to the master that serves the key which is its second word. All raise StoreUnavailable for any
-    outage. `clock_offset_ms` moves the clock of every script; only tests pass it. `on_moving_slot` hears each time that
-    a command must be sent again because its slot is moving. `scripts` are the texts by SHA-1 that the handshake loads.
-    `barrier_key` names the key that a durable write without a change sets, in the shard that it is given. `probe_keys`
-    are for the heartbeats to the nodes of a cluster.
+    It connects at the first call, in the event loop of that call, and must be closed there. A command goes to the
+    master that serves the key which is its second word. All calls raise StoreUnavailable for any outage.
+
+    `scripts` maps SHA-1 digests to the texts that the handshake loads. `barrier_key` returns the name of the key of a
+    shard that `leave_fence` writes. `probe_keys` are for the heartbeats to cluster nodes. `watch` is called after each
+    call. `on_moving_slot` is called each time a command must be sent again because its slot is moving.
+    `clock_offset_ms` moves the clock of every script and is for tests only.
     """
 
     def __init__(
@@ -83,11 +89,14 @@ class RedisClient:
         self.clock_offset_ms = clock_offset_ms
 
     async def read(self, *command: str | int) -> Any:
-        """A command that changes nothing; sent a second time where the connection turns out to be gone."""
+        """Send a command that changes nothing. It is sent again if its connection is lost."""
         return await self._timed("read", self._get_router().ask(str(command[1]), command, is_read=True))
 
     async def read_clock_ms(self) -> int:
-        """The time by Redis, for people to read; what depends on it is decided in scripts."""
+        """Return Redis time in ms since 1970.
+
+        A decision that is part of a change reads the time in its script instead.
+        """
         seconds, microseconds = await self._ask_master(await self._get_any_master(), "TIME")
         return int(seconds) * 1000 + int(microseconds) // 1000 + self.clock_offset_ms()
 
@@ -95,14 +104,16 @@ class RedisClient:
         return await self._timed("write", self._get_router().ask(str(command[1]), command, is_read=False))
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[str | int]) -> list[str | int]:
-        """The script's verdict: a word, then what belongs to it; texts decoded."""
+        """Run a script. Returns its verdict: a word, then the values that belong to it, as text or integers."""
         return await self._run(self._get_router().ask, script, keys, arguments)
 
     @contextlib.asynccontextmanager
     async def durable(self, shard: str) -> AsyncIterator[DurableScripts]:
-        """For scripts of one shard whose changes, at the end of the block, are as durable as the setting asks for.
+        """Provide functions for scripts of one shard.
 
-        The block ends with StoreUnavailable where nobody confirmed that in time, though the changes are made.
+        At the end of the block their changes are as durable as configured.
+
+        The end of the block raises StoreUnavailable if the changes are not confirmed in time, although they are made.
         """
         if self._durability == "memory":
             yield DurableScripts(self.run, _leave_nothing)
@@ -127,19 +138,22 @@ class RedisClient:
             work.end()
 
     async def read_many(self, commands: Sequence[Command], master: ManagedConnection | None = None) -> list[Any]:
-        """All at once; each sent where its key lies, or all to one master."""
+        """Send read-only commands at once, each to the master of its key, or all to `master`. Returns the answers."""
         if master is None:
             return await self._timed("read_many", self._get_router().ask_many(_with_keys(commands), is_read=True))
         return await self._timed("read_many", within_deadline(_ask_all(master, commands)))
 
     async def write_many(self, commands: Sequence[Command]) -> list[Any]:
-        """All at once, not as a transaction."""
+        """Send changing commands at once, each to the master of its key, not as a transaction. Returns the answers."""
         return await self._timed("write_many", self._get_router().ask_many(_with_keys(commands), is_read=False))
 
     async def scan(self, pattern: str) -> AsyncIterator[list[str]]:
-        """Batches of the keys that match, on every master; a key there throughout is seen at least once."""
+        """Yield batches of the matching keys of every master.
+
+        A key that exists throughout is seen at least once, unless its slot moves; see `scan_whole`.
+        """
         for master in await self.list_masters():
-            # Where it ends the place in the list is lost with it, since the next may lead to another server.
+            # The cursor is valid on this connection only: a new one may lead to another server.
             connection = await within_deadline(master.get_connection())
             cursor = "0"
             while True:
@@ -151,10 +165,10 @@ class RedisClient:
                     break
 
     async def scan_whole(self, pattern: str) -> AsyncIterator[list[str]]:
-        """Yield batches of the keys that match. Slots that moved meanwhile are looked at again until they stand still.
+        """Yield batches of the matching keys. Slots that moved during a scan are scanned again until they are stable.
 
-        A key there throughout is seen, also where it moves to another master; it may come several times. Raises
-        StoreUnavailable where slots go on moving for too long.
+        A key that exists throughout is seen, even if it moves to another master. It may come several times. Raises
+        StoreUnavailable if slots keep moving for too long.
         """
         wanted: set[int] | None = None
         for _ in range(MAX_LOOKS):
@@ -172,7 +186,7 @@ class RedisClient:
         )
 
     async def list_slots(self) -> list[NodeSlots]:
-        """Ask each master of a cluster which slots are its own and which are moving. Without a cluster nothing is."""
+        """Return the owned and the moving slots of each master of a cluster. The list is empty without a cluster."""
         if self._url.kind != "cluster":
             return []
         masters = await self.list_masters()
@@ -185,21 +199,21 @@ class RedisClient:
         return int(await self._ask_master(master, "DBSIZE"))
 
     async def measure_key(self, key: str) -> int | None:
-        """How many bytes it takes in Redis; None where there is none."""
+        """Return the size of the key in Redis in bytes, or None if it does not exist."""
         answer: int | None = await self._timed(
             "read", self._get_router().ask(key, ("MEMORY", "USAGE", key, "SAMPLES", 0), is_read=True)
         )
         return answer
 
     async def eviction_policies(self) -> set[str]:
-        """The maxmemory-policy of each master; empty where this user may not read it."""
+        """Return the maxmemory-policy of each master. The set is empty if this Redis user may not read it."""
         sections = await self.read_info("memory")
         if not sections:
             log.warning("this Redis user may not read maxmemory-policy (INFO), so nobody checks that it is noeviction")
         return {section["maxmemory_policy"] for section in sections}
 
     async def read_info(self, section: str) -> list[dict[str, Any]]:
-        """What each master tells of itself; empty where this user may not ask."""
+        """Return a section of INFO from each master. The list is empty if this Redis user may not read it."""
         try:
             masters = await self.list_masters()
             return [
@@ -240,9 +254,11 @@ class RedisClient:
     async def _run(
         self, ask: Ask, script: Script, keys: Sequence[str], arguments: Sequence[str | int]
     ) -> list[str | int]:
-        """Without `_timed`, whose own coroutine would be felt here.
+        """Run a script and report its duration.
 
-        A script that derives keys has the guard key behind its own.
+        `_timed` is not used, because the cost of its coroutine is noticeable here.
+
+        A script that derives keys gets the guard key after its own keys.
         """
         all_keys = (*keys, guard_key(keys[0])) if script.derives_keys else keys
         parts, follows_ask = (len(all_keys), *all_keys, *arguments), not script.derives_keys
@@ -251,7 +267,7 @@ class RedisClient:
             try:
                 verdict = await ask(keys[0], ("EVALSHA", script.sha1, *parts), follows_ask=follows_ask)
             except NoScriptError:
-                # Nothing ran: the server does not know the text (any more), so this time it comes along.
+                # Nothing ran, because the server does not have the script (any more). Its text is sent instead.
                 verdict = await ask(keys[0], ("EVAL", script.text, *parts), follows_ask=follows_ask)
         except StoreUnavailable:
             self._watch(script.name, time.perf_counter() - started, True)
@@ -284,6 +300,6 @@ async def _ask_all(master: ManagedConnection, commands: Sequence[Command]) -> li
 
 
 def _parse_info(text: bytes) -> dict[str, Any]:
-    """Lines of `name:value`, and comments; whole numbers as numbers."""
+    """Parse lines of `name:value`, skipping comments. Whole numbers become integers."""
     pairs = (line.split(":", 1) for line in text.decode(errors="replace").splitlines() if ":" in line)
     return {name: int(value) if re.fullmatch(r"[0-9]{1,20}", value) else value for name, value in pairs}

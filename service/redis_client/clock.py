@@ -1,4 +1,4 @@
-"""The clock of heartbeats, and of how long cached answers may be used."""
+"""The clock for heartbeats and for how long cached answers may be used."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ import time
 from collections.abc import Callable
 
 read_clock: Callable[[], float] = time.monotonic
-"""Return seconds by a clock that is never set. On Linux it goes on while the machine sleeps."""
+"""Return seconds by a clock that is never set. On Linux it continues while the machine sleeps."""
 if sys.platform == "linux":
     read_clock = functools.partial(time.clock_gettime, time.CLOCK_BOOTTIME)

@@ -1,8 +1,7 @@
-"""One connection to one Redis server, shared by all who ask: many commands under way, answers in their order.
+"""A connection to one Redis server, shared by all tasks. Commands are pipelined and answered in their order.
 
-The client library lends a connection to one command at a time, at a multiple of the processor time of a command that is
-sent along with others; and a local cache needs reads and invalidations in one stream, so that their order
-tells which came first.
+redis-py lends a connection to one command at a time. That costs a multiple of the processor time of a pipelined
+command. A local cache also needs reads and invalidations in one stream, whose order shows which came first.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from .staggered import NoneSucceeded, get_first
 from .url import Node, RedisUrl
 
 ADDRESS_PAUSE_SECONDS: Final = 0.25
-"""After it the next address of a name is tried beside the one that stays silent (RFC 8305 §5)."""
+"""If an address of a host name stays silent for this long, the next one is tried in parallel (RFC 8305 §5)."""
 
 _INCOMPLETE: Final = object()
 
@@ -37,9 +36,10 @@ def decode_raw(answer: Any) -> Any:
 
 
 class Connection(asyncio.Protocol):
-    """`on_push` gets what the server says unasked, in its place among the answers.
+    """A RESP3 connection to one server.
 
-    When the connection ends `on_lost` is called before anybody else can notice, and nothing arrives here any more.
+    `on_push` gets each push message in its place among the answers. When the connection ends, `on_lost` is called
+    before any other code can notice the loss. After that no more data is processed.
     """
 
     def __init__(self, on_push: OnPush = lambda _: None, on_lost: Callable[[], None] = lambda: None) -> None:
@@ -56,7 +56,10 @@ class Connection(asyncio.Protocol):
         return await self.send(command, decode_raw)
 
     def send(self, command: Command, decode: Callable[[Any], Result]) -> asyncio.Future[Result]:
-        """The answer, or what `decode` makes of it at the very moment at which it stands first in the stream."""
+        """Send a command. Returns a future of the answer, converted by `decode`.
+
+        `decode` is called at the moment at which the answer stands first in the stream.
+        """
         future = self._loop.create_future()
         if self.lost.done() or self._transport is None:
             future.set_exception(NotSent("the connection is lost already"))
@@ -64,7 +67,7 @@ class Connection(asyncio.Protocol):
         data = hiredis.pack_command(command)  # type: ignore[arg-type] # declared for one part only
         self.pending.append((future, decode))
         if self._unsent is None:
-            # The first of this turn of the event loop leaves at once, the others with one system call.
+            # The first command of an event loop turn is sent at once, all later ones with one system call.
             self._unsent = []
             self._transport.write(data)
             self._loop.call_soon(self._send_rest)
@@ -78,7 +81,10 @@ class Connection(asyncio.Protocol):
         return str(self._transport.get_extra_info("peername")[0])
 
     def close(self, why: str) -> None:
-        """End the connection at once. Whatever waits for an answer gets ConnectionLost, and later answers are not read."""
+        """Close the connection at once.
+
+        Each pending command fails with ConnectionLost, and later answers are not read.
+        """
         if self.lost.done():
             return
         self.lost.set_result(why)
@@ -91,7 +97,7 @@ class Connection(asyncio.Protocol):
                 future.set_exception(ConnectionLost(why))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are of another class
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transport is of another class
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -104,11 +110,11 @@ class Connection(asyncio.Protocol):
                     self.on_push(reply)
                 else:
                     self._settle(reply)
-        except Exception as error:  # what follows can no longer be told apart
+        except Exception as error:  # the rest of the stream can no longer be matched to commands
             self.close(f"{type(error).__name__}: {error}")
 
     def eof_received(self) -> None:
-        """A turn of the event loop before `connection_lost`."""
+        """Close the connection now: `connection_lost` comes one turn of the event loop later."""
         self.close("the server closed the connection")
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -142,7 +148,7 @@ def _make_error(text: str) -> ResponseError:
 
 
 async def gather_answers(answers: Sequence[asyncio.Future[Any]]) -> list[Any]:
-    """Wait for all answers to commands that were sent together. Raises the first error in their order."""
+    """Return the answers to commands that were sent together. Raises the first error in the order of the commands."""
     results = await asyncio.gather(*answers, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
@@ -161,11 +167,11 @@ async def open_connection(
     first_address: int = 0,
     beside: Connection | None = None,
 ) -> Connection:
-    """Connect to this node (None: the unix socket of the URL), and speak RESP3 in the URL's database.
+    """Connect to a node, and speak RESP3 in the database of the URL.
 
-    `client_name` is a word that CLIENT LIST shows. `begin` sends further commands of the handshake, in the same round trip,
-    and waits for their answers. All addresses of the node's name are tried, beginning with number `first_address`. With
-    `beside` only the address of that connection is tried.
+    A node of None is the unix socket of the URL. `client_name` is a word that CLIENT LIST shows. `begin` sends further
+    commands of the handshake in the same round trip, and waits for their answers. All addresses of the node's name are
+    tried, beginning with number `first_address`. If another connection is given, only the address of that one is tried.
 
     Raises OSError or RedisError. The caller sets the time limit.
     """
@@ -175,7 +181,7 @@ async def open_connection(
         if begin is None:
             await _greet(connection, url, client_name)
         else:
-            # Each is a task that sends its commands when it begins, and they begin in this order.
+            # Both become tasks that send their commands when they start, and they start in this order.
             await asyncio.gather(_greet(connection, url, client_name), begin(connection))
     except BaseException:
         connection.close("the connection was given up")
@@ -196,7 +202,10 @@ async def _connect(url: RedisUrl, node: Node | None, first_address: int, beside:
 
 
 async def _resolve(node: Node, first_address: int, beside: Connection | None) -> list[str]:
-    """Return the IP addresses of the node's name, beginning with number `first_address`, or the one of `beside`."""
+    """Return the IP addresses of the node's name, beginning with number `first_address`.
+
+    If another connection is given, returns only the address of that one.
+    """
     if beside is not None:
         return [beside.get_address()]
     found = await asyncio.get_running_loop().getaddrinfo(*node, type=socket.SOCK_STREAM)
@@ -206,7 +215,7 @@ async def _resolve(node: Node, first_address: int, beside: Connection | None) ->
 
 
 async def _connect_to(url: RedisUrl, address: str, node: Node) -> Connection:
-    """Connect to one address. The certificate has to be that of the node's name."""
+    """Connect to one address. The TLS certificate must be valid for the node's name."""
     context, name = (_make_ssl_context(), node[0]) if url.tls else (None, None)
     loop = asyncio.get_running_loop()
     _, connection = await loop.create_connection(Connection, address, node[1], ssl=context, server_hostname=name)
@@ -218,7 +227,7 @@ def _discard(connection: Connection) -> None:
 
 
 def _is_address(host: str) -> bool:
-    """Tell whether this is an IP address. To look one up would take a thread of the event loop's."""
+    """Return True if the host is an IP address. Resolving one would take a thread of the event loop's pool."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -227,7 +236,10 @@ def _is_address(host: str) -> bool:
 
 
 async def _greet(connection: Connection, url: RedisUrl, client_name: str) -> None:
-    """Send the greeting. A server that does not know the command repeats its words, with the password among them."""
+    """Send HELLO and SELECT.
+
+    A server that does not know HELLO repeats its arguments in the error, the password among them. They are cut off.
+    """
     commands: list[Command] = [("HELLO", 3, *_credentials(url), "SETNAME", f"token-{client_name}")]
     if url.db:
         commands.append(("SELECT", url.db))
@@ -239,7 +251,10 @@ async def _greet(connection: Connection, url: RedisUrl, client_name: str) -> Non
 
 @functools.cache
 def _make_ssl_context() -> ssl.SSLContext:
-    """Make it once, since the event loop stands still for 20 ms while the certificate authorities are read."""
+    """Return the TLS context.
+
+    It is made only once, since reading the certificate authorities blocks the event loop for 20 ms.
+    """
     return ssl.create_default_context()
 
 

@@ -1,4 +1,4 @@
-"""How long all the Redis work of a request may take, and one error for every kind of outage."""
+"""Time limits for the Redis work of a request, and one error for every kind of outage."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ DEADLINE_SECONDS: Final = 1.8
 CONNECT_SECONDS: Final = 1.5
 ENOUGH_SECONDS: Final = 0.2
 
-# What a Redis that is up says when it cannot serve, as the first word of its error or quoted by a script's error; what
-# it (WRONGTYPE) and our scripts say of a record that another version wrote; what Redis 7.0 and Valkey say of what a
-# script may not do, of keys on another node, and of a script that an operator ended; and that there is no WAIT.
+# Errors of a Redis that is up and cannot serve. The word begins the error, or a script's error quotes it.
+# - WRONGTYPE (Redis) and UNKNOWNVERSION (our scripts) mean a record that another version of the service wrote.
+# - Redis 7.0 and Valkey have texts of their own for an action that a script may not do, for keys on another node, and
+#   for a script that an operator ended.
+# - A server may lack WAIT.
 _OUTAGE: Final = re.compile(
     r"\b(OOM|READONLY|MISCONF|LOADING|BUSY|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|MASTERDOWN|UNBLOCKED|NOPERM|WRONGTYPE)\b"
     r"|UNKNOWNVERSION|The user executing the script can't|ACL failure in script"
     r"|(?i:access a non[ -]local key)|Script killed by user|unknown command .?WAIT\b"
 )
-# What only a mistake in our own scripts or commands leads to.
+# Errors that only a mistake in our own scripts or commands causes.
 _FAULT: Final = re.compile(r"user_script|unknown command|wrong number of arguments|same slot")
 
 Result = TypeVar("Result")
 CallObserver = Callable[[str, float, bool], None]
-"""Told of each call: its kind or script, how many seconds it took, and whether it came to nothing."""
+"""A function called after each call with its kind or script name, its duration in seconds, and True if it failed."""
 
 
 class StoreUnavailable(Exception):
-    """Redis did not answer in time, or answered that it cannot serve. Nothing is known about what it did."""
+    """Redis did not answer in time, or answered that it cannot serve. It is unknown whether the command ran."""
 
 
 def ignore_call(call: str, seconds: float, failed: bool) -> None:
@@ -52,31 +54,38 @@ _budget: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 
 def start_budget() -> None:
-    """From here on, in this task, all calls share one deadline. Without it each call has one of its own."""
+    """Let all later calls in this task share one deadline. Without a budget each call has a deadline of its own."""
     _budget.set(Budget())
 
 
 async def with_own_budget(work: Awaitable[Result]) -> Result:
-    """Do work that is one of several at the same time. Each needs a task, since a budget belongs to a task."""
+    """Do one of several concurrent pieces of work under a budget of its own.
+
+    Run each in a task of its own, since a budget belongs to a task.
+    """
     start_budget()
     return await work
 
 
 def remaining_seconds() -> float:
-    """What the Redis work of this request may still take."""
+    """Return the seconds that the Redis work of this request may still take."""
     budget = _budget.get()
     return DEADLINE_SECONDS if budget is None else budget.remaining_seconds
 
 
 def charge(started: float) -> None:
-    """Takes from the budget what work without a time limit of its own took since then, by the monotonic clock."""
+    """Subtract the time since `started` (monotonic clock) from the budget, for work without its own time limit."""
     budget = _budget.get()
     if budget is not None:
         budget.remaining_seconds -= time.monotonic() - started
 
 
 def charge_wait(started: float) -> None:
-    """The same for a wait behind others who ask Redis, or hash; a Redis that is up can answer in what is left."""
+    """Subtract a wait behind other requests, for Redis or for hashing, from the budget.
+
+    `started`, by the monotonic clock, is when the wait began. A wait alone does not reduce the budget below
+    ENOUGH_SECONDS, in which a Redis that is up can answer.
+    """
     budget = _budget.get()
     if budget is not None:
         left = budget.remaining_seconds - (time.monotonic() - started)
@@ -84,7 +93,7 @@ def charge_wait(started: float) -> None:
 
 
 async def within_deadline(work: Awaitable[Result], *, started: float | None = None) -> Result:
-    """Waits for work on Redis as long as the request's budget lasts; raises StoreUnavailable for any outage.
+    """Wait for work on Redis as long as the request's budget lasts. Raises StoreUnavailable for any outage.
 
     `started`, by the monotonic clock, is when an earlier part of the same work began, if there was one.
     """
@@ -100,9 +109,9 @@ async def within_deadline(work: Awaitable[Result], *, started: float | None = No
 
 
 def translate(error: Exception) -> Exception:
-    """A fault in one of our own scripts or commands is no outage; everything else that Redis can do to us is.
+    """Return StoreUnavailable for an outage. Errors that our own scripts or commands caused are returned unchanged.
 
-    NoScriptError stays what it is: nothing ran, and the script may be sent again with its text.
+    NoScriptError is returned unchanged: nothing ran, and the script may be sent again with its text.
     """
     text = str(error)
     if isinstance(error, NoScriptError) or (_FAULT.search(text) and not _OUTAGE.search(text)):

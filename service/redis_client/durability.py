@@ -1,8 +1,8 @@
-"""How durable a change is to be before it is answered: an operator's choice, without anything of Redis itself."""
+"""The setting that says how durable a change must be before it is answered. An operator chooses it."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 Durability = Literal["memory", "replica", "disk"]
-"""`memory`: wait for nothing; `replica`: for one replica; `disk`: for the append-only file of the master."""
+"""`memory`: wait for nothing. `replica`: wait for one replica. `disk`: require the append-only file of the master."""

@@ -1,12 +1,12 @@
-"""What an answer waits for where it is to be durable: a replica that has the change, or the disk.
+"""Durable writes, which a replica or the disk confirms before they are answered.
 
-Redis answers before its replicas have what it changed. WAIT waits for one of them, for all that its own connection
-changed before, and holds up whatever else is sent on it. So scripts whose effect must last have a connection of their
-own, and the question for the confirmation goes behind the last of them. As long as that connection lasts it is one and
-the same server that did all of it.
+Redis answers before its replicas have a change. WAIT waits until a replica has all changes that its own connection
+made. It also delays every command that is sent after it on that connection. So scripts whose effect must last run on a
+connection of their own, and WAIT follows the last of them. As long as that connection lasts, one and the same server
+made all of these changes.
 
-For the disk nothing is asked but the server's configuration. WAITAOF would be the word (Redis 7.2, Valkey), but Valkey
-9.1 with `appendfsync everysec` was seen to confirm what no fsync had written.
+With `disk` only the server's configuration is checked. The command WAITAOF (Redis 7.2, Valkey) is not used:
+Valkey 9.1 with `appendfsync everysec` was seen to confirm changes that no fsync had written.
 """
 
 from __future__ import annotations
@@ -33,30 +33,34 @@ from .topology import Topology, is_redirection
 from .url import RedisUrl
 
 RESERVE_SECONDS: Final = 0.3
-"""Of the request's budget: the answer that nothing was confirmed must come within it."""
+"""The part of the request's budget that is kept for answering that nothing was confirmed."""
 
 MAX_IDLE: Final = 16
-"""Connections kept for each master; more are made as they are needed."""
+"""The number of idle connections kept for each master. More are opened when they are needed."""
 
 MAX_IDLE_SECONDS: Final = 30.0
-"""Firewalls forget connections that are silent for minutes, and tell nobody."""
+"""An idle connection is not used after this time. Firewalls drop silent connections after minutes, without notice."""
 
 MAX_LEASED: Final = 64
-"""Connections to each master that are lent at once.
+"""The number of connections to each master that are leased at once.
 
-A replica that is away must not cost all connections that Redis and the worker may have, nor hold up other masters.
+An unreachable replica must not use up all connections that Redis and the worker may have. It must not delay other
+masters either.
 """
 
 
 class Idle(NamedTuple):
-    """A connection, and since when it is, by `read_clock`."""
+    """An idle connection, and the time by `read_clock` since when it is idle."""
 
     connection: Connection
     since: float
 
 
 class Lease(NamedTuple):
-    """A connection, that of the link beside which it was made, and the semaphore of its master."""
+    """A leased connection to a master, with the semaphore of that master.
+
+    `checked` is the health-checked connection of the same master at the time when `connection` was opened.
+    """
 
     connection: Connection
     checked: Connection
@@ -64,7 +68,7 @@ class Lease(NamedTuple):
 
 
 class ConfirmationPool:
-    """Lends connections for what must last. Make it in the event loop that uses it."""
+    """The pool of connections for durable writes. Make it in the event loop that uses it."""
 
     def __init__(self, url: RedisUrl, topology: Topology, durability: Durability) -> None:
         self.topology = topology
@@ -75,7 +79,7 @@ class ConfirmationPool:
         self._is_closed = False
 
     async def acquire(self, master: ManagedConnection) -> Lease:
-        """Lend a connection to this master to one caller at a time. Callers wait where as many are lent as may be."""
+        """Lease a connection to this master to one caller. Waits while MAX_LEASED connections to it are leased."""
         room = self._rooms.get(master) or self._rooms.setdefault(master, asyncio.Semaphore(MAX_LEASED))
         await room.acquire()
         try:
@@ -85,7 +89,10 @@ class ConfirmationPool:
             raise
 
     async def _acquire(self, master: ManagedConnection, room: asyncio.Semaphore) -> Lease:
-        """What is kept was made beside the link's own connection, whose server is looked at, and ends with that."""
+        """Reuse an idle connection only if it was opened while the present health-checked connection was up.
+
+        Otherwise open one.
+        """
         checked = await master.get_connection()
         for ended in [each for each in self._idle if each.lost.done()]:
             _close_all(self._idle.pop(ended))
@@ -99,7 +106,10 @@ class ConfirmationPool:
         return Lease(await open_connection(self._url, master.node, "confirmations", beside=checked), checked, room)
 
     def release(self, lease: Lease, *, is_clean: bool) -> None:
-        """`is_clean`: each of its commands was answered. Nobody knows what becomes of one that was given up."""
+        """Return the connection to the pool. `is_clean` means that each of its commands was answered.
+
+        Any other connection is closed, since it is unknown what becomes of a command that was given up.
+        """
         lease.room.release()
         idle = self._idle.get(lease.checked, [])
         is_wanted = not self._is_closed and not lease.checked.lost.done() and len(idle) < MAX_IDLE
@@ -109,7 +119,7 @@ class ConfirmationPool:
             lease.connection.close("the connection is not kept")
 
     def close(self) -> None:
-        """What is lent at this moment is closed when it is given back."""
+        """Close all idle connections. A leased connection is closed when it is released."""
         self._is_closed = True
         for idle in self._idle.values():
             _close_all(idle)
@@ -122,7 +132,7 @@ def _close_all(idle: Sequence[Idle]) -> None:
 
 
 class DurableWork:
-    """Scripts of one shard on one connection, and what confirms them all. End it, whatever came of it."""
+    """The scripts of one shard on one connection, and their confirmation. Always call `end` afterwards."""
 
     def __init__(self, pool: ConfirmationPool, key: str, on_moving_slot: Callable[[], None]) -> None:
         self._pool = pool
@@ -132,10 +142,10 @@ class DurableWork:
         self._is_under_way = False
 
     async def ask(self, command: Command) -> Any:
-        """Carried out once at most. Raises RedisError, OSError or StoreUnavailable.
+        """Send a command, which runs once at most. Raises RedisError, OSError or StoreUnavailable.
 
-        What is refused while the slot moves is sent again. The first command of this work waits without a connection,
-        so that those who wait for one slot do not take the connections of all others.
+        A command that is refused while its slot moves is sent again. The first command of this work waits without a
+        connection, so that waits for one slot do not use up the connections for all others.
         """
         wait = SlotWait(self._on_moving_slot)
         if self._lease is not None:
@@ -164,7 +174,7 @@ class DurableWork:
         raise StoreUnavailable(f"{MAX_ATTEMPTS} attempts, and none found the node of this key: {failure}")
 
     async def confirm(self) -> None:
-        """Raises StoreUnavailable where nobody confirms in time what was done."""
+        """Raise StoreUnavailable unless the changes are confirmed in time."""
         assert self._lease is not None
         connection = self._lease.connection
         if self._pool.durability == "disk":
@@ -200,7 +210,10 @@ class DurableWork:
         return answer
 
     async def _check_disk(self, connection: Connection) -> None:
-        """With `appendfsync always` what was answered is on the disk; nothing else is."""
+        """Raise StoreUnavailable unless the server has each change on the disk before it answers.
+
+        Only `appendfsync always` guarantees that.
+        """
         names = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite")
         found = [(await self._call(connection, ("CONFIG", "GET", name))).get(name.encode()) for name in names]
         if found != [b"yes", b"always", b"no"]:

@@ -1,4 +1,4 @@
-"""A lock among all processes of the service, in Redis."""
+"""A lock in Redis for all processes of the service."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Run = Callable[[Script, Sequence[str], Sequence[str | int]], Awaitable[list[str 
 
 
 class RedisLock:
-    """Held by one at a time, and by nobody where its holder dies: it ends by itself unless it is renewed.
+    """A lock with one holder at a time. It expires unless it is renewed, so the lock of a dead holder becomes free.
 
-    `on_wait` hears once that somebody else holds it at the moment.
+    `on_wait` is called once if another holder has the lock.
     """
 
     def __init__(self, run: Run, key: str, seconds: float, on_wait: Callable[[], object]) -> None:
@@ -36,7 +36,7 @@ class RedisLock:
     async def __aenter__(self) -> RedisLock:
         if not await self._take():
             self._on_wait()
-            while not await self._take():  # noqa: ASYNC110 - of another process
+            while not await self._take():  # noqa: ASYNC110 - another process holds it
                 await asyncio.sleep(LOCK_PAUSE_SECONDS)
         return self
 
@@ -45,7 +45,7 @@ class RedisLock:
             await self._run(_RELEASE, [self._key], [self._holder])
 
     async def renew(self) -> None:
-        """Raises StoreUnavailable where somebody else may hold it by now."""
+        """Extend the lifetime of the lock. Raises StoreUnavailable if another holder may have the lock by now."""
         verdict = await self._run(_RENEW, [self._key], [self._holder, self._lifetime_ms])
         if verdict[0] != "renewed":
             raise StoreUnavailable(f"the lock {self._key} was held too long, and is another's by now")

@@ -1,9 +1,9 @@
-"""The way to one server: kept up, its clock known, and its word about our memory never older than a second.
+"""A connection to one server that reconnects, and limits how long answers that were read on it may be cached.
 
-A link beats four times a second: it asks for the time on the very connection that invalidations come by. Answers and
-invalidations keep their order, so an answered beat proves that all changes from before it have arrived here. What was
-remembered from the link may be believed for `TRUSTED_SECONDS` after the last beat that was answered was sent; a frozen
-server, a cut network or an event loop that stood still cannot stretch that.
+A heartbeat runs four times a second. It reads the server's time on the connection that invalidations use. Answers and
+invalidations keep their order, so an answered heartbeat proves that all earlier changes have arrived here. Answers may
+be used from a cache for `TRUSTED_SECONDS` after the last answered heartbeat was sent. A frozen server, a cut network or
+a blocked event loop cannot extend that.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ HEARTBEAT_SECONDS: Final = 0.25
 TRUSTED_SECONDS: Final = 1.0
 
 MAX_SILENCE_SECONDS: Final = HEARTBEAT_SECONDS + TRUSTED_SECONDS + UNREAD_REPLY_SECONDS
-"""After it a link whose server says nothing has ended, and so have all calls that waited for an answer."""
+"""The connection to a silent server is closed within this time, and its pending calls fail."""
 
 MAX_PENDING: Final = 10_000
-"""Requests on one connection that wait for their answers. The heartbeat bounds how long they wait."""
+"""The number of commands that may be pending on one connection. The heartbeat bounds how long they are pending."""
 
 DRIFT_SECONDS: Final = 0.1
-"""How far Redis's clock and ours may come apart before what was reckoned with the old difference is forgotten."""
+"""If Redis's clock and ours drift apart by more than this, their difference is noted anew; see `_note_clock`."""
 
 CLOSED: Final = "the store is closed"
 
@@ -51,13 +51,14 @@ Value = TypeVar("Value")
 
 
 class TooManyPending(ResponseError):
-    """The command was not sent, since too many wait for their answers. To send it again at once would not help."""
+    """The command was not sent, because too many are pending. Sending it again at once would not help."""
 
 
 class Check(NamedTuple):
-    """The question that each heartbeat asks beside the time; a command of None is not asked.
+    """A command that each heartbeat sends in addition to TIME, and the judge of its answer.
 
-    `judge` gets the answer or the error, and raises to end the connection.
+    `find_command` returns the command, or None to send none. `judge` gets the answer or the error. It raises an error
+    to end the connection.
     """
 
     find_command: Callable[[], Command | None]
@@ -65,7 +66,7 @@ class Check(NamedTuple):
 
 
 class Trust:
-    """Says until when, by `read_clock`, answers of one connection may be believed. 0: not any more, or not yet."""
+    """The time by `read_clock` until which cached answers of one connection may be used. 0: not yet, or no longer."""
 
     __slots__ = ("until",)
 
@@ -78,14 +79,14 @@ NO_CHECK: Final = Check(lambda: None, lambda _: None)
 _TIME: Final = ("TIME",)
 _TRACK: Final = ("CLIENT", "TRACKING", "ON", "OPTIN")
 _TRACK_NEXT: Final = ("CLIENT", "CACHING", "YES")
-"""Track the key of the next command."""
+"""CACHING applies to the next command only: Redis tracks the key of that command."""
 
 
 class ManagedConnection:
-    """Keeps up the connection to one server.
+    """A connection to one server that reconnects and sends heartbeats.
 
-    `get_node` says where the server is, before each attempt; None: the unix socket of the URL. `trust` belongs to what
-    is read here now; another connection has another one.
+    `get_node` is called before each attempt and returns the server's address. None means the unix socket of the URL.
+    `trust` applies to answers that are read now. It is replaced when the connection ends or is distrusted.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class ManagedConnection:
         self._lost_at: float | None = None
         self._is_pause_skipped = asyncio.Event()
         self._connection: Availability[Connection] = Availability()
-        # In a context of its own: the request that happens to come first is not meant.
+        # An empty context, so that the task does not inherit the budget of the request that created it.
         self._task = asyncio.create_task(self._run(), context=Context())
 
     @property
@@ -113,24 +114,33 @@ class ManagedConnection:
     def send_if_connected(
         self, command: Command, decode: Callable[[Any], Value], *, is_tracked: bool
     ) -> asyncio.Future[Value]:
-        """Send a command on a link that is up. With `is_tracked` Redis tells when the key of the command changes."""
+        """Send a command on a connection that is up.
+
+        With `is_tracked` Redis sends an invalidation when the key of the command changes.
+        """
         assert self._connection.value is not None
         return self._send(self._connection.value, command, decode, is_tracked)
 
     async def send(self, command: Command, decode: Callable[[Any], Value], *, is_tracked: bool) -> Value:
-        """Raises ConnectionLost where the connection ends meanwhile, StoreUnavailable where there is none to be had."""
+        """Send a command, waiting for a connection. With `is_tracked` Redis sends an invalidation when its key changes.
+
+        Raises ConnectionLost if the connection ends before the answer, and StoreUnavailable if there is no connection.
+        """
         return await self._send(await self.get_connection(), command, decode, is_tracked)
 
     async def call(self, *command: str) -> Any:
-        """Send a command without a key. Raises what `send` raises."""
+        """Send a command without a key. Raises ConnectionLost or StoreUnavailable as `send` does."""
         return await (await self.get_connection()).call(*command)
 
     async def get_connection(self) -> Connection:
-        """Return the connection of this moment, for commands that belong together. Raises what `send` raises."""
+        """Return the current connection, for commands that must run on the same one.
+
+        Raises ConnectionLost or StoreUnavailable as `send` does.
+        """
         return self._connection.value or await self._connection.get()
 
     async def send_asking(self, command: Command) -> Any:
-        """Send a command for a key that is on its way to this node."""
+        """Send a command for a key whose slot is moving to this node (ASKING)."""
         connection = await self.get_connection()
         _, answer = await gather_answers(
             [connection.send(("ASKING",), decode_raw), connection.send(command, decode_raw)]
@@ -138,21 +148,27 @@ class ManagedConnection:
         return answer
 
     def deadline(self, time_ms: float) -> float:
-        """What `read_clock` shows when Redis's shows this time, or a little earlier; not before the first beat."""
+        """Return the time by `read_clock` at which Redis time is `time_ms`, or slightly earlier.
+
+        There must have been an answered heartbeat.
+        """
         assert self._clock_lead is not None
         return time_ms / 1000 - self._clock_lead
 
     def now_ms(self) -> int | None:
-        """Redis's clock, as far as it was heard; None before the first beat."""
+        """Return Redis time in ms, computed from the heartbeats, or None before the first answered one."""
         return None if self._clock_lead is None else int((read_clock() + self._clock_lead) * 1000)
 
     def distrust(self) -> None:
-        """Forget what was read here until now."""
+        """Drop the trust in all answers that were read on this connection until now."""
         self.trust.until = 0.0
         self.trust = Trust()
 
     def disconnect(self, why: str) -> None:
-        """End the connection, or the pause before the next one, which asks again where the server is."""
+        """Close the connection, or end the pause before the next attempt.
+
+        The next attempt looks up again where the server is.
+        """
         self.skip_pause()
         if self._connection.value is not None:
             self._connection.value.close(why)
@@ -162,7 +178,7 @@ class ManagedConnection:
         self._is_pause_skipped.set()
 
     async def drain(self) -> None:
-        """Wait until the commands that were sent before are answered. Raises ConnectionLost where the connection ends."""
+        """Wait until all commands sent before are answered. Raises ConnectionLost if the connection ends first."""
         if self._connection.value is not None:
             await self._connection.value.call(*_TIME)
 
@@ -182,7 +198,10 @@ class ManagedConnection:
         return connection.send(command, decode)
 
     def _end_if_tracking_failed(self, done: asyncio.Future[Any]) -> None:
-        """End the connection if the server refuses to track the next key. The handshake finds out what it allows."""
+        """Close the connection if the server refuses to track the next key.
+
+        The handshake of the next connection finds out whether it tracks keys.
+        """
         if not done.cancelled() and isinstance(done.exception(), ResponseError):
             self.disconnect(f"the server refuses to track a key: {done.exception()}")
 
@@ -197,7 +216,7 @@ class ManagedConnection:
         while True:
             try:
                 pause = await self._run_once()
-            except Exception as error:  # a mistake of ours must not end the link for good
+            except Exception as error:  # a mistake in our code must not stop reconnecting
                 log.exception("the connection for %s to %s ended by a mistake", self._options.name, self._address)
                 pause = self._backoff.fail(0)
                 self._connection.fail(_describe(error, CONNECT_SECONDS))
@@ -208,7 +227,7 @@ class ManagedConnection:
     async def _run_once(self) -> float:
         """Connect, and wait for the end of the connection. Returns the seconds to wait before the next attempt.
 
-        The log is told of each change once, and of the end of an outage as of its beginning.
+        Each change of state is logged once. A loss and a recovery are both logged at WARNING.
         """
         began = read_clock()
         self._is_pause_skipped.clear()
@@ -264,7 +283,7 @@ class ManagedConnection:
             raise
 
     async def _begin(self, connection: Connection) -> None:
-        """Send what belongs to the handshake together, with the first heartbeat, and judge the answers."""
+        """Send the additional commands of the handshake and the first heartbeat together, and judge the answers."""
         scripts = self._options.scripts
         is_wanted = self._options.listener is not None
         tracking = [connection.send(command, decode_raw) for command in (_TRACK, _TRACK_NEXT)] if is_wanted else []
@@ -278,7 +297,10 @@ class ManagedConnection:
         self._handle_heartbeat(connection, sent, answers[-len(heartbeat) :])
 
     def _note_tracking(self, answers: Sequence[Any]) -> None:
-        """Note whether the server tracks keys. Where it does not know that, or forbids it, nothing is remembered."""
+        """Note whether the server tracks keys.
+
+        If the server does not know tracking or forbids it, its answers are never used from a cache.
+        """
         errors = [answer for answer in answers if isinstance(answer, BaseException)]
         for error in errors:
             if not str(error).startswith(("ERR ", "NOPERM ")):
@@ -287,9 +309,9 @@ class ManagedConnection:
         self._is_tracked = not errors
 
     def _load_scripts(self, connection: Connection, known: Any) -> None:
-        """Load the scripts that the server does not know. Commands that are sent later find them there.
+        """Send the scripts that the server does not have, ahead of all later commands.
 
-        A server that refuses this gets the text of each script with its first call.
+        If the server refuses SCRIPT LOAD, the first call of each script sends its text.
         """
         if not isinstance(known, list):
             return
@@ -298,13 +320,13 @@ class ManagedConnection:
                 connection.send(("SCRIPT", "LOAD", text), decode_raw).add_done_callback(_consume_exception)
 
     async def _serve(self, connection: Connection) -> str:
-        """Publish the connection and beat on it until it is lost. Returns why it was lost."""
+        """Publish the connection and send heartbeats until it is lost. Returns the reason for the loss."""
         if not connection.lost.done():
             self._connection.set(connection)
         heartbeats: set[asyncio.Task[None]] = set()
         while not connection.lost.done():
             await asyncio.wait({connection.lost}, timeout=HEARTBEAT_SECONDS)
-            # Whether or not the last one was answered: what is sent after it must not wait for two time limits.
+            # Sent even if the last heartbeat is unanswered. Otherwise a command could wait for two time limits.
             heartbeats.add(heartbeat := asyncio.create_task(self._run_heartbeat_or_close(connection)))
             heartbeat.add_done_callback(heartbeats.discard)
         return connection.lost.result()
@@ -320,7 +342,10 @@ class ManagedConnection:
         self._handle_heartbeat(connection, sent, await asyncio.gather(*heartbeat, return_exceptions=True))
 
     def _send_heartbeat(self, connection: Connection) -> tuple[float, list[asyncio.Future[Any]]]:
-        """Ask for the time and for what is checked, in one round trip."""
+        """Send TIME and the command of the check in one round trip.
+
+        Returns the time of sending by `read_clock`, and the futures of the answers.
+        """
         command = self._check.find_command()
         questions = (_TIME,) if command is None else (_TIME, command)
         return read_clock(), [connection.send(question, decode_raw) for question in questions]
@@ -336,7 +361,11 @@ class ManagedConnection:
             self.trust.until = sent + TRUSTED_SECONDS
 
     def _note_clock(self, redis_time: float, sent: float) -> None:
-        """Redis read its clock after `sent` and before now; the greatest lead makes deadlines early, not late."""
+        """Note how far Redis's clock is ahead of ours. `redis_time` was read after `sent` and before now.
+
+        The greatest possible lead is noted, which makes deadlines early, not late. If the real lead has grown by more
+        than DRIFT_SECONDS, deadlines computed before would be late, so earlier answers are distrusted.
+        """
         least, most = redis_time - read_clock(), redis_time - sent
         if self._clock_lead is None:
             self._clock_lead = most
@@ -354,7 +383,7 @@ class ManagedConnection:
         self.distrust()
         if (
             self._connection.value is not None and self._connection.value.lost.done()
-        ):  # else it was lost before it was of any use
+        ):  # otherwise it was lost before it was published
             self._connection.lose()
 
 

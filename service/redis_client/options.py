@@ -1,4 +1,4 @@
-"""What a group of connections is for."""
+"""The options of a group of connections."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from .url import RedisUrl
 
 
 class InvalidationListener(Protocol):
-    """What is remembered of answers, and is told what to forget."""
+    """A cache of answers that gets the invalidations."""
 
     def invalidate(self, keys: Sequence[bytes] | None) -> None:
-        """Forget keys that changed. None: any key may have changed."""
+        """Forget keys that changed. None means that any key may have changed."""
 
     def invalidate_slots(self, slots: Collection[int]) -> None:
         """Forget the keys of hash slots whose owner changed."""
 
 
 class ConnectionOptions(NamedTuple):
-    """What connections are for. `name` is for the log and for CLIENT LIST.
+    """The options of a group of connections. `name` appears in the log and in CLIENT LIST.
 
-    With a `listener` Redis tracks the keys that are read for it. `scripts`, texts by their SHA-1, are loaded by the
-    handshake. Each heartbeat to a node of a cluster reads one of `probe_keys` that lies there. They should spread over
-    all slots, and none of them needs to exist.
+    If there is a `listener`, Redis tracks the keys that are read for it. `scripts` maps SHA-1 digests to the texts that
+    the handshake loads. Each heartbeat to a cluster node reads one of `probe_keys` that lies there. The probe keys
+    should spread over all slots, and none of them needs to exist.
     """
 
     url: RedisUrl

@@ -1,12 +1,11 @@
-"""Commands to the masters that serve their keys: one server, the one that Sentinels name, or those of a cluster.
+"""Routing of commands to the masters that serve their keys: a single server, the Sentinels' master, or cluster nodes.
 
-A worker has one connection to each master, shared by all its requests, which costs a fraction of what it costs to lend
-connections out. What is read may be remembered until Redis says that it changed: reads and invalidations come by one
-connection, and `decode` is called at the answer's place in that stream, so nothing old is remembered after the news that
-it is old.
+A worker has one connection to each master, shared by all its requests. That costs a fraction of a pool that lends
+connections out. Answers may be cached until Redis invalidates them. Reads and invalidations come over one connection,
+and `decode` is called at the answer's place in that stream. So no answer is cached after its invalidation.
 
-A read whose connection ended is sent once more. A command that changes something is not: nobody knows whether it was
-carried out, and our own second run of a script must never be taken for a replay.
+A read whose connection ended is sent again. A command that changes something is not sent again, since it is unknown
+whether it ran. The second run of a script must never be taken for a replay.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ MAX_ATTEMPTS: Final = 5
 
 Value = TypeVar("Value")
 Decoder = Callable[[ManagedConnection | None, Any], Value]
-"""What becomes of the answer that this link gave; without a link it must not be remembered."""
+"""Converts an answer that was read on this connection. If the connection is None, the result must not be cached."""
 
 
 def decode_raw_from(master: ManagedConnection | None, answer: Any) -> Any:
@@ -40,7 +39,7 @@ def decode_raw_from(master: ManagedConnection | None, answer: Any) -> Any:
 
 
 class Router:
-    """Make it in the event loop that uses it."""
+    """The router of one event loop. Make it in that event loop."""
 
     def __init__(self, options: ConnectionOptions, *, on_moving_slot: Callable[[], None] = lambda: None) -> None:
         self._on_moving_slot = on_moving_slot
@@ -56,16 +55,17 @@ class Router:
         is_tracked: bool = False,
         follows_ask: bool = True,
     ) -> Value:
-        """What `decode` makes of the answer; raises StoreUnavailable where none comes in time, or Redis cannot serve.
+        """Return the answer, converted by `decode`.
 
-        Only what `is_tracked` may be remembered; it costs Redis memory for as long as the key lives. `follows_ask`:
-        while its slot moves the command may run on the node that the key goes to.
+        Raises StoreUnavailable if no answer comes in time or Redis cannot serve. Only an answer with `is_tracked` may
+        be cached until its invalidation. Tracking costs Redis memory for as long as the key lives. With `follows_ask`
+        the command may run on the node that its slot is moving to.
         """
         started = time.monotonic()
         refusal: BaseException | None = None
         master = self.topology.find_connected(key)
         if master is not None and remaining_seconds() > MAX_SILENCE_SECONDS:
-            # A time limit for each call would cost more than the call: the link's beat ends what takes too long.
+            # A time limit for each call would cost more than the call. The heartbeat closes a silent connection.
             try:
                 answer = await master.send_if_connected(
                     command, functools.partial(decode, master), is_tracked=is_tracked
@@ -83,15 +83,15 @@ class Router:
         return await within_deadline(work, started=started)
 
     async def ask_many(self, commands: Sequence[tuple[str, Command]], *, is_read: bool) -> list[Any]:
-        """The answers to commands with their keys, all sent at once."""
+        """Send commands at once, each given with its key. Returns their answers."""
         return await within_deadline(self._ask_many(commands, is_read))
 
     async def list_masters(self) -> Collection[ManagedConnection]:
-        """The links to all masters; raises StoreUnavailable where those are not known."""
+        """Return the connections to all masters. Raises StoreUnavailable if the masters are unknown."""
         return await within_deadline(self.topology.list_masters())
 
     def now_ms(self) -> int:
-        """The time by Redis's clock; raises StoreUnavailable where it was never heard."""
+        """Return Redis time in ms. Raises StoreUnavailable before the first answered heartbeat."""
         for master in self.topology.list_connections():
             if (now_ms := master.now_ms()) is not None:
                 return now_ms
@@ -111,7 +111,10 @@ class Router:
         started: float,
         refusal: BaseException | None,
     ) -> Value:
-        """`refusal`: the answer of a node whose slot is moving, if the command was sent before, at `started`."""
+        """Send a command until it is answered, at most MAX_ATTEMPTS times. Refusals by a moving slot do not count.
+
+        `refusal` is the answer of a node whose slot is moving, if the command was sent before, at `started`.
+        """
         failure: Exception | None = None
         attempts, wait, target = 0, SlotWait(self._on_moving_slot, started), None
         if refusal is not None:
@@ -155,5 +158,5 @@ class Router:
 
 
 def _may_be_sent_again(error: BaseException, is_read: bool) -> bool:
-    """Where it was not carried out, or where it does not matter whether it was."""
+    """Return True if the command did not run, or if it is a read whose connection was lost."""
     return isinstance(error, NotSent) or (is_read and isinstance(error, ConnectionLost)) or is_redirection(error)

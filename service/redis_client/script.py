@@ -1,4 +1,4 @@
-"""Lua scripts, one a file, ready for EVALSHA."""
+"""Lua scripts, one per file, ready for EVALSHA."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ _FOLDER: Final = files("service.redis_client") / "lua"
 
 
 class Script(NamedTuple):
-    """A script with its SHA-1. `derives_keys`: it makes names of keys from others, so Redis cannot check where they
-    lie.
+    """A script with its SHA-1.
+
+    `derives_keys` means that it makes names of keys from other names. Redis cannot check in which slots such keys lie.
     """
 
     name: str
@@ -24,7 +25,7 @@ class Script(NamedTuple):
 def read_script(folder: Traversable, name: str, prelude: str = "") -> Script:
     """Return the script of `<name>.lua` in the folder, with the prelude in front of it.
 
-    A line of its header that begins with `-- DERIVED` says that it derives keys.
+    A header line that begins with `-- DERIVED` marks a script that derives keys.
     """
     body = (folder / f"{name}.lua").read_text()
     text = f"{prelude}\n{body}" if prelude else body
@@ -33,7 +34,7 @@ def read_script(folder: Traversable, name: str, prelude: str = "") -> Script:
 
 
 def load_own_script(name: str) -> Script:
-    """Return a script of this package: the lock, or the fence."""
+    """Return a script of this package, for the lock or the fence."""
     return read_script(_FOLDER, name)
 
 

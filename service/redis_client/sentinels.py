@@ -1,6 +1,7 @@
-"""Asks the Sentinels where the master is. The connection to each of them is kept.
+"""The lookup of the master's address at the Sentinels. The connection to each Sentinel is kept.
 
-They are asked as nobody in particular; a Sentinel that demands a user or a password gets those of REDIS_URL.
+A connection to a Sentinel begins without authentication. If the Sentinel demands it, the user and the password of
+REDIS_URL are used.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ class Sentinels:
         self._asking = asyncio.Lock()
 
     async def get_master(self) -> Node:
-        """Ask the Sentinel first that was the last to know. Raises StoreUnavailable where none knows."""
+        """Return the master's address. The Sentinel that answered last is asked first.
+
+        Raises StoreUnavailable if no Sentinel knows the address.
+        """
         attempts = [functools.partial(self._ask_or_drop, node) for node in self._nodes]
         try:
             async with self._asking, asyncio.timeout(ASK_SECONDS):
@@ -51,9 +55,11 @@ class Sentinels:
         self._wires.clear()
 
     async def _ask_or_drop(self, node: Node) -> tuple[Node, Node]:
-        """Return the Sentinel and the master. A Sentinel that failed is connected anew the next time.
+        """Return the address of the Sentinel and that of the master.
 
-        So is one that has not answered since the last time. One that is a little slower than others is kept.
+        The connection to a Sentinel that failed is closed, so that the next query opens a new one. A cancelled query
+        closes the connection only if an earlier query is unanswered as well. A Sentinel that is a little slower than
+        others keeps its connection.
         """
         try:
             return node, await self._ask(node)
@@ -91,7 +97,10 @@ class Sentinels:
 
 
 def _get_master_address(masters: Sequence[Any], name: str | None) -> Node:
-    """Of the master of this name, where it is one and up; raises ValueError, or another error, for what is none."""
+    """Return the address of the master of this name, which must be up.
+
+    Raises ValueError if there is no such master, and may raise another error for a malformed answer.
+    """
     for fields in map(_read_fields, masters):
         flags = set(fields["flags"].split(","))
         if fields["name"] == name and "master" in flags and not flags & _DOWN:
@@ -100,6 +109,6 @@ def _get_master_address(masters: Sequence[Any], name: str | None) -> Node:
 
 
 def _read_fields(fields: Mapping[bytes, bytes] | Sequence[bytes]) -> dict[str, str]:
-    """A map, or its names and values in turn."""
+    """Return the fields as text. `fields` is a map, or a list of names and values in turn."""
     pairs = fields.items() if isinstance(fields, Mapping) else zip(fields[::2], fields[1::2], strict=True)
     return {name.decode(): value.decode() for name, value in pairs}

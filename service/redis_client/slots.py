@@ -1,8 +1,8 @@
-"""Waits for slots of a cluster that move key by key (MIGRATE), so that the keys of one slot lie on two nodes.
+"""Cluster slots, and waits for slots that move key by key (MIGRATE), whose keys lie on two nodes.
 
-The node that has the slot refuses a command for keys that it does not all have: with TRYAGAIN where it has some of
-them, with ASK where it has none. Redis 6.2 says ASK in both cases. Either means that nothing ran, so the command may be
-sent again until the slot has moved.
+The node that owns a moving slot refuses a command if it does not have all of its keys. It answers TRYAGAIN if it has
+some of them, and ASK if it has none. Redis 6.2 answers ASK in both cases. Either answer means that nothing ran, so the
+command may be sent again until the slot has moved.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ SLOTS: Final = 16384
 """The number of hash slots of a cluster."""
 
 _RESERVE_SECONDS: Final = 0.1
-"""Time that is kept back, so that the caller gets SlotIsMoving and no timeout."""
+"""Time that is kept back, so that the caller gets SlotIsMoving instead of a timeout."""
 
 _FLAGS_AT: Final = 2
-"""The place of the flags in a line of an answer to CLUSTER NODES."""
+"""The index of the flags in a line of an answer to CLUSTER NODES."""
 
 _WORDS_BEFORE_SLOTS: Final = 8
-"""The place of the first slot there."""
+"""The index of the first slot in a line of an answer to CLUSTER NODES."""
 
 _SLOTS: Final = re.compile(
     r"(?P<first>[0-9]{1,5})(?:-(?P<last>[0-9]{1,5}))?|\[(?P<moving>[0-9]{1,5})-(?P<way>[<>])-\w+\]"
@@ -43,7 +43,7 @@ class SlotIsMoving(StoreUnavailable):
 
 
 class SlotWait:
-    """Waits between the attempts to send one command. `on_refusal` hears of each refusal.
+    """The waits between the attempts to send one command. `on_refusal` is called at each refusal.
 
     `started`, by the monotonic clock, is when the command was sent for the first time, if it was sent before.
     """
@@ -53,7 +53,7 @@ class SlotWait:
         self._on_refusal = on_refusal
 
     async def pause(self, refusal: BaseException) -> None:
-        """Raise SlotIsMoving where there is no time for another attempt."""
+        """Wait before the next attempt. Raises SlotIsMoving if there is no time for another attempt."""
         self._on_refusal()
         seconds = RETRY_DELAY_SECONDS * random.uniform(0.5, 1.5)
         if time.monotonic() + seconds > self._ends:
@@ -62,7 +62,7 @@ class SlotWait:
 
 
 class NodeSlots(NamedTuple):
-    """The slots of one master, as it tells them: those that it owns, and those that are leaving it or arriving."""
+    """The slots that one master reports: those that it owns, and those that are leaving it or arriving."""
 
     node: str
     slots: frozenset[int]
@@ -71,7 +71,9 @@ class NodeSlots(NamedTuple):
 
 
 def parse_own_slots(answer: bytes) -> NodeSlots:
-    """Read the line about the asked node itself in an answer to CLUSTER NODES. Raises StoreUnavailable where none is.
+    """Return the slots of the node that answered CLUSTER NODES, from the line about itself.
+
+    Raises StoreUnavailable if there is no such line or it is malformed.
 
     Example of a line: `<id> 10.0.0.1:6379@16379 myself,master - 0 0 3 connected 0-92 94-5460 [93->-<id>]`.
     """
@@ -91,14 +93,17 @@ def parse_own_slots(answer: bytes) -> NodeSlots:
 
 
 def list_unsettled(before: Sequence[NodeSlots], after: Sequence[NodeSlots]) -> set[int]:
-    """Return the slots that were moving at one of two times, or had another owner at each."""
+    """Return the slots that were moving in one of two reports, or whose owners differ between them."""
     owners = [{slot: node.node for node in nodes for slot in node.slots} for nodes in (before, after)]
     moving = {slot for node in (*before, *after) for slot in node.leaving | node.arriving}
     return moving | {slot for slot, _ in owners[0].items() ^ owners[1].items()}
 
 
 def is_refused_for_now(error: BaseException, *, follows_ask: bool) -> bool:
-    """Tell whether nothing ran because the slot is moving. ASK means so for a command that does not follow it."""
+    """Return True if the command was refused because its slot is moving, so that nothing ran.
+
+    With `follows_ask` the caller handles ASK as a redirection, so ASK does not count as a refusal.
+    """
     text = str(error)
     return text.startswith("TRYAGAIN") or (not follows_ask and text.startswith("ASK "))
 
@@ -114,9 +119,9 @@ def get_slot(key: str) -> int:
 
 
 def guard_key(key: str) -> str:
-    """Return the name of a key that never exists, in the slot of this one.
+    """Return the name of a key that never exists, in the slot of the given key.
 
-    A script that makes names of keys by itself declares it. In a slot that is moving Redis then refuses to run the
-    script at all, instead of running it where some of those keys are missing.
+    A script that derives names of keys declares the guard key. In a slot that is moving Redis then refuses to run the
+    script, instead of running it while some of the derived keys are missing.
     """
     return f"guard:{key[key.index('{') : key.index('}') + 1]}"

@@ -1,4 +1,4 @@
-"""Tries several addresses or servers, so that a silent one does not hold up the others.
+"""Staggered attempts at several addresses or servers, so that a silent one does not delay the others.
 
 `asyncio.staggered` of the standard library does the same, but is not documented.
 """
@@ -12,16 +12,16 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 ASK_SECONDS: Final = 1.5
-"""How long Sentinels, or nodes of a cluster, may take to say where the masters are."""
+"""The time limit for Sentinels, or nodes of a cluster, to report where the masters are."""
 
 ASK_PAUSE_SECONDS: Final = 0.3
-"""After it the next of them is asked beside the one that stays silent."""
+"""If a Sentinel or a node stays silent for this long, the next one is asked in parallel."""
 
 Result = TypeVar("Result")
 
 
 class NoneSucceeded(Exception):
-    """All attempts failed. `errors` holds the error of each, in the order in which they failed."""
+    """The error if all attempts failed. `errors` holds the error of each, in the order in which they failed."""
 
     def __init__(self, errors: Sequence[BaseException]) -> None:
         super().__init__("; ".join(dict.fromkeys(str(error) or type(error).__name__ for error in errors)))
@@ -36,8 +36,9 @@ async def get_first(
 ) -> Result:
     """Return the result of the first attempt that succeeds, and cancel the others.
 
-    An attempt begins when the one before it fails, or `pause_seconds` after that began. `discard` is called with a
-    result that came too late to be the first. Raises NoneSucceeded. The caller sets the time limit for all of them.
+    An attempt begins when the previous one fails, or `pause_seconds` after the previous one began. `discard` is called
+    with each result that came too late to be the first. Raises NoneSucceeded if all attempts fail. The caller sets the
+    time limit for all of them.
     """
     errors: list[BaseException] = []
     running: set[asyncio.Task[Result]] = set()
@@ -70,6 +71,6 @@ async def get_first(
 
 
 def _settle_late(discard: Callable[[Result], None], late: asyncio.Task[Result]) -> None:
-    """Discard the result of a task that is not needed any more. Its error is looked at, so that nothing warns of it."""
+    """Discard the result of a task that is no longer needed. Its error is read, so that asyncio does not warn of it."""
     if not late.cancelled() and late.exception() is None:
         discard(late.result())

@@ -1,4 +1,4 @@
-"""Tasks with a time limit, and their end."""
+"""Time limits for tasks, and their cancellation."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ Value = TypeVar("Value")
 
 
 UNREAD_REPLY_SECONDS: Final = 0.1
-"""An answer that lies there unread is heard before its time limit is held against it: our own loop stood still."""
+"""The time after a limit in which an answer that has arrived may still be read.
+
+Our own event loop may have been blocked.
+"""
 
 
 async def finish_within(task: asyncio.Task[Value], limit_seconds: float) -> Value:
-    """Return the result of the task. Raises TimeoutError if there is none in time, and none that lies there unread.
+    """Return the result of the task. Raises TimeoutError if it does not end in time.
 
-    The task has ended then, and after a cancellation as well.
+    An answer that had arrived in time but was unread still counts. On return the task has ended, also after a
+    cancellation.
     """
     try:
         for seconds in (limit_seconds, UNREAD_REPLY_SECONDS):

@@ -1,6 +1,6 @@
-"""Where the masters are, and the link to each: one server, one that Sentinels name, or the nodes of a cluster.
+"""The masters and a connection to each: a single server, the master that the Sentinels name, or the nodes of a cluster.
 
-A link to a server that is no master any more would go on telling old news, so that is checked with each beat.
+A connection to a server that is no longer a master would go on delivering stale data. So each heartbeat checks that.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ from .url import Node
 
 WATCH_SECONDS: Final = 1.0
 OLD_MAP_SECONDS: Final = 10.0
-"""How long an older map is refused. After it the cluster was made anew: in another one news spread within seconds."""
+"""The time for which a map older than the one in use is refused.
+
+Changes spread within seconds. A node that reports an older map after this time belongs to a cluster that was made anew.
+"""
 
 _REDIRECTION: Final = re.compile(r"(?P<word>MOVED|ASK) (?P<slot>[0-9]{1,5}) (?P<host>\S*):(?P<port>[0-9]{1,5})")
 
@@ -46,22 +49,26 @@ class Topology(Protocol):
     def list_connections(self) -> Collection[ManagedConnection]: ...
 
     def find_connected(self, key: str) -> ManagedConnection | None:
-        """The link to the master that serves this key, where it is known and up."""
+        """Return the connection to the key's master, or None if that is unknown or not connected."""
 
     async def find(self, key: str) -> ManagedConnection:
-        """The link to the master that serves this key; raises StoreUnavailable where that is not known."""
+        """Return the connection to the key's master. Raises StoreUnavailable if the master is unknown."""
 
     async def list_masters(self) -> Collection[ManagedConnection]:
-        """The links to all masters; raises StoreUnavailable where those are not known."""
+        """Return the connections to all masters. Raises StoreUnavailable if the masters are unknown."""
 
     async def handle_redirection(self, redirection: str, master: ManagedConnection) -> ManagedConnection | None:
-        """What to do about a MOVED or ASK of this link: a link to ask once, or None when the map is right again."""
+        """Handle a MOVED or ASK that this connection got.
+
+        Returns the connection on which to send the command once (ASKING), or None after MOVED, when the map is up to
+        date.
+        """
 
     async def close(self) -> None: ...
 
 
 class _SingleMaster:
-    """All keys lie on one server."""
+    """A topology in which all keys lie on one server."""
 
     def __init__(self, master: ManagedConnection) -> None:
         self._master = master
@@ -86,7 +93,7 @@ class _SingleMaster:
 
 
 class SingleServerTopology(_SingleMaster):
-    """The one of the URL, as long as it is a master: what a replica says may be old news."""
+    """The server of the URL, as long as it is a master: a replica may answer with stale data."""
 
     def __init__(self, options: ConnectionOptions) -> None:
         self._node = options.url.nodes[0] if options.url.path is None else None
@@ -99,7 +106,8 @@ class SingleServerTopology(_SingleMaster):
 class SentinelTopology(_SingleMaster):
     """The master that the Sentinels name.
 
-    The Sentinels are asked before each connection, then once a second, and twice a second without a connection.
+    The Sentinels are asked before each connection. They are also asked once a second, and twice a second without a
+    connection.
     """
 
     def __init__(self, options: ConnectionOptions) -> None:
@@ -108,7 +116,10 @@ class SentinelTopology(_SingleMaster):
         self._task = asyncio.create_task(self._watch(), context=Context())
 
     async def close(self) -> None:
-        """The Sentinels come last: the link's task may be making a connection to one of them."""
+        """Close all connections, those to the Sentinels last.
+
+        Until then the task of the master's connection may still open one of them.
+        """
         await end_task(self._task)
         await super().close()
         self._sentinels.close()
@@ -117,7 +128,7 @@ class SentinelTopology(_SingleMaster):
         return await self._sentinels.get_master()
 
     async def _watch(self) -> None:
-        """To the end of the event loop, if nobody closes it before."""
+        """Reconnect when the Sentinels name another master, until cancelled or until the event loop ends."""
         try:
             while True:
                 await asyncio.sleep(WATCH_SECONDS if self._master.is_up else WATCH_SECONDS / 2)
@@ -149,10 +160,10 @@ class _Range(NamedTuple):
 
 
 class _Map(NamedTuple):
-    """Which master serves which slots, as one node says it. `is_whole`: the node thinks that the cluster can serve.
+    """The masters of all slots, as one node reports them.
 
-    An old master that lost the majority of the others knows of that. `epoch` grows with failovers and with most moves
-    of slots.
+    `is_whole` means that the node considers the cluster able to serve. An old master that lost contact with the
+    majority considers it unable. `epoch` grows with failovers and with most moves of slots.
     """
 
     ranges: tuple[_Range, ...]
@@ -161,9 +172,10 @@ class _Map(NamedTuple):
 
 
 class ClusterTopology:
-    """Knows which master serves which slots. The nodes are asked once a second, and when one of them says MOVED.
+    """The map from slots to masters. Nodes are asked for it once a second, and when one of them answers MOVED.
 
-    Each link is probed with a key of its node, since a node that lost the others, or its slots, still tells the time.
+    Each heartbeat reads a key of its node, since a node that lost contact with the others, or its slots, still answers
+    TIME.
     """
 
     def __init__(self, options: ConnectionOptions) -> None:
@@ -199,7 +211,11 @@ class ClusterTopology:
         return master
 
     async def handle_redirection(self, redirection: str, master: ManagedConnection) -> ManagedConnection | None:
-        """`MOVED slot host:port` or `ASK slot host:port`; an empty host is that of the node that said so."""
+        """Handle `MOVED slot host:port` or `ASK slot host:port`. An empty host is that of the node that sent it.
+
+        Returns the connection on which to send the command once (ASKING), or None after MOVED, when the map is up to
+        date.
+        """
         match = _REDIRECTION.fullmatch(redirection)
         if match is None or int(match["slot"]) >= SLOTS:
             raise StoreUnavailable(f"a redirection that nobody can read: {redirection}")
@@ -229,22 +245,22 @@ class ClusterTopology:
             try:
                 async with self._changing:
                     await self._refresh((*nodes[turn:], *nodes[:turn]))
-            except Exception as error:  # also one of ours: the next map may be better
+            except Exception as error:  # a mistake in our code must not stop this task either
                 if self._by_slot.value is None and self._by_slot.fail(str(error)):
                     log.warning(str(error))
             await asyncio.sleep(WATCH_SECONDS if self._by_slot.value else WATCH_SECONDS / 2)
 
     async def _refresh(self, nodes: Sequence[Node]) -> None:
-        """Take the first good map. That of a node which is cut off from the others is taken only where there is none.
+        """Use the first good map. The map of a node that is cut off from the others is used only if there is no other.
 
-        Raises StoreUnavailable where there is no map at all.
+        Raises StoreUnavailable if there is no map at all.
         """
         of_the_lost: list[_Map] = []
 
         async def ask(node: Node) -> _Map:
             found = await self._read_map(node)
             if not found.ranges and self._ranges:
-                raise ValueError(f"{node[0]}:{node[1]} knows of no slots")  # it left the cluster
+                raise ValueError(f"{node[0]}:{node[1]} knows of no slots")  # the node left the cluster
             if found.epoch < self._epoch and read_clock() < self._confirmed_at + OLD_MAP_SECONDS:
                 raise ValueError(f"{node[0]}:{node[1]} has not heard of the latest changes of the cluster")
             if not found.is_whole:
@@ -260,7 +276,7 @@ class ClusterTopology:
             if not of_the_lost:
                 failure = str(error) or f"no answer within {ASK_SECONDS:g} s"
                 raise StoreUnavailable(f"no node of the cluster says who serves which slots: {failure}") from error
-            # The map of before is no worse than what one of those says, which may be older still.
+            # The map in use is kept, since the map of a node that is cut off may be even older.
             self._apply(self._ranges or of_the_lost[0].ranges)
         else:
             self._epoch, self._confirmed_at = found.epoch, read_clock()
@@ -282,7 +298,7 @@ class ClusterTopology:
         return found[0]
 
     def _apply(self, ranges: tuple[_Range, ...]) -> None:
-        """Take the map. What is remembered of a slot with a new owner is forgotten: that one does not track it."""
+        """Use the map. Cached keys of slots with a new owner are forgotten, because that owner does not track them."""
         if ranges == self._ranges:
             return
         self._ranges = ranges
@@ -316,7 +332,7 @@ class ClusterTopology:
             return None if key is None else ("GET", key)
 
         def judge_probe(answer: Any) -> None:
-            """Raise where the node cannot serve. After MOVED it has lost slots, and nothing from before is believed."""
+            """Raise if the node cannot serve. After MOVED it has lost slots, so earlier answers are distrusted."""
             if isinstance(answer, BaseException):
                 if not is_redirection(answer):
                     raise answer
@@ -330,7 +346,7 @@ class ClusterTopology:
 
 
 async def _retire(master: ManagedConnection) -> None:
-    """Close the link of a node that serves no slots any more, when the commands under way are answered."""
+    """Close the connection to a node that no longer serves slots, after its pending commands are answered."""
     try:
         with suppress(RedisError):
             await master.drain()
@@ -339,7 +355,7 @@ async def _retire(master: ManagedConnection) -> None:
 
 
 async def _ask_for_map(connection: Connection, node: Node) -> _Map:
-    """Raises ValueError, or another error, for what is no map."""
+    """Return the map that the node reports. Raises ValueError or another error if the answer is not a map."""
     questions = (("CLUSTER", "SLOTS"), ("CLUSTER", "INFO"))
     slots, info = await gather_answers([connection.send(question, decode_raw) for question in questions])
     epoch = _EPOCH.search(info)
@@ -347,9 +363,10 @@ async def _ask_for_map(connection: Connection, node: Node) -> _Map:
 
 
 def _parse_ranges(answer: Sequence[Any], asked: Node) -> tuple[_Range, ...]:
-    """Of each range the first and last slot and the master's address; a node may not know its own.
+    """Return the first slot, the last slot and the master's address of each range, sorted.
 
-    Raises ValueError, or another error, for what is no map.
+    A node may not know its own host; then the host that was asked is used. Raises ValueError or another error if the
+    answer is not a map.
     """
     return tuple(sorted(_parse_range(first, last, host, port, asked) for first, last, (host, port, *_), *_ in answer))
 
@@ -363,7 +380,10 @@ def _parse_range(first: object, last: object, host: object, port: object, asked:
 
 
 def _read_host(host: str, asked: Node) -> str:
-    """Return the host that a node tells, or that of the node which was asked. Raises StoreUnavailable for `?`."""
+    """Return the host that a node reports, or the host that was asked if it is empty.
+
+    Raises StoreUnavailable for `?`.
+    """
     if host == "?":
         raise StoreUnavailable("a node of the cluster has no cluster-announce-hostname, but prefers to be called by it")
     return host or asked[0]

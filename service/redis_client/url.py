@@ -1,4 +1,4 @@
-"""REDIS_URL, taken apart: one server, a cluster, or a master that Sentinels name."""
+"""The parser of REDIS_URL: one server, a cluster, or a master that Sentinels name."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS: dict[str, Kind] = {
 NODE = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.%]+)\]|(?P<name>[^\s:,\[\]]+))(?::(?P<port>[0-9]{1,5}))?")
 
 
-# Not urlsplit: it knows one host only, and newer ones refuse an IPv6 host behind the first comma.
+# urlsplit is not used: it knows one host only, and newer versions refuse an IPv6 host after the first comma.
 ADDRESS = re.compile(
     r"(?P<scheme>[a-z+]+)://(?P<netloc>[^/?#]*)(?P<path>/[^?#]*)?(?:\?(?P<query>[^#]*))?(?P<fragment>#.*)?",
     re.DOTALL,
@@ -58,7 +58,7 @@ class RedisUrl:
 
 
 def parse_redis_url(text: str) -> RedisUrl:
-    """Raises ValueError, whose message says what was expected and never contains the password."""
+    """Parse REDIS_URL. Raises ValueError, whose message says what was expected and never contains the password."""
     if _WHITE_SPACE_OR_CONTROL.search(text):
         raise ValueError("an address without white space and control characters (in a password write a space as %20)")
     match = ADDRESS.fullmatch(text)
@@ -74,12 +74,12 @@ def parse_redis_url(text: str) -> RedisUrl:
 
 
 def without_password(text: str) -> str:
-    """The address as it may be shown, even where it is malformed."""
+    """Return the URL as it may be shown, without its password. The URL may be malformed."""
     match = re.match(r"[A-Za-z+]+://", text)
     scheme = match[0] if match else ""
     _, at_sign, location = text.removeprefix(scheme).rpartition("@")
     location, question_mark, _ = location.partition("?")
-    # Where "@host" was forgotten the password stands where a port should, and may have commas and slashes in it.
+    # If "@host" was forgotten, the password stands in place of the port. It may contain commas and slashes.
     location = _IPV6_OR_NO_PORT.sub(lambda match: match["address"] or ":…", location)
     shown, *hidden = _WHITE_SPACE_OR_CONTROL.split(location, maxsplit=1)
     location = shown + "…" if hidden else shown

@@ -1,1 +1,1 @@
-"""Who is registered: the seed file's schema, its loading into Redis, and each worker's cache of clients."""
+"""The registry of clients, users and realms: each worker's cache, the editor, and the seed file."""

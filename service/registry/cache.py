@@ -2,11 +2,11 @@
 
 Reads and invalidations come over one connection, as for bearer lookups (redis_client/managed_connection.py). So no
 stale record is stored after its invalidation, and without a live connection a cached record is used for one second at
-most. A record that cannot be read again is an outage; the cache never replaces it.
+most. If a record cannot be read again, the caller gets StoreUnavailable and never an old record.
 
-A record is cached from its second use on. The absence of a record is cached for half a second, and Redis does not track
-its key, so that made-up names cost Redis no memory. The absence of a user is not cached at all: most users of an
-external realm are listed nowhere, and a user who is listed now counts at once.
+A record is cached from its second use on. The absence of a record is cached for half a second. Redis does not track its
+key, so that made-up names cost Redis no memory. The absence of a user is not cached at all. Most users of an external
+realm are not in the registry, and a user who is added takes effect at once.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from service.redis_client.url import RedisUrl
 from service.store.registry import CLIENTS, ORIGINS, REALMS, USERS, KeyCommand, RecordKind
 
 MAX_ENTRIES: Final = 10_000
-"""Of each kind; those that were not asked for longest go first."""
+"""The bound for each kind of record. The records that were not used for longest are dropped first."""
 
 UNKNOWN_SECONDS: Final = 0.5
 
 MET: Final = 0.0
-"""Not remembered yet: it was used once."""
+"""The deadline of a record that was used once and may not be returned from the cache yet."""
 
 ALWAYS: Final = math.inf
 
@@ -47,11 +47,11 @@ Name = TypeVar("Name")
 Record = TypeVar("Record")
 
 _Entry = tuple[float, Trust, Record]
-"""Until when, by `read_clock`; the trust in its connection; the record."""
+"""The deadline by `read_clock`, the trust in the connection, and the record."""
 
 
 class RegistryCache(Generic[Name, Record]):
-    """Answers by name from memory or through `find_router`, for one kind of record."""
+    """The cache for one kind of record. Other records are read through the router that `find_router` returns."""
 
     def __init__(
         self,
@@ -80,16 +80,16 @@ class RegistryCache(Generic[Name, Record]):
                 self._entries.move_to_end(key)
                 return record
         self._counts.count_miss()
-        # Many may miss at once; one reads for all, and all share what comes of it, an outage too.
+        # Requests that miss the same record at once share one read and its result, an outage included.
         reading = self._readings.get(key) or self._start_reading(name, is_met=entry is not None and bool(entry[2]))
         return await within_deadline(asyncio.shield(reading))
 
     def invalidate(self, name: Name) -> None:
-        """Where a script that looked at the record itself said that it is another one by now."""
+        """Forget the record of this name. Call this if a script found that the record has changed."""
         self._entries.pop(self._kind.command(name)[1], None)
 
     def invalidate_keys(self, keys: Sequence[bytes] | None) -> None:
-        """Those that changed; None: any of them may have."""
+        """Forget the records of these keys, or all records if `keys` is None."""
         if keys is None:
             self._entries.clear()
             return
@@ -103,7 +103,7 @@ class RegistryCache(Generic[Name, Record]):
 
     def _start_reading(self, name: Name, *, is_met: bool) -> asyncio.Task[Record]:
         command = self._kind.command(name)
-        # In a context of its own: the budget of the request that happens to come first is not that of the others.
+        # An empty context: several requests share the read, so it must not use the budget of the first one.
         reading = asyncio.create_task(self._read(command, is_met), context=Context())
         self._readings[command[1]] = reading
         reading.add_done_callback(lambda done: self._end_reading(command[1], done))
@@ -123,16 +123,16 @@ class RegistryCache(Generic[Name, Record]):
     def _end_reading(self, key: str, reading: asyncio.Task[Record]) -> None:
         del self._readings[key]
         if not reading.cancelled():
-            reading.exception()  # looked at here, in case nobody had the patience to
+            reading.exception()  # avoids asyncio's warning if every waiting request has timed out
 
     def _keep(self, key: str, asked: float, is_tracked: bool, master: ManagedConnection | None, answer: Any) -> Record:
         record = self._kind.parse(answer)
         if master is None or self._get_router().topology.find_connected(key) is not master:
-            return record  # also where the slot has another owner by now, who will not tell of changes
+            return record  # not cached: this connection may get no invalidations for the slot
         if record:
             self._remember(key, (ALWAYS if is_tracked else MET, master.trust, record))
         elif self._remembers_unknown:
-            # Counted from before the read: what is made since then is seen in time.
+            # The time counts from before the read, so a record that is made later is seen in time.
             self._remember(key, (asked + UNKNOWN_SECONDS, master.trust, record))
         else:
             self._entries.pop(key, None)
@@ -152,9 +152,9 @@ UserCache = RegistryCache[UserIdentity, User | None]
 
 
 class RegistryMemory:
-    """What one worker remembers of each kind of record. It connects by itself at the first use; close it at the end.
+    """The caches of one worker, one for each kind of record.
 
-    Only tests move its clock.
+    They connect at the first use; close them at the end. `clock_offset_ms` moves the clock and is for tests only.
     """
 
     def __init__(self, url: RedisUrl, clock_offset_ms: Callable[[], int] = lambda: 0) -> None:
@@ -168,7 +168,7 @@ class RegistryMemory:
         self._caches = (self.clients, self.origins, self.realms, self.users)
 
     def now_ms(self) -> int:
-        """The time by Redis's clock, without asking; raises StoreUnavailable before the first record was found."""
+        """Return Redis time in ms without asking Redis. Raises StoreUnavailable before the first record was read."""
         if self._router is None:
             raise StoreUnavailable("Redis has not been asked yet")
         return self._router.now_ms() + self._clock_offset_ms()
@@ -184,7 +184,7 @@ class RegistryMemory:
         return self._router
 
     def invalidate(self, keys: Sequence[bytes] | None) -> None:
-        """Forget records by their keys; None: all of them."""
+        """Forget records by their keys, or all records if `keys` is None."""
         for cache in self._caches:
             cache.invalidate_keys(keys)
 

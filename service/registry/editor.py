@@ -1,7 +1,7 @@
-"""Changes of single clients and users, as the console makes them, each with all that it ends.
+"""Changes to single clients and users from the console, with the end of the sessions that each change requires.
 
-They are made under the registry's lock, so none is lost to a seed that is being applied. What a seed file says is not
-applied again until its entry changes there, so nothing that is changed here comes back with the next start.
+Changes are made under the registry's lock, so a seed that is being applied cannot overwrite one. An entry of a seed
+file is not applied again until the entry changes. So the next start does not undo a change that was made here.
 
 Clauses: SPEC §2.3, §3, §6
 """
@@ -24,13 +24,14 @@ from service.store.registry import RegistryStore
 
 
 class ChangeRefused(Exception):
-    """The message says why, in a sentence; nothing was changed."""
+    """The change was refused, and nothing was changed. The message is a sentence with the reason."""
 
 
 class RegistryEditor:
-    """When one of these returns, what it ends has ended, on every worker. `on_wait`: a seed is being applied first.
+    """The editor of clients and users. When a method returns, the sessions that it ends have ended on every worker.
 
-    `actor` is who the security events say did it.
+    `actor` is recorded in the security events. `on_wait` is called if another process has the registry's lock, for
+    example to apply a seed.
     """
 
     def __init__(
@@ -52,7 +53,10 @@ class RegistryEditor:
             await self._put_client(client)
 
     async def rotate_secret(self, client_id: str, secret_hash: str, previous_until_ms: int) -> None:
-        """The secret of until now stays good until that time by Redis's clock; 0: no longer."""
+        """Replace the client's secret.
+
+        The previous secret stays valid until `previous_until_ms` by Redis's clock. 0 means that it is invalid at once.
+        """
         async with self._changing("client_secret_rotated", client_id=client_id):
             client = await self._get_client(client_id)
             if client.is_public:
@@ -68,13 +72,17 @@ class RegistryEditor:
             )
 
     async def delete_client(self, client_id: str) -> None:
-        """No new tokens from now on, and when this returns its sessions have ended."""
+        """Delete the client. It gets no new tokens from now on, and on return its sessions have ended."""
         async with self._changing("client_deleted", client_id=client_id):
             client = await self._get_client(client_id)
             await self._registry.delete_client(client, origins=list_origins(client.redirect_uris))
 
     async def create_user(self, user: User) -> None:
-        """In a realm of an organisation this lists somebody who had its default roles until now."""
+        """Create a user.
+
+        In an external realm the user may have logged in before without a record, with the default roles of the realm.
+        If the new record lacks one of these roles, the user's sessions end.
+        """
         async with self._changing("user_created", username=user.username, realm=user.realm):
             if await self._registry.find_user(user.identity) is not None:
                 raise ChangeRefused(f"there is a user {user.username} in realm {user.realm} already")
@@ -90,7 +98,10 @@ class RegistryEditor:
             await self._put_user(changed, ends_sessions=not keep_sessions)
 
     async def disable_user(self, identity: UserIdentity) -> None:
-        """Somebody whom an organisation's realm does not list is listed by this, so that it can be known of them."""
+        """Disable the user and end the user's sessions.
+
+        A user of an external realm who has no record gets one, which says that the user is disabled.
+        """
         async with self._changing("user_disabled", username=identity.username, realm=identity.realm):
             user = await self._get_user(identity, or_unlisted=True)
             await self._put_user(msgspec.structs.replace(user, disabled=True), ends_sessions=True)
@@ -108,9 +119,10 @@ class RegistryEditor:
 
     @asynccontextmanager
     async def _changing(self, event: Event, **fields: Unpack[Fields]) -> AsyncIterator[None]:
-        """Settles what it ends, and what an earlier change was cut short before, even where this one is refused.
+        """Hold the lock during a change, then run all pending revocations, even if the change is refused.
 
-        The event is told as soon as the record has changed: nobody hides a change by cutting short what follows.
+        These include the pending revocations of an earlier change that was interrupted. The event is recorded as soon
+        as the record has changed, so that a change cannot be hidden by interrupting the revocations.
         """
         async with self._registry.make_lock(self._on_wait) as lock:
             try:
@@ -127,12 +139,15 @@ class RegistryEditor:
         return client
 
     async def _put_client(self, client: Client) -> None:
-        """The console changes no redirect URIs, grants or scopes of a client that exists."""
+        """Write the client. The console changes no redirect URIs, grants or scopes of an existing client."""
         origins = list_origins(client.redirect_uris)
         await self._registry.put_client(client, old_origins=origins, new_origins=origins, narrowing=None)
 
     async def _get_user(self, identity: UserIdentity, *, or_unlisted: bool = False) -> User:
-        """Also of a realm that is gone, whose users may be listed still."""
+        """Return the user, also of a realm that no longer exists. Raises ChangeRefused if there is no such user.
+
+        With `or_unlisted` a user of an external realm who has no record is returned as one with the default roles.
+        """
         user = await self._registry.find_user(identity)
         if user is not None:
             return user
@@ -143,7 +158,10 @@ class RegistryEditor:
         return unlisted
 
     async def _find_unlisted(self, identity: UserIdentity) -> User | None:
-        """As somebody counts whom the realm of an organisation does not list; raises ChangeRefused for no realm."""
+        """Return a user with the default roles of the external realm, as if the user had no record there.
+
+        Returns None for realm main. Raises ChangeRefused if there is no such realm.
+        """
         if identity.realm == MAIN_REALM:
             return None
         provider = await self._registry.find_realm(identity.realm)

@@ -1,7 +1,7 @@
-"""What a change of the registry ends: the sessions that rested on what a client, a realm or a user lost.
+"""Pending revocations: sessions that must end because a change of the registry narrowed a client, a realm or a user.
 
-Whose they are is noted in Redis before or with the change, and settled by whoever made it; what is cut short there is
-settled by the next who holds the registry's lock.
+Pending revocations are noted in Redis before or with the change, and the process that made the change runs them. If
+that process is interrupted, the next holder of the registry's lock runs them.
 
 Clauses: SPEC §3
 """
@@ -23,7 +23,10 @@ from service.store.reports.session_scan import Session, SessionScan
 from service.store.revocations import Revocations
 
 SCAN_DELAY_SECONDS: Final = TRUSTED_SECONDS + DEADLINE_SECONDS + 0.7
-"""Longer than a request can still issue tokens under the registration that it found, as old as memory may be."""
+"""The pause between two scans.
+
+It is longer than a request can still issue tokens under a registration that it read from a cache before the change.
+"""
 
 REVOCATIONS_AT_ONCE: Final = 64
 
@@ -37,12 +40,12 @@ class PendingRevocations:
         self._session_scan = session_scan
 
     async def settle(self, lock: RedisLock) -> None:
-        """All that is owed, by whomever."""
+        """Run all pending revocations, also those that another process noted."""
         await self.settle_revocations(lock)
         await self.settle_sweeps(lock)
 
     async def settle_revocations(self, lock: RedisLock) -> None:
-        """Ends the sessions of everybody who lost something, those of an interrupted earlier run included."""
+        """End all sessions of each user with a pending revocation, also of those that an interrupted run left."""
         owed = await self._registry.list_pending_users()
         left = []
         for start in range(0, len(owed), REVOCATIONS_AT_ONCE):
@@ -55,7 +58,11 @@ class PendingRevocations:
         await self._registry.settle_revocations(left)
 
     async def settle_sweeps(self, lock: RedisLock) -> None:
-        """Ends what rests on a wider registration: at once, and once more what was under way under it meanwhile."""
+        """End the sessions that a narrowed client or realm no longer allows.
+
+        The sessions of clients are scanned twice. The second scan ends those that requests under way still issued under
+        the wider registration.
+        """
         owed, realms = await self._registry.list_pending_clients(), await self._registry.list_pending_realms()
         if not (owed or realms):
             return
@@ -70,7 +77,7 @@ class PendingRevocations:
             await self._sweep_realms(realms, lock)
 
     async def _sweep_clients(self, owed: Mapping[str, Narrowing], lock: RedisLock) -> int:
-        """How many sessions it ended."""
+        """End the sessions that the narrowed clients may not keep. Returns their number."""
         if not owed:
             return 0
         clients = {client_id: await self._registry.find_client(client_id) for client_id in owed}
@@ -84,9 +91,10 @@ class PendingRevocations:
         return ended
 
     async def _sweep_realms(self, owed: Collection[str], lock: RedisLock) -> None:
-        """Whose sessions have a role that the realm no longer gives to everybody, and that is not the user's own.
+        """End all sessions of each user who has a session with a role that the user no longer has.
 
-        Of a realm that is gone, all sessions.
+        That is a role that the realm no longer grants by default and the user's record does not list. If the realm no
+        longer exists, the sessions of all its users end.
         """
         providers = {realm: await self._registry.find_realm(realm) for realm in owed}
         ended, left = set[tuple[str, str]](), set[tuple[str, str]]()
@@ -104,7 +112,7 @@ class PendingRevocations:
                     continue
                 ended.add(place)
                 if any(shard == identity.shard for shard, _ in left):
-                    left.add(place)  # its slot is moving, too, and each attempt would wait for it in vain
+                    left.add(place)  # the slot of this shard is known to be moving, and an attempt would only wait
                 else:
                     left.update(await self._revocations.revoke_all_of([place], reason="withdrawn"))
                     await lock.renew()

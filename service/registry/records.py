@@ -1,4 +1,7 @@
-"""The records that the entries of a seed become; what of the old record they keep, and what sessions lose by them."""
+"""The records that are made from the entries of a seed.
+
+A record may keep hashes of the old one. `is_narrowed` says if a change of a user must end sessions.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from service.registry.seed_file.schema import ClientEntry, RealmEntry, UserEntry
 
 
 def list_origins(redirect_uris: Iterable[str]) -> tuple[str, ...]:
-    """The web origins of redirect URIs, as a browser would send them; a private-use scheme has none.
+    """Return the web origins of redirect URIs as a browser would send them, sorted. A private-use scheme has no origin.
 
     Clauses: RFC 6454 §6.2
     """
@@ -30,7 +33,7 @@ def list_origins(redirect_uris: Iterable[str]) -> tuple[str, ...]:
 
 
 def make_client(entry: ClientEntry, old: Client | None) -> Client:
-    """A secret that is the old one keeps its hash, so that workers need not check it anew."""
+    """Make the record of a client. An unchanged secret keeps its hash, so that workers need not verify it again."""
     secret_hash, is_short = entry.client_secret_hash, is_short_secret(entry.client_secret)
     if entry.client_secret is not None:
         secret_hash = _keep_or_hash(entry.client_secret, old.client_secret_hash if old else None)
@@ -73,12 +76,18 @@ def _keep_or_hash(secret: str, old_hash: str | None) -> str:
 
 
 def is_narrowed(old: User, new: User) -> bool:
-    """Whether sessions of the old record rest on something that the new one lacks: its password or a role."""
+    """Return True if sessions of the old record rest on something that the new record lacks.
+
+    The user may have been disabled, or have lost a role, or have another password.
+    """
     return new.disabled or old.password_hash != new.password_hash or not set(old.roles) <= set(new.roles)
 
 
 def make_provider(name: str, entry: RealmEntry, old: IdentityProvider | None, keyring: Keyring) -> IdentityProvider:
-    """Each seal of a secret is another one, so what is the same secret under today's key stays as it is."""
+    """Make the record of a realm. An unchanged secret that was encrypted with the current key is not encrypted again.
+
+    Each encryption of a secret gives another result, which would count as a change.
+    """
     fields = {field: getattr(entry, field) for field in IdentityProvider.__struct_fields__ if field != "sealed_secret"}
     sealed = old.sealed_secret if old else ""
     if not keyring.is_sealed(sealed, entry.client_secret, f"realm:{name}"):

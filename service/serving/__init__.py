@@ -1,1 +1,1 @@
-"""The start of the service as processes: arguments, port, store, workers, and the same backwards at its end."""
+"""The processes around uvicorn: arguments, sockets, embedded store and workers, from their start to their end."""

@@ -1,4 +1,4 @@
-"""What may follow `./scripts/serve`: uvicorn's own arguments, over our defaults."""
+"""The command line of `./scripts/serve`: uvicorn's own arguments, with our defaults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ APPLICATION = "service.app:create_app"
 GRACEFUL_SHUTDOWN_SECONDS = 10
 HTTP = "httptools"
 
-# These would bring a second place for what the environment says, or print what must not be printed.
+# Refused arguments, with the reason. They would set a second time what the environment sets, or log secrets.
 REFUSED = {
     "access_log": "the access log would show query strings",
     "env_file": "set the environment instead",
@@ -29,11 +29,15 @@ Arguments = dict[str, Any]
 
 
 class BadArguments(Exception):
-    """The message is for stderr, as it is."""
+    """Error for arguments that cannot be used. The message is printed to stderr unchanged."""
 
 
 def parse_arguments(arguments: list[str], settings: Settings) -> Arguments | None:
-    """What uvicorn's command line understood; None where that was all (`--help`, `--version`)."""
+    """Parse the command line with uvicorn's own command.
+
+    Returns the parameters, or None if uvicorn has only printed something (`--help`, `--version`). Raises BadArguments
+    if an argument is wrong, is refused here, or names a TLS file that cannot be read.
+    """
     try:
         context = uvicorn_command.make_context(
             "service",
@@ -51,17 +55,20 @@ def parse_arguments(arguments: list[str], settings: Settings) -> Arguments | Non
 
 
 def apply_arguments(arguments: Arguments, environment: MutableMapping[str, str]) -> None:
-    """Workers read the environment, so it has to say what the arguments say."""
+    """Copy the arguments into the environment, from which worker processes read their settings."""
     environment["HOST"] = str(arguments["host"])
     environment["PORT"] = str(arguments["port"])
     environment["WEB_CONCURRENCY"] = str(arguments["workers"])
     if arguments["log_level"]:
-        # uvicorn's `trace` prints whole requests, with their tokens.
+        # uvicorn's level `trace` logs whole requests, with the tokens in them.
         environment["LOG_LEVEL"] = arguments["log_level"].replace("trace", "debug")
 
 
 def apply_port(arguments: Arguments, port: int, environment: MutableMapping[str, str]) -> None:
-    """The port that we really have (0 asked for any), and https where uvicorn was given a certificate."""
+    """Store the actual port in arguments and environment, since port 0 asks for any free one.
+
+    If uvicorn has a certificate and no base URL is set, the base URL in the environment becomes an https one.
+    """
     arguments["port"] = port
     environment["PORT"] = str(port)
     if arguments["ssl_certfile"] and not environment.get("TOKEN_SERVICE_BASE_URL"):
@@ -69,7 +76,7 @@ def apply_port(arguments: Arguments, port: int, environment: MutableMapping[str,
 
 
 def make_configuration(arguments: Arguments) -> uvicorn.Config:
-    """Ours is the logging; uvicorn's own would also print each request with its query string."""
+    """Return uvicorn's configuration, without its logging, which would show the query string of each request."""
     changed: Arguments = {
         "access_log": False,
         "log_config": None,
@@ -105,7 +112,7 @@ def _check_refused(context: click.Context) -> None:
 
 
 def _check_readable(context: click.Context) -> None:
-    """Workers would find out one by one, and with a traceback."""
+    """Raise BadArguments if a TLS file cannot be read. Otherwise each worker would fail with a traceback."""
     for name in ("ssl_certfile", "ssl_keyfile", "ssl_ca_certs"):
         file = context.params[name]
         if file is not None and not _is_readable(file):
@@ -115,5 +122,5 @@ def _check_readable(context: click.Context) -> None:
 def _is_readable(file: str) -> bool:
     try:
         return os.access(file, os.R_OK)
-    except ValueError:  # a name that no file can have, with a NUL byte for instance
+    except ValueError:  # an impossible file name, for instance one with a NUL byte
         return False

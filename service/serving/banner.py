@@ -1,4 +1,4 @@
-"""The first thing to try: a curl line, printed once the service answers."""
+"""A curl command as the first thing to try, printed when the service is ready."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ PAUSE_SECONDS = 0.1
 MAX_PAUSE_SECONDS = 2.0
 ANSWER_SECONDS = 3
 
-# Who listens everywhere is reached here.
+# Addresses that mean "all interfaces", each with the loopback address by which this machine reaches the service.
 REACHABLE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
-# What examples/seed.yaml holds.
+# A token request with a client and a user of examples/seed.yaml.
 EXAMPLE_LOGIN = {
     "grant_type": "password",
     "client_id": "phone-app",
@@ -37,7 +37,7 @@ log = EventLog("service.serving.greeting")
 
 
 def print_banner_when_ready(settings: Settings, tls: bool) -> None:
-    """In the background, and not for ever."""
+    """Print the banner when the service is ready, from a background thread, which gives up after TRIES attempts."""
     threading.Thread(target=_greet_when_ready, args=(settings, tls), daemon=True).start()
 
 
@@ -52,22 +52,23 @@ def _greet_when_ready(settings: Settings, tls: bool) -> None:
 
 
 def _tell(line: str) -> None:
-    # Whoever read our output may have gone (`| head -1`); that must not fail the service, now or at its end.
+    # The reader of stdout may have gone (`| head -1`), which must not fail the service. os.write leaves no buffer
+    # whose flush at exit could fail.
     with contextlib.suppress(OSError):
         os.write(STDOUT, f"{line}\n".encode())
 
 
 def local_address(settings: Settings, tls: bool) -> str:
-    """Where this machine reaches us: not the base URL, which may be a proxy's."""
+    """Return the URL by which this machine reaches the service. The base URL may be a proxy's."""
     host = REACHABLE.get(settings.host, settings.host)
     return default_base_url(host, settings.port, "https" if tls else "http")
 
 
 def make_banner(settings: Settings, address: str) -> str:
-    """A command line that works, to be pasted as it is."""
+    """Return a shell command that works when it is pasted unchanged."""
     words = ["curl", "-sS"]
     if address.startswith("https:"):
-        words.append("--insecure")  # the certificate names the public address
+        words.append("--insecure")  # the certificate names the public address, not this one
     if settings.embedded and settings.seed_file == EXAMPLE_SEED:
         words.append(f"{address}/oauth2/v1/token")
         for name, value in EXAMPLE_LOGIN.items():
@@ -93,7 +94,7 @@ def _connect(address: str) -> http.client.HTTPConnection:
     host = parts.hostname or ""
     if parts.scheme == "http":
         return http.client.HTTPConnection(host, parts.port, timeout=ANSWER_SECONDS)
-    # We ask ourselves; the certificate is for the others.
+    # The connection is to this service itself, so its certificate is not verified. It names the public address.
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -1,11 +1,10 @@
-"""uvicorn's server with an end that no balancer notices by a failed request.
+"""A uvicorn server with connection draining, so that its end behind a load balancer fails no request.
 
-After SIGTERM it is not ready any more, but serves on for a while, since balancers learn that late or not at all; each
-answer says that it is its connection's last. Then nobody new can connect, who had connected already is answered, and
-connections that are idle may be closed by their peers, who could be about to send. SIGINT, a second signal, and a
-store that only this process serves cut the waiting short; requests under way finish in any case.
-
-Clauses: none of the standards; SPEC is silent.
+After SIGTERM the server is not ready any more, but serves for DRAIN_SECONDS, since load balancers notice late or not at
+all. Each response announces that it is the last of its connection. Then new connections are refused, and connections in
+the accept queue are still served. Idle connections are left for their peers to close, since a peer may be about to send
+a request. SIGINT, a second signal, and a store that only this process serves cut the waiting short. Requests in
+progress are still completed.
 """
 
 from __future__ import annotations
@@ -30,19 +29,22 @@ from service.system.syn_filter import drop_new_connections
 from service.web.request.state import ENDING
 
 DRAIN_SECONDS: Final = 2.0
-"""A health check each second sees it, and the next request goes elsewhere."""
+"""Seconds of service after SIGTERM. A health check each second notices it, and later requests go elsewhere."""
 
 LATE_EVERY_TICKS: Final = 10
 
 MAX_FILES: Final = 65_536
 FILES_BESIDE: Final = 256
-"""For Redis, organisations and the process itself; what may be open beyond that are connections of callers."""
+"""File descriptors for Redis, identity providers and the process itself. The others are for callers' connections."""
 
 log = logging.getLogger("service.serving.server")
 
 
 def raise_file_limit() -> None:
-    """As far as the system lets us: its default is for programs that wait with `select`."""
+    """Raise the limit of open files to MAX_FILES, or as far as the system permits.
+
+    The system's default is meant for programs that wait with `select`.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -56,7 +58,7 @@ def _most_connections() -> int:
 
 
 class DrainingServer(uvicorn.Server):
-    """`drains` where others serve the same store, to whom a balancer can turn."""
+    """A uvicorn server with connection draining. Set `drains` if other instances serve the same store."""
 
     def __init__(self, config: uvicorn.Config, *, drains: bool) -> None:
         super().__init__(config)
@@ -89,7 +91,10 @@ class DrainingServer(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def _is_drained(self, now: float) -> bool:
-        """An idle connection ends by its peer or its own time limit, unless it brings a request: that is its last."""
+        """Do the next step of draining. Returns True if no idle connection is left, or the keep-alive timeout is over.
+
+        An idle connection ends when its peer closes it, at its own time limit, or after one more request.
+        """
         if self._lingers_since is None:
             log.info("ending: not ready any more, and serving for %g s yet", DRAIN_SECONDS)
             self._lingers_since = now
@@ -115,13 +120,14 @@ class DrainingServer(uvicorn.Server):
         self._connections.announce_end()
 
     def _stop_accepting(self) -> None:
-        """From here on nobody begins to connect; who was about to has until the next tick to be through."""
+        """Drop new connections. Handshakes in progress have until the next tick to complete."""
         listening = [listener for server in self.servers for listener in server.sockets]
         self._listener_copies = [socket.socket(fileno=os.dup(listener.fileno())) for listener in listening]
         for door in self._listener_copies:
             drop_new_connections(door)
 
     async def _accept_backlog(self) -> None:
+        """Close the listening sockets, and serve the connections that were still in their accept queues."""
         self._listens = False
         for server in self.servers:
             server.close()

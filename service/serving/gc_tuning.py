@@ -1,9 +1,7 @@
-"""How often a worker looks for garbage: what is there at the start stays, and most that requests make goes by itself.
+"""Tuning of the garbage collector in a worker.
 
-The collector would look through thousands of modules, classes and settings again and again, and through what the
-requests under way have in their hands.
-
-Clauses: none of the standards; SPEC is silent.
+Untuned, the collector scans thousands of modules, classes and settings again and again, and the objects of requests in
+progress. Objects of the start live as long as the worker, and reference counting frees most objects of a request.
 """
 
 from __future__ import annotations
@@ -12,11 +10,11 @@ import gc
 from typing import Final
 
 NEW_OBJECTS: Final = 10_000
-"""So many more than before are looked through; the interpreter's own number is 700."""
+"""The number of additional objects that triggers a collection. The interpreter's default is 700."""
 
 
 def freeze_startup_objects() -> None:
-    """After the start, and before the first request."""
+    """Exclude all present objects from garbage collection. Call this after the start and before the first request."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])

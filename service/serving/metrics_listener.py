@@ -1,4 +1,4 @@
-"""/metrics at an address of its own, for all workers at once; and the folder in which workers share their numbers."""
+"""The listener for /metrics at a separate address, and the folder in which workers share their metrics."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ log = logging.getLogger("service.serving.metrics")
 
 @contextlib.contextmanager
 def sharing_numbers() -> Iterator[None]:
-    """Around worker processes, which read from the environment where the folder is; nobody but us may look into it.
+    """Create the private folder in which worker processes share their metrics, and name it in the environment.
 
-    What a start leaves behind that was killed, the next one clears away.
+    The folder is removed at the end. A folder that a killed service left behind is removed at the next start.
     """
     for left in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         _remove_if_left(left)
@@ -46,7 +46,7 @@ def sharing_numbers() -> Iterator[None]:
 
 
 def _remove_if_left(folder: Path) -> None:
-    """Only where it is ours, workers were there, and no start holds it any more."""
+    """Remove the folder if this user owns it, workers have used it, and no running service holds its lock."""
     with contextlib.suppress(OSError):
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -59,7 +59,7 @@ def _remove_if_left(folder: Path) -> None:
 
 @contextlib.contextmanager
 def answering_metrics(sockets: Sequence[socket.socket]) -> Iterator[None]:
-    """In threads of this process, on sockets that listen already."""
+    """Serve /metrics in threads of this process, on sockets that already listen."""
     servers = [_Server(listening) for listening in sockets]
     for server in servers:
         threading.Thread(target=server.serve_forever, args=(POLL_SECONDS,), daemon=True).start()
@@ -71,7 +71,10 @@ def answering_metrics(sockets: Sequence[socket.socket]) -> Iterator[None]:
 
 
 class _Server(ThreadingHTTPServer):
-    """Who would be one too many is hung up on: the process that keeps all workers must not run out of threads."""
+    """An HTTP server with at most MAX_READERS connections at once. It closes any further connection.
+
+    The supervisor, in whose process it runs, must not run out of threads.
+    """
 
     daemon_threads = True
 
@@ -111,9 +114,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Plainly: the library's page would repeat what was asked, and its head name the program."""
+        """Send the status without a body. The library's page would repeat the request, its head name the program."""
         status = HTTPStatus(code)
-        # So the library calls what it has no method for.
+        # The library reports a method without a handler as NOT_IMPLEMENTED.
         self._answer(HTTPStatus.METHOD_NOT_ALLOWED if status == HTTPStatus.NOT_IMPLEMENTED else status, b"")
 
     def _answer(self, status: HTTPStatus, body: bytes, content_type: str = "text/plain") -> None:

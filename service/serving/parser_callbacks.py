@@ -1,4 +1,4 @@
-"""Reading on after an HTTP upgrade was offered and not taken."""
+"""Helpers of a connection that goes on with HTTP after an upgrade was offered and not taken."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 
 class ParserCallbacks:
-    """The callbacks of a connection, for a parser that reads bytes which the connection has seen already."""
+    """The callbacks of a connection for its next parser. Mute them while it reads bytes that are processed already."""
 
     def __init__(self, connection: HttpToolsProtocol) -> None:
         self._connection = connection
@@ -25,7 +25,7 @@ class ParserCallbacks:
 
 
 def get_body_framing(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """Return the header lines that announce a body; empty where there is none."""
+    """Return the header lines that announce a body, or empty bytes if there is no body."""
     lines = [
         b"%b: %b\r\n" % (name, value)
         for name, value in headers

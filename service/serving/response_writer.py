@@ -1,4 +1,4 @@
-"""Writes the head of a response together with the beginning of its body."""
+"""A writer that sends the head of a response together with the beginning of its body."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _CONTINUE: Final = b"HTTP/1.1 100 "
 
 
 class ResponseWriter:
-    """What a cycle knows of the transport. The head of an answer is held until its body comes, or its end.
+    """The transport of uvicorn's request cycles. It holds a response's head back until the body or the end comes.
 
-    uvicorn writes the two one after the other, and each write would be a system call and a packet.
+    uvicorn writes head and body separately, and each write would be a system call and a packet.
     """
 
     __slots__ = ("_has_begun", "_head", "_transport")
@@ -30,7 +30,7 @@ class ResponseWriter:
         self._transport.write(data)
 
     def end(self) -> None:
-        """What is written next is the head of another answer."""
+        """End the response. The next write is the head of another response."""
         self._flush()
         self._has_begun = False
 

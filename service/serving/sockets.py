@@ -1,4 +1,4 @@
-"""The sockets that the service listens on, taken before anything else is started."""
+"""The sockets that the service listens on, opened before anything else is started."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import errno
 import os
 import socket
 
-# What a machine without IPv6 says to `localhost`, which is two addresses.
+# The errors of an IPv6 address on a machine without IPv6. `localhost` resolves to an IPv4 and an IPv6 address.
 ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
@@ -14,11 +14,11 @@ Address = tuple[socket.AddressFamily, str]
 
 
 class AddressRefused(Exception):
-    """Nobody can listen there, or somebody does already; the message is one line."""
+    """Error for an address that cannot be listened on, or is in use. The message is one line."""
 
 
 def listen(host: str, port: int) -> list[socket.socket]:
-    """One socket for each address of the host, all with the same port (0: any free one)."""
+    """Open a socket for each address of the host, all on one port (0: any free one). Raises AddressRefused."""
     sockets: list[socket.socket] = []
     try:
         for family, address in _resolve(host):
@@ -50,12 +50,12 @@ def _add_listening(sockets: list[socket.socket], family: socket.AddressFamily, a
 def _reason(error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return "the port is in use"
-    # create_server repeats the address in its text.
+    # The text of create_server's error repeats the address, so the system's text replaces it.
     return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror)
 
 
 def accept_all(listening: socket.socket) -> list[socket.socket]:
-    """Everybody who waits in it; none of this blocks."""
+    """Accept all connections in the accept queue, without blocking."""
     accepted: list[socket.socket] = []
     listening.setblocking(False)
     while True:

@@ -1,6 +1,6 @@
-"""One start of the service: settings, seed, port, store, workers; and the same backwards at its end.
+"""One run of the service: settings, seed, port, store and workers, which end in the reverse order.
 
-Whatever can be refused is refused before anything runs, in plain lines and with status 2.
+Mistakes that can be found before anything runs are printed as plain lines, and the exit status is 2.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ log = EventLog("service.serving.supervisor")
 
 
 def serve(command_line: list[str]) -> int:
-    """Runs the service until SIGTERM or SIGINT; returns its exit status."""
+    """Run the service until SIGTERM or SIGINT. Returns its exit status."""
     _on_signals(_leave)
     try:
         return _serve(command_line)
@@ -95,7 +95,7 @@ def _say_what_is_used(settings: Settings) -> None:
 
 
 class _Listeners:
-    """The sockets, where uvicorn is not told to take others (`--uds`, `--fd`), and those of the metrics."""
+    """The sockets of the metrics and of the service. With `--uds` or `--fd` uvicorn opens the latter."""
 
     def __init__(self, arguments: Arguments, metrics_address: HostPort | None) -> None:
         self.sockets: list[socket.socket] = []
@@ -110,7 +110,7 @@ class _Listeners:
 
 
 class _RunningStore:
-    """Knows whether the store had to be given up."""
+    """The exit status of the embedded store. It becomes FAILED when the store is given up, which ends the service."""
 
     def __init__(self) -> None:
         self.status = DONE
@@ -129,7 +129,7 @@ def _embedded_store(settings: Settings) -> Iterator[_RunningStore]:
         store.start(running.give_up)
         yield running
     finally:
-        # A second ctrl-C must not leave a half-stopped store behind.
+        # A second Ctrl-C must not interrupt the stop of the store.
         _on_signals(_ignore)
         store.stop()
 
@@ -137,7 +137,7 @@ def _embedded_store(settings: Settings) -> Iterator[_RunningStore]:
 def _run_workers(arguments: Arguments, settings: Settings, listeners: _Listeners) -> int:
     raise_file_limit()
     configuration = make_configuration(arguments)
-    # The embedded store ends with us, so nobody could take over.
+    # The embedded store ends with this process, so no other instance could take over.
     drains = not settings.embedded
     if listeners.sockets:
         scheme = "https" if configuration.is_ssl else "http"
@@ -160,8 +160,8 @@ def _run_workers(arguments: Arguments, settings: Settings, listeners: _Listeners
 
 def _run_here(configuration: uvicorn.Config, sockets: list[socket.socket] | None, drains: bool) -> int:
     server = DrainingServer(configuration, drains=drains)
-    # After a clean end uvicorn raises the signal once more, for us. One that comes before uvicorn listens to
-    # signals has to end the start.
+    # After a clean end uvicorn raises the signal again, and then this handler ignores it. A signal that arrives before
+    # uvicorn handles signals must end the start.
     _on_signals(lambda number, frame: None if server.should_exit else _leave(number, frame))
     server.run(sockets)
     return DONE if server.started else FAILED
@@ -186,7 +186,7 @@ def _leave(_number: int, _frame: FrameType | None) -> None:
 
 
 def _ignore(_number: int, _frame: FrameType | None) -> None:
-    pass  # not SIG_IGN: that would be inherited
+    pass  # not SIG_IGN, which child processes would inherit
 
 
 def _tell(status: int, *lines: str) -> int:

@@ -1,9 +1,7 @@
-"""One connection as uvicorn serves it, with the limits of time and room that uvicorn leaves to a proxy.
+"""One HTTP connection of uvicorn, with limits of time and size that uvicorn leaves to a proxy.
 
-A peer that owes us the head of a request, or does not take what we answered, is waited for ten seconds, and never
-instead of another: where too many connections are open, the one that has owed a request the longest goes.
-
-Clauses: none of the standards; SPEC is silent.
+A peer has ten seconds to send the head of a request, and ten seconds to read a response. If too many connections are
+open, the connection that has waited longest for a request is closed.
 """
 
 from __future__ import annotations
@@ -29,36 +27,36 @@ from service.web.request.headers import LOCAL_PEER
 from service.web.request.state import BODY_IS_COMPLETE, HEAD_BYTES
 
 HEAD_SECONDS: Final = 10.0
-"""From the beginning of a connection, or its last answer, until the head of the next request is here as a whole."""
+"""Time from the start of a connection, or its last response, until the head of the next request must be complete."""
 
 UNREAD_SECONDS: Final = 10.0
 REFUSED_REPORT_SECONDS: Final = 1.0
 MAX_UNFINISHED_HEAD_BYTES: Final = 72 * 1024
-"""The most bytes of a head without an end. The application, which knows the address, holds a whole head to its limit.
+"""Limit for an incomplete request head. A complete head is limited by HeadLimit, which knows the client's address.
 
-The application counts 64 KiB without the separators, so that no head which it would take is refused here.
+HeadLimit counts 64 KiB without the separators, so the limit here refuses no head that HeadLimit would accept.
 """
 
 MAX_HEADERS: Final = 256
-"""Headers of a request, and as many trailers behind its body. Each takes memory and a call of Python."""
+"""Limit of a request's headers, and of the trailers after its body. Each takes memory and a Python call."""
 
 MAX_PATH_BYTES: Final = 4 * 1024
-"""Bytes of an address before its query. No path of ours is that long, and uvicorn decodes all of it."""
+"""Limit of the bytes of a URL before its query. No path of ours is that long, and uvicorn decodes all of it."""
 
 MAX_CHUNKS: Final = 256
-"""Chunks of one body. A form of 64 KiB comes in a few, and each chunk takes three calls of Python."""
+"""Limit of the chunks of one body. A form of 64 KiB comes in a few, and each chunk takes three Python calls."""
 
 MAX_OTHER_BYTES: Final = 320 * 1024
-"""Bytes of a request that are not body: its head, sizes and extensions of chunks, trailers.
+"""Limit of the bytes of a request other than its body: head, sizes and extensions of chunks, trailers.
 
-One read brings up to 256 KiB, and what of it belongs to an earlier request is not known.
+One read returns up to 256 KiB, and it is unknown how many of these bytes belong to an earlier request.
 """
 
 MAX_BODY_BYTES: Final = 16 * MAX_FORM_BYTES
-"""Bytes of a body that are read and dropped after an answer, so that a caller who still sends can read a 413."""
+"""Limit of a body that is read and dropped after a response, so that a caller which still sends can read a 413."""
 
 MAX_PIPELINED: Final = 16
-"""Requests that were sent before the one ahead of them was answered. No proxy does that, and each takes memory."""
+"""Limit of requests sent before an earlier one was answered. No proxy pipelines, and each request takes memory."""
 
 
 log = logging.getLogger("service.serving.connections")
@@ -66,7 +64,11 @@ _event_log = EventLog("service.serving.connections")
 
 
 class Connections(ServerState):
-    """All connections of this process; and which of them wait for their peers since when, the longest first."""
+    """All connections of this process, and since when they have waited for their peers, the longest first.
+
+    `awaiting_request` holds the connections that wait for a request head, `awaiting_reader` those whose output the peer
+    has not read.
+    """
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -79,7 +81,10 @@ class Connections(ServerState):
         self._refused_reported_at = -REFUSED_REPORT_SECONDS
 
     def evict_one(self) -> None:
-        """Closes one at most: this is asked at every connection that is new."""
+        """If too many connections are open, close the one that has waited longest for a request.
+
+        Closing one is enough, since this is called for each new connection.
+        """
         if len(self.connections) > self.most and self.awaiting_request:
             next(iter(self.awaiting_request)).abort()
             self._closed_for_room += 1
@@ -98,7 +103,7 @@ class Connections(ServerState):
             self._closed_for_room = 0
 
     def report_refused(self, error: OAuthError, address: str, now: float) -> None:
-        """Log a request that was refused while it was read: the first one, then one a second with a count."""
+        """Log a request that was refused while it was read: at once, then at most one line a second with a count."""
         self._refused += 1
         if now - self._refused_reported_at >= REFUSED_REPORT_SECONDS:
             fields = {"status": error.status, "reason": error.reason, "address": address, "count": self._refused}
@@ -120,30 +125,30 @@ def _late(waiting: dict[HttpConnection, float], before: float) -> Iterator[HttpC
 
 
 class ReadingEnds(Exception):
-    """Raised in a callback of the parser, which turns it into an HttpParserError."""
+    """Exception that ends reading, raised in a callback of the parser, which turns it into an HttpParserError."""
 
 
 class HttpConnection(HttpToolsProtocol):
-    """uvicorn's own, and a place in one of the two lists of Connections while we wait for the peer."""
+    """uvicorn's connection, which enters itself into Connections while it waits for its peer."""
 
     _head_begun = False
     _is_within = False
     _read_bytes = 0
     _other_bytes = 0
-    """Bytes that came since the read which began the request, that read included, without those of its body."""
+    """Bytes received since the read in which the request began, that read included, without the request's body."""
 
     _body_bytes = 0
     _chunks = 0
     _hosts = 0
     _body_framing = b""
-    """The header lines that announce a body, of a message that offers an upgrade and has one."""
+    """Header lines that announce the body of a message which offers an upgrade; empty for other messages."""
 
     _reason: OAuthError | None = None
-    """The refusal for which the reading ended, if it is another than `request_malformed`."""
+    """The refusal that ended reading, unless it is `request_malformed`."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        # Under names of our own, since every request comes by here several times.
+        # Copies of attributes that every request uses several times, which saves look-ups.
         self._all = cast("Connections", self.server_state)
         self._awaiting_request = self._all.awaiting_request
         self._unanswered: deque[RequestResponseCycle] = deque()
@@ -177,10 +182,11 @@ class HttpConnection(HttpToolsProtocol):
             self._go_on_behind_upgrade(data[upgrade.args[0] :])
 
     def _go_on_behind_upgrade(self, data: bytes) -> None:
-        """Read on as if no upgrade had been offered, as RFC 9110 §7.8 lets a server do.
+        """Read on as if no upgrade had been offered, which RFC 9110 §7.8 permits.
 
-        The parser ends such a message at the end of its head, whatever body it announces. What follows would be read as
-        the next request, which would be request smuggling. So another parser is told of the body and reads on.
+        The parser ends a message with an upgrade after its head, even if the head announces a body. The body would then
+        be read as the next request, which would be request smuggling. So another parser gets the header lines that
+        announce the body, with muted callbacks, and reads on.
         """
         callbacks = ParserCallbacks(self)
         self.parser = httptools.HttpRequestParser(callbacks)
@@ -190,7 +196,7 @@ class HttpConnection(HttpToolsProtocol):
             head, self._body_framing = b"POST / HTTP/1.1\r\n%b\r\n" % self._body_framing, b""
             try:
                 self.parser.feed_data(head)
-            except httptools.HttpParserError:  # a coding that does not say where the body ends
+            except httptools.HttpParserError:  # a transfer coding that does not define where the body ends
                 self._end_reading(InvalidRequest("request_malformed"))
                 return
             callbacks.are_muted = False
@@ -200,7 +206,7 @@ class HttpConnection(HttpToolsProtocol):
         return False
 
     def _check_other_bytes(self) -> None:
-        """Called after a read that leaves a long request unfinished."""
+        """End reading if an unfinished request is too long: its head, or all of it without the body."""
         if self._head_begun:
             self._end_reading(HeadTooLarge("head_too_large"))
         elif self._other_bytes > MAX_OTHER_BYTES:
@@ -213,7 +219,7 @@ class HttpConnection(HttpToolsProtocol):
         self._body_bytes = self._chunks = self._hosts = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Do what uvicorn's own method does, without a call of it, since this method runs most often."""
+        """Do the work of uvicorn's method without a call of it, since this callback runs most often."""
         name = name.lower()
         if name == b"host":
             self._hosts += 1
@@ -235,7 +241,8 @@ class HttpConnection(HttpToolsProtocol):
         if self.parser.should_upgrade():
             self._body_framing = get_body_framing(self.headers)
         HEAD_BYTES.set(self.scope, self._other_bytes)
-        # What comes behind a chunked body is no header: it would be added to those that were judged already.
+        # A new list for the trailers of a chunked body, which the parser also reports. They must not be added to the
+        # headers, which were judged already.
         self.headers = []
         self.cycle.transport = cast("asyncio.Transport", self._answering)
         self._unanswered.append(self.cycle)
@@ -244,7 +251,7 @@ class HttpConnection(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def _check_hosts(self) -> None:
-        """Refuse what RFC 9112 §3.2 answers by 400: no Host header in HTTP/1.1, or two of them."""
+        """Refuse a request with several Host headers, or with none in HTTP/1.1: 400 by RFC 9112 §3.2."""
         if self._hosts or self.parser.get_http_version() not in ("1.0", "0.9"):
             self._stop(InvalidRequest("host_not_one"))
 
@@ -263,10 +270,10 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         if self._body_framing:
-            return  # the end of the head of a message that offers an upgrade
+            return  # only the head has ended: the message offers an upgrade, and its body follows
         self._is_within = False
         super().on_message_complete()
-        # As a rule before the application has begun: a short body comes along with its head.
+        # Usually set before the application runs, since a short body arrives with its head.
         BODY_IS_COMPLETE.set(self.scope, True)
 
     def on_response_complete(self) -> None:
@@ -293,7 +300,11 @@ class HttpConnection(HttpToolsProtocol):
         raise ReadingEnds
 
     def _end_reading(self, error: OAuthError) -> None:
-        """Send the error if it is the next answer that is due, and close in any case."""
+        """Send the error and close the connection.
+
+        If an earlier response is still pending, or this request's response has begun, the connection is aborted without
+        the error, which the peer would take for that response.
+        """
         self._all.report_refused(error, self.client[0] if self.client else LOCAL_PEER, self.loop.time())
         is_in_body = self._is_within and not self._head_begun
         is_another_due = len(self._unanswered) > (1 if is_in_body else 0)
@@ -303,13 +314,16 @@ class HttpConnection(HttpToolsProtocol):
             self._refuse(error)
 
     def announce_end(self) -> None:
-        """The answer that is being made says that it is this connection's last, unless it is on its way already."""
+        """Mark the response in progress as the last of this connection, unless it has begun already."""
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and not cycle.response_started:
             cycle.keep_alive = False
 
     def close_slow(self) -> None:
-        """A peer that has sent nothing is left in silence; it may be about to send its request somewhere else."""
+        """Close a connection that is late. The peer gets an error if it has begun a request head.
+
+        A peer that has sent nothing gets no response, since it may be about to send its request elsewhere.
+        """
         if self.transport.is_closing():
             self.abort()
         elif self._head_begun:
@@ -330,7 +344,10 @@ class HttpConnection(HttpToolsProtocol):
         self._all.awaiting_reader.setdefault(self, self.loop.time())
 
     def _leave_unanswered(self) -> None:
-        """uvicorn tells the last request only that its peer has gone; the others would write to what is closed."""
+        """Mark all unanswered requests as disconnected.
+
+        uvicorn marks only the last one. The others would write to a closed connection.
+        """
         for cycle in self._unanswered:
             cycle.disconnected = True
             cycle.message_event.set()

@@ -1,4 +1,4 @@
-"""uvicorn's worker processes, with an end that is bounded and without endless attempts to start."""
+"""uvicorn's worker processes, with a time limit for their end and a limit of attempts to start."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from uvicorn.supervisors.multiprocess import Process
 from service.observability.logs import EventLog
 from service.serving.draining_server import DRAIN_SECONDS, DrainingServer
 
-# So many new processes for each worker within the window: they do not die, they cannot start.
+# After so many replacements for each worker within the window, the workers are considered unable to start.
 REPLACEMENTS = 5
 REPLACEMENTS_WINDOW_SECONDS = 15
 
-# After its last request a worker closes its connections to Redis.
+# Time for a worker to close its connections to Redis after its last request.
 CLOSING_SECONDS = 5
 POLL_SECONDS = 0.05
 
@@ -29,14 +29,14 @@ log = EventLog("service.serving.workers")
 
 
 class WorkerProcess(Process):
-    """One process, which runs our server instead of uvicorn's."""
+    """A worker process that runs DrainingServer instead of uvicorn's server."""
 
     def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], drains: bool) -> None:
         self._lingers = drains
         super().__init__(config, sockets)
 
     def target(self, sockets: list[socket.socket] | None = None) -> None:
-        """A hangup is told to a whole group of processes; the supervisor alone acts on it."""
+        """Run the server. SIGHUP is ignored: a whole process group gets it, and only the supervisor acts on it."""
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         super().target(sockets)
 
@@ -52,13 +52,13 @@ class WorkerProcess(Process):
             os.kill(self.pid, signal.SIGINT)
 
     def stop_now(self) -> None:
-        """A second signal cuts short what the first one began."""
+        """Send a second signal, which cuts short the draining that the first one began."""
         if self.exitcode is None and self.pid is not None:
             os.kill(self.pid, signal.SIGTERM)
 
 
 class Workers(Multiprocess):
-    """Wherever uvicorn's would start a process of its own, this one starts a WorkerProcess."""
+    """uvicorn's supervisor of processes, with WorkerProcess as its process."""
 
     processes: list[WorkerProcess]  # type: ignore[assignment]
 
@@ -95,7 +95,7 @@ class Workers(Multiprocess):
             self._replaced_at.append(time.monotonic())
 
     def _never_start(self) -> bool:
-        """Whether the workers are being replaced again and again; uvicorn by itself would go on for ever."""
+        """Return True if workers are replaced again and again. uvicorn's own supervisor would never give up."""
         if len(self._replaced_at) < (self._replaced_at.maxlen or 0):
             return False
         if time.monotonic() - self._replaced_at[0] > REPLACEMENTS_WINDOW_SECONDS:
@@ -104,7 +104,7 @@ class Workers(Multiprocess):
         return True
 
     def restart_all(self) -> None:
-        """SIGHUP: a new worker serves before the old one ends."""
+        """Replace all workers on SIGHUP. Each new worker is ready before the old one ends."""
         for index, old in enumerate(self.processes):
             new = self._start_worker()
             if not new.wait_until_ready(self.config.timeout_worker_healthcheck, self.should_exit):
@@ -113,7 +113,7 @@ class Workers(Multiprocess):
                 new.join()
                 return
             self.processes[index] = new
-            # Not as at the end of all: the others go on listening at the same socket.
+            # No draining, unlike at the end of the service: the other workers go on listening on the same socket.
             old.stop_gracefully()
             self._await_end([old])
 
@@ -130,8 +130,8 @@ class Workers(Multiprocess):
         super().handle_term()
 
     def terminate_all(self) -> None:
-        # Ours is a copy of the socket that the workers are about to close: while it is open, new connections
-        # would wait for an answer that nobody is going to give.
+        # This process has copies of the listening sockets that the workers are about to close. While a copy is open,
+        # new connections would be queued and never answered.
         for listening in self.sockets:
             listening.close()
         super().terminate_all()
@@ -147,7 +147,7 @@ class Workers(Multiprocess):
                 worker.stop_now()
 
     def _await_end(self, workers: Sequence[WorkerProcess], meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Of workers that were told to; kills those that take longer than any request may."""
+        """Wait until the workers have ended. Kills a worker that takes longer than draining and a request may."""
         graceful = self.config.timeout_graceful_shutdown or 0
         deadline = time.monotonic() + max(DRAIN_SECONDS, self.config.timeout_keep_alive) + graceful + CLOSING_SECONDS
         while any(worker.process.is_alive() for worker in workers) and time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""Calls of glibc that keep the memory of threads small. Other C libraries have no such functions."""
+"""Calls of glibc that limit the memory which threads keep. They have no effect with other C libraries."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import ctypes
 from typing import Final
 
 _M_ARENA_MAX: Final = -8
-"""`M_ARENA_MAX` in malloc.h."""
+"""The parameter `M_ARENA_MAX` of `mallopt`, from malloc.h."""
 
 
 _libc: Final = ctypes.CDLL(None)
 
 
 def limit_arenas() -> None:
-    """Else each thread has one of its own, of which nothing ever goes back. Of glibc; others have no such function."""
+    """Limit glibc to one malloc arena: per-thread arenas never return memory. No effect with other C libraries."""
     mallopt = getattr(_libc, "mallopt", None)
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, 1)
 
 
 def trim_heap() -> None:
+    """Return free memory of the heap to the system. No effect with other C libraries than glibc."""
     malloc_trim = getattr(_libc, "malloc_trim", None)
     if malloc_trim is not None:
         malloc_trim(0)

@@ -1,7 +1,7 @@
-"""A process that must not outlive the one that started it, not even after kill -9.
+"""A process that ends with the process that started it, even if that one is ended by `kill -9`.
 
-Run as a script it starts a command under that rule: `parent_death.py <parent's process id> <command> …`.
-For that it needs the standard library only, and none of this package.
+As a script, `parent_death.py <parent's process id> <command> …` runs a command that ends with this parent.
+The module imports only the standard library, so the script runs without this package.
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(parent_pid: int) -> None:
-    """From now on the end of the parent sends us SIGTERM (on Linux; elsewhere nothing happens).
+    """Make the kernel send this process SIGTERM when its parent ends. No effect on systems other than Linux.
 
-    Linux means the parent's thread: whoever starts us must do so from a thread that lives as long as we may.
+    Linux watches the thread that started this process. That thread must live as long as this process may.
+    Raises OSError if the kernel refuses.
     """
     if sys.platform != "linux":
         return
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    # The parent may have gone before we asked; then nobody will tell us.
+    # If the parent ended before the call of prctl, the kernel sends no signal.
     if os.getppid() != parent_pid:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 def die_with_supervisor() -> None:
-    """For the application in a worker process; in the supervisor's own process nothing happens."""
-    import multiprocessing  # not at the top: the embedded server's start need not wait for it
+    """Make a worker process end with its supervisor. No effect in the supervisor's own process."""
+    import multiprocessing  # imported here, so that the start of the embedded server does not wait for it
 
     supervisor = multiprocessing.parent_process()
     if supervisor is not None and supervisor.pid is not None:

@@ -1,4 +1,4 @@
-"""Folders that only this user may read, and locks on files."""
+"""Folders that only their owner may read, and exclusive locks on files."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from pathlib import Path
 
 
 class FolderRefused(Exception):
-    """The folder cannot be used; the message says why, in one line."""
+    """Error for a folder that cannot be used. The message gives the reason in one line."""
 
 
 def make_private(folder: Path, *, follow_symlinks: bool = True) -> None:
-    """Nobody but us may look into it: whoever can connect to the store can end every session.
+    """Create the folder if it is missing, and give it mode 0700.
 
-    Where others can write beside it a link is not to be followed: it may be theirs.
+    A process that can connect to the embedded store can end every session, so no other user may enter its folder.
+    If other users can write to the parent folder, pass `follow_symlinks=False`: a link there may be theirs.
+    Raises FolderRefused if the path is no folder, belongs to another user, or cannot be used.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -37,7 +39,11 @@ def _check_owner(folder: Path, status: os.stat_result) -> None:
 
 
 def hold_lock(file: Path) -> int | None:
-    """The open file that holds the lock until it is closed (our end closes it too); None: somebody has it."""
+    """Take an exclusive lock on a file, which is created if it is missing. Does not wait.
+
+    Returns an open file descriptor, or None if the lock is held already. The lock lasts until the descriptor and its
+    inherited copies are closed. The end of a process closes its own. Raises FolderRefused if the file cannot be opened.
+    """
     try:
         lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:

@@ -1,1 +1,1 @@
-"""HTTP: everything that needs Starlette."""
+"""The HTTP interface: all code that needs Starlette."""

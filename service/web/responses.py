@@ -1,4 +1,4 @@
-"""How answers look: the token answer, the introspection, the empty answer, and every error, from one place.
+"""The HTTP responses: tokens, introspections, the empty response, and every error.
 
 Clauses: RFC 6749 §5.1, §5.2, RFC 6750 §3, RFC 7009 §2.2, RFC 7662 §2.2, SPEC §2.1, §2.4, §7
 """
@@ -29,7 +29,10 @@ _JSON_HEADERS: Final = [
 
 
 class RawResponse(Response):
-    """200 with headers that are bytes already, and need not be checked and written anew each time."""
+    """A response with status 200 and headers that are already encoded.
+
+    Starlette's Response checks and encodes the headers anew for each response.
+    """
 
     def __init__(self, body: bytes, headers: Iterable[tuple[bytes, bytes]] = _JSON_HEADERS) -> None:
         self.status_code = 200
@@ -47,7 +50,7 @@ def render_introspection(introspection: Introspection) -> Response:
 
 
 def render_nothing() -> Response:
-    """Success with nothing to say; clients that always parse JSON by its type find the type they expect."""
+    """Return an empty success response. Its content type is JSON, for clients that choose a parser by the type."""
     return RawResponse(b"")
 
 
@@ -77,13 +80,13 @@ def answer_outage(request: Request, error: Exception) -> Response:
 
 
 def answer_client_gone(request: Request, error: Exception) -> Response:
-    """Nobody is there to read it; the log tells why the request came to nothing."""
+    """Record that the client has disconnected. The response reaches no client; the reason appears in the log."""
     REASON.set(request.scope, "client_gone")
     return Response(status_code=400)
 
 
 def answer_http_exception(request: Request, error: Exception) -> Response:
-    """What the framework refuses by itself: an unknown path, another method."""
+    """Return our form of an error that Starlette raised: an unknown path, or a method that is not allowed."""
     assert isinstance(error, HTTPException)
     headers = error.headers or {}
     refusal: OAuthError = UnknownPath("unknown_path")
@@ -95,7 +98,10 @@ def answer_http_exception(request: Request, error: Exception) -> Response:
 
 
 def answer_unforeseen(request: Request, error: Exception) -> Response:
-    """The log tells what happened; the body does not. The server closes the connection after it."""
+    """Return a response with status 500 and no details, which only the log has.
+
+    The server closes the connection after this response.
+    """
     response = answer_oauth_error(request, ServerError("unforeseen"))
     response.headers["Connection"] = "close"
     return response

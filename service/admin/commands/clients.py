@@ -1,4 +1,4 @@
-"""`client list · show · create · rotate-secret · delete`."""
+"""The commands `client list`, `show`, `create`, `rotate-secret` and `delete`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from service.protocol.client import AUTHORIZATION_CODE, GRANT_TYPES, REFRESH_TOK
 
 @console.group("client")
 def clients() -> None:
-    """Registered applications."""
+    """Manage registered applications."""
 
 
 def _client_id() -> Callable[[Work], Work]:
@@ -36,7 +36,7 @@ def _complete(context: click.Context, parameter: click.Parameter, beginning: str
 
 @command(clients, "list")
 async def list_clients(context: AdminContext, output: Output) -> None:
-    """All clients."""
+    """List all clients."""
     rows = [_describe(client) for client in await context.registry.list_clients()]
     columns = {
         "client_id": "CLIENT ID",
@@ -51,7 +51,7 @@ async def list_clients(context: AdminContext, output: Output) -> None:
 @command(clients, "show")
 @_client_id()
 async def show_client(context: AdminContext, output: Output, client_id: str) -> None:
-    """One client, with all that is registered."""
+    """Show one client, with all that is registered."""
     client = await context.registry.find_client(client_id)
     if client is None:
         raise CommandRefused(f"there is no client {client_id}")
@@ -87,7 +87,7 @@ async def create_client(
     name: str,
     **others: Any,
 ) -> None:
-    """Registers a client. Its secret is made here, shown once, and kept as a hash only."""
+    """Register a client. Its secret is generated, shown once, and stored only as a hash."""
     secret = None if public else _make_secret()
     client = validate_client(
         client_id=client_id,
@@ -113,7 +113,7 @@ async def create_client(
     help="How long the old secret stays good: 24h, 30m. [default: not at all]",
 )
 async def rotate_secret(context: AdminContext, output: Output, client_id: str, overlap_ms: int) -> None:
-    """Gives a client a new secret, shown once."""
+    """Give a client a new secret, which is shown once."""
     secret, now_ms = _make_secret(), await context.redis.read_clock_ms()
     until_ms = now_ms + overlap_ms if overlap_ms else 0
     await context.editor.rotate_secret(client_id, hash_generated_secret(secret), until_ms)
@@ -125,7 +125,7 @@ async def rotate_secret(context: AdminContext, output: Output, client_id: str, o
 @command(clients, "delete")
 @_client_id()
 async def delete_client(context: AdminContext, output: Output, client_id: str) -> None:
-    """Deletes a client and ends all of its sessions."""
+    """Delete a client and end all of its sessions."""
     if await context.registry.find_client(client_id) is not None:
         output.ask(f"Delete the client {client_id}, and end all of its sessions?")
     with output.progress(f"Ending the sessions of {client_id}"):
@@ -134,7 +134,7 @@ async def delete_client(context: AdminContext, output: Output, client_id: str) -
 
 
 def _make_secret() -> str:
-    """256 random bits, as `hash_generated_secret` wants them."""
+    """Return 256 random bits as text, as `hash_generated_secret` requires."""
     return secrets.token_urlsafe(32)
 
 
@@ -147,7 +147,7 @@ def _show_secret(output: Output, sentence: str, client: Client | None, secret: s
 
 
 def _describe(client: Client) -> dict[str, Any]:
-    """All but the hashes; `secret` says of what kind it is."""
+    """Return the fields of a client without its hashes. `secret` is the kind of secret: none, made or chosen."""
     fields = msgspec.structs.asdict(client)
     stored = fields.pop("client_secret_hash")
     until_ms = fields.pop("previous_secret_until_ms")

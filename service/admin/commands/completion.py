@@ -1,4 +1,4 @@
-"""What a shell may complete that only the store knows. It never complains: whoever types is not done yet."""
+"""Shell completion of values in the store. Errors are not shown, since the user is still typing the command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`doctor`: looks for what would hurt, in the store, the records and the settings."""
+"""The command `doctor`, which looks for problems in the store, the records and the settings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _MARKS: Final[dict[Level, tuple[str, str]]] = {
 
 @command(console, "doctor")
 async def doctor(context: AdminContext, output: Output) -> None:
-    """Looks at store, records and settings for what would hurt. Exit status 1 where something must be mended."""
+    """Check store, records and settings for problems. The exit status is 1 if something must be fixed."""
     with output.progress("Looking through all keys") as advance:
         findings = [finding async for finding in _look(context, advance)]
     for finding in findings:
@@ -57,7 +57,7 @@ async def doctor(context: AdminContext, output: Output) -> None:
 
 
 async def _look(context: AdminContext, advance: Advance) -> AsyncIterator[Finding]:
-    """In the order in which they are to be mended."""
+    """Yield the findings in the order in which problems should be fixed."""
     yield await _look_at_service(context)
     servers = await context.redis.read_info("memory"), await context.redis.read_info("persistence")
     if not all(servers):
@@ -93,7 +93,7 @@ async def _look_at_service(context: AdminContext) -> Finding:
 
 
 async def _look_at_durability(context: AdminContext, durability: Durability) -> Finding:
-    """Asks for a confirmation in some shards, which in a cluster are those of many masters."""
+    """Check that changes are confirmed, in some shards, which in a cluster belong to many masters."""
     subject = f"TOKEN_SERVICE_DURABILITY={durability}"
     try:
         for shard in _LOOKED_AT_SHARDS:
@@ -106,20 +106,20 @@ async def _look_at_durability(context: AdminContext, durability: Durability) -> 
 
 
 async def _look_at_slots(context: AdminContext) -> AsyncIterator[Finding]:
-    """Report slots that are moving key by key. Nothing of their users can be changed until they have moved."""
+    """Report slots that are moving key by key. Changes of their users fail until the slots have moved."""
     nodes = await context.redis.list_slots()
     leaving = {slot for node in nodes for slot in node.leaving}
     forgotten = {slot for node in nodes for slot in node.arriving} - leaving
     if leaving:
         says = (
             f"slots that are moving or half moved: {_join(leaving)}. Changes of their users wait, and are 503 after "
-            "1.8 seconds. If nobody moves slots now, docs/operations.md says how to end it"
+            "1.8 seconds. If nobody moves slots now, docs/operations/deploy.md says how to end it"
         )
         yield Finding("trouble", "Redis Cluster", says)
     if forgotten:
         says = (
             f"slots whose owner has forgotten that they are moving: {_join(forgotten)}. Keys of their users "
-            "may lie on another master, where no logout reaches them. docs/operations.md says how to end it"
+            "may lie on another master, where no logout reaches them. docs/operations/deploy.md says how to end it"
         )
         yield Finding("trouble", "Redis Cluster", says)
 
@@ -154,7 +154,7 @@ async def _look_at_keys(context: AdminContext, advance: Advance) -> AsyncIterato
 
 
 async def _look_at_realm(context: AdminContext, name: str, provider: IdentityProvider) -> AsyncIterator[Finding]:
-    """Asks the organisation for its metadata, as the first login would."""
+    """Check a realm, and fetch the metadata of its identity provider, as the first login would."""
     subject = f"realm {name}"
     if name not in REALMS:
         yield Finding("warning", subject, f"no scope can name it: those that can be named are {', '.join(REALMS)}")
@@ -180,5 +180,6 @@ async def _look_at_realm(context: AdminContext, name: str, provider: IdentityPro
 
 
 def _or_good(subject: str, says: str, findings: Iterable[Finding]) -> Iterable[Finding]:
+    """Return the findings, or one of level `good` if there are none."""
     found = list(findings)
     return found or [Finding("good", subject, says)]

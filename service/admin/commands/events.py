@@ -1,4 +1,4 @@
-"""`events`: the stream of security events."""
+"""The command `events`, which prints the stream of security events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from service.store.events import MAX_EVENTS, EventStream, Position, StoredEvent,
 
 FOLLOW_SECONDS: Final = 0.5
 SHOWN_FIRST: Final = 20
-"""Of those that were there before somebody began to follow."""
+"""The number of earlier events that `--follow` prints first, if there is no filter."""
 
 
 @command(console, "events")
@@ -30,10 +30,11 @@ SHOWN_FIRST: Final = 20
 async def events(
     context: AdminContext, output: Output, follow: bool, username: str | None, client_id: str | None
 ) -> None:
-    """Security events, oldest first.
+    """Print security events, oldest first.
 
-    Thefts, revocations, changes, throttles, and failures, which are sampled. Redis keeps about the last ten thousand
-    that name a user or an operator, and as many others, for 30 days. With --json there is one JSON value a line.
+    The events are thefts, revocations, changes, throttling, and failures, which are sampled. Redis keeps about the last
+    ten thousand events that name a user or an operator, and as many others, for 30 days. With --json each line is one
+    JSON value.
     """
     stream = context.events
     wanted = {"username": username, "client_id": client_id}
@@ -43,12 +44,12 @@ async def events(
     if not (shown or follow):
         output.note("There are no such events.")
     if follow:
-        with suppress(asyncio.CancelledError):  # by Ctrl-C, which is how it ends
+        with suppress(asyncio.CancelledError):  # Ctrl-C ends --follow
             await _follow(stream, output, get_position(latest), wanted)
 
 
 async def _follow(stream: EventStream, output: Output, after: Position, wanted: dict[str, str | None]) -> None:
-    """An outage is said once and waited out: whoever follows wants to see what comes after it."""
+    """Print new events until cancelled. An outage is reported once and waited out, as later events are wanted, too."""
     is_away = False
     while True:
         await asyncio.sleep(FOLLOW_SECONDS)
@@ -76,7 +77,7 @@ def _print(output: Output, entries: Sequence[StoredEvent], wanted: dict[str, str
 
 
 def _is_about(event: dict[str, Any], wanted: dict[str, str | None]) -> bool:
-    """Names are compared without regard to case: realm main folds them, and one too many does no harm here."""
+    """Return True if the event has the wanted names. Case is ignored as in realm main; an extra event does no harm."""
     return all(str(event.get(field, "")).lower() == value.lower() for field, value in wanted.items() if value)
 
 

@@ -1,4 +1,4 @@
-"""`hash-secret`: what stands in a seed file instead of a password or a client's secret."""
+"""The command `hash-secret`, whose hashes a seed file holds instead of passwords and client secrets."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from service.protocol.grammar import is_unicode_without_line_ends
 @console.command("hash-secret")
 @click.option("--file", metavar="FILE", help="Read them from a file, one a line; - is stdin.")
 def hash_secret(file: str | None, as_json: bool, yes: bool) -> None:
-    """Hashes secrets for the seed file.
+    """Hash secrets for the seed file.
 
-    By argon2id, for password_hash or client_secret_hash. The secret is read from the terminal, or from a file with
-    many, whose hashes come in the same order.
+    Print argon2id hashes for password_hash or client_secret_hash. The secret is read from the terminal. With --file
+    many secrets are read, and their hashes are printed in the same order.
     """
     with explaining():
         secrets = read_lines(file) if file is not None else [read_secret("Secret", None, twice=True)]
@@ -33,7 +33,7 @@ def hash_secret(file: str | None, as_json: bool, yes: bool) -> None:
                 hashes.append(hashed)
                 advance(len(hashes), len(secrets))
         _warn_of_short(output, secrets)
-        for hashed in hashes:  # when the bar has gone, or both would stand on one line of the terminal
+        for hashed in hashes:  # after the progress bar has ended, which would share a line with a hash
             output.line({"hash": hashed}, hashed)
 
 
@@ -41,7 +41,7 @@ hash_secret.params += COMMON
 
 
 def _warn_of_short(output: Output, secrets: list[str]) -> None:
-    """Warn of secrets that are too short for a client; whether they are a client's nobody has said."""
+    """Warn of secrets that are too short for a client. It is unknown here if they are for clients."""
     short = sum(map(is_short_secret, secrets))
     if short:
         whose = f"{short} of {len(secrets)} have" if len(secrets) > 1 else "it has"

@@ -1,4 +1,4 @@
-"""`revoke-all`: mass logout."""
+"""The command `revoke-all`, which ends many sessions at once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def revoke_all(
     before_ms: int | None,
     everything: bool,
 ) -> None:
-    """Ends sessions, with their access tokens. Exactly one of --user, --client, --issued-before and --everything."""
+    """End sessions, with their access tokens. Give exactly one of --user, --client, --issued-before, --everything."""
     given = [username is not None, client_id is not None, before_ms is not None, everything]
     if sum(given) != 1:
         raise WrongInput("expected exactly one of --user, --client, --issued-before and --everything")
@@ -48,7 +48,7 @@ async def revoke_all(
 
 
 async def _revoke_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
-    """Somebody whom nobody lists may have sessions all the same, where an organisation checks logins."""
+    """End all sessions of a user. In a realm with an identity provider, users without a record may have sessions."""
     identity = await context.identify_user(realm, username)
     if realm == MAIN_REALM and await context.registry.find_user(identity) is None:
         raise CommandRefused(f"there is no user {username} in realm {realm}")
@@ -60,7 +60,7 @@ async def _revoke_user(context: AdminContext, output: Output, username: str, rea
 
 
 async def _revoke_client(context: AdminContext, output: Output, client_id: str) -> None:
-    """A client that was deleted may be named too; it has nothing left."""
+    """End all sessions with a client. A deleted client is refused; its sessions ended when it was deleted."""
     if await context.registry.find_client(client_id) is None:
         raise CommandRefused(f"there is no client {client_id}")
     output.ask(f"End all sessions with {client_id}?")
@@ -79,11 +79,12 @@ async def _revoke_everybody(context: AdminContext, output: Output, before_ms: in
     output.ask(f"End all sessions {what}, of everybody?")
     users, left = 0, set[tuple[str, str]]()
     until_ms = 0 if before_ms is None else before_ms - 1
-    # Two of these at once could each pass somebody by whom the other is busy with.
+    # Without the lock, two such commands at once could each skip users that the other one is processing.
     async with context.registry.make_lock(tell_waiting) as lock:
         with output.progress("Users whose sessions end") as advance:
             async for subjects in context.session_scan.scan_subjects():
-                for start in range(0, len(subjects), REVOCATIONS_AT_ONCE):  # a slow Redis must not cost us the lock
+                # The batches are small, so that the lock is renewed in time even if Redis is slow.
+                for start in range(0, len(subjects), REVOCATIONS_AT_ONCE):
                     some = [each for each in subjects[start : start + REVOCATIONS_AT_ONCE] if each not in left]
                     left.update(await context.revocations.revoke_all_of(some, until_ms=until_ms, reason="console"))
                     await lock.renew()
@@ -96,4 +97,4 @@ async def _revoke_everybody(context: AdminContext, output: Output, before_ms: in
 
 
 async def _nothing() -> None:
-    """There is no lock to renew."""
+    """Do nothing after a batch. There is no lock to renew."""

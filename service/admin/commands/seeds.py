@@ -1,4 +1,4 @@
-"""`seed`: a seed file, applied now, or held against what is there."""
+"""The command `seed`, which applies a seed file, or compares it with the records in the store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MARKS: Final[dict[Act, tuple[str, str]]] = {
 @click.option("--force", is_flag=True, help="Also over what was changed at the console.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 async def seed(context: AdminContext, output: Output, file: Path, prune: bool, force: bool, dry_run: bool) -> None:
-    """Adds and updates realms, clients and users. Running workers see it within a second."""
+    """Add and update realms, clients and users. Running workers see the changes within a second."""
     parsed = await asyncio.to_thread(load_seed, file, context.settings.min_password_characters)
     if not (force or await context.seeding.is_key_known()):
         raise CommandRefused(
@@ -53,7 +53,7 @@ async def seed(context: AdminContext, output: Output, file: Path, prune: bool, f
 
 
 def _ask(output: Output, difference: Difference) -> None:
-    """What the file adds can be taken away again; what is removed or undone cannot."""
+    """Ask before entries are removed or changes of the console are undone. Only additions can be taken back."""
     kinds = (difference.realms, difference.clients, difference.users)
     removed, restored = sum(kind.removed for kind in kinds), sum(kind.restored for kind in kinds)
     if removed:
@@ -111,7 +111,7 @@ def _word_counts(counts: Counts) -> str:
 
 
 def _counts(outcome: Outcome) -> dict[str, object]:
-    """For programs."""
+    """Return the counts of an outcome for the JSON output."""
     return {
         "changed": bool(outcome.changes),
         "realms": outcome.realms,

@@ -1,4 +1,4 @@
-"""`stats`: how much there is, and what it takes."""
+"""The command `stats`, which counts live objects and the memory that they take."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from service.admin.output import Output
 from service.store.reports.key_statistics import Statistics
 
 _OF_SESSIONS: Final = ("family", "access", "index")
-"""The kinds of keys that a session is made of; an index is its user's, and holds all of theirs."""
+"""The kinds of keys that a session takes. A user has one index, which lists all sessions of the user."""
 
 
 @command(console, "stats")
 async def stats(context: AdminContext, output: Output) -> None:
-    """Counts what is live, and the memory that it takes.
+    """Count live objects and the memory that they take.
 
-    Sessions, access tokens, users and clients. Every key is counted, on every master. Memory is reckoned from samples.
+    The objects are sessions, access tokens, users and clients. Every key is counted, on every master. Memory is
+    estimated from samples.
     """
     with output.progress("Counting keys") as advance:
         counts = await Statistics(context.redis).count_keys(advance)

@@ -1,4 +1,4 @@
-"""`token inspect · revoke`: what a token is and what became of it, without the token being stored anywhere."""
+"""The commands `token inspect` and `token revoke`. Both work although no token is stored anywhere."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _ENDINGS: Final[dict[EndReason, str]] = {
     "signed_out_everywhere": "by its user, who ended all sessions on the sessions page",
     "console": "at the console",
 }
-"""How a session came to its end."""
+"""Words for each reason why a session ended."""
 
 
 @console.group("token")
 def tokens() -> None:
-    """Single tokens. Where none is given as an argument it is read from the terminal, unseen, or from stdin."""
+    """Inspect or revoke a token. Without an argument the token is read from the terminal, unseen, or from stdin."""
 
 
 def _read_token(token: str | None) -> str:
@@ -47,9 +47,9 @@ def _read_token(token: str | None) -> str:
 @command(tokens, "inspect")
 @click.argument("token", required=False)
 async def inspect_token(context: AdminContext, output: Output, token: str | None) -> None:
-    """Explains a token.
+    """Explain a token.
 
-    Whose it is, which session and generation, whether it is live, and who ended it and why.
+    Print its user, its session and generation, whether it is live, and who ended it and why.
     """
     text = _read_token(token)
     access_token, code = parse_access_token(text), parse_authorization_code(text)
@@ -72,9 +72,9 @@ async def inspect_token(context: AdminContext, output: Output, token: str | None
 @command(tokens, "revoke")
 @click.argument("token", required=False)
 async def revoke_token(context: AdminContext, output: Output, token: str | None) -> None:
-    """Ends an access token, or a refresh token's session.
+    """End an access token, or the session of a refresh token.
 
-    A refresh token may be of whatever generation.
+    A refresh token may be of any generation of its session.
     """
     text = _read_token(token)
     access_token, refresh_token = parse_access_token(text), context.keyring.parse_refresh_token(text)
@@ -182,7 +182,7 @@ def _explain_state(family: KnownFamily, now_ms: int) -> str:
 
 
 def _explain_ending(family: EndedFamily, now_ms: int) -> str:
-    """Who ended it, and why."""
+    """Return a sentence that says who ended the session, when and why."""
     how = _ENDINGS[family.reason]
     if family.presented is not None:
         how = f"by a replay of generation {family.presented}, while {family.head} was the live one"

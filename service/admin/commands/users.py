@@ -1,4 +1,4 @@
-"""`user list · show · create · set-password · disable · enable · delete`."""
+"""The commands `user list`, `show`, `create`, `set-password`, `disable`, `enable` and `delete`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_SESSIONS = 500
 
 @console.group("user")
 def users() -> None:
-    """People, and the devices that log in like them."""
+    """Manage people, and the devices that log in like them."""
 
 
 def _realm() -> Callable[[Work], Work]:
@@ -37,7 +37,10 @@ def _password_file() -> Callable[[Work], Work]:
 @command(users, "list")
 @_realm()
 async def list_users(context: AdminContext, output: Output, realm: str) -> None:
-    """The users of a realm. Those of an organisation stand here only where we know more of them than it says."""
+    """List the users of a realm.
+
+    A user of an identity provider is listed only if there is a record that says more than the provider.
+    """
     await context.check_realm(realm)
     rows = [_describe(user) for user in await context.registry.list_users(realm)]
     columns = {"username": "USER", "name": "NAME", "roles": "ROLES", "disabled": "DISABLED"}
@@ -48,7 +51,7 @@ async def list_users(context: AdminContext, output: Output, realm: str) -> None:
 @click.argument("username", metavar="NAME")
 @_realm()
 async def show_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
-    """One user, and the sessions that they have."""
+    """Show one user and their sessions."""
     await context.check_realm(realm)
     identity = await context.identify_user(realm, username)
     user = await context.registry.find_user(identity)
@@ -90,7 +93,10 @@ async def create_user(
     name: str,
     password_file: str | None,
 ) -> None:
-    """Lists a user. The password is read from the terminal, or from a file; an organisation checks its own."""
+    """Create the record of a user.
+
+    The password is read from the terminal, or from a file. A user of an identity provider has no password here.
+    """
     await context.check_realm(realm)
     if realm != MAIN_REALM and password_file is not None:
         raise WrongInput(f"--password-file: the realm {realm} checks passwords itself")
@@ -115,7 +121,7 @@ async def create_user(
 async def set_password(
     context: AdminContext, output: Output, username: str, realm: str, password_file: str | None, keep_sessions: bool
 ) -> None:
-    """Gives a user a new password, and ends all of their sessions."""
+    """Give a user a new password, and end all of their sessions."""
     identity = await context.identify_user(realm, username)
     if realm != MAIN_REALM:
         raise CommandRefused(f"the realm {realm} checks passwords itself")
@@ -138,7 +144,7 @@ async def set_password(
 @click.argument("username", metavar="NAME")
 @_realm()
 async def disable_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
-    """Lets a user log in no more, and ends all of their sessions."""
+    """Prevent a user from logging in, and end all of their sessions."""
     await context.editor.disable_user(await context.identify_user(realm, username))
     sentence = f"The user {username} is disabled, and their sessions have ended."
     output.done(sentence, username=username, realm=realm, disabled=True)
@@ -148,7 +154,7 @@ async def disable_user(context: AdminContext, output: Output, username: str, rea
 @click.argument("username", metavar="NAME")
 @_realm()
 async def enable_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
-    """Lets a disabled user log in again."""
+    """Let a disabled user log in again."""
     await context.editor.enable_user(await context.identify_user(realm, username))
     output.done(f"The user {username} may log in.", username=username, realm=realm, disabled=False)
 
@@ -157,7 +163,10 @@ async def enable_user(context: AdminContext, output: Output, username: str, real
 @click.argument("username", metavar="NAME")
 @_realm()
 async def delete_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
-    """Deletes a user and ends all of their sessions. An organisation's users have its default roles again then."""
+    """Delete a user and end all of their sessions.
+
+    A user of an identity provider can still log in, and has the default roles of the realm again.
+    """
     identity = await context.identify_user(realm, username)
     if await context.registry.find_user(identity) is not None:
         output.ask(f"Delete the user {username} of realm {realm}, and end all of their sessions?")
@@ -167,7 +176,7 @@ async def delete_user(context: AdminContext, output: Output, username: str, real
 
 
 def _describe(user: User) -> dict[str, Any]:
-    """All but the hash."""
+    """Return the fields of a user without the password hash."""
     return {
         "username": user.username,
         "realm": user.realm,

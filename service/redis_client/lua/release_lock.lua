@@ -1,4 +1,4 @@
--- Gives a lock back, for its holder only.
+-- Releases a lock if this holder has it.
 -- KEYS     lock_key
 -- ARGV     holder
 -- RETURNS  released | lost

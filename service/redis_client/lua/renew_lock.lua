@@ -1,4 +1,4 @@
--- Lets a lock last longer, for its holder only.
+-- Extends the lifetime of a lock if this holder has it.
 -- KEYS     lock_key
 -- ARGV     holder lifetime_ms
 -- RETURNS  renewed | lost

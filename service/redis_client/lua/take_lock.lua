@@ -1,4 +1,4 @@
--- Takes a lock that nobody holds. Who asks again, not knowing what became of the first time, has it as well.
+-- Acquires a lock that is free, or that this holder has already: the answer to its first attempt may be lost.
 -- KEYS     lock_key
 -- ARGV     holder lifetime_ms
 -- RETURNS  taken | held

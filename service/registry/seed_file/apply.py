@@ -1,13 +1,14 @@
-"""A seed applied to Redis: what is new is added, what changed in the file is updated, the rest is left alone.
+"""The application of a seed to Redis: new entries are added and changed entries updated; all others are left alone.
 
-Redis remembers a keyed digest of each entry as last applied. An entry whose text did not change since is not touched,
-so that nothing which was changed elsewhere (a disabled user, a deleted client, a rotated secret) comes back at a
-restart; `force` overrules that, and `prune` removes what a seed once brought and this one no longer has. One worker
-applies while the others wait.
+Redis stores a keyed digest of each entry as last applied. An entry whose text has not changed since is not touched. So
+a restart does not undo a change that was made elsewhere (a disabled user, a deleted client, a rotated secret). `force`
+overrides that. `prune` removes the entries that an earlier seed had and this one lacks. One process applies a seed
+while the others wait.
 
-Entries are judged against the records batch by batch. Whose sessions lost their ground is noted before or with the
-record, and settled by whoever applies a seed then or next; an entry's digest is replaced in two steps around its
-record: what is interrupted anywhere is done again by the next. A dry run judges the same way, and writes nothing.
+Entries are compared with the records batch by batch. Users whose sessions must end are noted in Redis before or with
+the record, as pending revocations. The process that applies a seed now or next runs them. The digest of an entry is
+replaced in two steps, before and after its record. So the next run repeats a write that was interrupted. A dry run
+compares in the same way and writes nothing.
 """
 
 from __future__ import annotations
@@ -50,14 +51,17 @@ _USERS_PER_BATCH: Final = 500
 _SHARDS_PER_BATCH: Final = 128
 _SHARDS: Final = tuple(f"{number:03x}" for number in range(4096))
 _UNDER_WAY: Final = "under way"
-"""Stands for the digest of what is being written: if that breaks off, any file writes it again, the old one too."""
+"""The value in place of the digest of an entry that is being written.
+
+If the write is interrupted, any seed file writes the entry again, also the old one.
+"""
 
 Result = TypeVar("Result")
 Progress = Callable[[int, int], None]
 
 
 class Seeding:
-    """Applies seeds, and tells beforehand what that would do."""
+    """The application of seeds, and its dry run."""
 
     def __init__(
         self, registry: RegistryStore, keyring: Keyring, pending_revocations: PendingRevocations, hashing_threads: int
@@ -76,19 +80,21 @@ class Seeding:
         on_progress: Progress | None = None,
         actor: str = "service",
     ) -> Outcome:
-        """Waits for whoever applies a seed already; then mostly nothing is left to do.
+        """Apply the seed. If another process applies one, wait for it; then there is usually nothing left to do.
 
-        `on_progress` is told how many entries are done, and of how many, after each batch. `actor` is who the security
-        events say did it.
+        `on_progress` is called after each batch with the number of entries that are done, and the number of all.
+        `actor` is recorded in the security events.
         """
         async with self._registry.make_lock() as lock:
             judgement = ApplyOptions(force, prune, lock.renew)
             return await self._apply(seed, judgement, lock, on_progress or _tell_nobody, actor)
 
     async def apply_file(self, path: Path, min_password_characters: int) -> Outcome:
-        """The same, but a file that is in force as it stands is not read again: it was found without a mistake then.
+        """Apply the seed file.
 
-        Of several workers that start at once, one reads it.
+        A file that is in force unchanged is not parsed again, since it had no mistakes when applied.
+
+        Of several workers that start at once, one parses the file.
         """
         async with self._registry.make_lock() as lock:
             if await self._is_in_force(await asyncio.to_thread(read_fingerprint, path)):
@@ -100,7 +106,10 @@ class Seeding:
     async def compare(
         self, seed: Seed, *, prune: bool = False, force: bool = False, most_changes: int = 100
     ) -> Difference:
-        """What `apply` would do now, with the first of its changes by name; writes nothing, and takes no lock."""
+        """Return what `apply` would do now, with at most `most_changes` changes by name.
+
+        Writes nothing and takes no lock.
+        """
         tally, first = Tally(), list[Change]()
         tally.note_seed(seed)
         if not (force or await self.is_key_known()):
@@ -143,7 +152,7 @@ class Seeding:
         return tally.outcome
 
     async def is_key_known(self) -> bool:
-        """Whether what is remembered of the last seed was made with one of our keys, as far as anything is."""
+        """Return True if one of our keys made the digest of the last seed, or if there is no digest."""
         digest = await self._registry.find_seed("file")
         return digest is None or digest == _UNDER_WAY or self._keyring.made_seed_digest(digest)
 
@@ -151,7 +160,10 @@ class Seeding:
         return await self._registry.find_seed("file") == self._keyring.digest_seed(fingerprint)
 
     async def _judge(self, seed: Seed, judgement: ApplyOptions) -> AsyncIterator[Batch]:
-        """In the order in which they are to be written; each batch is judged when the one before it was taken."""
+        """Yield the batches in the order of writing.
+
+        Each batch is compared with Redis after the caller has processed the previous one.
+        """
         for name, realm_entry in seed.realms.items():
             yield await self._judge_realm(name, realm_entry, judgement)
         for client_entry in seed.clients:
@@ -164,7 +176,7 @@ class Seeding:
                 yield batch
 
     async def _judge_realm(self, name: str, entry: RealmEntry, judgement: ApplyOptions) -> Batch:
-        """A new key writes the realm anew, encrypted under it."""
+        """Compare a realm. After a change of the current key the realm is written again, encrypted with that key."""
         text = msgspec.json.encode(entry)
         known, digest = await self._registry.find_seed(f"realm:{name}"), self._keyring.digest_seed(text)
         is_changed = not self._recognises(known, text)
@@ -211,7 +223,7 @@ class Seeding:
         return Batch("client", 1, planned, write)
 
     async def _remember(self, name: str, known: str | None, digest: str, _: RedisLock) -> None:
-        """Under the key that makes."""
+        """Store the entry's digest again, made with the current key."""
         if known != digest:
             await self._registry.put_seed(name, digest)
 
@@ -236,7 +248,7 @@ class Seeding:
     async def _plan_users(
         self, entries: Sequence[tuple[UserEntry, str, bool]], judgement: ApplyOptions, threads: ThreadPoolExecutor
     ) -> list[UserPlan]:
-        """Of entries, each with its digest and whether its text changed."""
+        """Plan the changes of user entries, each given with its digest and True if its text changed."""
         olds = await self._registry.find_users([identify_user(entry.realm, entry.username) for entry, _, _ in entries])
         users = await self._make_users([entry for entry, _, _ in entries], olds, judgement.renew, threads)
         befores = await self._list_previous_users(users, olds)
@@ -250,7 +262,7 @@ class Seeding:
     async def _make_users(
         self, entries: Sequence[UserEntry], olds: Sequence[User | None], renew: Renew, threads: ThreadPoolExecutor
     ) -> list[User]:
-        """Those with a plain password in threads, since it needs a slow hash."""
+        """Make the records of users. Plain passwords are hashed in threads, because the hash is slow."""
         plain = [index for index, entry in enumerate(entries) if entry.password is not None]
         made = dict[int, User]()
         loop = asyncio.get_running_loop()
@@ -261,7 +273,10 @@ class Seeding:
         return [made.get(i) or make_user(entry, olds[i]) for i, entry in enumerate(entries)]
 
     async def _list_previous_users(self, users: Sequence[User], olds: Sequence[User | None]) -> list[User | None]:
-        """What each was until now: whom an external realm did not list had its default roles all the same."""
+        """Return what each user was until now.
+
+        A user without a record in an external realm had the default roles of the realm.
+        """
         realms = {user.realm for user, old in zip(users, olds, strict=True) if old is None}
         providers = {realm: await self._registry.find_realm(realm) for realm in realms}
         befores = list(olds)
@@ -274,7 +289,7 @@ class Seeding:
     async def _write_users(
         self, plans: Sequence[UserPlan], remembered: Sequence[tuple[UserIdentity, str]], lock: RedisLock
     ) -> None:
-        """`remembered` are digests of what did not change, under the key that makes."""
+        """Write users. `remembered` are digests of unchanged entries, made with the current key."""
         users = [plan.user for plan in plans]
         await self._registry.put_user_seeds([(user.identity, _UNDER_WAY) for user in users])
         owing = [plan.user.identity for plan in plans if plan.planned.ends_sessions]
@@ -285,7 +300,10 @@ class Seeding:
         await self._registry.put_user_seeds([*digests, *remembered])
 
     async def _judge_left_out(self, seed: Seed, renew: Renew) -> AsyncIterator[Batch]:
-        """What a seed once brought and this one does not have; users first, since a realm is what they log in by."""
+        """Yield batches that remove the entries which an earlier seed had and this one lacks.
+
+        Users come first, because users of a realm log in through it.
+        """
         kept = set[str]()
         for texts in batches(seed.user_texts, 10 * _USERS_PER_BATCH):
             entries = map(read_user_entry, texts)
@@ -338,10 +356,10 @@ class Seeding:
         return Batch("realm", 0, planned, remove)
 
     def _recognises(self, digest: str | None, text: bytes) -> bool:
-        """Whether the text is the one that was applied, as far as one can tell.
+        """Return True if the text is the one that was applied, or if that cannot be determined.
 
-        A digest by a key that is gone tells nothing. Then what the console did since must not be undone: a stolen key
-        is dropped, and nobody who was disabled may come back by that.
+        A digest that was made with a key which is gone cannot be compared. Then changes that the console made since
+        must stay. Otherwise, dropping a stolen key would enable a disabled user again.
         """
         if digest is None or digest == _UNDER_WAY:
             return False
@@ -358,7 +376,10 @@ def _plan(
     ends_sessions: bool,
     realm: str = "",
 ) -> tuple[Planned, ...]:
-    """Nothing, or one change: an unchanged text is only ever applied again by force, where the record differs."""
+    """Return the change of an entry, or nothing.
+
+    An entry with unchanged text is only applied again by `force`, and only if the record differs.
+    """
     act: Act = "restore" if not is_changed else "update" if old is not None else "add"
     if not is_changed and not (force and not is_same(old, new)):
         return ()
@@ -372,15 +393,15 @@ def _count_as_unchanged(seed: Seed, tally: Tally) -> None:
 
 
 def _tell_nobody(_done: int, _total: int) -> None:
-    """Nobody watches."""
+    """Ignore the progress."""
 
 
 async def _wait_for_nothing() -> None:
-    """There is no lock to renew."""
+    """Do nothing: a dry run has no lock to renew."""
 
 
 async def _renewing(lock: RedisLock, work: Awaitable[Result]) -> Result:
-    """Holds the lock while something takes long."""
+    """Wait for long work, and renew the lock until it is done. Returns the result of the work."""
     task: asyncio.Future[Any] = asyncio.ensure_future(work)
     while not (await asyncio.wait([task], timeout=LOCK_SECONDS / 4))[0]:
         await lock.renew()

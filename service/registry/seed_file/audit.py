@@ -1,4 +1,4 @@
-"""What a seed changed, for whoever reads the events: entry by entry up to a bound, and the number of all of them.
+"""Security events for the changes of a seed: one for each entry up to a bound, and one with the totals.
 
 Clauses: SPEC §6
 """
@@ -12,7 +12,7 @@ from service.observability.audit import Event, record_event
 from service.registry.seed_file.plan import Act, EntryKind
 
 MAX_REPORTED: Final = 100
-"""Of more entries than this the numbers must do."""
+"""The number of entries that get an event of their own. Further entries count only in the totals."""
 
 _EVENTS: Final[dict[tuple[EntryKind, Act], Event]] = {
     ("realm", "add"): "realm_created",
@@ -31,14 +31,14 @@ _EVENTS: Final[dict[tuple[EntryKind, Act], Event]] = {
 
 
 class SeedEvents:
-    """`actor` is whose act it is: `service` at a start, at the console who sits there."""
+    """The events of one seed. `actor` is `service` at a start, and the operator's name at the console."""
 
     def __init__(self, actor: str) -> None:
         self._actor = actor
         self._acts: Counter[Act] = Counter()
 
     def note(self, kind: EntryKind, act: Act, name: str, realm: str = "") -> None:
-        """One entry that was written; `realm` is a user's."""
+        """Record one entry that was written. `realm` is the realm of a user."""
         self._acts[act] += 1
         if self._acts.total() > MAX_REPORTED:
             return
@@ -51,7 +51,7 @@ class SeedEvents:
         )
 
     def record_all(self) -> None:
-        """One event for the whole seed, where it changed anything."""
+        """Record one event with the totals of the seed, if the seed changed anything."""
         if self._acts:
             record_event(
                 "seed_applied",

@@ -1,4 +1,4 @@
-"""Entries of a seed that are judged and applied together."""
+"""Entries of a seed that are compared and applied together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Renew = Callable[[], Awaitable[None]]
 
 
 class Batch(NamedTuple):
-    """Some entries of one kind, judged. `entries` is how many of them stand in the file."""
+    """Entries of one kind after their comparison with Redis. `entries` counts those that are in the file."""
 
     kind: EntryKind
     entries: int
@@ -27,7 +27,7 @@ class Batch(NamedTuple):
 
 
 class ApplyOptions(NamedTuple):
-    """How entries are judged; `renew` is called where that takes long."""
+    """The options for applying a seed. `renew` is called during long work and renews the lock."""
 
     force: bool
     prune: bool
@@ -51,4 +51,4 @@ def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 
 async def write_nothing(_: RedisLock) -> None:
-    """Of what is in force already."""
+    """Do nothing: the entry is in force already."""

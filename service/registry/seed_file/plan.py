@@ -1,6 +1,6 @@
-"""What a seed does to the registry, in a form that can be shown: no value here tells a secret or its hash.
+"""The changes that a seed makes to the registry. Only `Planned` holds hashes of secrets; all other types may be shown.
 
-A dry run tells it beforehand, and a load counts it.
+A dry run shows the changes in advance, and the application of a seed counts them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SECRET_FIELDS: Final = {
 
 
 class FieldChange(msgspec.Struct, frozen=True):
-    """`old` and `new` are None where the field is a secret."""
+    """The change of one field. `old` and `new` are None if the field is a secret."""
 
     field: str
     old: Any = None
@@ -48,9 +48,9 @@ class FieldChange(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry. A realm or client is named by its name, a user by realm and user name.
+    """The change of one entry. A realm is named by its name, a client by its client_id, a user by realm and user name.
 
-    `restore`: the text is the one that was applied, but the record was changed or deleted elsewhere.
+    The act `restore` means that the text is the one last applied, but the record was changed or deleted elsewhere.
     """
 
     kind: EntryKind
@@ -62,7 +62,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many entries of a kind; `removed` are not in the file any more, the others are."""
+    """The numbers of entries of one kind. `removed` entries are no longer in the file; the others are."""
 
     added: int = 0
     updated: int = 0
@@ -76,7 +76,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done."""
+    """The result of applying a seed."""
 
     realms: Counts = Counts()
     clients: Counts = Counts()
@@ -89,9 +89,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(Outcome, frozen=True, kw_only=True):
-    """What would be done. `first` are the first changes, the others are counted only.
+    """The result of a dry run. `first` holds the first changes; further changes are only counted.
 
-    `staying_clients` and `staying_users` are those that no seed ever brought, and that pruning leaves alone.
+    `staying_clients` and `staying_users` are the numbers of clients and users that were never in a seed. Pruning leaves
+    them alone.
     """
 
     first: tuple[Change, ...] = ()
@@ -100,12 +101,12 @@ class Difference(Outcome, frozen=True, kw_only=True):
 
     @property
     def unnamed(self) -> int:
-        """How many changes are not among the first."""
+        """The number of changes that are not in `first`."""
         return self.changes - len(self.first)
 
 
 class Planned(NamedTuple):
-    """A change with both records, which hold hashes: for `describe` only."""
+    """A change with both records. The records hold hashes, so only the result of `describe` may be shown."""
 
     kind: EntryKind
     name: str
@@ -117,7 +118,7 @@ class Planned(NamedTuple):
 
 
 class Tally:
-    """Counts what is planned, batch by batch."""
+    """The count of planned changes, batch by batch."""
 
     def __init__(self) -> None:
         self._entries = Counter[EntryKind]()
@@ -130,7 +131,7 @@ class Tally:
         self._seed_warnings = tuple(list_seed_warnings(seed))
 
     def note_strange_key(self) -> None:
-        """The seed was last applied with a secret key that is none of ours."""
+        """Note that the seed was last applied with a secret key that is none of ours."""
         self._is_key_strange = True
 
     def add(self, kind: EntryKind, entries: int, planned: tuple[Planned, ...] = (), plain_passwords: int = 0) -> None:
@@ -178,7 +179,7 @@ def describe(planned: Planned) -> Change:
 
 
 def is_same(old: Record | None, new: Record) -> bool:
-    """Whatever the revision, which is made anew with each write."""
+    """Return True if both records are equal but for `revision`, which is new after each write."""
     return old is not None and not any(_compare(old, new))
 
 

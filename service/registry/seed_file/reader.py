@@ -1,7 +1,7 @@
-"""The seed file: realms, clients and users in YAML, checked as a whole before anything of it is used.
+"""The reader of the seed file: realms, clients and users in YAML, checked as a whole before any of it is used.
 
-Field names are those of RFC 7591 where it has one. Every mistake is found at once and named with its place, an unknown
-or repeated key included. Of 100,000 users no more is kept than the entries themselves, as compact JSON.
+Field names are those of RFC 7591, if it defines one for the field. All mistakes are reported together, each with its
+place. Unknown and repeated keys are mistakes. For 100,000 users only the entries are kept in memory, as compact JSON.
 
 Clauses: RFC 6749 §2, §3.1.2, §3.1.2.2, RFC 7591 §2, SPEC §2.3, §5.5
 """
@@ -61,7 +61,10 @@ _NOBODY: Final = frozenset(
     {"iss", "aud", "azp", "client_id", "scope", "token_type", "active", "acr", "amr"}
     | {"exp", "iat", "nbf", "auth_time", "jti", "nonce", "sid", "at_hash", "c_hash"}
 )
-"""Claims that are the same for everybody, or others at each login: all users would be one, or each of them many."""
+"""Claims that do not identify a user.
+
+Some are the same for all users, who would become one user. Others differ at each login, so one user would become many.
+"""
 
 _SECTIONS: Final = ("realms", "clients", "users")
 _PLACE: Final = re.compile(r"(realms|clients|users)(?:\[([0-9]+)\]|\.|$)")
@@ -78,19 +81,19 @@ _NO_USER: Final = UserEntry(username="")
 
 
 def load_seed(path: Path, min_password_characters: int) -> Seed:
-    """Raises BadSeed with every mistake in the file."""
+    """Read the seed file. Raises BadSeed with every mistake in the file."""
     with _reading(path) as file:
         return _read_seed(file, min_password_characters)
 
 
 def read_fingerprint(path: Path) -> bytes:
-    """That of the seed in this file, which is not looked at further; raises BadSeed where it cannot be read."""
+    """Return the fingerprint of the seed file, without parsing it. Raises BadSeed if the file cannot be read."""
     with _reading(path) as file:
         return hashlib.file_digest(file, "sha256").digest()
 
 
 def parse_seed(text: bytes, min_password_characters: int = MIN_PASSWORD_CHARACTERS) -> Seed:
-    """Raises BadSeed with every mistake in the text."""
+    """Parse the text of a seed. Raises BadSeed with every mistake in the text."""
     return _read_seed(BytesIO(text), min_password_characters)
 
 
@@ -117,7 +120,7 @@ def _read_seed(file: Readable, min_password_characters: int) -> Seed:
 
 
 class _Fingerprinted:
-    """A file that takes a digest of what is read from it."""
+    """A file that computes a SHA-256 digest of all text that is read from it."""
 
     def __init__(self, file: Readable) -> None:
         self._file = file
@@ -129,18 +132,18 @@ class _Fingerprinted:
         return text
 
     def finish(self) -> bytes:
-        """The parser may have left something unread behind the end of the document."""
+        """Return the digest of the whole file. The parser may have left text after the end of the document."""
         while self.read(1 << 16):
             pass
         return self._digest.digest()
 
 
 class _Reader:
-    """Reads the file once, notes each mistake with its place, and goes on.
+    """The reader of one file, which notes each mistake with its place and goes on.
 
-    A value that cannot be used is noted and read as if it were absent, so that the rest of its entry is still checked;
-    the first mistake at a place stands for all that follow from it there. Sections stand in any order, and users need
-    the realms: what users are is checked when everything is read.
+    A value that cannot be used is noted and treated as absent, so that the rest of its entry is still checked. The
+    first mistake at a place hides all later ones there, which may follow from it. Sections stand in any order, and
+    users depend on realms, so users are checked when all sections are read.
     """
 
     def __init__(self, min_password_characters: int) -> None:
@@ -153,7 +156,10 @@ class _Reader:
         return bool(self.mistakes or self._repeated)
 
     def list_mistakes(self) -> list[tuple[str, str]]:
-        """Repeated keys first, which may be why another mistake is one; the rest in the order of the sections."""
+        """Return places with their mistakes.
+
+        Repeated keys come first, because another mistake may follow from one. The rest is in the order of the sections.
+        """
         others = sorted(self.mistakes.items(), key=lambda item: _get_order(item[0]))
         return list((self._repeated | dict(others) | self._repeated).items())
 
@@ -161,7 +167,7 @@ class _Reader:
         self.mistakes.setdefault(place, mistake)
 
     def _note_repeated(self, place: str) -> None:
-        """YAML's last-one-wins would hide a repeated key; here it is a mistake."""
+        """Note a repeated key as a mistake. A YAML parser would silently use the last value."""
         self._repeated.setdefault(place, "this key stands twice in its mapping")
 
     def read_seed(self, file: Readable) -> Seed:
@@ -215,12 +221,18 @@ class _Reader:
                 yield entry
 
     def _read_users(self, section: Any) -> Iterator[UserEntry]:
-        """One for each place, so that they can be counted: what is no entry at all is one without a name."""
+        """Yield one entry for each place in the list, so that places can be counted.
+
+        An item that is not an entry becomes an entry without a name.
+        """
         for place, tree in self._read_list("users", section):
             yield self._read_entry(place, tree, UserEntry) or _NO_USER
 
     def _check_users(self, texts: list[bytes], realms: dict[str, RealmEntry]) -> None:
-        """Check each user by their realm, and put the entry in place of one whose name its realm folds."""
+        """Check each user against the user's realm.
+
+        If the realm folds user names, the entry is replaced by one with the folded name.
+        """
         known = sorted({MAIN_REALM, *realms})
         seen: dict[str, int] = {}
         for index, entry in enumerate(map(read_user_entry, texts)):
@@ -258,7 +270,7 @@ class _Reader:
             return self._read_entry_by_fields(place, tree, entry_type)
 
     def _read_entry_by_fields(self, place: str, tree: dict[Any, Any], entry_type: type[Entry]) -> Entry:
-        """Finds what is wrong with it."""
+        """Read an invalid entry field by field, to note each of its mistakes."""
         fields = {field.name: field for field in msgspec.structs.fields(entry_type)}
         for name in tree:
             if name not in fields:
@@ -272,11 +284,11 @@ class _Reader:
         return entry_type(**values)
 
     def _read_value(self, name: str, place: str, tree: Any, value_type: Any) -> dict[str, Any]:
-        """The field by its name; nothing where it cannot be used."""
+        """Return the value under the field's name, or an empty dict if the value cannot be used."""
         if getattr(value_type, "__origin__", None) is tuple and isinstance(tree, list):
             item_type = value_type.__args__[0]
             items = [self._read_value(name, f"{place}[{i}]", item, item_type) for i, item in enumerate(tree)]
-            # Of what must be one of a few words, a wrong one is left out: nothing that is checked later counts them.
+            # A wrong item of an enumeration is left out, because no later check depends on the number of such items.
             return {name: tuple(item.get(name, "") for item in items if item or item_type not in _CHOICES)}
         try:
             return {name: msgspec.convert(tree, value_type)}
@@ -391,13 +403,13 @@ class _Reader:
 
 
 def _get_order(place: str) -> tuple[int, int]:
-    """The section of a mistake, an unknown one first, and which of its items it is in."""
+    """Return the sort key of a mistake: its section, an unknown one first, and the index of the item in it."""
     match = _PLACE.match(place)
     return (_SECTIONS.index(match[1]), int(match[2] or 0)) if match else (-1, 0)
 
 
 def _describe_conversion(error: msgspec.ValidationError) -> str:
-    """msgspec names types as JSON does; a person who writes YAML calls them otherwise."""
+    """Describe a type error in the words of YAML. msgspec names types as JSON does."""
     words = str(error).partition(" - at ")[0].lower()
     for name, word in _YAML_WORDS.items():
         words = words.replace(f"`{name}`", word)

@@ -1,6 +1,6 @@
 """The entries of a seed file.
 
-Field names are those of RFC 7591 where it has one.
+Field names are those of RFC 7591, if it defines one for the field.
 
 Clauses: RFC 6749 §2, RFC 7591 §2, SPEC §2.3
 """
@@ -26,11 +26,15 @@ Introspect = bool | Literal["all"]
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What Redis remembers is a digest of the entry as JSON: a new field is left out there while it has its default."""
+    """The base of all entries.
+
+    Redis stores a digest of the entry as JSON. A field with its default value is omitted from the JSON, so that a field
+    which a later version adds does not change the digest.
+    """
 
 
 class RealmEntry(_Entry, frozen=True, kw_only=True):
-    """An external organisation's login server."""
+    """An external realm, with the identity provider that checks its logins."""
 
     client_id: str
     client_secret: str = ""
@@ -73,9 +77,9 @@ read_user_entry: Final = msgspec.json.Decoder(UserEntry).decode
 
 
 class Seed(msgspec.Struct, frozen=True, kw_only=True):
-    """A seed file without a mistake.
+    """A seed file without mistakes.
 
-    `user_texts` are the entries of users as JSON, one by one, and `fingerprint` is a digest of the file as it was read.
+    `user_texts` holds the entries of users, each as JSON. `fingerprint` is a digest of the file as it was read.
     """
 
     realms: dict[str, RealmEntry] = {}
@@ -89,15 +93,18 @@ class Seed(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """How many entries."""
+        """The number of entries."""
         return len(self.realms) + len(self.clients) + len(self.user_texts)
 
 
 class BadSeed(Exception):
-    """`mistakes` are lines of the form `clients[2].redirect_uris[0]: what is wrong and what was expected`."""
+    """The seed has mistakes.
+
+    `mistakes` are lines of the form `clients[2].redirect_uris[0]: what is wrong and what was expected`.
+    """
 
     def __init__(self, mistakes: tuple[str, ...], file: Path | None = None) -> None:
-        self.mistakes = tuple(map(make_printable, mistakes))  # keys of the file stand in them
+        self.mistakes = tuple(map(make_printable, mistakes))  # they contain keys from the file
         super().__init__("; ".join(self.mistakes))
         self.file = file
 

@@ -1,4 +1,4 @@
-"""What a seed file asks for that is allowed and looks unsafe."""
+"""Warnings about content of a seed file that is allowed but looks unsafe."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAX_NAMED: Final = 5
 
 
 def list_seed_warnings(seed: Seed) -> Iterator[str]:
-    """Return a line for each realm whose names of users can be taken over, and one for all short client secrets."""
+    """Yield a line for each way to take over user names of a realm, and one line for all short client secrets."""
     for name, realm in seed.realms.items():
         for risk in list_identity_risks(realm.username_claim, trust_email=realm.trust_email):
             yield f"realm {name}: {risk}"

@@ -1,7 +1,7 @@
-"""The YAML of a seed file as a stream of values: no more of it is in memory than one item of a list.
+"""The YAML of a seed file as a stream of values, of which one item of a list at most is in memory.
 
-The tree of a file with 100,000 users would take half a gigabyte. A value is made as soon as its text is read; a key
-that stands twice is told with its place.
+The tree of a file with 100,000 users would take half a gigabyte. A value is made as soon as its text is read. A
+repeated key is reported with its place.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ class Readable(Protocol):
 
 
 class SeedYaml:
-    """Reads one document; `note_repeated` is told the place of each key that stands twice in its mapping.
+    """The reader of one document. `note_repeated` is called with the place of each key that is repeated in its mapping.
 
-    What is no YAML, or not of the plain kinds, raises one of the errors that `describe_yaml_error` puts into words.
+    Text that is not YAML, or has other types than the plain ones, raises an error. `describe_yaml_error` puts these
+    errors into words.
     """
 
     def __init__(self, file: Readable, note_repeated: Callable[[str], None]) -> None:
@@ -52,9 +53,10 @@ class SeedYaml:
         self._loader.dispose()
 
     def read_sections(self) -> Iterator[tuple[Any, Any]] | None:
-        """The keys and values of the document; a list comes as an iterator, good until the next key is asked for.
+        """Return the keys and values of the document, or None if the document is not a mapping.
 
-        None where the document is no mapping. What is left of the file then is read to its end all the same.
+        A list comes as an iterator, which is valid until the next key is read. A document that is not a mapping is read
+        to the end of the file as well.
         """
         self._next()
         event = self._next()
@@ -125,7 +127,7 @@ class SeedYaml:
             raise _unknown_tag(event)
         try:
             return self._loader.construct_document(ScalarNode(tag, event.value, event.start_mark, event.end_mark))
-        except (ValueError, LookupError, AttributeError, OverflowError):  # as the library has it, from within
+        except (ValueError, LookupError, AttributeError, OverflowError):  # raised by PyYAML's constructors
             problem = f"found text that is no {tag.rpartition(':')[2]}"
             raise ConstructorError(None, None, problem, event.start_mark) from None
 
@@ -159,7 +161,10 @@ class SeedYaml:
         return own
 
     def _read_merged(self, place: str) -> list[dict[Any, Any]]:
-        """What stands in the mapping itself goes before these, and an earlier one before a later one."""
+        """Return the mappings to merge.
+
+        Keys of the merging mapping take precedence over these mappings, and an earlier mapping over a later one.
+        """
         event = self._next()
         value = self._read_value(event, f"{place}.<<")
         mappings = value if isinstance(value, list) else [value]
@@ -173,7 +178,11 @@ class SeedYaml:
 
 
 def _unknown_tag(event: Any) -> ConstructorError:
-    """Neither this nor an alias is repeated: a password without quotes that begins with ! or * is read as one."""
+    """Return the error for an unknown tag.
+
+    The message does not repeat the text, because a password without quotes that begins with ! is read as a tag. The
+    same applies to aliases, which begin with *.
+    """
     return ConstructorError(None, None, "found unknown tag (text that begins with ! needs quotes)", event.start_mark)
 
 

@@ -1,1 +1,1 @@
-"""The endpoints for programs, one a file."""
+"""The API endpoints, one per file."""

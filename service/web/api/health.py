@@ -1,6 +1,7 @@
-"""GET /healthz: the process lives. GET /readyz: Redis runs our scripts and evicts nothing, and we stay.
+"""GET /healthz, the liveness probe, and GET /readyz, the readiness probe.
 
-Clauses: none of the standards; SPEC is silent.
+An instance is live if its process responds. It is ready if Redis runs our scripts and evicts nothing, the seed file is
+applied, and the process is not shutting down.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ REMEMBERED_SECONDS: Final = 0.5
 
 _NOBODYS_TOKEN: Final = make_access_token("000").text
 _NOBODYS_CLIENT_ID: Final = ""
-"""To see whether lookups work, and reads of the registry, which have connections of their own."""
+"""A client_id that does not exist, like the token above. The readiness probe looks both up.
+
+Token lookups and reads of the registry have connections of their own, which are probed in this way.
+"""
 
 log = logging.getLogger("service.health")
 
@@ -62,9 +66,9 @@ class HealthEndpoint:
         return _render(503, obstacle) if obstacle else _render(200, "ready")
 
     async def _share_look(self) -> str:
-        """Return the outcome of a look at Redis that is under way, or that began less than `remembered_seconds` ago.
+        """Return the result of a check of Redis that is running, or began less than `remembered_seconds` ago.
 
-        Otherwise begin a new look. A probe that is broken off does not end the look, since others may wait for it.
+        Otherwise start a new check. A cancelled probe does not cancel the check, because other probes may wait for it.
         """
         now = time.monotonic()
         if self._look is None or (self._look.done() and now >= self._remembered_until):
@@ -78,9 +82,9 @@ class HealthEndpoint:
         return obstacle
 
     async def _describe_obstacle(self) -> tuple[str, str]:
-        """Return the obstacle in words for everybody and in Redis's words for the log; empty texts if there is none.
+        """Return a public text and a text for the log that state the obstacle; both are empty if there is none.
 
-        All questions are asked at once, so that a slow Redis has time to answer them.
+        All checks run concurrently, so that a slow Redis has time to reply to each.
         """
         bearers.count_lookup()
         try:
@@ -96,7 +100,7 @@ class HealthEndpoint:
         return obstacle, obstacle
 
     def _log_change(self, reason: str) -> None:
-        """Probes come every few seconds; what stays the same is said once."""
+        """Log a change of the reason. Probes come every few seconds, so an unchanged reason is logged once."""
         if reason == self._last_reason:
             return
         if reason:

@@ -1,4 +1,4 @@
-"""POST /oauth2/v1/introspect: a gateway or an API asks what a token stands for.
+"""POST /oauth2/v1/introspect, which describes a token to a gateway or an API.
 
 Clauses: RFC 7662 §2, §2.1, §2.2, §2.3, §4
 """
@@ -31,7 +31,7 @@ class IntrospectionEndpoint:
     issuer: str
 
     async def post(self, request: Request) -> Response:
-        """The token itself says what it is, so the hint is not needed. Nothing is changed.
+        """Describe the token. Nothing is changed. The hint is not needed, because the token shows its own type.
 
         Clauses: RFC 7662 §2.1, §2.2 (what the caller may not see is not active), §2.3
         """
@@ -62,7 +62,10 @@ class IntrospectionEndpoint:
         )
 
     async def _describe_refresh_token(self, refresh_token: RefreshToken) -> Introspection:
-        """The head was made when the generation before it was spent."""
+        """Describe a refresh token if it is live.
+
+        Its time of issue is the last refresh, which spent the generation before it.
+        """
         family = await self.families.find_live(refresh_token)
         if family is None:
             return INACTIVE

@@ -1,4 +1,4 @@
-"""GET /.well-known/oauth-authorization-server: what this service can do, for client libraries.
+"""GET /.well-known/oauth-authorization-server, the server metadata for client libraries.
 
 Clauses: RFC 8414 §3.1, §3.2
 """
@@ -18,7 +18,7 @@ from service.realms.login import Logins
 from service.redis_client.deadline import StoreUnavailable
 
 _HEADERS: Final = {"Cache-Control": "public, max-age=300"}
-"""Short, since a new address or realm should be found soon."""
+"""A short max-age, so that clients soon find a new address or realm."""
 
 
 class MetadataEndpoint:
@@ -29,7 +29,7 @@ class MetadataEndpoint:
         self._realm_names = [MAIN_REALM]
 
     async def get(self, _: Request) -> Response:
-        """Where Redis is away the realms are those that were known last."""
+        """Return the metadata. If Redis is not available, it lists the realms that were known last."""
         with suppress(StoreUnavailable):
             self._realm_names = await self._logins.list_realm_names()
         metadata = make_metadata(self._base_url, self._web_url, self._realm_names)

@@ -1,7 +1,4 @@
-"""GET /metrics, for Prometheus on this machine; every other caller is told that there is no such page.
-
-Clauses: none of the standards; SPEC is silent.
-"""
+"""GET /metrics, for Prometheus on this machine. Every other caller gets the response of an unknown path."""
 
 from __future__ import annotations
 
@@ -26,22 +23,25 @@ class MetricsEndpoint:
         self._base_host = base_host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Callers elsewhere are not even told which methods there are."""
+        """Serve the metrics to a caller on this machine.
+
+        A caller elsewhere gets 404 with every method, so that the allowed methods are not revealed either.
+        """
         if not (is_from_this_machine(scope) and self._is_meant(scope)):
             raise HTTPException(404)
         if scope["method"] not in ("GET", "HEAD"):
             raise HTTPException(405, headers={"Allow": "GET, HEAD"})
-        # Reading the files of many workers takes some milliseconds, which other requests need not wait for.
+        # A thread reads the files of all workers: this takes some milliseconds, and must not delay other requests.
         metrics.flush_counts()
         text = await asyncio.to_thread(metrics.render)
         response = Response(text, headers={"Content-Type": metrics.CONTENT_TYPE, "Cache-Control": "no-store"})
         await response(scope, receive, send)
 
     def _is_meant(self, scope: Scope) -> bool:
-        """Return whether the Host header is an address, `localhost` or the host of the base URL.
+        """Return True if the peer uses a unix socket, or Host is an address, `localhost` or the host of the base URL.
 
-        A page in a browser on this machine could otherwise read the metrics under a name of its own, which its DNS
-        server resolves to 127.0.0.1. No page can reach a unix socket.
+        This defeats DNS rebinding: a page in a browser on this machine has a host name that its DNS server resolves to
+        127.0.0.1, and could read the metrics under this name. No page can reach a unix socket.
         """
         if not scope.get("client"):
             return True

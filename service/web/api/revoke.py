@@ -1,4 +1,4 @@
-"""POST /oauth2/v1/revoke: one token ends, with its whole family where it is a refresh token.
+"""POST /oauth2/v1/revoke, which revokes an access token, or a refresh token with its whole family.
 
 Clauses: RFC 7009 §2.1, §2.2, SPEC §3, §4.3, §7.5
 """
@@ -30,7 +30,9 @@ class RevocationEndpoint:
     keyring: Keyring
 
     async def post(self, request: Request) -> Response:
-        """The token itself says what it is, so the hint is not needed; a token that is not the caller's is left alone.
+        """Revoke the token, unless it is another client's.
+
+        The hint is not needed, because the token shows its own type.
 
         Clauses: RFC 7009 §2.1, §2.2 (an invalid token is no error), SPEC §4.3, §7.5
         """

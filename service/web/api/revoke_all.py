@@ -1,4 +1,4 @@
-"""POST /oauth2/v1/revokeAll: everything that the bearer's user has ends, in every client.
+"""POST /oauth2/v1/revokeAll, which revokes all sessions and tokens of the bearer's user, in every client.
 
 Clauses: RFC 6750 §2.1, §3.1, SPEC §3, §4.4, §7.5
 """

@@ -1,4 +1,4 @@
-"""POST /oauth2/v1/token: authenticates the client and hands the request to the grant that it names.
+"""POST /oauth2/v1/token, which authenticates the client and passes the request to the grant that it names.
 
 Clauses: RFC 6749 §3.2, §5.1, §5.2, SPEC §4.2
 """
@@ -26,7 +26,7 @@ class TokenEndpoint:
         self._grants = {grant.grant_type: grant for grant in grants}
 
     async def post(self, request: Request) -> Response:
-        """The order of the checks is the order of these lines; see docs/errors.md."""
+        """Issue tokens. The checks run in the order of the lines below, which docs/errors.md documents."""
         form = await read_form(request, TOKEN_PARAMETERS)
         if form.get("grant_type") in self._grants:
             GRANT.set(request.scope, form["grant_type"])

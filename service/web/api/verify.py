@@ -1,7 +1,7 @@
-"""/oauth2/v1/verify: a proxy asks whether the request that it holds may pass (forward authentication).
+"""/oauth2/v1/verify, the forward authentication for a proxy that holds a request to an API.
 
-Proxies know 200, 401 and 403 and make a failure of their own of all else, so that this address has no other answers
-but 503: whoever cannot check lets nobody pass.
+Proxies understand 200, 401 and 403, and treat any other status as a failure of their own. The only other status here is
+503: if a token cannot be checked, its request must not pass.
 
 Clauses: RFC 6750 §2.1, §3, §3.1, SPEC §4.5
 """
@@ -28,7 +28,10 @@ from service.web.request.headers import list_header_values
 from service.web.responses import RawResponse
 
 _UNPRINTABLE: Final = re.compile(r"[^\x20-\x24\x26-\x7E]+|^ +| +$")
-"""What is not printable ASCII, the sign of the encoding itself, and spaces that a header would lose."""
+"""The characters to percent-encode: all but printable ASCII, the percent sign, and spaces at both ends.
+
+A header would lose spaces at its ends.
+"""
 
 log = logging.getLogger("service")
 
@@ -38,14 +41,14 @@ class VerifyEndpoint:
     bearer: BearerLookup
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As an application it answers every method: proxies ask with that of the request they hold."""
+        """Answer a request of any method, since a proxy uses the method of the request that it holds."""
         response = await self.answer(Request(scope))
         await response(scope, receive, send)
 
     async def answer(self, request: Request) -> Response:
-        """The body of the request is not read.
+        """Return the response. The body of the request is not read.
 
-        What is unforeseen is an outage to the proxy; the other refusals have their answers in the application's table.
+        An unexpected error becomes a 503 here. The application's table of error handlers answers all expected errors.
         """
         try:
             return await self._verify(request.scope)
@@ -56,7 +59,10 @@ class VerifyEndpoint:
             raise TemporarilyUnavailable("unforeseen", retry_after_seconds=1) from None
 
     async def _verify(self, scope: Scope) -> Response:
-        """Two credentials are none that enables access; the 400 of other addresses would be a failure to a proxy."""
+        """Return 200 with the grant in headers. Raises InvalidToken (401) if there are two credentials.
+
+        Other endpoints answer two credentials by 400, which a proxy would treat as a failure.
+        """
         authorization = list_header_values(scope, b"authorization")
         bearers.count_lookup()
         try:
@@ -80,5 +86,5 @@ def _describe(grant: AccessGrant, now_ms: int) -> list[tuple[bytes, bytes]]:
 
 
 def _encode(text: str) -> bytes:
-    """Printable ASCII as it is, the rest percent-encoded; two different texts stay different."""
+    """Return printable ASCII unchanged and the rest percent-encoded. Two different texts stay different."""
     return _UNPRINTABLE.sub(lambda part: quote(part[0], safe=""), text).encode()

@@ -1,1 +1,1 @@
-"""The middleware around the application."""
+"""The ASGI middleware around the application."""

@@ -1,6 +1,6 @@
-"""One log line a request: method, path, status, time, address, and the fixed word of a refusal; and its metrics.
+"""The access log: one line per request with method, path, status, duration, address and the reason of a refusal.
 
-Never the query string, which may carry secrets.
+The query string is never logged, because it may carry secrets. The same middleware counts the request for the metrics.
 """
 
 from __future__ import annotations
@@ -17,18 +17,24 @@ from service.web.request.headers import LOCAL_PEER
 from service.web.request.state import GRANT, REASON
 
 _PROBES = ("/healthz", "/readyz")
-"""Asked every few seconds, so logged at level debug; a change of what they answer has a line of its own."""
+"""Paths of health probes, which come every few seconds and are logged at DEBUG.
+
+A change of the result of a probe has a log line of its own.
+"""
 
 _LOOKUPS = ("/oauth2/v1/verify", "/oauth2/v1/introspect")
-"""Asked at every call of every API, where the gateway has a log of its own: likewise, but for what is refused.
-An outage refuses all of it, and has lines of its own."""
+"""Paths that are requested at every call of every API, where the gateway has a log of its own.
+
+A success is logged at DEBUG and a refusal at INFO. A refusal by an outage is logged at DEBUG: an outage refuses every
+request, and has lines of its own.
+"""
 
 _SCRAPE = "/metrics"
-"""Asked several times a minute; what a stranger is refused there has its line."""
+"""The path that Prometheus requests several times a minute. A success is logged at DEBUG, a refusal at INFO."""
 
 MAX_PATH_BYTES = 200
 MAX_UNKNOWN_PATH_BYTES = 80
-"""The bytes that are written of a path which leads to a route, and of any other path."""
+"""The limit for a logged path without a route. MAX_PATH_BYTES is the limit for a path with a route."""
 
 _QUIET_WHERE_USUAL = (*_LOOKUPS, _SCRAPE)
 
@@ -78,7 +84,10 @@ class AccessLog:
 
 
 def _count(scope: Scope, status: int, seconds: float) -> None:
-    """By the name of the route: what leads nowhere, or was answered before that was known, is all one endpoint."""
+    """Count the request under the name of its route.
+
+    A request without a route, or answered before its route was known, is counted as the endpoint `other`.
+    """
     route = scope.get("route")
     endpoint = "other" if route is None else route.name
     count_request(endpoint, GRANT.get(scope, "none"), status, REASON.get(scope, "") or None, seconds)

@@ -27,9 +27,9 @@ _EXPOSED: Final = (b"access-control-expose-headers", b"Retry-After, WWW-Authenti
 
 
 class CrossOrigin:
-    """Answers preflight requests at known paths and marks the answers there as readable by registered origins.
+    """Middleware that answers preflight requests, and lets registered origins read responses.
 
-    `methods` says for each path which method may be used there.
+    `methods` maps each path that allows CORS to the method that may be used there.
     """
 
     def __init__(self, app: ASGIApp, origins: OriginCache, methods: Mapping[str, str]) -> None:
@@ -54,7 +54,10 @@ class CrossOrigin:
             await self._app(scope, receive, _marked(send, allowed))
 
     async def _is_registered(self, origin: str) -> bool:
-        """An outage is told by the answer itself; whether a page may read that answer is a smaller question."""
+        """Return True if the origin is registered, or False during an outage.
+
+        The response itself reports the outage. Access of a page to that response matters less.
+        """
         try:
             return await self._origins.find(origin)
         except StoreUnavailable:

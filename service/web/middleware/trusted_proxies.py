@@ -1,4 +1,4 @@
-"""The addresses that trusted proxies forward, put in the place of the peer's.
+"""The replacement of a peer's address by the one that a trusted proxy forwards.
 
 Clauses: RFC 6749 §2.3.1 (throttles count by address)
 """
@@ -21,7 +21,7 @@ Network = IPv4Network | IPv6Network
 
 
 UNKNOWN: Final = "unknown"
-"""The address of a caller whom a trusted proxy does not name. All of them share one counter."""
+"""The address of a caller that a trusted proxy does not name. All such callers share one counter."""
 
 
 WARNING_SECONDS: Final = 3600.0
@@ -34,10 +34,11 @@ log = logging.getLogger("service.addresses")
 
 
 class TrustedProxies:
-    """Replaces the peer's address and the scheme by what trusted proxies forward; other peers are not believed.
+    """Middleware that replaces the peer's address and the scheme by those that a trusted proxy forwards.
 
-    A peer that forwards addresses and is not trusted is a proxy that the settings do not name, or a caller who plays
-    one. The log says so at most once an hour, and so it does where a trusted proxy does not name its caller.
+    Forwarded values of other peers are ignored. A peer that forwards addresses and is not trusted is a proxy missing
+    from the settings, or a caller that imitates a proxy. The log warns of such a peer at most once an hour. It also
+    warns, at most once an hour, if a trusted proxy does not name its caller.
     """
 
     def __init__(self, app: ASGIApp, networks: Sequence[Network], clock: Callable[[], float] = time.monotonic) -> None:
@@ -69,10 +70,10 @@ class TrustedProxies:
             scope["scheme"] = forwarded_scheme
 
     def _get_client(self, scope: Scope, forwarded_for: Sequence[str]) -> str:
-        """Return the rightmost hop that is not trusted: any caller may have written what stands left of it.
+        """Return the rightmost hop that is not trusted, because any caller may have forged the hops left of it.
 
-        Returns UNKNOWN where that hop is no address, or where only a header that is not read names a caller; the peer
-        where nothing is forwarded.
+        Returns UNKNOWN if that hop is not an address, or if only `Forwarded` or `X-Real-IP` name a caller, since these
+        headers are not read. Returns the peer if nothing is forwarded.
         """
         client = peer = get_peer(scope)
         hops = ",".join(forwarded_for).rsplit(",", _MAX_HOPS)[-_MAX_HOPS:]

@@ -1,1 +1,1 @@
-"""The pages for people, one a file."""
+"""The pages for people, one per file."""

@@ -1,4 +1,4 @@
-"""GET /authorization/: where a client sends the user's browser; and the way to answer as somebody else.
+"""GET /authorization/, where a client sends the user's browser, and POST /authorization/switch, "not you?".
 
 Clauses: RFC 6749 §3.1, §4.1.1, §4.1.2.1, SPEC §4.1, §5.2
 """
@@ -34,7 +34,7 @@ from service.web.pages.page import PageRefusal, Pages, check_is_page, redirectin
 from service.web.request.form import read_form
 
 SWITCHED: Final = "switched"
-"""The notice to the authorization endpoint that another user than the last one is to log in."""
+"""The notice to the authorization endpoint that another user than the last one will log in."""
 
 SWITCH_PARAMETERS: Final = frozenset({"request", "csrf"})
 
@@ -50,7 +50,9 @@ class AuthorizationEndpoint:
     consent: ConsentEndpoint
 
     async def get(self, request: Request) -> Response:
-        """The client and its address first: before they are known to be right nobody is redirected.
+        """Answer an authorization request with a page or a redirect.
+
+        The client and its redirect_uri are checked first: no redirect is allowed before both are verified.
 
         Clauses: RFC 6749 §4.1.2.1, SPEC §7.3, §7.4
         """
@@ -66,10 +68,13 @@ class AuthorizationEndpoint:
     async def _go_on(
         self, request: Request, authorization_request: AuthorizationRequest, client: Client, realms: Sequence[str]
     ) -> Response:
-        """A login that will do is not asked for again; consent always is.
+        """Return the consent page if the browser session satisfies the request, or else the login page.
 
-        A login that will not do is no answer to the client yet: the person may have another account, and a redirect
-        without a word would tell the client who they are not. An organisation is told, or it would send them back.
+        Consent is always asked for. If the user of the session cannot grant the request, the client gets no error yet:
+        the person may have another account. An immediate redirect would also reveal to the client which users the
+        person is not.
+
+        The login page then forces a login, because an identity provider would otherwise return the same user.
         """
         force_login = self.browsers.find_notice(request) == SWITCHED
         name = self.browsers.find_session_name(request)
@@ -83,11 +88,11 @@ class AuthorizationEndpoint:
                 except AccessDenied:
                     force_login = True
                 except PageRefusal:
-                    pass  # the session is over, or a revokeAll that broke off covers it and has not deleted it yet
+                    pass  # the session has ended, or an interrupted revokeAll covers it and has not deleted it yet
         return await self.login.offer(request, authorization_request, client, force_login=force_login)
 
     async def switch(self, request: Request) -> Response:
-        """POST /authorization/switch: "not you?" ends the browser session and begins the same request anew."""
+        """End the browser session, and start the same authorization request again (POST /authorization/switch)."""
         fields = await read_form(request, SWITCH_PARAMETERS)
         authorization_request, session = await self.consent.get_open_request(
             request, fields.get("request", ""), fields.get("csrf", "")

@@ -1,4 +1,4 @@
-"""What follows a login, wherever it was checked: a browser session, and the way to what the person came for.
+"""The end of a login in any realm: a new browser session, and a redirect to what the person came for.
 
 Clauses: RFC 6749 §10.2, RFC 6819 §4.4.1.8, SPEC §4.1, §5.2
 """
@@ -41,10 +41,10 @@ class BrowserLogin:
         remember_me: bool,
         shown_name: str = "",
     ) -> Response | None:
-        """Under a session of a new name, whatever the browser brought along: nobody else can know it.
+        """Start a browser session under a new id, which prevents session fixation, and redirect the browser.
 
-        None where the user's record is not the one that was checked. Without a request the way leads to the user's own
-        sessions.
+        Redirects to the consent page, or to /sessions/ if there is no authorization request. Returns None if the user's
+        record changed since the check of the login.
         """
         session = make_browser_session(user.identity.shard)
         lifetime_ms = self.remember_me_ms if remember_me else self.session_ms

@@ -1,8 +1,8 @@
-"""GET /authorization/callback: a browser comes back from an organisation's login; and how it gets there.
+"""GET /authorization/callback, to which a browser returns from an identity provider, and the redirect there.
 
-The login travels as `state`: sealed, bound to the browser that set out, and good for one return. What else has to come
-back right, the nonce and the proof of the code's challenge, is computed from that text with the browser's own secret:
-neither Redis nor the organisation nor a reader of the address can tell it.
+The login travels as `state`. It is sealed, bound to the browser that started it, and good for one return. The nonce and
+the code_verifier are derived from `state` with the browser's own secret. Neither Redis nor the identity provider nor a
+reader of the URL can derive them.
 
 Clauses: RFC 6749 §4.1.1, §4.1.2, §4.1.2.1, §10.12, RFC 6819 §4.4.1.8, RFC 7636 §4.1, RFC 9207 §2.4, SPEC §2.2
 """
@@ -66,7 +66,7 @@ class ExternalLoginEndpoint:
         *,
         force_login: bool,
     ) -> Response:
-        """The way to the organisation, for a browser that holds the secret or is given it along with this answer.
+        """Redirect to the identity provider. The browser holds the secret, or receives it with this response.
 
         Clauses: RFC 6749 §4.1.1
         """
@@ -79,9 +79,12 @@ class ExternalLoginEndpoint:
         )
 
     async def get(self, request: Request) -> Response:
-        """The browser is looked at first: another one neither gets in nor uses the login up."""
+        """Finish the login of a browser that returns.
+
+        The browser is checked first: another browser can neither log in nor use up the login.
+        """
         check_is_page(request)
-        if request.method == "HEAD":  # it would use the login up, and no person would see the answer
+        if request.method == "HEAD":  # HEAD would use up the login without a page for the person
             raise PageRefusal("forged", "not_asked_for_as_a_page")
         answer = parse_query(request.scope["query_string"], CALLBACK_PARAMETERS)
         state = "" if "state" in answer.repeated else answer.values.get("state", "")
@@ -109,7 +112,7 @@ class ExternalLoginEndpoint:
         return self.pages.land(response)
 
     async def _take(self, state: str, login: ExternalLogin) -> None:
-        await self.logins.list_realm_names()  # so that this worker knows the time by Redis
+        await self.logins.list_realm_names()  # this read gives the worker the time of Redis
         time_left_ms = self.pending_logins.find_time_left_ms(login)
         if time_left_ms is None:
             raise PageRefusal("expired", "external_login_unknown")
@@ -119,7 +122,10 @@ class ExternalLoginEndpoint:
     async def _return_to_sessions(
         self, request: Request, login: ExternalLogin, answer: Query, binding: LoginBinding
     ) -> Response:
-        """No client waits for an answer; the login page says what came of it."""
+        """Finish a login that leads to /sessions/. If it fails, the login page shows the reason.
+
+        No client waits for a response.
+        """
         try:
             return await self._enter(request, login, answer, binding)
         except StoreUnavailable as outage:
@@ -134,7 +140,7 @@ class ExternalLoginEndpoint:
     async def _enter(self, request: Request, login: ExternalLogin, answer: Query, binding: LoginBinding) -> Response:
         realm = await self.logins.get_external_realm(login.realm)
         if realm.provider.fingerprint != login.provider:
-            # What one organisation gave is not for another.
+            # The realm has another identity provider now, which must not receive the code of the former one.
             raise make_unavailable()
         client_id = login.request.client_id if login.request else ""
         with recording_login(request, realm=login.realm, client_id=client_id):

@@ -1,4 +1,4 @@
-"""GET and POST /authorization/consent: the user reads who asks for what, and allows or denies it, once.
+"""GET and POST /authorization/consent, where the user sees which client requests what, and allows or denies it once.
 
 Clauses: RFC 6749 §3.1.2.1, §4.1.2, §4.1.2.1, §10.2, §10.12, RFC 6819 §5.1.3, §5.2.3.2, §5.2.4.1, §5.2.4.2, §5.2.4.3,
 SPEC §4.1, §5.2
@@ -45,7 +45,7 @@ CONSENT_PARAMETERS: Final = frozenset({"request", "csrf", "decision"})
 
 
 class OpenConsent(NamedTuple):
-    """A consent that this browser may answer, and who is asked."""
+    """A consent that this browser may answer, and the user who is asked."""
 
     name: RandomToken
     authorization_request: ConsentRequest
@@ -71,7 +71,10 @@ class ConsentEndpoint:
         return await self._render(await self._find(request, get_from_query(request, "request")))
 
     async def post(self, request: Request) -> Response:
-        """What is asked was fixed when the page was made; here it is held against what has changed since."""
+        """Answer the consent request.
+
+        Its content was fixed when the page was made. It is checked here against what has changed since.
+        """
         fields = await read_form(request, CONSENT_PARAMETERS)
         consent = await self._find(request, fields.get("request", ""), answered_too=True)
         self._check_form(consent, fields.get("csrf", ""))
@@ -89,9 +92,9 @@ class ConsentEndpoint:
         session: BrowserSession,
         user: User,
     ) -> Response:
-        """The page itself, for a browser in which the user has logged in already.
+        """Return the consent page, for a browser in which the user has logged in already.
 
-        Raises AccessDenied where the user has none of what is asked for.
+        Raises AccessDenied if the user has none of the requested roles.
         """
         consent_request = make_consent_request(authorization_request, user.realm, user.roles)
         await self.page_limit.count(request)
@@ -101,7 +104,10 @@ class ConsentEndpoint:
     async def ask_next(
         self, request: Request, authorization_request: AuthorizationRequest, session: RandomToken, user: User
     ) -> Response:
-        """The way to the page, after a login; who has nothing that could be granted goes back to the client."""
+        """Redirect to the consent page after a login.
+
+        If the user has none of the requested roles, redirects to the client with an error.
+        """
         try:
             consent_request = make_consent_request(authorization_request, user.realm, user.roles)
         except AccessDenied as error:
@@ -110,7 +116,10 @@ class ConsentEndpoint:
         return self.pages.go_to(f"/authorization/consent?request={name.text}")
 
     async def _hold(self, authorization_request: ConsentRequest, session: RandomToken) -> RandomToken:
-        """Under a new name in the user's shard: whoever knew that of the pending login does not know this one."""
+        """Store the consent request under a new name in the user's shard.
+
+        A party that knows the name of the pending login does not know the new name.
+        """
         name = make_consent(session.shard)
         if not await self.consents.hold(name, session, authorization_request):
             raise PageRefusal("signed_out", "browser_session_over")
@@ -119,7 +128,7 @@ class ConsentEndpoint:
     async def get_open_request(
         self, request: Request, text: str, csrf: str
     ) -> tuple[AuthorizationRequest, BrowserSession]:
-        """For a user who wants to answer as somebody else: what was asked, and the session that is not theirs."""
+        """Return the request and the browser session, for a user who wants to answer as another user."""
         consent = await self._find(request, text)
         self._check_form(consent, csrf)
         return consent.authorization_request.request, consent.session
@@ -206,7 +215,7 @@ class ConsentEndpoint:
         )
 
     def _describe_lifetime(self, client: Client) -> str:
-        """How long the client keeps what the user allows, if nobody ends it."""
+        """Return, as text, how long the client keeps what the user allows, unless it is ended earlier."""
         lifetimes = self.lifetimes
         if REFRESH_TOKEN not in client.grant_types:
             return self.pages.lifetime(lifetimes.access_token_ms, lifetimes.access_token_ms)
@@ -235,7 +244,7 @@ def _record(request: Request, event: Event, consent: OpenConsent) -> None:
 
 
 def _describe_destination(redirect_uri: str) -> str:
-    """The host; of an application on the user's own machine what its address begins with."""
+    """Return the host of the redirect_uri, or the beginning of the address if it has an app's own scheme."""
     parts = urlsplit(redirect_uri)
     if parts.scheme in ("http", "https"):
         return parts.netloc
@@ -243,6 +252,9 @@ def _describe_destination(redirect_uri: str) -> str:
 
 
 def _is_insecure(redirect_uri: str) -> bool:
-    """Clauses: RFC 6749 §3.1.2.1 (a warning where the answer leaves unprotected)"""
+    """Return True if the response leaves over plain http to another machine.
+
+    Clauses: RFC 6749 §3.1.2.1 (a warning where the answer leaves unprotected)
+    """
     parts = urlsplit(redirect_uri)
     return parts.scheme == "http" and not is_loopback(parts.hostname or "")

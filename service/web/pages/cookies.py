@@ -1,13 +1,13 @@
-"""What a browser brings back: the cookies that we gave it, and the proof that a form came from one of our pages.
+"""The cookies that a browser brings back, and the proof that a form came from one of our pages.
 
-| cookie  | lives                              | says                                                        |
-| ------- | ---------------------------------- | ----------------------------------------------------------- |
-| browser | a year                             | which browser a login form is bound to                      |
-| session | as the browser session             | the name of the browser session                             |
-| device  | a year                             | in whose name this browser has logged in: for the throttle  |
+| cookie  | lifetime               | content                                                              |
+| ------- | ---------------------- | -------------------------------------------------------------------- |
+| browser | a year                 | a secret of the browser, to which login forms are bound              |
+| session | the browser session's  | the name of the browser session                                      |
+| device  | a year                 | an entry for each user who has logged in here, for the login limit   |
 
-All are HttpOnly and SameSite=Lax; on https they are Secure and have the prefix __Host-, so that no other host of the
-same domain can set them.
+All cookies are HttpOnly and SameSite=Lax. On https they are Secure and have the prefix __Host-, so that no other host
+of the same domain can set them.
 
 Clauses: RFC 6749 §10.12, RFC 6819 §4.4.1.8, §5.1.4.2.3
 """
@@ -25,14 +25,12 @@ from service.protocol.token_form import RandomToken, digest_token, parse_browser
 from service.protocol.user import User, UserIdentity
 from service.web.request.form import get_from_query
 from service.web.request.headers import list_header_values
+from service.web.request.state import COOKIES
 
 MAX_DEVICE_USERS: Final = 5
 
 _YEAR_SECONDS: Final = 365 * 24 * 3600
 _DEVICE_ENTRY: Final = re.compile(r"[A-Za-z0-9_-]{43}~[A-Za-z0-9_-]{43}")
-_COOKIES: Final = "token_service.cookies"
-"""The key of the scope that keeps our cookies of a request, so that they are read once."""
-
 _SECRET: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
@@ -50,19 +48,22 @@ class BrowserCookies:
         return secret if _SECRET.fullmatch(secret) else None
 
     def find_bound_secret(self, request: Request, browser_digest: str) -> str | None:
-        """None where this is not the browser that the digest names."""
+        """Return the secret of this browser, or None if `browser_digest` is not its digest."""
         secret = self.find_secret(request)
         return secret if secret is not None and digest_token(secret) == browser_digest else None
 
     def set_browser_cookie(self, response: Response, secret: str) -> None:
-        """It outlives the browser, so that two tabs which open at once seldom get two of them."""
+        """Set the browser cookie for a year.
+
+        If the cookie ended with the browser, two tabs that open at once would more often get two different cookies.
+        """
         self._put(response, self._browser, secret, _YEAR_SECONDS)
 
     def find_session_name(self, request: Request) -> RandomToken | None:
         return parse_browser_session(self._find(request, self._session))
 
     def put_session(self, response: Response, name: RandomToken, max_age_seconds: int | None) -> None:
-        """Without an age the cookie ends with the browser."""
+        """Set the session cookie. If `max_age_seconds` is None, the cookie ends when the browser is closed."""
         self._put(response, self._session, name.text, max_age_seconds)
 
     def remove_session(self, response: Response) -> None:
@@ -72,10 +73,10 @@ class BrowserCookies:
         return bool(self._device_entries(request))
 
     def get_device(self, request: Request, identity: UserIdentity, revision: str) -> str:
-        """The name of this browser as one in which the user has logged in before; empty where they have not.
+        """Return the name of this browser for a user who has logged in here before, or an empty text.
 
-        Each entry is a name that is good for one user only, which nobody can see from it, and only as long as the
-        user's record stays what it is: a new password makes all of them void.
+        Each entry serves one user only, without revealing which user. It is valid until the user's record changes: a
+        new password invalidates all entries.
         """
         for entry in self._device_entries(request):
             name, _, signature = entry.partition("~")
@@ -84,7 +85,10 @@ class BrowserCookies:
         return ""
 
     def set_device_cookie(self, request: Request, response: Response, user: User) -> None:
-        """This user's entry goes first; the cookie holds a few, for browsers that people share."""
+        """Put the entry of this user first in the device cookie.
+
+        The cookie holds up to MAX_DEVICE_USERS entries, for browsers that people share.
+        """
         known = self.get_device(request, user.identity, user.revision)
         others = [entry for entry in self._device_entries(request) if entry.partition("~")[0] != known]
         name = known or make_browser_secret()
@@ -92,19 +96,22 @@ class BrowserCookies:
         self._put(response, self._device, ".".join([entry, *others][:MAX_DEVICE_USERS]), _YEAR_SECONDS)
 
     def sign_form(self, form: str, *parts: str) -> str:
-        """The hidden field `csrf`: bound to the form and to what only this browser holds."""
+        """Return the value of the hidden field `csrf`, bound to the form and to secrets of this browser."""
         return self._keyring.sign_for_page(f"form {form}", *parts)
 
     def verify_csrf(self, signature: str, form: str, *parts: str) -> bool:
         return self._keyring.recognises_for_page(signature, f"form {form}", *parts)
 
     def make_notice(self, request: Request, path: str, notice: str) -> str:
-        """The address of a page of ours that is to say what was just done; see `find_notice`."""
+        """Return the address of one of our pages, with a notice of what was just done; see `find_notice`."""
         proof = self.sign_form("notice", self.find_secret(request) or "", notice)
         return f"{path}{'&' if '?' in path else '?'}notice={notice}&proof={proof}"
 
     def find_notice(self, request: Request) -> str | None:
-        """What was just done in this browser; a link that only claims it says nothing."""
+        """Return the notice of what was just done in this browser, or None.
+
+        A link without a proof for this browser has no notice.
+        """
         notice, proof = (get_from_query(request, name) for name in ("notice", "proof"))
         secret = self.find_secret(request)
         is_true = secret is not None and self.verify_csrf(proof, "notice", secret, notice)
@@ -115,16 +122,15 @@ class BrowserCookies:
         return [entry for entry in entries[:MAX_DEVICE_USERS] if _DEVICE_ENTRY.fullmatch(entry)]
 
     def _find(self, request: Request, name: str) -> str:
-        """Return the value of a cookie of ours, or an empty text; of several the last one counts.
+        """Return the value of one of our cookies, or an empty text. The last value of several counts.
 
-        All other cookies of a request are passed over. Starlette's parser unquotes each of them, in a time that grows
-        with the square of its length before Python 3.11.10.
+        All other cookies of a request are skipped. Starlette's parser unquotes each of them, in a time that grows with
+        the square of its length before Python 3.11.10.
         """
-        if _COOKIES not in request.scope:
+        if COOKIES.name not in request.scope:
             header = ";".join(list_header_values(request.scope, b"cookie"))
-            request.scope[_COOKIES] = dict(self._own_cookies.findall(header))
-        value: str = request.scope[_COOKIES].get(name, "")
-        return value
+            COOKIES.set(request.scope, dict(self._own_cookies.findall(header)))
+        return COOKIES.get(request.scope, {}).get(name, "")
 
     def _put(self, response: Response, name: str, value: str, max_age_seconds: int | None) -> None:
         response.set_cookie(

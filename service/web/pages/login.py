@@ -1,4 +1,4 @@
-"""GET and POST /authorization/login: a person proves who they are, and goes on to what they came for.
+"""GET and POST /authorization/login, where a person logs in and continues to the consent page or to /sessions/.
 
 Clauses: RFC 6749 §3.1, §10.2, §10.12, RFC 6819 §5.1.4.2.3, SPEC §4.1, §5.2
 """
@@ -46,10 +46,10 @@ LOGIN_PARAMETERS: Final = frozenset({"request", "realm", "username", "password",
 
 
 class LoginForm(NamedTuple):
-    """A page that waits for a login: its purpose, its browser, and the realms that are open to it.
+    """A pending login page: its purpose, its browser, and the realms that it offers.
 
-    `sealed` is all of that as the form carries it. It also proves that the form came from a page of ours in this
-    browser.
+    `sealed` is the same content as the HTML form carries it. It also proves that the form came from one of our pages in
+    this browser.
     """
 
     sealed: str
@@ -62,7 +62,7 @@ class LoginForm(NamedTuple):
 
     @property
     def only_organisation(self) -> ExternalRealm | None:
-        """Where there is nothing to choose and nothing to type here."""
+        """The identity provider to redirect to at once, if it is the only way to log in. None otherwise."""
         return self.organisations[0] if len(self.organisations) == 1 and not self.has_passwords else None
 
     def get_external_realm(self, realm: str | None) -> ExternalRealm | None:
@@ -81,11 +81,11 @@ class LoginEndpoint:
     browser_login: BrowserLogin
 
     async def get(self, request: Request) -> Response:
-        """Tell a person who opens the address of the form by itself to begin again."""
+        """Raise PageRefusal, whose page asks the person to start again: this address takes submitted forms only."""
         raise PageRefusal("expired", "login_expired")
 
     async def post(self, request: Request) -> Response:
-        """A form that is not from this browser is never acted on."""
+        """Handle a submitted form. A form that is not from this browser has no effect."""
         fields = await read_form(request, LOGIN_PARAMETERS)
         return await self._judge(request, await self._get_form(request, fields.get("request", "")), fields)
 
@@ -98,9 +98,9 @@ class LoginEndpoint:
         force_login: bool = False,
         notice: str | None = None,
     ) -> Response:
-        """A login page for what is asked; without that the user wants to see their own sessions.
+        """Return a login page. Without an authorization request, the login leads to /sessions/.
 
-        `force_login`: somebody else than the last user is to log in.
+        `force_login` is True if another user than the last one will log in.
         """
         await self.page_limit.count(request)
         browser_secret = self.browsers.find_secret(request) or make_browser_secret()
@@ -113,7 +113,7 @@ class LoginEndpoint:
         return response
 
     async def _get_form(self, request: Request, sealed: str) -> LoginForm:
-        """Return the form that this browser sent; raise Refusal if it is too old or another browser's."""
+        """Return the form that this browser sent. Raises PageRefusal if it is too old or another browser's."""
         login = self.pending_logins.open_form(sealed)
         if login is None:
             raise PageRefusal("expired", "login_expired")
@@ -137,7 +137,10 @@ class LoginEndpoint:
         *,
         force_login: bool,
     ) -> LoginForm:
-        """The form before it is sealed. The registry is asked, so this worker knows the time by Redis afterwards."""
+        """Return the form before it is sealed.
+
+        This reads the registry, and so gives the worker the time of Redis.
+        """
         realms: Sequence[str] = await self.logins.list_realm_names()
         if authorization_request is not None and client is not None:
             with redirecting_oauth_errors_to(authorization_request.return_address):
@@ -148,7 +151,7 @@ class LoginEndpoint:
         )
 
     async def _show(self, form: LoginForm, *, notice: str | None = None) -> Response:
-        """The page, or at once the way to the organisation where there is no other."""
+        """Return the page, or a redirect to the identity provider if that is the only way to log in."""
         if form.only_organisation is None or form.request is None:
             return self._render(form, notice=notice)
         with redirecting_all_errors_to(form.request.return_address):
@@ -199,7 +202,7 @@ class LoginEndpoint:
         error: OAuthError,
         organisation: ExternalRealm | None = None,
     ) -> Response:
-        """The form again, so that nothing is lost but the password."""
+        """Return the form again with an error. All fields keep their values, but for the password."""
         REASON.set(request.scope, error.reason)
         if isinstance(error, InvalidGrant):
             return self._render(form, fields, error=self.pages.text("login.error_wrong"))
@@ -212,9 +215,9 @@ class LoginEndpoint:
         return response
 
     async def _get_device(self, request: Request, username: str) -> str:
-        """Return the name of this browser if the user has logged in here before; empty if not.
+        """Return the name of this browser if the user has logged in here before, or an empty text.
 
-        Redis and this worker do the same for a user who does not exist.
+        The cost for Redis and this worker is the same if the user does not exist.
         """
         if not self.browsers.has_devices(request):
             return ""

@@ -1,4 +1,4 @@
-"""How pages are answered: the headers that protect them, and what a person reads when something is wrong.
+"""The responses of pages: the headers that protect them, and the pages that report an error.
 
 Clauses: RFC 6749 §3.1.2.4, §4.1.2.1, §10.13, §10.15, RFC 6819 §5.2.2.6, RFC 9207 §2, SPEC §4.1, §7.4
 """
@@ -67,14 +67,14 @@ _HEADERS: Final = {
     "Permissions-Policy": ", ".join(f"{feature}=()" for feature in _UNUSED_FEATURES),
 }
 _HSTS: Final = {"Strict-Transport-Security": "max-age=31536000"}
-"""One year. Subdomains are not included, since they may belong to other services."""
+"""HSTS for one year. Subdomains are not included, because they may belong to other services."""
 _POLICY: Final = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 log = logging.getLogger("service.pages")
 
 
 class PageRefusal(Exception):
-    """A page that says why it goes no further; nobody is redirected."""
+    """An error that is shown as a page, without a redirect."""
 
     def __init__(self, kind: RefusalKind, reason: str) -> None:
         super().__init__(reason)
@@ -83,9 +83,10 @@ class PageRefusal(Exception):
 
 
 class Pages:
-    """`issuer` stands in every redirect; `web_path` in front of every address of ours.
+    """Builder of the responses of all pages.
 
-    `is_secure` says that the web URL is https. `transport_headers` then keep browsers on https, also for assets.
+    `issuer` is a parameter of every redirect to a client. `web_path` is the prefix of every local path. `is_secure` is
+    True if the web URL is https; `transport_headers` then keep browsers on https, also for assets.
     """
 
     def __init__(self, renderer: Renderer, *, issuer: str, web_path: str, is_secure: bool) -> None:
@@ -98,34 +99,44 @@ class Pages:
         self.lifetime = renderer.lifetime
 
     def render(self, template: str, *, status: int = 200, form_targets: str = "", **context: Any) -> Response:
-        """`form_targets` is where, besides our own pages, a submitted form may end up: sources of the policy."""
+        """Return a page.
+
+        `form_targets` are the sources for the Content-Security-Policy where a submitted form may end up, in addition to
+        our own pages.
+        """
         policy = f"{_POLICY}; form-action 'self' {form_targets}"
         headers = self._headers | {"Content-Security-Policy": policy.rstrip()}
         return Response(self._renderer.render(template, **context), status, headers, "text/html")
 
     def go_to(self, path: str) -> Response:
-        """On to another page of ours, by an address that does not depend on the Host header."""
+        """Redirect to one of our pages, at an address that does not depend on the Host header."""
         return Response(status_code=303, headers=self._headers | {"Location": self.web_path + path})
 
     def leave_for(self, address: str) -> Response:
-        """On to an organisation's login, at an address that the realm's configuration led to."""
+        """Redirect to an identity provider's login, at an address that follows from the realm's configuration."""
         return Response(status_code=303, headers=self._headers | {"Location": address})
 
     def refuse_client(self, request: Request, return_address: ReturnAddress, error: OAuthError) -> Response:
-        """Clauses: RFC 6749 §4.1.2.1, SPEC §7.3"""
+        """Redirect to the client with an error.
+
+        Clauses: RFC 6749 §4.1.2.1, SPEC §7.3
+        """
         REASON.set(request.scope, error.reason)
         return self.answer_client(return_address, {"error": error.error, "error_description": error.description})
 
     def answer_client(self, return_address: ReturnAddress, answer: Mapping[str, str]) -> Response:
-        """Clauses: RFC 6749 §4.1.2, §4.1.2.1, RFC 9207 §2"""
+        """Redirect to the client with the parameters of `answer`.
+
+        Clauses: RFC 6749 §4.1.2, §4.1.2.1, RFC 9207 §2
+        """
         location = make_location(return_address, self._issuer, answer)
         return Response(status_code=303, headers=self._headers | {"Location": location})
 
     def land(self, response: Response) -> Response:
-        """For a refusal on the way back from an organisation: a redirect to an app becomes a page with a link.
+        """Return a page with a link in place of a redirect to an app, after a login at an identity provider failed.
 
-        Browsers hold the redirects that follow the organisation's form against the policy of the organisation's page,
-        which does not know the app: the click there would do nothing.
+        Browsers check the redirects that follow the identity provider's form against the policy of the identity
+        provider's page. That policy does not know the app, so the click there would do nothing.
         """
         location = response.headers.get("location", "")
         if urlsplit(location).scheme in ("", "http", "https"):
@@ -137,7 +148,10 @@ class Pages:
         return page
 
     def guard(self, by_method: Mapping[str, Handler]) -> Handler:
-        """Whatever goes wrong behind a page ends in a redirect to the client or in a page, never in a trace."""
+        """Return a handler that turns every error of a page into a redirect to the client or a page, never a traceback.
+
+        A ClientDisconnect is raised again.
+        """
 
         async def guarded(request: Request) -> Response:
             try:
@@ -182,7 +196,9 @@ class Pages:
 
 
 def check_is_page(request: Request) -> None:
-    """What a browser asks for as an image or a frame is no page: a foreign site could open many so, for its visitors.
+    """Raise PageRefusal if the browser requests an image or a frame instead of a page.
+
+    A foreign site could otherwise open many such addresses in its visitors' browsers.
 
     Clauses: RFC 6749 §10.13
     """
@@ -192,7 +208,9 @@ def check_is_page(request: Request) -> None:
 
 @contextmanager
 def redirecting_all_errors_to(return_address: ReturnAddress) -> Iterator[None]:
-    """Where the client is known to be right, refusals travel back to it, and an outage too.
+    """Turn every error of the block, including an outage, into a redirect to the verified client.
+
+    A PageRefusal is still shown as a page.
 
     Clauses: RFC 6749 §4.1.2.1 (server_error, temporarily_unavailable)
     """
@@ -209,10 +227,10 @@ def redirecting_all_errors_to(return_address: ReturnAddress) -> Iterator[None]:
 
 
 def list_form_targets(redirect_uri: str = "") -> str:
-    """Where a form may end up besides our own pages, as sources of a Content-Security-Policy.
+    """Return where a form may end up in addition to our own pages, as sources of a Content-Security-Policy.
 
-    Chromium holds every redirect that follows a form against form-action: ours to the client or to an organisation, and
-    theirs on to wherever only they know. A narrower policy would make a click do nothing there.
+    Chromium checks every redirect that follows a form against form-action. We redirect to the client or to an identity
+    provider, and these redirect on to addresses that only they know. With a narrower policy, a click would do nothing.
     """
     own = {f"{urlsplit(redirect_uri).scheme}:"} if redirect_uri else set()
     return " ".join(sorted({"http:", "https:"} | own))

@@ -1,7 +1,8 @@
-"""Logins under way: sealed, so that the browser or the organisation carries them and Redis keeps nothing.
+"""Pending logins, sealed so that the browser or the identity provider carries them and Redis stores nothing.
 
-Anybody can begin a login. A record of each would let strangers fill Redis; a sealed text takes no room here, cannot be
-read or changed on its way, and is bound to the browser by the digest of a secret that only that browser has.
+Any visitor can begin a login, so a record of each login would let strangers fill Redis. A sealed text takes no room
+here and cannot be read or changed in transit. It is bound to the browser by the digest of a secret that only the
+browser has.
 
 Clauses: RFC 6749 §10.10, §10.12, SPEC §2.2, §4.1
 """
@@ -17,17 +18,17 @@ from service.crypto.keyring import Keyring
 from service.protocol.authorization import AuthorizationRequest
 
 PENDING_MS: Final = 1_800_000
-"""The life of a login form."""
+"""The lifetime of a login form."""
 
 EXTERNAL_MS: Final = 600_000
-"""The life of a login at an organisation: each return leaves a mark in Redis for the rest of it."""
+"""The lifetime of a login at an identity provider. A returned login leaves a mark in Redis for the rest of it."""
 
 
 class _SealedLogin(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """`browser_digest` names the browser that the login is bound to.
+    """The content of a sealed login. `browser_digest` names the browser that the login is bound to.
 
-    Without a request the user wants to see their own sessions. `audience` is the API that a token is asked for. It
-    stays empty because no request can name one yet.
+    Without a request, the login leads to /sessions/. `audience` is the API that a token is requested for. It stays
+    empty, because no request can name one yet.
     """
 
     expires_ms: int
@@ -37,13 +38,13 @@ class _SealedLogin(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class PendingLogin(_SealedLogin, frozen=True, kw_only=True, array_like=True):
-    """A login form. `force_login`: somebody else than the last user is to log in."""
+    """A login form. `force_login` is True if another user than the last one will log in."""
 
     force_login: bool
 
 
 class ExternalLogin(_SealedLogin, frozen=True, kw_only=True, array_like=True):
-    """A login at an organisation, which is named by its realm and its fingerprint."""
+    """A login at an identity provider, which is named by its realm and its fingerprint."""
 
     realm: str
     provider: str
@@ -55,7 +56,7 @@ SealedLogin = TypeVar("SealedLogin", PendingLogin, ExternalLogin)
 
 
 class PendingLogins:
-    """Seals logins under way and opens them again. `now_ms` returns the time by Redis's clock."""
+    """Seals pending logins and opens them again. `now_ms` returns the time by the clock of Redis."""
 
     def __init__(self, keyring: Keyring, now_ms: Callable[[], int]) -> None:
         self._keyring = keyring
@@ -70,7 +71,7 @@ class PendingLogins:
     def seal_external(
         self, browser_digest: str, request: AuthorizationRequest | None, *, realm: str, provider: str
     ) -> str:
-        """Return what travels as `state` to the organisation and back; no two are the same."""
+        """Return the text that travels as `state` to the identity provider and back; no two texts are equal."""
         return self._seal(
             ExternalLogin(
                 expires_ms=self._now_ms() + EXTERNAL_MS,
@@ -82,17 +83,20 @@ class PendingLogins:
         )
 
     def open_form(self, text: str) -> PendingLogin | None:
-        """Return the login of a form; None where none of our keys sealed exactly this text for a form."""
+        """Return the login of a form, or None unless one of our keys sealed exactly this text for a form."""
         return self._open(text, PendingLogin)
 
     def open_external(self, text: str) -> ExternalLogin | None:
-        """Return the login at an organisation; None where none of our keys sealed exactly this text for one."""
+        """Return the login at an identity provider.
+
+        Returns None unless one of our keys sealed exactly this text for such a login.
+        """
         return self._open(text, ExternalLogin)
 
     def find_time_left_ms(self, login: PendingLogin | ExternalLogin) -> int | None:
-        """Return how much of the login's life is left; None where it is over.
+        """Return how much of the login's lifetime is left, or None if it has expired.
 
-        Raises StoreUnavailable where this worker has not yet heard the time from Redis.
+        Raises StoreUnavailable if this worker has not yet received the time from Redis.
         """
         left_ms = login.expires_ms - self._now_ms()
         return left_ms if left_ms > 0 else None

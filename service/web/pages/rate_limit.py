@@ -1,4 +1,4 @@
-"""The number of pages that begin a login which one address may open.
+"""The rate limit for pages that begin a login, per address.
 
 Clauses: RFC 6749 §10.10
 """
@@ -17,13 +17,13 @@ from service.web.request.client_address import get_address, get_prefixes
 
 @dataclass(frozen=True, slots=True)
 class PageLimit:
-    """`allowed` is a count for one address, and a window in milliseconds."""
+    """A limit for pages. `allowed` is a count for one address, and a window in milliseconds."""
 
     attempts: Attempts
     allowed: tuple[int, int]
 
     async def count(self, request: Request) -> None:
-        """Count one more page for the caller's address; raise TemporarilyUnavailable past the limit."""
+        """Count one more page for the caller's address. Raises TemporarilyUnavailable past the limit."""
         counters = make_address_counters("page", get_prefixes(request), self.allowed)
         try:
             await self.attempts.count(counters)

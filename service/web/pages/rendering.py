@@ -1,7 +1,7 @@
-"""Pages for people: templates, their words and their colours. Everything is read and checked at the start.
+"""The rendering of pages: templates, their texts and their colours. All are read and checked at startup.
 
-The words stand in templates/texts/en.toml, and nowhere else. The operator picks one colour; what is drawn in it is
-moved as far towards black or white as it takes to be readable.
+The texts are in templates/texts/en.toml only. The operator chooses one colour. Shapes and text in this colour are moved
+towards black or white until they are readable.
 
 Clauses: SPEC §4.1
 """
@@ -22,7 +22,7 @@ from markupsafe import Markup
 
 TEMPLATES: Final = Path(__file__).resolve().parents[3] / "templates"
 
-TEXT_CONTRAST: Final = 5.5  # WCAG asks for 4.5; a little more is easier to read on a dark page
+TEXT_CONTRAST: Final = 5.5  # WCAG requires 4.5; a little more is easier to read on a dark page
 SHAPE_CONTRAST: Final = 3.0
 BLACK: Final = "#000000"
 WHITE: Final = "#ffffff"
@@ -33,7 +33,7 @@ _UNITS: Final = (("days", 24 * 60 * _MINUTE), ("hours", 60 * _MINUTE), ("minutes
 
 @dataclass(frozen=True, slots=True)
 class Branding:
-    """What the operator chose: a name, a colour as #rrggbb, and whether there is a logo."""
+    """The operator's branding: a name, a colour as #rrggbb, and True if there is a logo."""
 
     name: str
     accent: str
@@ -42,7 +42,7 @@ class Branding:
 
 @dataclass(frozen=True, slots=True)
 class Theme:
-    """What colours lie behind everything, and which way a colour goes to stand out from them."""
+    """The background colours of a page, and the colour towards which another one is moved to stand out from them."""
 
     page: str
     card: str
@@ -77,17 +77,20 @@ class Renderer:
         return self._templates[template].render({**self._shared, **context})
 
     def text(self, key: str, **values: object) -> Markup:
-        """Ready for HTML: the text is trusted, the values are escaped."""
+        """Return a text with its values filled in, ready for HTML. The text is trusted; the values are escaped."""
         return Markup(self._texts[key]).format(**values)
 
     def duration(self, milliseconds: int) -> Markup:
-        """In the largest unit that leaves no remainder: 36 hours, but 2 days."""
+        """Return a duration in the largest unit that leaves no remainder: 36 hours, but 2 days."""
         seconds = max(milliseconds // 1000, 1)
         unit, length = next((unit, length) for unit, length in _UNITS if seconds % length == 0)
         return self._count("duration", unit, seconds // length)
 
     def lifetime(self, idle_ms: int, most_ms: int | None) -> Markup:
-        """How long a session lasts that is ended by not being used, and perhaps by its age."""
+        """Return how long a session lasts: until it was idle for `idle_ms`, and at most for `most_ms`.
+
+        If `most_ms` is None, the age of the session is not limited.
+        """
         if most_ms is None:
             return self.text("lifetime.idle", idle=self.duration(idle_ms))
         if most_ms <= idle_ms:
@@ -95,7 +98,7 @@ class Renderer:
         return self.text("lifetime.idle_and_most", idle=self.duration(idle_ms), most=self.duration(most_ms))
 
     def ago(self, then: datetime, now: datetime) -> Markup:
-        """In the largest unit that fits: 47 hours are one day ago."""
+        """Return the time between two moments in the largest unit that fits: 47 hours are one day ago."""
         seconds = int((now - then).total_seconds())
         if seconds < _MINUTE:
             return self.text("ago.now")
@@ -118,7 +121,10 @@ def _load_language() -> Mapping[str, Any]:
 
 @cache
 def _load_templates() -> Mapping[str, Template]:
-    """All of them, in memory, so that rendering never waits for a disk; what is compiled is nobody's in particular."""
+    """Return all compiled templates, in memory, so that rendering never waits for a disk.
+
+    All renderers share them, because a compiled template depends on no renderer.
+    """
     environment = _make_environment()
     return {name: environment.get_template(name) for name in environment.list_templates()}
 
@@ -137,7 +143,7 @@ def _make_environment() -> Environment:
 
 
 def _draw_logo(accent: str) -> str:
-    """A keyhole on the accent, for the browser's tab, where the operator has no logo."""
+    """Return the icon for the browser's tab if the operator has no logo: an SVG of a keyhole on the accent colour."""
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32">'
         f'<rect width="32" height="32" rx="8" fill="{accent}"/>'
@@ -147,7 +153,7 @@ def _draw_logo(accent: str) -> str:
 
 
 def _flatten(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """`[login] heading = …` is the text `login.heading`."""
+    """Yield each text with its key: `[login] heading = …` is the text `login.heading`."""
     for name, value in tables.items():
         if isinstance(value, str):
             yield prefix + name, value
@@ -179,18 +185,18 @@ def _colours_of(accent: str, theme: Theme) -> str:
 
 
 def choose_visible(colour: str, theme: Theme, ratio: float) -> str:
-    """The nearest mixture with black or white that stands out from everything behind it."""
+    """Return the nearest mixture with the colour `theme.away` that has at least this contrast to all backgrounds."""
     mixtures = (_mix(colour, theme.away, step / 255) for step in range(256))
     return next(mixture for mixture in mixtures if _stands_out(mixture, theme, ratio))
 
 
 def choose_text_on(colour: str) -> str:
-    """Black or white, whichever is read more easily; one of them always reaches 4.5."""
+    """Return black or white, whichever has more contrast to the colour. One of them always reaches 4.5."""
     return max(WHITE, BLACK, key=lambda text: contrast(text, colour))
 
 
 def contrast(one: str, other: str) -> float:
-    """The contrast ratio of WCAG 2.2, from 1 to 21."""
+    """Return the contrast ratio of WCAG 2.2, from 1 to 21."""
     darker, lighter = sorted((_luminance(one), _luminance(other)))
     return (lighter + 0.05) / (darker + 0.05)
 

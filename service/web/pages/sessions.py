@@ -1,4 +1,4 @@
-"""/sessions/: a person sees which applications hold sessions of theirs, ends one, or all of them.
+"""/sessions/, where a person sees which applications hold their sessions, and ends one or all of them.
 
 Clauses: RFC 6749 §10.2, RFC 6819 §5.1.3, SPEC §3, §4.4
 """
@@ -31,7 +31,10 @@ MAX_SHOWN: Final = 100
 
 Leaving = Literal["signed_out_here", "signed_out_everywhere"]
 _FORCES_LOGIN: Final = (*get_args(Leaving), "login_not_admitted")
-"""After these an organisation must not let the next person in as the last one."""
+"""The notices after which a login is forced.
+
+Otherwise an identity provider could log the next person in as the last one.
+"""
 
 
 class ShownSession(NamedTuple):
@@ -54,7 +57,7 @@ class SessionsEndpoint:
     login: LoginEndpoint
 
     async def lead(self, _: Request) -> Response:
-        """People type the address, and leave its last character out."""
+        """Redirect to /sessions/. People type the address without its last slash."""
         return self.pages.go_to("/sessions/")
 
     async def get(self, request: Request) -> Response:
@@ -80,7 +83,7 @@ class SessionsEndpoint:
         )
 
     async def end(self, request: Request) -> Response:
-        """One session with its access tokens; of another user's, or of one that is over, nothing happens."""
+        """End one session with its access tokens. Another user's session and an ended session are ignored."""
         fields, session = await self._read(request)
         if session is not None:
             family = await self.families.find(session.name.shard, fields.get("session", ""))
@@ -100,7 +103,7 @@ class SessionsEndpoint:
         return self.pages.go_to("/sessions/")
 
     async def end_all(self, request: Request) -> Response:
-        """As revokeAll: every session in every application and every browser, this one too.
+        """End every session in every application and browser, including this browser, as revokeAll does.
 
         Clauses: SPEC §3, §4.4
         """
@@ -121,7 +124,7 @@ class SessionsEndpoint:
         return self._leave(request, "signed_out_everywhere")
 
     async def sign_out(self, request: Request) -> Response:
-        """Of this browser only; what applications hold goes on."""
+        """End the session of this browser only. The sessions of applications continue."""
         _, session = await self._read(request)
         if session is None:
             return self.pages.go_to("/sessions/")
@@ -135,7 +138,10 @@ class SessionsEndpoint:
         return response
 
     async def _read(self, request: Request) -> tuple[Form, BrowserSession | None]:
-        """The form and who sent it; nobody where the session is over meanwhile."""
+        """Return the form and the browser session that sent it, or None for a session that has ended.
+
+        Raises PageRefusal if the form did not come from this session's page.
+        """
         fields = await read_form(request, SESSIONS_PARAMETERS)
         session = await self._find_session(request)
         if session is not None and not self.browsers.verify_csrf(fields.get("csrf", ""), "sessions", session.name.text):

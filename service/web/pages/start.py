@@ -1,7 +1,4 @@
-"""/ says what runs here; beside it the stylesheet and the logo of all pages.
-
-Clauses: none of the standards; SPEC is silent.
-"""
+"""/, a page that describes this service, and the stylesheet and the logo of all pages."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ _LOGO_TYPES: Final = {
 }
 _ASSET_HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
-    # An SVG that somebody opens by itself is a document, and may not do anything either.
+    # An SVG that is opened directly is a document, so it must be forbidden to load or run anything.
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
 }
 
@@ -49,7 +46,7 @@ class StartEndpoint:
         )
 
     async def stylesheet(self, _: Request) -> Response:
-        """Under an address that changes with it, so it may be kept for good."""
+        """Return the stylesheet. Its address changes with its content, so it may be cached forever."""
         headers = self._asset_headers | {"Cache-Control": "public, max-age=31536000, immutable"}
         return Response(self._stylesheet, 200, headers, "text/css")
 

@@ -1,1 +1,1 @@
-"""How requests are read."""
+"""Functions that read a request and authenticate its client."""

@@ -23,23 +23,23 @@ UNREAD_HEADERS: Final = frozenset({b"forwarded", b"x-real-ip"})
 _FORWARDING_HEADERS: Final = UNREAD_HEADERS | {b"x-forwarded-for"}
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 _IPV6_FACTORS: Final = ((64, 1), (56, 4), (48, 16))
-"""The lengths of the prefixes that an IPv6 address counts under, and the factor of the limit at each."""
+"""The prefix lengths under which an IPv6 address is counted, and the factor of the limit at each length."""
 
 
 def get_address(request: Request) -> str:
-    """The address to show and log."""
+    """Return the address for display and for the log."""
     return get_peer(request.scope)
 
 
 def get_prefixes(request: Request) -> Prefixes:
-    """The networks that the caller's address counts under."""
+    """Return the networks under which the caller's address is counted by rate limits."""
     return _make_prefixes(get_peer(request.scope))
 
 
 def is_from_this_machine(scope: Scope) -> bool:
-    """Return whether the caller came through loopback or a unix socket.
+    """Return True if the caller came through loopback or a unix socket.
 
-    A caller behind a trusted proxy is where the proxy says. A peer that forwards addresses and is not trusted may be a
+    Behind a trusted proxy, the forwarded address decides. A peer that forwards addresses and is not trusted may be a
     proxy on this machine, so its callers may be anywhere.
     """
     if not PEER_IS_TRUSTED.get(scope, False) and forwards_addresses(scope):
@@ -50,7 +50,10 @@ def is_from_this_machine(scope: Scope) -> bool:
 
 @lru_cache(10_000)
 def _make_prefixes(text: str) -> Prefixes:
-    """Return an IPv4 address by itself, also where NAT64, 6to4 or Teredo wrap it in IPv6; else three IPv6 networks."""
+    """Return the networks of an address: one network for IPv4, three for IPv6.
+
+    An IPv4 address that NAT64, 6to4 or Teredo wraps in IPv6 counts as IPv4.
+    """
     address = parse_hop(text)
     if isinstance(address, IPv6Address):
         address = _unwrap(address) or address
@@ -62,9 +65,9 @@ def _make_prefixes(text: str) -> Prefixes:
 
 
 def _unwrap(address: IPv6Address) -> IPv4Address | None:
-    """Return the IPv4 address that an IPv6 address claims to hold, or None.
+    """Return the IPv4 address that an IPv6 address claims to contain, or None.
 
-    The claim is good for counting only: an address that claims to hold 127.0.0.1 is not on this machine.
+    The claim is used for counting only: an address that claims to contain 127.0.0.1 is not on this machine.
     """
     if address in _NAT64:
         return IPv4Address(int(address) & 0xFFFFFFFF)
@@ -72,7 +75,7 @@ def _unwrap(address: IPv6Address) -> IPv4Address | None:
 
 
 def forwards_addresses(scope: Scope) -> bool:
-    for name, _ in scope["headers"]:  # noqa: SIM110 (every request comes by here; `any` takes three times as long)
+    for name, _ in scope["headers"]:  # noqa: SIM110 (runs at every request; `any` takes three times as long)
         if name in _FORWARDING_HEADERS:
             return True
     return False
@@ -83,7 +86,10 @@ def get_peer(scope: Scope) -> str:
 
 
 def parse_hop(text: str) -> Address | None:
-    """An address as proxies write it: with or without a port and brackets. IPv4 inside IPv6 counts as IPv4."""
+    """Return an address as proxies write it, with or without a port and brackets, or None if it is malformed.
+
+    An IPv4 address mapped into IPv6 counts as IPv4.
+    """
     text = text.strip()
     if text.startswith("["):
         text = text[1:].partition("]")[0]

@@ -1,4 +1,6 @@
-"""Who the client is: found, throttled, and its secret checked, cheaply where it was right before.
+"""The authentication of clients: find the client, apply the rate limit, and verify the secret.
+
+A secret that was verified before is verified again without a slow hash.
 
 Clauses: RFC 6749 §2.3, §2.3.1, §3.2.1, §10.1, §10.10, RFC 7009 §2.1, SPEC §5.1
 """
@@ -33,20 +35,20 @@ from service.web.request.headers import list_header_values
 from service.web.request.state import CLIENT_ID
 
 ADDRESS_FACTOR: Final = 3
-"""An address may fail for all clients together three times as often as for one."""
+"""The limit of failures for an address and all clients, as a multiple of the limit for an address and one client."""
 
 ADMITTED_SECONDS: Final = 1.0
-"""How long a right secret is let through without asking for room under the limit again."""
+"""The time for which a right secret is accepted without another request for room under the rate limit."""
 
 RENEWED_SECONDS: Final = 0.25
-"""So long before that one request asks again, while the others still pass; else all of a moment would stand in line."""
+"""The time before its expiry when one request renews the admission, so that no request waits for the renewal."""
 
 _MAX_ENTRIES: Final = 10_000
 
 Counters = tuple[Counter, ...]
 
 Candidates = tuple[tuple[Client | None, ClientCredentials], ...]
-"""The readings of what was sent, each with the registered client that it names."""
+"""The possible readings of the credentials, each with the registered client that it names, or None."""
 
 Name = TypeVar("Name")
 _Turns = WeakValueDictionary[Name, asyncio.Lock]
@@ -80,8 +82,9 @@ class ClientAuthenticator:
     async def authenticate(self, request: Request, form: Form) -> AuthenticatedClient:
         """Return the client that the request authenticates.
 
-        Raises InvalidClient, InvalidRequest where two methods are mixed, or ClientThrottled past the limit. A public
-        client has no secret that could be guessed, and is not throttled.
+        A public client has no secret that could be guessed, so no rate limit applies to it. Raises InvalidClient,
+        InvalidRequest if two methods are mixed, or ClientThrottled past the limit. Raises TemporarilyUnavailable if too
+        many checks wait.
         """
         candidates = await self._get_candidates(request, form)
         for client, reading in candidates:
@@ -102,15 +105,16 @@ class ClientAuthenticator:
         return tuple(known) or ((None, readings[0]),)
 
     async def _check(self, candidates: Candidates, prefixes: Prefixes) -> Client:
-        """Return the client whose secret is right. All readings of one request are one attempt.
+        """Return the client whose secret is right. All readings of one request count as one attempt.
 
-        Past the limit every request is refused before a secret is looked at, so that the refusal tells nothing.
+        Past the limit, every request is refused before its secret is checked. The refusal therefore reveals nothing
+        about the secret.
         """
         counters = _make_counters(self._allowed, tuple([reading.client_id for _, reading in candidates]), prefixes)
         self._check_block(counters)
         client = self._find_known_right(candidates)
         if client is None:
-            # Equal credentials that arrive together are checked once; the others find the answer remembered.
+            # Equal credentials that arrive together are checked once; the later requests find the result in memory.
             async with _turn(self._turns, tuple([reading for _, reading in candidates])):
                 self._check_block(counters)
                 client = self._find_known_right(candidates)
@@ -129,7 +133,11 @@ class ClientAuthenticator:
         return None
 
     def _is_known_right(self, client: Client, reading: ClientCredentials) -> bool:
-        """By one SHA-256 for a secret that the service made, or from memory for one that was right before."""
+        """Return True if the secret is right by a fast check.
+
+        A secret that the service generated is compared by one SHA-256. A chosen secret is looked up among those
+        verified before.
+        """
         if reading.client_secret is not None:
             for stored in self._accepted_hashes(client):
                 if self._is_known(reading.client_secret, stored):
@@ -142,13 +150,18 @@ class ClientAuthenticator:
         return self._memory.contains(client_secret, stored)
 
     def _accepted_hashes(self, client: Client) -> tuple[str, ...]:
-        """The time is looked at only after a rotation; it is Redis's, without asking (see `RegistryMemory.now_ms`)."""
+        """Return the secret hashes that are accepted now.
+
+        The time is needed after a rotation only. It follows the clock of Redis without a call (see
+        `RegistryMemory.now_ms`).
+        """
         return client.accepted_secret_hashes(self._now_ms() if client.previous_secret_hash else 0)
 
     async def _admit(self, counters: Counters) -> None:
-        """A right secret needs room under the limit too, or a flood of guesses would still find it.
+        """Reserve room under the rate limit for a right secret, which must be refused past the limit as well.
 
-        Asked of Redis once a second for each client and address, and again after each failure on this worker.
+        Otherwise a flood of guesses would still find the secret. Redis is called once a second for each client and
+        address, and again after each failure on this worker.
         """
         async with _turn(self._admissions, counters):
             self._check_block(counters)
@@ -199,7 +212,7 @@ class ClientAuthenticator:
     async def _is_right(self, client: Client, client_secret: str, network: str) -> bool:
         for stored in self._accepted_hashes(client):
             if stored.startswith(GENERATED_SECRET_PREFIX):
-                continue  # else it would have been known to be right
+                continue  # `_is_known` has compared it already, and it does not match
             right, _ = await self._secrets.run(verify_password, client_secret, stored, network=network)
             if right:
                 self._memory.remember(client_secret, stored)
@@ -209,7 +222,10 @@ class ClientAuthenticator:
 
 @lru_cache(_MAX_ENTRIES)
 def _make_counters(allowed: tuple[int, int], client_ids: tuple[str, ...], prefixes: Prefixes) -> Counters:
-    """Return the counters of one attempt: of each client at the address, and of the address; under one hash tag."""
+    """Return the counters of one attempt, which share one hash tag.
+
+    Each client at the address is counted, and the address itself.
+    """
     most, window_ms = allowed
     of_clients = [
         counter
@@ -221,7 +237,10 @@ def _make_counters(allowed: tuple[int, int], client_ids: tuple[str, ...], prefix
 
 @asynccontextmanager
 async def _turn(turns: _Turns[Name], name: Name) -> AsyncIterator[None]:
-    """One at a time for each name; who would wait too long is told so instead."""
+    """Run one caller at a time for each name.
+
+    Raises TemporarilyUnavailable if a caller would wait for more than QUEUE_TIMEOUT_SECONDS.
+    """
     lock = turns.setdefault(name, asyncio.Lock())
     started_at = time.monotonic()
     try:
@@ -238,7 +257,7 @@ async def _turn(turns: _Turns[Name], name: Name) -> AsyncIterator[None]:
 
 
 class _Deadlines:
-    """What this worker remembers of some counters for a while, by the monotonic clock; bounded."""
+    """A bounded mapping from counters to a deadline on the monotonic clock, for this worker only."""
 
     def __init__(self) -> None:
         self._ends: OrderedDict[Counters, float] = OrderedDict()

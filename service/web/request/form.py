@@ -1,4 +1,4 @@
-"""The body and the query of a request, read no further than they may go.
+"""The body and the query of a request, read within limits.
 
 Clauses: RFC 6749 §3.2, Appendix B, SPEC §1
 """
@@ -18,7 +18,7 @@ from service.web.request.headers import list_header_values
 from service.web.request.state import BODY_IS_COMPLETE
 
 BODY_SECONDS: Final = 10.0
-"""A body of a few hundred bytes that takes longer is not on its way."""
+"""The time limit for the body of a request, which usually has a few hundred bytes."""
 
 
 async def read_form(request: Request, known: Collection[str]) -> Form:
@@ -31,14 +31,14 @@ async def read_form(request: Request, known: Collection[str]) -> Form:
 def get_from_query(request: Request, name: str) -> str:
     """Return the value of a parameter of the query, or an empty text if there is none.
 
-    `request.query_params` splits and decodes a query of any length.
+    Starlette's `request.query_params` would split and decode a query of any length.
     """
     return parse_query(request.scope["query_string"], {name}).values.get(name, "")
 
 
 async def _read_body(request: Request) -> bytes:
     announced = next(iter(list_header_values(request.scope, b"content-length")), "0")
-    if announced.isdecimal() and float(announced) > MAX_FORM_BYTES:  # int refuses what has thousands of digits
+    if announced.isdecimal() and float(announced) > MAX_FORM_BYTES:  # int raises for thousands of digits
         raise RequestTooLarge("form_too_large")
     if BODY_IS_COMPLETE.get(request.scope, False):
         return await _read_chunks(request)
@@ -50,7 +50,7 @@ async def _read_body(request: Request) -> bytes:
 
 
 async def _read_chunks(request: Request) -> bytes:
-    """Without the generator of `request.stream`."""
+    """Return the body, read without the generator of `request.stream`, which costs time at every request."""
     body, is_whole = b"", False
     while not is_whole:
         message = await request.receive()

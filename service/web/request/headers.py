@@ -1,7 +1,4 @@
-"""What the scope of a request says, for those who are asked so often that a Request would cost too much.
-
-Clauses: none of the standards; SPEC is silent.
-"""
+"""Direct access to the headers in an ASGI scope, for code that runs so often that a Request would cost too much."""
 
 from __future__ import annotations
 
@@ -13,5 +10,5 @@ LOCAL_PEER: Final = "127.0.0.1"
 
 
 def list_header_values(scope: Mapping[str, Any], name: bytes) -> list[str]:
-    """All values of the header of this name, which is in lower case."""
+    """Return all values of the header `name`, which is in lower case."""
     return [value.decode("latin-1") for found, value in scope["headers"] if found == name]

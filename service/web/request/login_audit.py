@@ -1,4 +1,6 @@
-"""What is recorded of those who fail to prove who they are; what they do afterwards is recorded where it is done.
+"""The security events of failed and throttled logins and client authentications.
+
+All other events are recorded where they are caused.
 
 Clauses: SPEC §6, RFC 6749 §10.10
 """
@@ -26,14 +28,14 @@ from service.web.request.client_address import get_address
 from service.web.request.state import CLIENT_ID
 
 _OF_USERS: Final = ("password_wrong", "user_disabled", "user_changed")
-"""In realm main whose password fails like this has a record; an organisation does not tell."""
+"""Reasons which prove that the typed user name exists in realm main; only then is the name recorded."""
 
 
 @contextmanager
 def recording_login(request: Request, *, realm: str, client_id: str, username: str = "") -> Iterator[None]:
-    """Around a login, which failed unless it comes to its end.
+    """Record a security event if the login in this block fails or is throttled.
 
-    The name that was typed is recorded only where it is a user's: in any other there may be a password.
+    The typed user name is recorded only if it is known to be a user name: any other text may be a password.
     """
     try:
         yield
@@ -56,7 +58,7 @@ def recording_login(request: Request, *, realm: str, client_id: str, username: s
 
 
 def record_refusal(request: Request, error: OAuthError) -> None:
-    """Of clients: at whichever address they failed."""
+    """Record a failed or throttled client authentication, at any endpoint."""
     client_id, address = CLIENT_ID.get(request.scope, ""), get_address(request)
     if isinstance(error, InvalidClient):
         record_event("client_authentication_failed", client_id=client_id, reason=error.reason, address=address)

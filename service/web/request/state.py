@@ -1,7 +1,7 @@
 """The values that the service keeps in the ASGI scope of a request, each with its type.
 
-These are all of them. Beside them two context variables belong to a request: the time budget for Redis in
-redis_client/deadline.py, and the event trail in observability/audit.py.
+All keys are defined here. Two context variables also belong to a request: the time budget for Redis in
+redis_client/deadline.py, and the audit stream in observability/audit.py.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class ScopeKey(Generic[Value]):
         self.name: Final = f"token_service.{name}"
 
     def set(self, scope: Any, value: Value) -> None:
-        """Set the value in a scope, which is a mapping with keys of text."""
+        """Set the value in `scope`, a mapping with string keys."""
         scope[self.name] = value
 
     def get(self, scope: Any, default: Value) -> Value:
-        """Return the value in a scope, or the default if there is none."""
+        """Return the value in `scope`, or the default if there is none."""
         value: Value = scope.get(self.name, default)
         return value
 
@@ -33,19 +33,22 @@ REASON: Final[ScopeKey[str]] = ScopeKey("reason")
 """The fixed word of a refusal, for the access log and the metrics."""
 
 GRANT: Final[ScopeKey[str]] = ScopeKey("grant")
-"""The grant of a token request, if it is one of ours, for the metrics."""
+"""The grant type of a token request, if the service supports it, for the metrics."""
 
 CLIENT_ID: Final[ScopeKey[str]] = ScopeKey("client_id")
-"""The registered client that a request names, for the security events."""
+"""The registered client that a request names, for the security events. Empty if there is none."""
 
-PEER_IS_TRUSTED: Final[ScopeKey[bool]] = ScopeKey("believed")
+PEER_IS_TRUSTED: Final[ScopeKey[bool]] = ScopeKey("peer_is_trusted")
 """True if the peer is a trusted proxy, so that the address in the scope is the one that it forwarded."""
 
-BODY_IS_COMPLETE: Final[ScopeKey[bool]] = ScopeKey("is_whole")
-"""True if our server has read the whole body, so that nothing has to wait for it."""
+BODY_IS_COMPLETE: Final[ScopeKey[bool]] = ScopeKey("body_is_complete")
+"""True if our server has read the whole body, so that reading it needs no time limit."""
 
 HEAD_BYTES: Final[ScopeKey[int]] = ScopeKey("head_bytes")
-"""An upper bound of the bytes of path and headers, set by our server, so that most heads need no measuring."""
+"""An upper bound of the bytes of the request head, set by our server, so that most heads need no measuring."""
+
+COOKIES: Final[ScopeKey[dict[str, str]]] = ScopeKey("cookies")
+"""Our own cookies of a request by their names, so that they are parsed once."""
 
 ENDING: Final[ScopeKey[bool]] = ScopeKey("ending")
-"""True in the state of each request from the moment that the process has begun to end."""
+"""True in the state of each request after the process has begun to shut down."""

@@ -1,1 +1,1 @@
-"""The grants of the token endpoint, one a file."""
+"""The grants of the token endpoint, one per file."""

@@ -1,4 +1,4 @@
-"""The grant authorization_code: a code is exchanged for tokens, once.
+"""The authorization_code grant, which exchanges a code for tokens, once.
 
 Clauses: RFC 6749 §4.1.2, §4.1.3, §4.1.4, §10.5, SPEC §4.2
 """
@@ -66,7 +66,7 @@ class AuthorizationCodeGrant:
             record_issue(request, AUTHORIZATION_CODE, caller, refresh_token, code.username, code.scope)
             return make_token_response(self.keyring, access_token, refresh_token, outcome, code.scope)
         if outcome == "repeated":
-            # Somebody else was faster; what is kept of the code now says whose family that was.
+            # A concurrent request has redeemed the code. The record of the code now names the family it started.
             redeemed = await self.codes.find(name)
             if isinstance(redeemed, RedeemedCode):
                 await self._judge_second_exchange(name, redeemed, request, form, caller)
@@ -92,7 +92,10 @@ class AuthorizationCodeGrant:
     async def _judge_second_exchange(
         self, name: RandomToken, redeemed: RedeemedCode, request: Request, form: Form, caller: AuthenticatedClient
     ) -> None:
-        """Clauses: RFC 6749 §4.1.2 (a second use ends what the first one gave)"""
+        """End the family of the first exchange, if `judge_second_exchange` requires it.
+
+        Clauses: RFC 6749 §4.1.2 (a second use ends what the first one gave)
+        """
         if not judge_second_exchange(redeemed, caller.client, form):
             return
         family, client_id = redeemed.family_digest, caller.client.client_id

@@ -1,4 +1,4 @@
-"""The steps that all grants share: the response with the tokens, and the security event.
+"""The steps that all grants share: the token response and the security event.
 
 Clauses: RFC 6749 §5.1, SPEC §2.1, §6
 """
@@ -26,7 +26,7 @@ class Grant(Protocol):
 
     grant_type: ClassVar[str]
     required: ClassVar[tuple[str, ...]]
-    """The parameters that a request must have besides grant_type."""
+    """The parameters that a request must have in addition to grant_type."""
 
     async def issue(self, request: Request, form: Form, caller: AuthenticatedClient) -> TokenResponse:
         """Issue tokens, or raise an OAuthError."""

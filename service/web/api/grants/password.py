@@ -1,4 +1,4 @@
-"""The grant password: a user name and a password are exchanged for tokens.
+"""The password grant, which exchanges a user name and a password for tokens.
 
 Clauses: RFC 6749 §4.3.2, §4.3.3, SPEC §4.2, §5.4
 """
@@ -80,7 +80,10 @@ class PasswordGrant:
         return make_token_response(self.keyring, access_token, refresh_token, lives_ms, str(scope))
 
     async def _check_registration_again(self, caller: AuthenticatedClient, scope: Scope) -> None:
-        """A login takes its time; what the client lost meanwhile it must not get any more."""
+        """Raise an OAuthError if the client lost its registration, the grant type or the scope during the login.
+
+        A login takes time, and its client may have changed since the first check.
+        """
         client = await self.clients.find(caller.client.client_id)
         if client is None:
             raise InvalidClient("client_unknown")

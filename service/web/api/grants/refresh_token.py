@@ -1,4 +1,4 @@
-"""The grant refresh_token: a refresh token is spent for the next one and an access token.
+"""The refresh_token grant, which exchanges a refresh token for the next one and an access token.
 
 Clauses: RFC 6749 §6, §10.4, SPEC §3, §4.2
 """
@@ -29,10 +29,13 @@ from service.web.request.client_address import get_address
 from service.web.request.client_authentication import AuthenticatedClient
 
 PATTERN_LENGTH: Final = 3
-"""Replays in so many generations in a row look like somebody following along."""
+"""Replays of this many generations in a row suggest that a second party uses the same refresh tokens."""
 
 REPLAYS_OF_A_PATTERN: Final = 5
-"""The fifth replay of one generation is more than lost answers and two tabs explain. Later ones raise no event."""
+"""The number of replays of one generation that lost responses and two open tabs do not explain.
+
+Only this replay of the generation raises the event replay_pattern; later ones do not repeat it.
+"""
 
 _REFUSALS: Final[dict[str, tuple[type[OAuthError], str]]] = {
     "replayed": (InvalidGrant, "refresh_token_replayed"),
@@ -58,7 +61,7 @@ class RefreshTokenGrant:
     required: ClassVar[tuple[str, ...]] = ("refresh_token",)
 
     async def issue(self, request: Request, form: Form, caller: AuthenticatedClient) -> TokenResponse:
-        """One script call, whatever comes of it.
+        """Spend the refresh token and issue the next one. Every outcome takes one script call.
 
         Clauses: RFC 6749 §6, §10.4, SPEC §3, §4.2 (refresh_token)
         """
