@@ -87,6 +87,6 @@ def list_middleware(worker: Worker, routes: Sequence[Route]) -> list[Middleware]
         Middleware(TrustedProxies, worker.settings.trusted_proxies),
         Middleware(AccessLog),
         Middleware(HeadLimit, {f"{prefix}/oauth2/v1/verify" for prefix in prefixes}),
-        Middleware(CrossOrigin, worker.memory.origins, methods),
+        Middleware(CrossOrigin, worker.caches.origins, methods),
         Middleware(StaticRoutes, [route for route in routes if route.name in STATIC_ROUTES], ERROR_HANDLERS),
     ]

@@ -30,7 +30,7 @@ from service.realms.external import ExternalRealms
 from service.realms.login import AllowedAttempts, Logins
 from service.realms.main import MainRealm
 from service.redis_client.deadline import StoreUnavailable
-from service.registry.cache import RegistryMemory
+from service.registry.cache import RegistryCaches
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.schema import BadSeed
@@ -92,16 +92,16 @@ class Worker:
         self.revocations = Revocations(self.redis)
         self.passwords = HashingPool("password")
         self.secrets = HashingPool("secret")
-        self.memory = memory = RegistryMemory(store, clock_offset_ms)
-        self.clients, self.users = memory.clients, memory.users
-        self.pending_logins = PendingLogins(self.keyring, memory.now_ms)
+        self.caches = caches = RegistryCaches(store, clock_offset_ms)
+        self.clients, self.users = caches.clients, caches.users
+        self.pending_logins = PendingLogins(self.keyring, caches.now_ms)
         self.authenticator = ClientAuthenticator(
-            self.clients, self.attempts, settings.client_attempts, self.secrets, memory.now_ms
+            self.clients, self.attempts, settings.client_attempts, self.secrets, caches.now_ms
         )
         self.http_client = HttpClient()
         self.logins = Logins(
             MainRealm(self.registry, self.users, self.passwords),
-            ExternalRealms(memory.realms, self.users, self.keyring, self.http_client, self.redis.read_clock_ms),
+            ExternalRealms(caches.realms, self.users, self.keyring, self.http_client, self.redis.read_clock_ms),
             self.attempts,
             _allowed_attempts(settings),
         )
@@ -226,7 +226,7 @@ class Worker:
         self.secrets.close()
         await self.http_client.close()
         await self.bearer.close()
-        await self.memory.close()
+        await self.caches.close()
         await self.redis.close()
 
 

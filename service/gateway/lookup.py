@@ -14,23 +14,21 @@ import asyncio
 import functools
 import time
 from base64 import urlsafe_b64decode
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from hashlib import sha256
-from typing import Final, TypeVar
+from typing import Final
 
 from ..protocol.bearer import AccessGrant
 from ..protocol.token_form import DIGEST_BYTES, RANDOM_TOKEN_CHARACTERS, SHARD, encode, is_access_token
 from ..redis_client.clock import read_clock
 from ..redis_client.deadline import CallObserver, StoreUnavailable, ignore_call
-from ..redis_client.managed_connection import ManagedConnection, Trust
+from ..redis_client.managed_connection import ManagedConnection
 from ..redis_client.options import ConnectionOptions
 from ..redis_client.router import Router
+from ..redis_client.tracked_cache import STALE, TrackedCache
 from ..redis_client.url import RedisUrl, parse_redis_url, without_password
 from .access_record import PROBE_KEYS, access_key, list_subject_starts, parse_grant
-
-Entry = TypeVar("Entry")
 
 MAX_LIVE: Final = 100_000
 MAX_UNKNOWN: Final = 10_000
@@ -39,14 +37,6 @@ UNKNOWN_SECONDS: Final = 1.0
 """The time for which a token is cached as unknown, which absorbs a flood of requests.
 
 No token is looked up before it is made, so a new token is never taken for unknown.
-"""
-
-NEVER: Final = 0.0
-
-_Live = tuple[float, Trust, AccessGrant]
-"""The deadline by `read_clock`, the trust in the connection, and the grant.
-
-A deadline of NEVER means that the token was looked up once and is not tracked yet.
 """
 
 
@@ -72,12 +62,10 @@ class BearerLookup:
     ) -> None:
         self._url = _parse_url(redis_url) if isinstance(redis_url, str) else redis_url
         self._memory = memory
-        self._most_live = most_live
-        self._most_unknown = most_unknown
         self._watch = watch
         self._clock_offset_ms = clock_offset_ms
-        self._live: OrderedDict[bytes, _Live] = OrderedDict()
-        self._unknown: OrderedDict[bytes, tuple[float, Trust]] = OrderedDict()
+        self._live: TrackedCache[bytes, AccessGrant] = TrackedCache(most_live)
+        self._unknown: TrackedCache[bytes, bool] = TrackedCache(most_unknown)
         self._router: Router | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -95,14 +83,8 @@ class BearerLookup:
         if len(token) != RANDOM_TOKEN_CHARACTERS:
             return None
         digest = sha256(token.encode(errors="replace")).digest()[:DIGEST_BYTES]
-        live = self._live.get(digest)
-        if live is not None:
-            deadline, trust, grant = live
-            now = read_clock()
-            if now < deadline and now < trust.until:
-                self._live.move_to_end(digest)
-                return grant
-        return await self._find(token, digest, is_met=live is not None)
+        grant = self._live.get(digest, None)
+        return grant if grant is not None else await self._find(token, digest)
 
     def now_ms(self) -> int:
         """Return Redis time in ms since 1970, for comparison with the times of a grant.
@@ -119,14 +101,14 @@ class BearerLookup:
         if router is not None and self._loop is asyncio.get_running_loop():
             await router.close()
 
-    async def _find(self, token: str, digest: bytes, *, is_met: bool) -> AccessGrant | None:
+    async def _find(self, token: str, digest: bytes) -> AccessGrant | None:
         """Look the token up in Redis.
 
         A live token is cached from its second use on, so tokens that are used once, and garbage, cost Redis no memory.
         """
-        if not is_access_token(token) or self._is_unknown(digest):
+        if not is_access_token(token) or self._unknown.get(digest, False):
             return None
-        is_tracked = is_met and self._memory
+        is_tracked = self._memory and self._live.find_last(digest) is not None
         key = access_key(token[SHARD], encode(digest))
         router = self._get_router()
         keep = functools.partial(self._keep, router, key, digest, is_tracked)
@@ -138,10 +120,6 @@ class BearerLookup:
             raise
         self._watch("lookup", time.perf_counter() - started, False)
         return grant
-
-    def _is_unknown(self, digest: bytes) -> bool:
-        unknown = self._unknown.get(digest)
-        return unknown is not None and read_clock() < min(unknown[0], unknown[1].until)
 
     def _get_router(self) -> Router:
         """Return the router of this event loop. The connections of an event loop that has ended ended with it."""
@@ -168,11 +146,11 @@ class BearerLookup:
         if master is None or not self._memory or router.topology.find_connected(key) is not master:
             return grant
         if grant is None:
-            self._live.pop(digest, None)
-            _remember(self._unknown, digest, (read_clock() + UNKNOWN_SECONDS, master.trust), self._most_unknown)
+            self._live.discard(digest)
+            self._unknown.put(digest, True, read_clock() + UNKNOWN_SECONDS, master.trust)
         else:
-            until = master.deadline(grant.expires_at_ms - self._clock_offset_ms()) if is_tracked else NEVER
-            _remember(self._live, digest, (until, master.trust, grant), self._most_live)
+            until = master.deadline(grant.expires_at_ms - self._clock_offset_ms()) if is_tracked else STALE
+            self._live.put(digest, grant, until, master.trust)
         return grant
 
     def invalidate(self, keys: Sequence[bytes] | None) -> None:
@@ -183,13 +161,12 @@ class BearerLookup:
             return
         for key in keys:
             with suppress(ValueError):  # the key is not that of an access token
-                self._live.pop(urlsafe_b64decode(key.rpartition(b":")[2] + b"=="), None)
+                self._live.discard(urlsafe_b64decode(key.rpartition(b":")[2] + b"=="))
 
     def invalidate_slots(self, slots: Collection[int]) -> None:
         """Forget the tokens whose keys lie in these hash slots of a cluster."""
         starts = list_subject_starts(slots)
-        for digest in [digest for digest, (_, _, grant) in self._live.items() if grant.subject[:2] in starts]:
-            del self._live[digest]
+        self._live.discard_if(lambda _, grant: grant.subject[:2] in starts)
         self._unknown.clear()
 
 
@@ -198,10 +175,3 @@ def _parse_url(text: str) -> RedisUrl:
         return parse_redis_url(text)
     except ValueError as expected:
         raise ValueError(f"redis_url: {without_password(text)!r}: expected {expected}") from None
-
-
-def _remember(entries: OrderedDict[bytes, Entry], digest: bytes, entry: Entry, most: int) -> None:
-    entries[digest] = entry
-    entries.move_to_end(digest)
-    if len(entries) > most:
-        entries.popitem(last=False)

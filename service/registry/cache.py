@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import math
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from contextvars import Context
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 from service.gateway.access_record import PROBE_KEYS
 from service.observability.metrics import CacheCounts, count_redis_call
@@ -26,10 +24,11 @@ from service.protocol.provider import IdentityProvider
 from service.protocol.user import User, UserIdentity
 from service.redis_client.clock import read_clock
 from service.redis_client.deadline import StoreUnavailable, within_deadline
-from service.redis_client.managed_connection import ManagedConnection, Trust
+from service.redis_client.managed_connection import ManagedConnection
 from service.redis_client.options import ConnectionOptions
 from service.redis_client.router import Router
 from service.redis_client.slots import get_slot
+from service.redis_client.tracked_cache import STALE, UNTIL_INVALIDATED, TrackedCache
 from service.redis_client.url import RedisUrl
 from service.store.registry import CLIENTS, ORIGINS, REALMS, USERS, KeyCommand, RecordKind
 
@@ -38,16 +37,10 @@ MAX_ENTRIES: Final = 10_000
 
 UNKNOWN_SECONDS: Final = 0.5
 
-MET: Final = 0.0
-"""The deadline of a record that was used once and may not be returned from the cache yet."""
-
-ALWAYS: Final = math.inf
+_MISSING: Final = object()
 
 Name = TypeVar("Name")
 Record = TypeVar("Record")
-
-_Entry = tuple[float, Trust, Record]
-"""The deadline by `read_clock`, the trust in the connection, and the record."""
 
 
 class RegistryCache(Generic[Name, Record]):
@@ -66,27 +59,23 @@ class RegistryCache(Generic[Name, Record]):
         self._counts = counts
         self._remembers_unknown = remembers_unknown
         self._readings: dict[str, asyncio.Task[Record]] = {}
-        self._entries: OrderedDict[str, _Entry[Record]] = OrderedDict()
+        self._entries: TrackedCache[str, Record] = TrackedCache(MAX_ENTRIES)
 
     async def find(self, name: Name) -> Record:
         self._counts.count_lookup()
         command = self._kind.command(name)
         key = command[1]
-        entry = self._entries.get(key)
-        if entry is not None:
-            until, trust, record = entry
-            now = read_clock()
-            if now < until and now < trust.until:
-                self._entries.move_to_end(key)
-                return record
+        record = self._entries.get(key, _MISSING)
+        if record is not _MISSING:
+            return cast("Record", record)
         self._counts.count_miss()
         # Requests that miss the same record at once share one read and its result, an outage included.
-        reading = self._readings.get(key) or self._start_reading(name, is_met=entry is not None and bool(entry[2]))
+        reading = self._readings.get(key) or self._start_reading(name, is_tracked=bool(self._entries.find_last(key)))
         return await within_deadline(asyncio.shield(reading))
 
     def invalidate(self, name: Name) -> None:
         """Forget the record of this name. Call this if a script found that the record has changed."""
-        self._entries.pop(self._kind.command(name)[1], None)
+        self._entries.discard(self._kind.command(name)[1])
 
     def invalidate_keys(self, keys: Sequence[bytes] | None) -> None:
         """Forget the records of these keys, or all records if `keys` is None."""
@@ -94,27 +83,26 @@ class RegistryCache(Generic[Name, Record]):
             self._entries.clear()
             return
         for key in keys:
-            self._entries.pop(key.decode(errors="replace"), None)
+            self._entries.discard(key.decode(errors="replace"))
 
     def invalidate_slots(self, slots: Collection[int]) -> None:
         """Forget the records whose keys lie in these hash slots of a cluster."""
-        for key in [key for key in self._entries if get_slot(key) in slots]:
-            del self._entries[key]
+        self._entries.discard_if(lambda key, _: get_slot(key) in slots)
 
-    def _start_reading(self, name: Name, *, is_met: bool) -> asyncio.Task[Record]:
+    def _start_reading(self, name: Name, *, is_tracked: bool) -> asyncio.Task[Record]:
         command = self._kind.command(name)
         # An empty context: several requests share the read, so it must not use the budget of the first one.
-        reading = asyncio.create_task(self._read(command, is_met), context=Context())
+        reading = asyncio.create_task(self._read(command, is_tracked), context=Context())
         self._readings[command[1]] = reading
         reading.add_done_callback(lambda done: self._end_reading(command[1], done))
         return reading
 
-    async def _read(self, command: KeyCommand, is_met: bool) -> Record:
+    async def _read(self, command: KeyCommand, is_tracked: bool) -> Record:
         started = read_clock()
-        keep = functools.partial(self._keep, command[1], started, is_met)
+        keep = functools.partial(self._keep, command[1], started, is_tracked)
         is_answered = False
         try:
-            record = await self._get_router().ask(command[1], command, keep, is_read=True, is_tracked=is_met)
+            record = await self._get_router().ask(command[1], command, keep, is_read=True, is_tracked=is_tracked)
             is_answered = True
         finally:
             count_redis_call("registry", read_clock() - started, not is_answered)
@@ -130,19 +118,13 @@ class RegistryCache(Generic[Name, Record]):
         if master is None or self._get_router().topology.find_connected(key) is not master:
             return record  # not cached: this connection may get no invalidations for the slot
         if record:
-            self._remember(key, (ALWAYS if is_tracked else MET, master.trust, record))
+            self._entries.put(key, record, UNTIL_INVALIDATED if is_tracked else STALE, master.trust)
         elif self._remembers_unknown:
             # The time counts from before the read, so a record that is made later is seen in time.
-            self._remember(key, (asked + UNKNOWN_SECONDS, master.trust, record))
+            self._entries.put(key, record, asked + UNKNOWN_SECONDS, master.trust)
         else:
-            self._entries.pop(key, None)
+            self._entries.discard(key)
         return record
-
-    def _remember(self, key: str, entry: _Entry[Record]) -> None:
-        self._entries[key] = entry
-        self._entries.move_to_end(key)
-        if len(self._entries) > MAX_ENTRIES:
-            self._entries.popitem(last=False)
 
 
 ClientCache = RegistryCache[str, Client | None]
@@ -151,7 +133,7 @@ RealmCache = RegistryCache[str, IdentityProvider | None]
 UserCache = RegistryCache[UserIdentity, User | None]
 
 
-class RegistryMemory:
+class RegistryCaches:
     """The caches of one worker, one for each kind of record.
 
     They connect at the first use; close them at the end. `clock_offset_ms` moves the clock and is for tests only.

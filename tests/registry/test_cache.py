@@ -90,8 +90,8 @@ async def test_every_kind_of_record_is_remembered_and_followed(parts: Worker, st
         user = await parts.users.find(CAROL.identity)
         return [
             await parts.clients.find("app"),
-            await parts.memory.origins.find(ORIGIN),
-            await parts.memory.realms.find("cep"),
+            await parts.caches.origins.find(ORIGIN),
+            await parts.caches.realms.find("cep"),
             user and msgspec.structs.replace(user, revision=""),
         ]
 
@@ -156,7 +156,7 @@ async def test_garbage_costs_redis_no_memory(parts: Worker, store: redis.Redis, 
     for _ in range(3):
         held_time.advance(UNKNOWN_SECONDS + MOMENT_SECONDS)
         assert await parts.clients.find("garbage") is None
-        assert not await parts.memory.origins.find("https://garbage.example")
+        assert not await parts.caches.origins.find("https://garbage.example")
         assert await parts.users.find(identify_user("main", "garbage")) is None
 
     assert store.info("stats")["tracking_total_keys"] == before

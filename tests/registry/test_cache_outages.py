@@ -17,7 +17,7 @@ from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable
 from service.redis_client.managed_connection import TRUSTED_SECONDS, Trust
 from service.redis_client.topology import WATCH_SECONDS
 from service.redis_client.url import parse_redis_url
-from service.registry.cache import RegistryMemory
+from service.registry.cache import RegistryCaches
 from service.store.keys import registry_key
 from service.worker import Worker
 from tests.conftest import SECRET_KEY
@@ -63,59 +63,59 @@ async def parts(stage: Stage) -> AsyncIterator[Worker]:
 
 
 @pytest.fixture
-async def beyond(stage: Stage) -> AsyncIterator[RegistryMemory]:
+async def beyond(stage: Stage) -> AsyncIterator[RegistryCaches]:
     """Through the proxy."""
-    memory = RegistryMemory(parse_redis_url(stage.proxy.url))
-    yield memory
-    await memory.close()
+    caches = RegistryCaches(parse_redis_url(stage.proxy.url))
+    yield caches
+    await caches.close()
 
 
 async def put(parts: Worker, client: Client) -> None:
     await parts.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
 
 
-async def remember(memory: RegistryMemory) -> None:
+async def remember(caches: RegistryCaches) -> None:
     for _ in range(2):
-        assert await memory.clients.find("app") == APP
+        assert await caches.clients.find("app") == APP
 
 
-def find_trust(memory: RegistryMemory) -> Trust:
+def find_trust(caches: RegistryCaches) -> Trust:
     """Return the trust in its only connection."""
-    (master,) = memory._get_router().topology.list_connections()
+    (master,) = caches._get_router().topology.list_connections()
     return master.trust
 
 
-async def let_connection_last(memory: RegistryMemory, held_time: LoopTime) -> None:
+async def let_connection_last(caches: RegistryCaches, held_time: LoopTime) -> None:
     """Make the connection old enough to be made again at once. Redis has answered a beat of this moment then."""
     held_time.advance(STABLE_SECONDS)
-    await until(lambda: find_trust(memory).until == pytest.approx(held_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS))
+    await until(lambda: find_trust(caches).until == pytest.approx(held_time.read() + TRUSTED_SECONDS, abs=SAME_SECONDS))
 
 
-async def let_trust_end(memory: RegistryMemory, held_time: LoopTime) -> None:
+async def let_trust_end(caches: RegistryCaches, held_time: LoopTime) -> None:
     """Move the time to the end of the trust. Until then memory answers, and no later beat is vouched for."""
-    left_seconds = find_trust(memory).until - held_time.read()
+    left_seconds = find_trust(caches).until - held_time.read()
     assert 0 < left_seconds <= TRUSTED_SECONDS
     held_time.advance(left_seconds - MOMENT_SECONDS)
-    assert await memory.clients.find("app") == APP
+    assert await caches.clients.find("app") == APP
     held_time.advance(2 * MOMENT_SECONDS)
 
 
-async def fails_in_time(memory: RegistryMemory, held_time: LoopTime) -> None:
+async def fails_in_time(caches: RegistryCaches, held_time: LoopTime) -> None:
     """Ask a Redis that is silent: an error comes when the time of a request is over, at the latest."""
-    asking = asyncio.create_task(memory.clients.find("app"))
+    asking = asyncio.create_task(caches.clients.find("app"))
     await held_time.pass_by(DEADLINE_SECONDS)
     await until(asking.done, "the error")
     with pytest.raises(StoreUnavailable):
         await asking
 
 
-async def comes_back(memory: RegistryMemory, client: Client, held_time: LoopTime) -> None:
+async def comes_back(caches: RegistryCaches, client: Client, held_time: LoopTime) -> None:
     """Ask until Redis answers. Until then there are errors only. Time passes, since the connection may pause."""
 
     async def ask() -> Client | None:
         while True:
             try:
-                return await memory.clients.find("app")
+                return await caches.clients.find("app")
             except StoreUnavailable:
                 await asyncio.sleep(0)
 
@@ -129,11 +129,11 @@ async def comes_back(memory: RegistryMemory, client: Client, held_time: LoopTime
 async def test_a_lost_stream_empties_memory_and_redis_is_asked(
     stage: Stage, parts: Worker, held_time: LoopTime
 ) -> None:
-    await remember(parts.memory)
-    await let_connection_last(parts.memory, held_time)
-    await remember(parts.memory)  # again, since after a stall of the machine Redis's clock seems to have leapt
+    await remember(parts.caches)
+    await let_connection_last(parts.caches, held_time)
+    await remember(parts.caches)  # again, since after a stall of the machine Redis's clock seems to have leapt
     (ours,) = [client for client in stage.store.client_list() if client["name"] == "token-registry"]
-    reads, trust = stage.count_calls("get"), find_trust(parts.memory)
+    reads, trust = stage.count_calls("get"), find_trust(parts.caches)
     assert await parts.clients.find("app") == APP
     assert stage.count_calls("get") == reads
 
@@ -151,18 +151,18 @@ async def test_a_lost_stream_empties_memory_and_redis_is_asked(
 async def test_a_frozen_redis_is_believed_for_a_second_and_then_an_error(
     stage: Stage, parts: Worker, held_time: LoopTime
 ) -> None:
-    await remember(parts.memory)
+    await remember(parts.caches)
     with stage.frozen():
-        await let_trust_end(parts.memory, held_time)
-        await fails_in_time(parts.memory, held_time)
-        await fails_in_time(parts.memory, held_time)
+        await let_trust_end(parts.caches, held_time)
+        await fails_in_time(parts.caches, held_time)
+        await fails_in_time(parts.caches, held_time)
 
-    await comes_back(parts.memory, APP, held_time)
+    await comes_back(parts.caches, APP, held_time)
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-gateway-stops-trusting", "decided-i8-fail-closed")
 async def test_what_changes_beyond_a_cut_network_is_old_for_a_second_at_most(
-    stage: Stage, parts: Worker, beyond: RegistryMemory, held_time: LoopTime
+    stage: Stage, parts: Worker, beyond: RegistryCaches, held_time: LoopTime
 ) -> None:
     await remember(beyond)
     with stage.cut_off():
@@ -178,14 +178,14 @@ async def test_a_server_that_took_the_place_of_another_is_asked(
     stage: Stage, parts: Worker, held_time: LoopTime
 ) -> None:
     """The record changed while no invalidation could arrive."""
-    await remember(parts.memory)
-    trust = find_trust(parts.memory)
+    await remember(parts.caches)
+    trust = find_trust(parts.caches)
     with stage.killed():
         pass
     stage.store.set(registry_key("client", "app"), msgspec.json.encode(CHANGED))
     await until(lambda: trust.until == 0, "the loss to be heard")
 
-    await comes_back(parts.memory, CHANGED, held_time)
+    await comes_back(parts.caches, CHANGED, held_time)
 
 
 @pytest.mark.clause("decided-i8-fail-closed", "decided-i8-one-deadline", "decided-redis-away")
@@ -201,7 +201,7 @@ async def test_a_worker_may_start_before_its_redis_and_is_ready_by_itself(stage:
             await until_reachable(parts)
         await put(parts, APP)
 
-        await comes_back(parts.memory, APP, held_time)
+        await comes_back(parts.caches, APP, held_time)
 
 
 @pytest.mark.clause("decided-registry-change-seen")
@@ -210,7 +210,7 @@ async def test_memory_follows_a_server_on_a_unix_socket(tmp_path: Path) -> None:
     server = start_redis(tmp_path, "--unixsocket", str(socket))
     parts = Worker(load_settings({"REDIS_URL": f"unix://{socket}", "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}))
     await put(parts, APP)
-    await remember(parts.memory)
+    await remember(parts.caches)
     await put(parts, CHANGED)
     await heard(parts)
 
@@ -228,19 +228,19 @@ async def test_a_record_whose_slot_moved_is_read_where_it_went_and_followed_ther
         before = cluster.find_owner(key.encode())
         (after,) = {first, second} - {before}
         cluster.records[key.encode()] = bulk(msgspec.json.encode(APP))
-        memory = RegistryMemory(parse_redis_url(cluster.url))
-        await remember(memory)
+        caches = RegistryCaches(parse_redis_url(cluster.url))
+        await remember(caches)
 
         cluster.share(first, second)
         cluster.records[key.encode()] = bulk(msgspec.json.encode(CHANGED))
         before.say(INVALIDATE % (len(key), key.encode()))
-        while await memory.clients.find("app") == APP:  # noqa: ASYNC110 - the news is under way
+        while await caches.clients.find("app") == APP:  # noqa: ASYNC110 - the news is under way
             await asyncio.sleep(0)
         for _ in range(5):
-            assert await memory.clients.find("app") == CHANGED
+            assert await caches.clients.find("app") == CHANGED
 
         assert after.count("GET", key) == 2
-        await memory.close()
+        await caches.close()
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-redis-cluster")
@@ -252,7 +252,7 @@ async def test_only_a_move_of_the_registrys_slot_empties_memory(held_time: LoopT
                 held_time.read
             )  # else a slow test would seem to be a leap of this clock, after which all is read
         cluster.records[key] = bulk(msgspec.json.encode(APP))
-        memory = RegistryMemory(parse_redis_url(cluster.url))
+        caches = RegistryCaches(parse_redis_url(cluster.url))
 
         def count_reads() -> int:
             return sum(node.count("GET", key.decode()) for node in cluster.nodes)
@@ -268,11 +268,11 @@ async def test_only_a_move_of_the_registrys_slot_empties_memory(held_time: LoopT
             await held_time.pass_by(2 * len(cluster.nodes) * WATCH_SECONDS)
             assert all(node.count("CLUSTER", "SLOTS") > asked[at] for at, node in enumerate(cluster.nodes))
 
-        await remember(memory)
+        await remember(caches)
         await move(key_slot(key) + 1)
-        assert await memory.clients.find("app") == APP
+        assert await caches.clients.find("app") == APP
         assert count_reads() == 2
         await move(key_slot(key))
-        assert await memory.clients.find("app") == APP
+        assert await caches.clients.find("app") == APP
         assert count_reads() == 3
-        await memory.close()
+        await caches.close()

@@ -153,7 +153,7 @@ class ClientAuthenticator:
         """Return the secret hashes that are accepted now.
 
         The time is needed after a rotation only. It follows the clock of Redis without a call (see
-        `RegistryMemory.now_ms`).
+        `RegistryCaches.now_ms`).
         """
         return client.accepted_secret_hashes(self._now_ms() if client.previous_secret_hash else 0)
 
