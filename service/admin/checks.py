@@ -20,7 +20,7 @@ _WIDE_PREFIX: Final = {4: 8, 6: 16}
 
 
 class Finding(NamedTuple):
-    """One result of `doctor`.
+    """A result of `doctor`.
 
     The level is `good` (checked and right), `note` (worth knowing), `warning` (may be intended) or `trouble` (must be
     fixed).
@@ -41,15 +41,15 @@ def look_at_settings(settings: Settings, environment: Mapping[str, str]) -> Iter
         yield Finding(
             "warning",
             "TOKEN_SERVICE_TRUSTED_PROXIES",
-            "nobody is trusted: behind a proxy all callers would share one address, and its limits",
+            "no proxy is trusted: behind a proxy all callers would share one address and its limits",
         )
     for network in settings.trusted_proxies:
         if network.prefixlen < _WIDE_PREFIX[network.version]:
             yield Finding(
-                "trouble", "TOKEN_SERVICE_TRUSTED_PROXIES", f"{network}: anybody there may name any address as theirs"
+                "trouble", "TOKEN_SERVICE_TRUSTED_PROXIES", f"{network}: any peer there may claim any address"
             )
     if settings.has_public_example_seed:
-        yield Finding("trouble", "TOKEN_SERVICE_SEED_FILE", "the example seed, whose passwords everybody can read")
+        yield Finding("trouble", "TOKEN_SERVICE_SEED_FILE", "the example seed, whose passwords are public")
     yield from _look_at_lifetimes(settings)
     if len(settings.secret_keys) > 1:
         yield Finding(
@@ -79,7 +79,7 @@ def look_at_store_address(url: RedisUrl) -> Iterator[Finding]:
     if far and not url.tls:
         yield Finding("warning", "REDIS_URL", f"without TLS to {', '.join(far)}: only for a network of your own")
     if far and not url.password:
-        yield Finding("trouble", "REDIS_URL", "no password: whoever reaches that Redis can end every session")
+        yield Finding("trouble", "REDIS_URL", "no password: any program that reaches that Redis can end every session")
 
 
 def look_at_clients(clients: Sequence[Client], now_ms: int) -> Iterator[Finding]:

@@ -132,4 +132,4 @@ def explaining() -> Iterator[None]:
         raise
     except Exception as error:
         log.debug("unforeseen", exc_info=True)
-        raise CommandRefused(f"unforeseen ({type(error).__name__}): {error}; LOG_LEVEL=debug tells more") from None
+        raise CommandRefused(f"unforeseen ({type(error).__name__}): {error}; LOG_LEVEL=debug shows more") from None

@@ -268,8 +268,8 @@ class Settings:
         "TOKEN_SERVICE_METRICS_ADDRESS",
         parse_address,
         None,
-        "a separate address for [`/metrics`](operations/monitoring.md#metrics), open to all who reach it. The main port then "
-        "answers 404",
+        "a separate address for [`/metrics`](operations/monitoring.md#metrics), open to all who reach it. The main "
+        "port then answers 404",
         table=PLACES,
         default_text="the main port, for this machine only",
     )

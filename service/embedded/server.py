@@ -29,7 +29,7 @@ log = EventLog("service.store.embedded")
 
 
 class EmbeddedStore:
-    """One server over one data folder: claim the folder, start, stop.
+    """A server over one data folder: claim the folder, start, stop.
 
     A dedicated thread starts the server, and starts it again when it dies. In the main thread a signal could interrupt
     between the start of the server and the assignment of `_server`. The kernel also ties the server to the life of the

@@ -37,20 +37,9 @@ def parse_grant(record: bytes) -> AccessGrant:
             raise StoreUnavailable(
                 f"an access token's record has version {version[:20]!r}; this code knows version {VERSION}"
             )
-        (
-            issued_ms,
-            expires_ms,
-            family_digest,
-            client_id,
-            subject,
-            username,
-            scope,
-            _sid,
-            _upstream_subject,
-            audience,
-        ) = lines
+        issued_ms, expires_ms, family_digest, client_id, subject, username, scope, _sid, _upstream, audience = lines
         if audience:
-            raise StoreUnavailable("an access token was made for one API; this code cannot tell for which")
+            raise StoreUnavailable("an access token was made for one API, which this version cannot check")
         return AccessGrant(
             issued_at_ms=int(issued_ms),
             expires_at_ms=int(expires_ms),

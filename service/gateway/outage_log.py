@@ -33,16 +33,14 @@ class OutageLog:
     def report_recovery(self) -> None:
         """Log the end of an outage once, and not within a second after the last line about the outage."""
         if self._is_told and self._clock() >= self._quiet_until:
-            self._log.warning("over: %s (requests refused since this was last told: %d)", self._what, self._kept_back)
+            self._log.warning("over: %s (requests refused since the last report: %d)", self._what, self._kept_back)
             self._is_told, self._kept_back = False, 0
 
     def tell(self, error: Exception) -> None:
         self.count()
         now = self._clock()
         if now >= self._quiet_until:
-            self._log.error(
-                "%s: %s (requests refused since this was last told: %d)", self._what, error, self._kept_back
-            )
+            self._log.error("%s: %s (requests refused since the last report: %d)", self._what, error, self._kept_back)
             self._is_told, self._quiet_until, self._kept_back = True, now + QUIET_SECONDS, 0
 
 

@@ -1,1 +1,1 @@
-"""Requests to other systems."""
+"""HTTP requests to other systems."""

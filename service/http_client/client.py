@@ -1,8 +1,8 @@
-"""HTTP to organisations, with nothing of a browser about it.
+"""The HTTP client for identity providers, without the features of a browser.
 
-No redirect is followed, no cookie kept, no proxy or password file of the machine used, nothing unpacked, and no more
-read than an answer may be long. Names are looked up in threads of its own: a name server that hangs must not take the
-event loop's few threads away from connections to Redis.
+The client follows no redirect and keeps no cookie. It uses no proxy and no password file of the machine. It
+decompresses nothing, and reads no more than the size limit of a response. It resolves host names in its own threads: a
+name server that hangs must not occupy the event loop's few threads, which connections to Redis need.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ from service.protocol.provider_responses import InvalidProviderResponse
 
 MAX_ANSWER_BYTES: Final = 256 * 1024
 MAX_WIRE_BYTES: Final = 2 * MAX_ANSWER_BYTES
-"""The answer with its heads, and with what separates its chunks."""
+"""The limit of a response as received, with its headers and the framing of its chunks."""
 READ_BYTES: Final = 4096
 CONNECT_SECONDS: Final = 2.0
 IDLE_SECONDS: Final = 2.0
-"""Shorter than any usual server keeps an idle connection, so that none is used just as it goes away."""
+"""The time that an idle connection is kept.
+
+Usual servers keep it longer, so that no connection is reused at the moment when the server closes it.
+"""
 LOOKUPS: Final = 4
 
 _USUAL: Final = (("Accept", "application/json"), ("Accept-Encoding", "identity"), ("User-Agent", "token-service"))
@@ -46,10 +49,10 @@ class HttpResponse(NamedTuple):
 
 
 class HttpClient:
-    """One pool of connections for all organisations; how many are under way at once is their gates' affair."""
+    """The connection pool for all identity providers. Their circuit breakers limit the number of concurrent calls."""
 
     def __init__(self) -> None:
-        self._lookups = ThreadPoolExecutor(LOOKUPS, thread_name_prefix="organisation-names")
+        self._lookups = ThreadPoolExecutor(LOOKUPS, thread_name_prefix="provider-names")
         self._pool: httpcore2.AsyncConnectionPool | None = None
 
     async def get(self, address: str, headers: Mapping[str, str]) -> HttpResponse:
@@ -65,9 +68,9 @@ class HttpClient:
             await self._pool.aclose()
 
     async def _open_pool(self) -> httpcore2.AsyncConnectionPool:
-        """Return the pool, made when first needed: most workers need none.
+        """Return the pool, which is created when first needed, because most workers need none.
 
-        What that takes is done in a thread: it takes longer than the event loop may be held.
+        The preparation runs in a thread, because it takes longer than the event loop may be blocked.
         """
         certificates = await asyncio.get_running_loop().run_in_executor(self._lookups, _prepare)
         if self._pool is None:
@@ -80,7 +83,10 @@ class HttpClient:
         return self._pool
 
     async def _send(self, method: str, address: str, headers: Mapping[str, str], content: bytes = b"") -> HttpResponse:
-        """Raises Misanswer; the caller sets the time limit."""
+        """Send a request and return the response. The caller limits the time.
+
+        Raises InvalidProviderResponse if the request fails or the response is not acceptable.
+        """
         try:
             pool = self._pool or await self._open_pool()
             asking = pool.stream(method, address, headers=[*_USUAL, *headers.items()], content=content)
@@ -92,18 +98,21 @@ class HttpClient:
 
 @cache
 def load_certificates() -> ssl.SSLContext:
-    """Those of the machine, once for the process: they take memory, and some 40 ms to read."""
+    """Return the process's TLS context with the machine's certificates.
+
+    The certificates are read once, because they take memory and some 40 ms to read.
+    """
     return ssl.create_default_context()
 
 
 def _prepare() -> ssl.SSLContext:
-    """Return the certificates, with the modules imported that the first request would import."""
+    """Import the modules that the first request would import, and return the TLS context."""
     anyio.run(anyio.sleep, 0)
     return load_certificates()
 
 
 class _Network(httpcore2.AsyncNetworkBackend):
-    """As the library's own, but for how a name is looked up."""
+    """The library's own backend, except that host names are resolved in our threads."""
 
     def __init__(self, lookups: ThreadPoolExecutor) -> None:
         self._lookups = lookups
@@ -138,16 +147,16 @@ class _Network(httpcore2.AsyncNetworkBackend):
 
 
 class _Stream(httpcore2.AsyncNetworkStream):
-    """Reads a little at a time, with a turn for others in between, and no more than an answer may take.
+    """A stream that reads small parts, lets other tasks run between them, and limits the size of a response.
 
-    In heads or chunks of a few bytes it costs far more to take apart than to read: the event loop would stand still.
+    Headers or chunks of a few bytes cost far more to parse than to read, and would block the event loop.
     """
 
     def __init__(self, stream: httpcore2.AsyncNetworkStream) -> None:
         self._stream = stream
         self._read_bytes = 0
 
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - likewise
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - library's signature
         await asyncio.sleep(0)
         data = await self._stream.read(min(max_bytes, READ_BYTES), timeout)
         self._read_bytes += len(data)
@@ -157,8 +166,8 @@ class _Stream(httpcore2.AsyncNetworkStream):
             )
         return data
 
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - likewise
-        """Of a request; what comes after it is one answer."""
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - library's signature
+        """Write a part of a request and reset the count of bytes read, because one response follows."""
         self._read_bytes = 0
         await self._stream.write(buffer, timeout)
 
@@ -169,7 +178,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
         self,
         ssl_context: ssl.SSLContext,
         server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - likewise
+        timeout: float | None = None,  # noqa: ASYNC109 - the library's signature
     ) -> httpcore2.AsyncNetworkStream:
         return _Stream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
 
@@ -180,7 +189,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
 def _look_up(host: str, port: int) -> list[str]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError:  # an empty label, say, or one of more than 63 characters
+    except UnicodeError:  # for example an empty label, or a label of more than 63 characters
         raise OSError(f"{host} is no name of a host") from None
     return [str(entry[4][0]) for entry in found]
 
@@ -201,7 +210,11 @@ def _drop_query(address: str) -> str:
 
 
 def _describe(error: Exception) -> str:
-    """What went wrong with a connection may be told; what went wrong in an answer might quote it."""
+    """Return a description of the error for the log.
+
+    A failure to connect is described in full. Another error is named by its type only, because its text could quote the
+    response.
+    """
     if isinstance(error, httpcore2.ConnectTimeout):
         return f"it cannot be reached: no connection within {CONNECT_SECONDS:g} s"
     if not isinstance(error, httpcore2.ConnectError | OSError):

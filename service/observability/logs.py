@@ -81,7 +81,7 @@ class _JsonHandler(logging.StreamHandler[TextIO]):
 
 
 class _JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
+    """A formatter that writes each event as a JSON object on a line."""
 
     def format(self, record: logging.LogRecord) -> str:
         event = _collect_fields(record)
@@ -93,8 +93,8 @@ class _JsonFormatter(logging.Formatter):
 class _ConsoleFormatter(logging.Formatter):
     """A line for people: time, level, event, logger and fields, in colours on a terminal.
 
-    Control characters are escaped, so that text from a caller can neither begin a line nor control the terminal. A trace
-    has lines of code but no values, which may be passwords and tokens.
+    Control characters are escaped, so that text from a caller can neither begin a line nor control the terminal. A
+    trace has lines of code but no values, which may be passwords and tokens.
     """
 
     def __init__(self, *, has_colours: bool) -> None:

@@ -1,1 +1,1 @@
-"""How a realm checks a login: by its own passwords, or at another organisation's server."""
+"""Login checks of each realm: by passwords stored here, or at an external identity provider."""

@@ -1,7 +1,7 @@
-"""External realms: users who log in at another organisation's server, with the password grant or in their browser.
+"""External realms: users who log in at an identity provider, with the password grant or in their browser.
 
-Who they are is what the organisation says, never what was typed. A user that the registry does not list has the realm's
-default roles.
+The identity provider decides who a user is, never the name that was typed. A user that the registry does not list has
+the realm's default roles.
 
 Clauses: RFC 6749 §4.1, §4.3.2, §10.12, RFC 6819 §5.1.4.1.3, RFC 7636 §4.3, SPEC §2.2
 """
@@ -43,7 +43,7 @@ log = logging.getLogger("service.realms")
 
 
 class LoginBinding(NamedTuple):
-    """What binds a login at the organisation to the browser that went there: each a secret of that browser."""
+    """The secrets of a browser that bind a login at the identity provider to this browser."""
 
     state: str
     nonce: str
@@ -51,7 +51,7 @@ class LoginBinding(NamedTuple):
 
 
 class ExternalRealm:
-    """One realm as it is configured at this moment."""
+    """An external realm in its present configuration."""
 
     def __init__(
         self, name: str, provider: IdentityProvider, provider_client: ProviderClient, realms: ExternalRealms
@@ -65,16 +65,18 @@ class ExternalRealm:
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """The name of the realm for people to read."""
         return self.provider.name or self.name
 
     def check_room(self, network: str) -> None:
-        """Raises TemporarilyUnavailable where the organisation is not asked at the moment."""
+        """Raise TemporarilyUnavailable if the circuit breaker would refuse a call at the moment."""
         with self._counting():
             self._breaker.check()
 
     async def log_in(self, username: str, password: str, network: str) -> User:
-        """Return the user to whom the organisation says yes. Its tokens are used to learn who that is, and thrown away.
+        """Return the user whose password the identity provider accepts. Raises InvalidGrant if the login is refused.
+
+        The identity provider's tokens serve only to identify the user, and are then discarded.
 
         Clauses: RFC 6749 §4.3.2
         """
@@ -94,7 +96,9 @@ class ExternalRealm:
         return user
 
     async def make_authorization_address(self, binding: LoginBinding, redirect_uri: str, *, force_login: bool) -> str:
-        """Where to send the browser; `force_login` asks for a login even of somebody whom the organisation still knows.
+        """Return the address of the authorization request to which the browser is redirected.
+
+        `force_login` asks for a login even if the user is still logged in at the identity provider.
 
         Clauses: RFC 6749 §4.1.1, RFC 7636 §4.3, OpenID Connect Core 1.0 §3.1.2.1
         """
@@ -115,9 +119,10 @@ class ExternalRealm:
         return server.authorization_endpoint + separator + query
 
     async def finish(self, answer: Query, binding: LoginBinding, redirect_uri: str) -> tuple[User, str]:
-        """The user whom the organisation names for the answer that a browser brought, and how it calls them.
+        """Complete a login with the authorization response that the browser brought.
 
-        Raises AccessDenied where the organisation, or our own record of the user, says no.
+        Returns the user and the user's display name at the identity provider. Raises AccessDenied if the identity
+        provider or our own record of the user refuses the login.
 
         Clauses: RFC 6749 §4.1.2, §4.1.3, §4.1.4
         """
@@ -141,27 +146,37 @@ class ExternalRealm:
         return user, identity.name
 
     async def find_user(self, username: str) -> User | None:
-        """None where the user may not log in any more."""
+        """Return the user, or None if they are disabled. A user that the registry does not list has default roles."""
         name = normalize_username(username, self.provider.username_claim)
         listed = await self._realms.find_user(self.name, name)
         user = listed or self.provider.make_unlisted_user(self.name, name)
         return None if user.disabled else user
 
     async def _admit(self, identity: ExternalIdentity) -> User | None:
-        """The organisation took its time: the realm may have been configured anew since."""
+        """Return the user, or None if they are disabled.
+
+        Raises TemporarilyUnavailable if the realm was reconfigured while the identity provider was asked.
+        """
         if await self._realms.find(self.name) is not self:
             raise make_unavailable()
         return await self.find_user(identity.username)
 
     def _read_callback(self, answer: Query, server: ProviderEndpoints) -> str:
-        """Not behind the gate: what a browser brings says nothing about how the organisation is."""
+        """Return the code of the authorization response.
+
+        The circuit breaker is not involved, because the response comes from a browser and says nothing about the state
+        of the identity provider.
+        """
         try:
             return read_callback(answer, server)
         except InvalidProviderResponse as problem:
             raise self._report_trouble(problem) from None
 
     async def _get_endpoints(self) -> ProviderEndpoints:
-        """Behind the gate only where the organisation must be asked: what is remembered proves nothing."""
+        """Return the endpoints of the identity provider.
+
+        Cached endpoints do not pass the circuit breaker, because they do not show that the identity provider works.
+        """
         server = self._provider_client.known_endpoints
         if server is None:
             async with self._asking():
@@ -186,7 +201,7 @@ class ExternalRealm:
 
     @contextmanager
     def _counting(self) -> Iterator[None]:
-        """Whom the gate lets wait or turns away is counted with those who met the trouble."""
+        """Count each request that the circuit breaker refuses, at once or after a wait, in the outage log."""
         try:
             yield
         except TemporarilyUnavailable:
@@ -194,13 +209,13 @@ class ExternalRealm:
             raise
 
     def _report_trouble(self, problem: Exception) -> TemporarilyUnavailable:
-        """The log hears what is wrong, the caller that the organisation is away."""
+        """Log the problem, and return an error which only says that the identity provider is unavailable."""
         self._report.tell(problem)
         return make_refusal() if isinstance(problem, ProviderError | InvalidLoginResponse) else make_unavailable()
 
 
 class ExternalRealms:
-    """The realms of the registry, each made anew when its record changes."""
+    """The external realms of the registry. A realm gets a new object when its record changes."""
 
     def __init__(
         self,
@@ -218,11 +233,11 @@ class ExternalRealms:
         self._realms: dict[str, ExternalRealm] = {}
 
     async def list_names(self) -> list[str]:
-        """Those that a scope can name."""
+        """Return the names of the external realms that are configured and that a scope can name."""
         return [name for name in REALMS if name != MAIN_REALM and await self._records.find(name) is not None]
 
     async def find(self, name: str) -> ExternalRealm | None:
-        """The same one for as long as its record stays the same."""
+        """Return the realm, or None if it is not configured. The object stays the same until its record changes."""
         record = await self._records.find(name)
         if record is None:
             self._realms.pop(name, None)
@@ -233,7 +248,7 @@ class ExternalRealms:
         return realm
 
     async def find_user(self, realm: str, username: str) -> User | None:
-        """As the registry lists them."""
+        """Return the user as the registry lists them, or None if it does not."""
         return await self._users.find(identify_user(realm, username))
 
     def _make(self, name: str, provider: IdentityProvider) -> ExternalRealm:

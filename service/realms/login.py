@@ -1,4 +1,4 @@
-"""A login in any realm: throttled first, then checked by the realm.
+"""Logins in all realms: each login is throttled first, then checked by its realm.
 
 Clauses: RFC 6749 §4.3.2, §10.10, RFC 6819 §5.1.4.2.3
 """
@@ -22,21 +22,21 @@ from service.store.keys import login_key
 
 
 class Realm(Protocol):
-    """`log_in` and `find_user` say who a user is; the name that was typed does not."""
+    """A realm that checks logins. The returned record says who a user is; the name that was typed does not."""
 
     def check_room(self, network: str) -> None:
-        """Raise TemporarilyUnavailable where the realm cannot take one more check from this network at the moment."""
+        """Raise TemporarilyUnavailable if the realm cannot take one more check from this network at the moment."""
 
     async def log_in(self, username: str, password: str, network: str) -> User:
-        """Return the user; raise InvalidGrant where the credentials are wrong."""
+        """Return the user. Raises InvalidGrant if the credentials are wrong."""
 
     async def find_user(self, username: str) -> User | None:
-        """Who logged in here before, as the realm knows them now; None where they may not log in any more."""
+        """Return the present record of a user who logged in before, or None if they may not log in any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllowedAttempts:
-    """Failed checks and the window in milliseconds: per user name and address, per user name, per address."""
+    """Limits of failed checks. Each is a count and a window in milliseconds."""
 
     per_user_and_address: tuple[int, int]
     per_user: tuple[int, int]
@@ -51,29 +51,33 @@ class Logins:
         self._allowed = allowed
 
     async def list_realm_names(self) -> list[str]:
-        """The realms that somebody can log in to here."""
+        """Return the names of the realms in which users can log in."""
         return [MAIN_REALM, *await self._external.list_names()]
 
     async def get_external_realm(self, realm: str) -> ExternalRealm:
-        """Raises InvalidScope for a realm that no organisation stands behind."""
+        """Return the external realm. Raises InvalidScope if the realm has no identity provider."""
         found = await self._external.find(realm)
         if found is None:
             raise InvalidScope("realm_without_login")
         return found
 
     async def find_user(self, realm: str, username: str) -> User | None:
-        """None where the user may not log in any more, or the realm is none that we know."""
+        """Return the user, or None if they may not log in any more or the realm is unknown."""
         found = await self._find_realm(realm)
         return None if found is None else await found.find_user(username)
 
     async def read_user(self, identity: UserIdentity) -> User | None:
-        """The record of a user of realm main, read from Redis, so that an unknown name costs what a known one does."""
+        """Return the record of a user of realm main, or None.
+
+        The record is read from Redis, so that an unknown name costs as much as a known one.
+        """
         return await self._main.read_user(identity)
 
     async def log_in(self, realm: str, username: str, password: str, prefixes: Prefixes, device: str = "") -> User:
-        """The user, or InvalidGrant; past a limit nothing is checked: LoginThrottled.
+        """Return the user if the realm accepts the credentials. Raises InvalidGrant if they are wrong.
 
-        `device` names a browser in which this user has logged in before.
+        `device` names a browser in which this user has logged in before. Raises LoginThrottled, without a check, if a
+        limit is reached.
         """
         checker = await self._find_realm(realm)
         if checker is None:
@@ -82,7 +86,8 @@ class Logins:
         checker.check_room(network)
         of_user, of_address = self._make_counters(realm, username, prefixes, device)
         try:
-            # The user first: who waits for a user must not take up room of an address that others share.
+            # The counters of the user come first: a caller that waits for them must not hold an attempt of an address
+            # that other callers share.
             checking = self._attempts.checking(of_user, of_address, failure=InvalidGrant)
             async with checking, self.sparing(realm, prefixes, username):
                 return await checker.log_in(username, password, network)
@@ -91,10 +96,11 @@ class Logins:
 
     @asynccontextmanager
     async def sparing(self, realm: str, prefixes: Prefixes, username: str = "") -> AsyncIterator[None]:
-        """Limit what an organisation refuses otherwise than as a wrong password, such as a made-up code.
+        """Limit requests that an identity provider refuses for another reason than a wrong password.
 
-        Such a refusal uses up no attempts, but it may hide a wrong password. So it has the limits of guesses, with
-        counters of its own: per address, and per user name where one was typed.
+        An example is a made-up code. Such a refusal uses up no login attempts, but it may hide a wrong password. It
+        therefore has the limits of guesses with its own counters: per address, and per user name if one was typed.
+        Raises TemporarilyUnavailable if a limit is reached. Realm main is not limited here.
         """
         if realm == MAIN_REALM:
             yield
@@ -117,11 +123,12 @@ class Logins:
     def _make_counters(
         self, realm: str, username: str, prefixes: Prefixes, device: str
     ) -> tuple[Sequence[Counter], Sequence[Counter]]:
-        """Two groups, since the keys of an address and of a user lie in different slots.
+        """Return the counters of the user and those of the address.
 
-        A known device has counters of its own, or strangers could lock a user out by failing in their name. Each realm
-        has its own, so that an organisation which keeps logins waiting holds up nobody of another realm. What an
-        organisation may take for one name counts as one.
+        They are two groups, because the keys of an address and of a user lie in different slots. A known device has its
+        own counters; otherwise strangers could lock a user out by failing under the user's name. Each realm has its own
+        counters, so that a slow identity provider delays no login of another realm. Spellings that an identity provider
+        may treat as one name count as one.
         """
         identity = identify_user(realm, username if realm == MAIN_REALM else _fold(username))
         most, window_ms = self._allowed.per_user_and_address
@@ -136,6 +143,10 @@ class Logins:
 
 
 def _fold(username: str) -> str:
-    """Longer names than any user has count by their beginning: normalizing takes time that grows with the square."""
+    """Return the folded name under which logins are counted.
+
+    A name that is longer than any user's counts by its beginning, because the time of normalizing grows with the square
+    of the length.
+    """
     username = username[: MAX_USERNAME_CHARACTERS + 1]
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", username).casefold()).strip()

@@ -1,4 +1,4 @@
-"""Realm main: the users of this service, with passwords of their own.
+"""Realm main: the users whose passwords this service stores.
 
 Clauses: RFC 6749 §4.3.2, §10.10, SPEC §2.2
 """
@@ -26,18 +26,21 @@ class MainRealm:
         self._passwords = passwords
 
     def check_room(self, network: str) -> None:
-        """Raise TemporarilyUnavailable where too many checks wait already."""
+        """Raise TemporarilyUnavailable if too many password checks wait already."""
         self._passwords.check_room(network)
 
     async def read_user(self, identity: UserIdentity) -> User | None:
-        """The user's record from Redis, past this worker's memory, which knows only users who exist.
+        """Return the user's record from Redis, or None. This worker's cache is bypassed: it holds only existing users.
 
-        A login that reads it costs Redis and this worker the same for a known and an unknown name.
+        A login therefore costs Redis and this worker the same for a known and an unknown name.
         """
         return await self._registry.find_user(identity)
 
     async def log_in(self, username: str, password: str, network: str) -> User:
-        """Return the user whose password this is; refuse an unknown name alike and after the same time."""
+        """Return the user if the password is right. Raises InvalidGrant if the login is refused.
+
+        An unknown name is refused with the same response and after the same time as a wrong password.
+        """
         user = await self.read_user(identify_user(MAIN_REALM, username))
         if user is None or user.password_hash is None:
             await self._passwords.run(verify_dummy_password, network=network)
@@ -55,6 +58,6 @@ class MainRealm:
         return user
 
     async def find_user(self, username: str) -> User | None:
-        """None where the user may not log in any more."""
+        """Return the user, or None if they do not exist or are disabled."""
         user = await self._users.find(identify_user(MAIN_REALM, username))
         return None if user is None or user.disabled else user

@@ -182,7 +182,7 @@ class RedisClient:
             await asyncio.sleep(SCAN_RETRY_DELAY_SECONDS)
         raise StoreUnavailable(
             f"slots of the cluster did not stop moving during {MAX_LOOKS} looks at all keys; end the resharding, or "
-            "mend the slot that was left half moved (doctor names it), and try again"
+            "repair the slot that was left half moved (doctor names it), and try again"
         )
 
     async def list_slots(self) -> list[NodeSlots]:
@@ -209,7 +209,9 @@ class RedisClient:
         """Return the maxmemory-policy of each master. The set is empty if this Redis user may not read it."""
         sections = await self.read_info("memory")
         if not sections:
-            log.warning("this Redis user may not read maxmemory-policy (INFO), so nobody checks that it is noeviction")
+            log.warning(
+                "this Redis user may not read maxmemory-policy (INFO), so it is not checked that it is noeviction"
+            )
         return {section["maxmemory_policy"] for section in sections}
 
     async def read_info(self, section: str) -> list[dict[str, Any]]:

@@ -122,7 +122,7 @@ class Connection(asyncio.Protocol):
 
     def _settle(self, reply: Any) -> None:
         if not self.pending:
-            raise InvalidResponse("an answer that nobody asked for")
+            raise InvalidResponse("an answer without a command")
         future, decode = self.pending.popleft()
         if isinstance(reply, ResponseError):
             if not future.done():

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from .availability import Availability
 from .backoff import Backoff
@@ -29,6 +29,7 @@ from .deadline import CONNECT_SECONDS, translate
 from .errors import ResponseError
 from .options import ConnectionOptions
 from .tasks import UNREAD_REPLY_SECONDS, end_task, finish_within
+from .trust import NO_CHECK, Check, Trust
 from .url import Node
 
 HEARTBEAT_SECONDS: Final = 0.25
@@ -53,28 +54,6 @@ Value = TypeVar("Value")
 class TooManyPending(ResponseError):
     """The command was not sent, because too many are pending. Sending it again at once would not help."""
 
-
-class Check(NamedTuple):
-    """A command that each heartbeat sends in addition to TIME, and the judge of its answer.
-
-    `find_command` returns the command, or None to send none. `judge` gets the answer or the error. It raises an error
-    to end the connection.
-    """
-
-    find_command: Callable[[], Command | None]
-    judge: Callable[[Any], None]
-
-
-class Trust:
-    """The time by `read_clock` until which cached answers of one connection may be used. 0: not yet, or no longer."""
-
-    __slots__ = ("until",)
-
-    def __init__(self) -> None:
-        self.until = 0.0
-
-
-NO_CHECK: Final = Check(lambda: None, lambda _: None)
 
 _TIME: Final = ("TIME",)
 _TRACK: Final = ("CLIENT", "TRACKING", "ON", "OPTIN")

@@ -95,7 +95,7 @@ class Router:
         for master in self.topology.list_connections():
             if (now_ms := master.now_ms()) is not None:
                 return now_ms
-        raise StoreUnavailable("Redis has not told the time yet")
+        raise StoreUnavailable("the time of Redis is not known yet")
 
     async def close(self) -> None:
         await self.topology.close()

@@ -30,7 +30,7 @@ class Sentinels:
         self._unnamed = replace(url, db=0, username=None, password=None)
         self._nodes = list(url.nodes)
         self._demanding: set[Node] = set()
-        self._wires: dict[Node, Connection] = {}
+        self._connections: dict[Node, Connection] = {}
         self._asking = asyncio.Lock()
 
     async def get_master(self) -> Node:
@@ -43,16 +43,18 @@ class Sentinels:
             async with self._asking, asyncio.timeout(ASK_SECONDS):
                 node, master = await get_first(attempts, pause_seconds=ASK_PAUSE_SECONDS)
         except (NoneSucceeded, TimeoutError) as error:
-            told = str(error) or f"no answer within {ASK_SECONDS:g} s"
-            raise StoreUnavailable(f"none of the Sentinels answers and knows a master of this name: {told}") from error
+            reason = str(error) or f"no answer within {ASK_SECONDS:g} s"
+            raise StoreUnavailable(
+                f"none of the Sentinels answers and knows a master of this name: {reason}"
+            ) from error
         self._nodes.remove(node)
         self._nodes.insert(0, node)
         return master
 
     def close(self) -> None:
-        for connection in self._wires.values():
+        for connection in self._connections.values():
             connection.close(CLOSED)
-        self._wires.clear()
+        self._connections.clear()
 
     async def _ask_or_drop(self, node: Node) -> tuple[Node, Node]:
         """Return the address of the Sentinel and that of the master.
@@ -64,7 +66,7 @@ class Sentinels:
         try:
             return node, await self._ask(node)
         except asyncio.CancelledError:
-            connection = self._wires.get(node)
+            connection = self._connections.get(node)
             if connection is not None and len(connection.pending) > 1:
                 self._drop_connection(node)
             raise
@@ -84,14 +86,14 @@ class Sentinels:
         return _get_master_address(masters, self._name)
 
     async def _get_connection(self, node: Node) -> Connection:
-        connection = self._wires.get(node)
+        connection = self._connections.get(node)
         if connection is None or connection.lost.done():
             url = self._named if node in self._demanding else self._unnamed
-            connection = self._wires[node] = await open_connection(url, node, "sentinels")
+            connection = self._connections[node] = await open_connection(url, node, "sentinels")
         return connection
 
     def _drop_connection(self, node: Node) -> None:
-        connection = self._wires.pop(node, None)
+        connection = self._connections.pop(node, None)
         if connection is not None:
             connection.close("the Sentinel was given up")
 

@@ -19,12 +19,13 @@ from .clock import read_clock
 from .connection import Command, Connection, decode_raw, gather_answers, open_connection
 from .deadline import StoreUnavailable
 from .errors import ReadOnlyError, RedisError, ResponseError
-from .managed_connection import CLOSED, Check, ManagedConnection
+from .managed_connection import CLOSED, ManagedConnection
 from .options import ConnectionOptions
 from .sentinels import Sentinels
 from .slots import SLOTS, get_slot
 from .staggered import ASK_PAUSE_SECONDS, ASK_SECONDS, NoneSucceeded, get_first
 from .tasks import end_task
+from .trust import Check
 from .url import Node
 
 WATCH_SECONDS: Final = 1.0
@@ -135,7 +136,7 @@ class SentinelTopology(_SingleMaster):
                 try:
                     node = await self._get_node()
                 except Exception as error:
-                    log.debug("the Sentinels were asked in vain: %s", error)
+                    log.debug("the Sentinels gave no master: %s", error)
                 else:
                     if node != self._master.node:
                         self._master.disconnect("the Sentinels name another master")
@@ -218,7 +219,7 @@ class ClusterTopology:
         """
         match = _REDIRECTION.fullmatch(redirection)
         if match is None or int(match["slot"]) >= SLOTS:
-            raise StoreUnavailable(f"a redirection that nobody can read: {redirection}")
+            raise StoreUnavailable(f"a redirection that cannot be parsed: {redirection}")
         assert master.node is not None
         node = (_read_host(match["host"], master.node), int(match["port"]))
         if match["word"] == "ASK":
@@ -262,7 +263,7 @@ class ClusterTopology:
             if not found.ranges and self._ranges:
                 raise ValueError(f"{node[0]}:{node[1]} knows of no slots")  # the node left the cluster
             if found.epoch < self._epoch and read_clock() < self._confirmed_at + OLD_MAP_SECONDS:
-                raise ValueError(f"{node[0]}:{node[1]} has not heard of the latest changes of the cluster")
+                raise ValueError(f"{node[0]}:{node[1]} does not know the latest changes of the cluster")
             if not found.is_whole:
                 of_the_lost.append(found)
                 raise ValueError(f"{node[0]}:{node[1]} says that the cluster cannot serve")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 from .clock import read_clock
-from .managed_connection import Trust
+from .trust import Trust
 
 STALE: Final = 0.0
 """The time limit of an entry that may not be used: it was read once, without tracking."""
@@ -25,8 +25,8 @@ class TrackedCache(Generic[Key, Value]):
     """The entries that were used last, at most `max_entries`.
 
     An entry is fresh until its time limit by `read_clock`, and while the connection that gave it is trusted. An entry
-    that is read for the first time is stored as STALE. Its second read is tracked, so that keys of one use cost Redis no
-    memory.
+    that is read for the first time is stored as STALE. Its second read is tracked, so that keys of one use cost Redis
+    no memory.
     """
 
     def __init__(self, max_entries: int) -> None:

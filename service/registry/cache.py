@@ -52,6 +52,7 @@ class RegistryCache(Generic[Name, Record]):
         find_router: Callable[[], Router],
         counts: CacheCounts,
         *,
+        max_entries: int,
         remembers_unknown: bool = True,
     ) -> None:
         self._kind = kind
@@ -59,7 +60,7 @@ class RegistryCache(Generic[Name, Record]):
         self._counts = counts
         self._remembers_unknown = remembers_unknown
         self._readings: dict[str, asyncio.Task[Record]] = {}
-        self._entries: TrackedCache[str, Record] = TrackedCache(MAX_ENTRIES)
+        self._entries: TrackedCache[str, Record] = TrackedCache(max_entries)
 
     async def find(self, name: Name) -> Record:
         self._counts.count_lookup()
@@ -137,16 +138,22 @@ class RegistryCaches:
     """The caches of one worker, one for each kind of record.
 
     They connect at the first use; close them at the end. `clock_offset_ms` moves the clock and is for tests only.
+    Each cache drops the records that were not used for longest once it has `max_entries`.
     """
 
-    def __init__(self, url: RedisUrl, clock_offset_ms: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self, url: RedisUrl, clock_offset_ms: Callable[[], int] = lambda: 0, *, max_entries: int = MAX_ENTRIES
+    ) -> None:
         self._url = url
         self._clock_offset_ms = clock_offset_ms
         self._router: Router | None = None
-        self.clients = ClientCache(CLIENTS, self._get_router, CacheCounts("clients"))
-        self.origins = OriginCache(ORIGINS, self._get_router, CacheCounts("origins"))
-        self.realms = RealmCache(REALMS, self._get_router, CacheCounts("realms"))
-        self.users = UserCache(USERS, self._get_router, CacheCounts("users"), remembers_unknown=False)
+        find_router = self._get_router
+        self.clients = ClientCache(CLIENTS, find_router, CacheCounts("clients"), max_entries=max_entries)
+        self.origins = OriginCache(ORIGINS, find_router, CacheCounts("origins"), max_entries=max_entries)
+        self.realms = RealmCache(REALMS, find_router, CacheCounts("realms"), max_entries=max_entries)
+        self.users = UserCache(
+            USERS, find_router, CacheCounts("users"), max_entries=max_entries, remembers_unknown=False
+        )
         self._caches = (self.clients, self.origins, self.realms, self.users)
 
     def now_ms(self) -> int:

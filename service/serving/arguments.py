@@ -108,7 +108,7 @@ def _check_refused(context: click.Context) -> None:
     for name, reason in REFUSED.items():
         given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         if given and context.params[name]:
-            raise BadArguments(f"--{name.replace('_', '-')} is not to be had here: {reason}")
+            raise BadArguments(f"--{name.replace('_', '-')} is not available here: {reason}")
 
 
 def _check_readable(context: click.Context) -> None:

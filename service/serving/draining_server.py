@@ -65,14 +65,14 @@ class DrainingServer(uvicorn.Server):
         self._connections = Connections(_most_connections())
         self.server_state = self._connections
         self._sockets: Iterable[socket.socket] = ()
-        self._lingers = drains
+        self._drains = drains
         self._lingering = False
-        self._lingers_since: float | None = None
+        self._drains_since: float | None = None
         self._listener_copies: list[socket.socket] = []
         self._listens = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if sig == signal.SIGTERM and self._lingers and not self._lingering:
+        if sig == signal.SIGTERM and self._drains and not self._lingering:
             self._lingering = True
             self._captured_signals.append(sig)
         else:
@@ -95,11 +95,11 @@ class DrainingServer(uvicorn.Server):
 
         An idle connection ends when its peer closes it, at its own time limit, or after one more request.
         """
-        if self._lingers_since is None:
+        if self._drains_since is None:
             log.info("ending: not ready any more, and serving for %g s yet", DRAIN_SECONDS)
-            self._lingers_since = now
+            self._drains_since = now
             self._announce_end()
-        seconds = now - self._lingers_since
+        seconds = now - self._drains_since
         if seconds < DRAIN_SECONDS:
             return False
         if not self._listener_copies:

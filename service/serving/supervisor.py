@@ -1,4 +1,4 @@
-"""One run of the service: settings, seed, port, store and workers, which end in the reverse order.
+"""A run of the service: settings, seed, port, store and workers, which end in the reverse order.
 
 Mistakes that can be found before anything runs are printed as plain lines, and the exit status is 2.
 """
@@ -88,7 +88,7 @@ def _say_what_is_used(settings: Settings) -> None:
     store = f"embedded, in {settings.data_dir}" if settings.redis_url is None else without_password(settings.redis_url)
     log.info("starting", store=store, seed=str(settings.seed_file or "none named"))
     if settings.has_public_example_seed:
-        log.warning("the example seed is in use, whose passwords everybody can read; set TOKEN_SERVICE_SEED_FILE")
+        log.warning("the example seed is in use, whose passwords are public; set TOKEN_SERVICE_SEED_FILE")
     for variable in ("TOKEN_SERVICE_SECRET_KEY", "TOKEN_SERVICE_SECRET_KEY_FILE"):
         if settings.embedded and os.environ.get(variable):
             log.warning(f"{variable} is set, but not REDIS_URL; the store is the embedded one")

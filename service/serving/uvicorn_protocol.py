@@ -1,4 +1,4 @@
-"""One HTTP connection of uvicorn, with limits of time and size that uvicorn leaves to a proxy.
+"""An HTTP connection of uvicorn, with limits of time and size that uvicorn leaves to a proxy.
 
 A peer has ten seconds to send the head of a request, and ten seconds to read a response. If too many connections are
 open, the connection that has waited longest for a request is closed.

@@ -32,7 +32,7 @@ class WorkerProcess(Process):
     """A worker process that runs DrainingServer instead of uvicorn's server."""
 
     def __init__(self, config: uvicorn.Config, sockets: list[socket.socket], drains: bool) -> None:
-        self._lingers = drains
+        self._drains = drains
         super().__init__(config, sockets)
 
     def target(self, sockets: list[socket.socket] | None = None) -> None:
@@ -43,7 +43,7 @@ class WorkerProcess(Process):
     @property
     def server(self) -> DrainingServer:
         if self._server is None:
-            self._server = DrainingServer(self.config, drains=self._lingers)
+            self._server = DrainingServer(self.config, drains=self._drains)
         assert isinstance(self._server, DrainingServer)
         return self._server
 
@@ -65,7 +65,7 @@ class Workers(Multiprocess):
     def __init__(self, configuration: uvicorn.Config, sockets: list[socket.socket], drains: bool) -> None:
         super().__init__(configuration, sockets)
         self.failed = False
-        self._lingers = drains
+        self._drains = drains
         self._hurries = False
         self._replaced_at: deque[float] = deque(maxlen=REPLACEMENTS * configuration.workers)
 
@@ -74,7 +74,7 @@ class Workers(Multiprocess):
             self.processes.append(self._start_worker())
 
     def _start_worker(self) -> WorkerProcess:
-        worker = WorkerProcess(self.config, self.sockets, self._lingers)
+        worker = WorkerProcess(self.config, self.sockets, self._drains)
         worker.start()
         return worker
 

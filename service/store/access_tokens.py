@@ -1,4 +1,4 @@
-"""Access tokens: looked up by one GET, revoked one at a time. Presence decides; there is nothing else to ask.
+"""Lookup and revocation of single access tokens. A token is valid while its key exists, so one GET decides.
 
 Clauses: RFC 6749 §7, RFC 6750 §3.1, RFC 7009 §2.1, SPEC §4.3, §4.5
 """
@@ -25,7 +25,10 @@ class AccessTokens:
         return None if record is None else parse_grant(record)
 
     async def revoke(self, access_token: RandomToken, *, client_id: str) -> str | None:
-        """Whose token it was; None where there was none, or it is another client's. Durable at its return."""
+        """Delete the access token. Durable on return.
+
+        Returns the user name, or None if the token is unknown or another client's.
+        """
         key = access_key(access_token.shard, access_token.digest)
         async with self._redis.durable(access_token.shard) as scripts:
             verdict = await scripts.run(_REVOKE, [key], [client_id])

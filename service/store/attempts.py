@@ -1,11 +1,11 @@
-"""Counters of failed checks of passwords and secrets, reserved before the check and given back when it was right.
+"""Counters of failed checks of passwords and secrets. An attempt is reserved before a check and released on success.
 
-Only failed checks exhaust a limit. Checks under way count as well, so that parallel guesses cannot pass it, but they
-make the next caller wait for their outcome instead of refusing it: many right logins at once are no attack. Opened
-pages are counted in the same way, and never given back.
+Only failed checks exhaust a limit. Pending checks count as well, so that parallel guesses cannot exceed it. Pending
+checks make the next caller wait for their outcome instead of refusing it, because many correct logins at once are no
+attack. Opened pages are counted in the same way and are never released.
 
-An IPv6 address counts three times: under its /64, its /56 and its /48, each with a limit of its own. Whoever owns a
-network has all the addresses in it.
+An IPv6 address counts three times: under its /64, its /56 and its /48, each with its own limit. The owner of a network
+controls all addresses in it.
 
 Clauses: RFC 6749 §2.3.1, §4.3.2, §10.10, RFC 6819 §5.1.4.2.3
 """
@@ -35,7 +35,7 @@ _SETTLE: Final = load_script("settle_attempt")
 
 
 class Counter(NamedTuple):
-    """One counter with its limit: `most` failed checks in `window_ms` milliseconds."""
+    """A counter with its limit: `most` failed checks in `window_ms` milliseconds."""
 
     key: str
     most: int
@@ -43,22 +43,22 @@ class Counter(NamedTuple):
 
 
 class Prefix(NamedTuple):
-    """A network that an address counts under, and the factor by which a limit per address is multiplied there."""
+    """A network that counts an address, and the factor that multiplies the limit per address for this network."""
 
     network: str
     factor: int
 
 
 Prefixes = tuple[Prefix, ...]
-"""All networks that one address counts under, the narrowest first."""
+"""All networks that count one address, the narrowest first."""
 
 
 def make_address_counters(
     purpose: str, prefixes: Prefixes, allowed: tuple[int, int], name: str = ""
 ) -> tuple[Counter, ...]:
-    """Return the counters of an address for one purpose, alone or together with a name; all share one hash tag.
+    """Return the counters of an address for one purpose, optionally combined with a name. All share one hash tag.
 
-    `allowed` is the limit of one address: a count, and a window in milliseconds.
+    `allowed` is the limit of one address: a count and a window in milliseconds.
     """
     most, window_ms = allowed
     widest = prefixes[-1].network
@@ -69,7 +69,7 @@ def make_address_counters(
 
 
 class Exhausted(Exception):
-    """Past the limit; nothing may be checked for `wait_ms` milliseconds."""
+    """The limit is reached, and no check is allowed for `wait_ms` milliseconds."""
 
     def __init__(self, wait_ms: int) -> None:
         super().__init__(wait_ms)
@@ -77,7 +77,7 @@ class Exhausted(Exception):
 
     @property
     def wait_seconds(self) -> int:
-        """Whole seconds, rounded up, as Retry-After has them."""
+        """The wait in whole seconds, rounded up, for the Retry-After header."""
         return -(-self.wait_ms // 1000)
 
 
@@ -91,10 +91,10 @@ class Attempts:
     async def checking(
         self, *groups: Sequence[Counter], failure: type[Exception] | tuple[type[Exception], ...]
     ) -> AsyncIterator[None]:
-        """Around one check: reserved on each group in turn before it, settled after it.
+        """Reserve an attempt on each group of counters in turn, run the body as one check, then settle the attempts.
 
-        Only `failure` counts as a failed check: an outage must not use up anybody's attempts. The counters of a group
-        lie under one hash tag.
+        Only exceptions in `failure` count as a failed check. After any other exception the attempts are released, so
+        that an outage uses up no attempts. The counters of one group share a hash tag. Raises what `reserve` raises.
         """
         async with AsyncExitStack() as undo:
             for counters in groups:
@@ -110,7 +110,7 @@ class Attempts:
             await self._settle(groups, passed=True)
 
     async def count(self, counters: Sequence[Counter]) -> None:
-        """One more of what is limited in itself, whatever comes of it; raises Exhausted past a limit."""
+        """Count one event that is limited regardless of its outcome. Raises Exhausted if a limit is reached."""
         await self.reserve(counters)
         await self.settle(counters, passed=False)
 
@@ -123,21 +123,22 @@ class Attempts:
             await self.settle(counters, passed=True)
 
     async def admit(self, counters: Sequence[Counter]) -> None:
-        """Reserve room for a check that is known to pass, and give it back without waiting for that.
+        """Reserve an attempt for a check that is known to pass, and release it in the background.
 
-        Raises what `reserve` raises. In a slow Redis a request has no time for both answers.
+        If Redis is slow, a request has no time to wait for both responses. Raises what `reserve` raises.
         """
         await self.reserve(counters)
-        # In a context of its own: the time that it takes is not the request's.
+        # The task runs in an empty context, so that its time is not charged to the Redis budget of the request.
         giving_back = asyncio.create_task(self._give_back(counters), context=Context())
         self._giving_back.add(giving_back)
         giving_back.add_done_callback(self._giving_back.discard)
 
     async def reserve(self, counters: Sequence[Counter]) -> None:
-        """Room for one check on all of them, which lie under one hash tag; raises Exhausted past a limit.
+        """Reserve one attempt on all of these counters, which share a hash tag.
 
-        Where checks under way fill a limit this waits a little for their outcome, in the order of arrival; who cannot
-        wait is told so: TemporarilyUnavailable.
+        If pending checks fill a limit, wait up to QUEUE_TIMEOUT_SECONDS for their outcome, in the order of arrival.
+        Raises Exhausted if failed checks have reached a limit. Raises TemporarilyUnavailable if the wait times out or
+        MAX_WAITING callers wait already.
         """
         queue = self._queues.setdefault(counters[0].key, _Queue())
         if queue.length >= MAX_WAITING:
@@ -159,9 +160,10 @@ class Attempts:
             queue.length -= 1
 
     async def _await_room(self, counters: Sequence[Counter], gives_up_at: float) -> None:
-        """Only the head of a queue asks, so that a crowd that waits costs Redis no more than one does.
+        """Run the reserve script until it finds room on all counters.
 
-        Patience ends between two questions: an answer that nobody awaits might have reserved room for nobody.
+        Only the head of a queue does this, so that many waiting callers cost Redis no more than one. The wait times out
+        only between two script calls: abandoning a running call could leak a reservation.
         """
         keys, limits = _split(counters)
         while True:
@@ -180,7 +182,7 @@ class Attempts:
 
 
 class _Queue:
-    """Who waits on this worker for room on one counter."""
+    """The callers of this worker that wait for room on one counter."""
 
     def __init__(self) -> None:
         self.head = asyncio.Lock()
@@ -188,7 +190,7 @@ class _Queue:
 
 
 def _split(counters: Sequence[Counter]) -> tuple[list[str], list[int]]:
-    """Return the keys, and for each of them a count and a window in milliseconds."""
+    """Return the keys, and a flat list with a count and a window in milliseconds for each key."""
     limits = [number for counter in counters for number in (counter.most, counter.window_ms)]
     return [counter.key for counter in counters], limits
 

@@ -1,4 +1,4 @@
-"""Browser sessions: a login that the next page of the same browser need not ask for again.
+"""Browser sessions: a login that later pages of the same browser reuse instead of asking for it again.
 
 Clauses: SPEC §4.1, §5.2
 """
@@ -19,10 +19,10 @@ _END: Final = load_script("end_browser_session")
 
 
 class BrowserSession(NamedTuple):
-    """A live session under its name, and who logged in.
+    """A live browser session and the user who logged in.
 
-    `login` stays the same when the user logs in again in the same browser. `shown_name` is what an organisation calls
-    the user, for people to read; empty in realm main.
+    `login` stays the same when the user logs in again in the same browser. `shown_name` is the user's display name at
+    the identity provider; it is empty in realm main.
     """
 
     name: RandomToken
@@ -49,9 +49,9 @@ class BrowserSessions:
         former: RandomToken | None = None,
         shown_name: str = "",
     ) -> bool:
-        """False where the user's record is not the one that was checked.
+        """Start a browser session after a login. Returns False if the user's record changed since the check.
 
-        `former` is the session that the browser had until now, whoever's it was.
+        `former` is the session that the browser had until now, which may be another user's.
         """
         identity = user.identity
         verdict = await self._redis.run(
@@ -72,7 +72,10 @@ class BrowserSessions:
         return verdict[0] == "started"
 
     async def find(self, name: RandomToken) -> BrowserSession | None:
-        """By its presence; whatever rests on it is checked against the mark of a revokeAll once more."""
+        """Return the session if its key exists, or None.
+
+        The scripts that act on a session also check that no revokeAll covers it.
+        """
         record = await self._redis.read("GET", browser_key(name.shard, name.digest))
         return None if record is None else _parse_session(name, record)
 

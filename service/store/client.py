@@ -1,4 +1,4 @@
-"""The Redis client with the scripts, the keys and the probes of the store."""
+"""The Redis client of the store, set up with the store's scripts, barrier keys and probe keys."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from service.store.scripts import load_all_scripts
 
 
 class StoreClient(RedisClient):
-    """All commands and scripts of the store go through one of these. See RedisClient for the parameters."""
+    """The Redis client for all commands and scripts of the store. RedisClient documents the parameters."""
 
     def __init__(
         self,

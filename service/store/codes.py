@@ -1,4 +1,6 @@
-"""Authorization codes: found, redeemed once, and remembered for a while after that. `consents.py` issues them.
+"""Authorization codes: lookup, and an exchange that succeeds once and is remembered for a while.
+
+`consents.py` issues the codes.
 
 Clauses: RFC 6749 §4.1.2, §4.1.3, §10.5, RFC 6819 §5.1.5.3, §5.2.4.4
 """
@@ -37,7 +39,10 @@ class Codes:
     async def redeem(
         self, name: RandomToken, *, secret_used: bool, refresh_token: RefreshToken, access_token: RandomToken
     ) -> int | str:
-        """The access token's life in milliseconds, or the verdict: repeated, revoked, unknown; and that is durable."""
+        """Exchange the code and start its family. Durable on return.
+
+        Returns the access token's lifetime in milliseconds, or a verdict: repeated, revoked or unknown.
+        """
         async with self._redis.durable(name.shard) as scripts:
             verdict = await scripts.run(
                 _REDEEM,

@@ -1,4 +1,4 @@
-"""Authorization requests that wait for the answer of a user who has logged in; each is answered once.
+"""Authorization requests that wait for the consent of a user who has logged in. Each is answered once.
 
 Clauses: RFC 6749 §4.1.2, §4.1.2.1, §10.12, SPEC §4.1
 """
@@ -32,7 +32,7 @@ _read_request: Final = msgspec.json.Decoder(ConsentRequest).decode
 
 
 class Consent(NamedTuple):
-    """What is asked, the login whose browser sessions may answer it, and whether that has happened."""
+    """An authorization request, the login whose browser sessions may answer it, and whether it is answered."""
 
     authorization_request: ConsentRequest
     login: str
@@ -45,7 +45,10 @@ class Consents:
         self._lifetimes = lifetimes
 
     async def hold(self, name: RandomToken, session: RandomToken, authorization_request: ConsentRequest) -> bool:
-        """Under a name in the shard of the session's user; False where that session is over."""
+        """Store the request under `name`, which lies in the shard of the session's user.
+
+        Returns False if that browser session is over.
+        """
         keys = [consent_key(name.shard, name.digest), browser_key(session.shard, session.digest)]
         record = msgspec.json.encode(authorization_request).decode()
         arguments: list[str | int] = [name.digest, record, CONSENT_MS, self._redis.clock_offset_ms()]
@@ -58,10 +61,11 @@ class Consents:
     async def allow(
         self, name: RandomToken, session: RandomToken, user: User, code_name: RandomToken, code: AuthorizationCode
     ) -> AllowAnswer:
-        """The code exists where the answer is "issued" or "repeated".
+        """Allow the request and issue the code, once. The code exists if the result is "issued" or "repeated".
 
-        "changed": the user's record is not the one that the code's scope was judged by. A session in another shard is
-        another user's: it is "signed_out", and Redis is not asked, since no script of a cluster reaches both shards.
+        "changed" means that the user's record changed since the scope of the code was judged. A session in another
+        shard belongs to another user. The result is then "signed_out" without a call to Redis, because no script of a
+        Redis Cluster reaches both shards.
         """
         if session.shard != name.shard:
             return "signed_out"
@@ -87,7 +91,7 @@ class Consents:
         return cast("AllowAnswer", answer)
 
     async def deny(self, name: RandomToken, session: RandomToken) -> DenyAnswer:
-        """A session in another shard is another user's, and "signed_out" as with `allow`."""
+        """Deny the request. A session in another shard belongs to another user; the result is then "signed_out"."""
         if session.shard != name.shard:
             return "signed_out"
         keys = [consent_key(name.shard, name.digest), browser_key(session.shard, session.digest)]

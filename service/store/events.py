@@ -1,8 +1,8 @@
-"""The streams of security events: appended to in batches, capped, and over when none have come for a month.
+"""The two streams of security events: appended to in batches, capped, and deleted a month after the last event.
 
-Events that name no known user and no actor lie in a stream of their own, since anybody can cause them: however many
-there are, they displace none of the others. An entry is one JSON text without a line end. Its id begins with the time
-by Redis, in milliseconds.
+Events that name no known user and no actor have their own stream, because any caller can cause them. However many
+there are, they displace none of the other events. An entry is one JSON text without a line end. The id of an entry
+begins with the Redis time in milliseconds.
 
 Clauses: SPEC §6, RFC 6819 §5.1.3
 """
@@ -17,7 +17,7 @@ from service.store.keys import registry_key
 from service.store.scripts import load_script
 
 MAX_EVENTS: Final = 10_000
-"""About so many entries are in each of the two streams."""
+"""The approximate number of entries that each of the two streams keeps."""
 
 LIFETIME_MS: Final = 30 * 24 * 3600 * 1000
 
@@ -25,13 +25,13 @@ _APPEND: Final = load_script("append_events")
 _KEYS: Final = (registry_key("events"), registry_key("events", "strangers"))
 
 Position = tuple[str, str]
-"""The id of the last entry that was read of each stream."""
+"""The ids of the last entries that were read, one for each stream."""
 
 BEGINNING: Final[Position] = ("0", "0")
 
 
 class StoredEvent(NamedTuple):
-    """`stream` is the index of its stream: 1 for what strangers can cause, else 0. Ids are unique within a stream."""
+    """An event. `stream` is 1 for an event that strangers can cause, else 0. Ids are unique within a stream."""
 
     id: str
     text: bytes
@@ -48,22 +48,23 @@ class EventStream:
         self._redis = redis
 
     async def append(self, events: Sequence[bytes], of_strangers: Sequence[bytes] = ()) -> None:
-        """Append all or none, in one round trip. Each stream keeps about the last MOST_EVENTS."""
+        """Append all events or none, in one round trip. Each stream keeps about the last MAX_EVENTS."""
         if events or of_strangers:
             texts = [b"\n".join(batch).decode() for batch in (events, of_strangers)]
             await self._redis.run(_APPEND, _KEYS, [*texts, MAX_EVENTS, LIFETIME_MS])
 
     async def read(self, *, after: Position = BEGINNING, most: int = 1000) -> list[StoredEvent]:
-        """Return the oldest entries after this position, oldest first: at most this many of each stream.
+        """Return the oldest entries after the position, oldest first, at most `most` of each stream.
 
-        Later entries of one stream are held back while the other may have earlier ones.
+        If a stream yields `most` entries, it may have more. Entries of the other stream that are later than the last of
+        these are then left for the next call, so that the order stays right.
         """
         streams = await self._read_both([("XRANGE", f"({last}", "+", most) for last in after])
         ends = [entries[-1].order for entries in streams if len(entries) == most]
         return [entry for entry in _merge(streams) if not ends or entry.order <= min(ends)]
 
     async def read_latest(self, most: int) -> list[StoredEvent]:
-        """Return the newest entries of each stream, at most this many of each, oldest first."""
+        """Return the newest entries, oldest first, at most `most` of each stream."""
         return _merge(await self._read_both([("XREVRANGE", "+", "-", most)] * 2))
 
     async def _read_both(self, ranges: Sequence[tuple[str, str, str, int]]) -> list[list[StoredEvent]]:
@@ -77,7 +78,7 @@ class EventStream:
 
 
 def get_position(entries: Sequence[StoredEvent], after: Position = BEGINNING) -> Position:
-    """Return where to read on after these entries, which were read from this position."""
+    """Return the position after these entries, which were read from the position `after`."""
     last = dict(enumerate(after)) | {entry.stream: entry.id for entry in entries}
     return last[0], last[1]
 

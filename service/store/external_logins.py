@@ -1,4 +1,4 @@
-"""Logins that came back from an organisation: each may come back once.
+"""Logins that return from an identity provider. Each may return once.
 
 Clauses: RFC 6749 §10.12, SPEC §2.2
 """
@@ -16,10 +16,11 @@ class ExternalLogins:
         self._redis = redis
 
     async def take(self, state: str, time_left_ms: int) -> bool:
-        """Mark a login as used for the rest of its life; True for one of all callers that bring the same state."""
+        """Mark the login as used until it expires. Returns True for at most one of all callers with the same state."""
         digest = hashlib.sha256(state.encode()).hexdigest()
         key = external_key(digest[:3], digest[3:35])
-        # A read first: a Redis that hangs would carry out the write when it goes on, and the login would be used up.
+        # If Redis hangs, this read fails and nothing is written. A write would run once Redis resumes, and the login
+        # would be used up.
         if await self._redis.read("GET", key) is not None:
             return False
         return await self._redis.write("SET", key, 1, "NX", "PX", time_left_ms) is not None

@@ -1,4 +1,4 @@
-"""Refresh families: started, spent, ended; one live refresh token each, however many ask at once.
+"""Families of refresh tokens: start, rotation and end. A family has one live refresh token, even when requests race.
 
 Clauses: RFC 6749 §4.3.3, §5.1, §6, §10.4, RFC 6819 §5.2.2.3, SPEC §3, §4.2
 """
@@ -30,10 +30,14 @@ EndReason = Literal[
     "withdrawn",
     "console",
 ]
-"""Why a family ended before its time, as its tombstone says it.
+"""The reason, recorded in the tombstone, why a family ended before it expired.
 
-A refresh token or a code came again; its client revoked it, or somebody called revokeAll; the user ended it, or all of
-them, on their page; client, realm or user lost what it rested on; an operator ended it.
+- replayed, code_replayed: a refresh token or an authorization code was used again.
+- revoked: the client revoked the family.
+- revoke_all: revokeAll was called.
+- signed_out_there, signed_out_everywhere: the user ended this family, or everything, on the sessions page.
+- withdrawn: the client, the realm or the user lost a right that the family depended on.
+- console: an operator ended the family.
 """
 
 _SUCCESSES: Final = frozenset(get_args(Success))
@@ -47,10 +51,11 @@ _END: Final = load_script("end_family")
 
 
 class Spent(NamedTuple):
-    """A generation that bought an access token; `head` is the generation of the refresh token to answer with.
+    """The result of a successful refresh. `head` is the generation of the refresh token to return.
 
-    `streak` and `replays` are 0 unless this was a replay. `streak` is how many generations in a row were replayed by
-    now; 0 where this one was replayed before. `replays` is how often this one was by now; 6 stands for six or more.
+    `lives_ms` is the lifetime of the new access token. `streak` and `replays` are 0 unless the request was a replay.
+    `streak` is the number of generations replayed in a row, or 0 if this generation was also the last one replayed.
+    `replays` is the number of replays of this generation; 6 stands for six or more.
     """
 
     verdict: Success
@@ -63,16 +68,16 @@ class Spent(NamedTuple):
 
 
 class RefreshRefused(NamedTuple):
-    """Only "replayed" changed anything: the family has ended. `username` is known there alone."""
+    """A refused refresh. Only the verdict "replayed" ends the family; only then is `username` set."""
 
     verdict: SpendRefusal
     username: str = ""
 
 
 class FamilyView(NamedTuple):
-    """A family as its user sees it: whose it is, what it may do, since when, and when it was last refreshed.
+    """A family as its user sees it: client, user, scope, and the times of its start, end and last refresh.
 
-    Its record may be there for longer than `expires_at_ms`, as long as its access tokens live.
+    The record may exist longer than `expires_at_ms`, as long as an access token of the family lives.
     """
 
     digest: str
@@ -101,7 +106,10 @@ class Families:
         refresh_token: RefreshToken,
         access_token: RandomToken,
     ) -> int | None:
-        """The access token's life in milliseconds; None where the user's record is not the one that was checked."""
+        """Start a family after a password login.
+
+        Returns the access token's lifetime in milliseconds, or None if the user's record changed since the check.
+        """
         identity = user.identity
         verdict = await self._redis.run(
             _START,
@@ -137,7 +145,10 @@ class Families:
         allowed_scope: str,
         access_token: RandomToken,
     ) -> Spent | RefreshRefused:
-        """`wanted_scope` is empty where the request names none; `allowed_scope` is all that the client may have."""
+        """Exchange a refresh token for an access token and the next refresh token, or answer its replay.
+
+        `wanted_scope` is the requested scope, empty if there is none. `allowed_scope` is all that the client may have.
+        """
         digest = refresh_token.family_digest
         verdict = await self._redis.run(
             _SPEND,
@@ -163,7 +174,10 @@ class Families:
         return RefreshRefused(*verdict)  # type: ignore[arg-type]
 
     async def end(self, shard: str, family_digest: str, *, client_id: str, reason: EndReason) -> str | None:
-        """Whose family it was; None where there was none, or it is another client's. Durable at its return."""
+        """End the family and delete its access tokens. Durable on return.
+
+        Returns the user name, or None if the family is unknown or another client's.
+        """
         async with self._redis.durable(shard) as scripts:
             verdict = await scripts.run(
                 _END,
@@ -179,10 +193,10 @@ class Families:
         return self._parse_view(family_digest, fields) if fields else None
 
     async def find_live(self, refresh_token: RefreshToken) -> FamilyView | None:
-        """Return the family whose newest refresh token this is, or None.
+        """Return the family if it is live and the token is its current refresh token, or None.
 
-        None for spent generations too: that they may come again within the grace is for retries. A generation newer
-        than the head was given out before Redis lost its last writes, and a refresh goes on from it.
+        A spent generation yields None even within the grace period, which serves retries only. A generation newer than
+        the head counts as current: it was issued before Redis lost its last writes, and a refresh continues from it.
 
         Clauses: RFC 7662 §2.2, §4 (expiry and revocation are looked at)
         """
@@ -195,15 +209,18 @@ class Families:
         return None if is_revoked or is_over else family
 
     async def read_clock_ms(self) -> int:
-        """The time that those of a view are to be seen from."""
+        """Return the Redis time in milliseconds, for comparison with the times of a FamilyView."""
         return await self._redis.read_clock_ms()
 
     async def list_of_user(self, identity: UserIdentity, most: int) -> tuple[list[FamilyView], bool]:
-        """Of the user's live families the longest-lived, the last used first, and whether there may be more."""
+        """Return at most `most` live families of the user, and True if there may be more.
+
+        The families that expire last are chosen. They are sorted by their last use, the latest first.
+        """
         shard, subject = identity.shard, identity.subject
         families: list[str] = []
         for start in count(0, _MEMBERS_AT_ONCE):
-            # Codes, consents and browser sessions stand there too, and may be many.
+            # The index is read in parts, because it also holds codes, consents and browser sessions, possibly many.
             stop = start + _MEMBERS_AT_ONCE - 1
             members = await self._redis.read("ZREVRANGE", index_key(shard, subject), start, stop)
             families += [member[7:].decode() for member in members if member[:7] == b"family:"]
@@ -217,7 +234,7 @@ class Families:
         return sorted(live, key=lambda family: family.last_used_at_ms, reverse=True), len(families) > most
 
     def _parse_view(self, family_digest: str, fields: dict[bytes, bytes]) -> FamilyView:
-        """A greatest age counts for families that exist, too."""
+        """Return the view of a record. A maximum age also limits families that started before it was configured."""
         family = parse_family(fields)
         expires_at_ms = family.expires_ms
         if self._lifetimes.session_max_age_ms:

@@ -1,17 +1,17 @@
-"""Every key name, with its type, lifetime and owner.
+"""All key names in Redis, with the type, the lifetime and the writer of each.
 
 | key                            | type   | lives                                  | written by                        |
 | ------------------------------ | ------ | -------------------------------------- | --------------------------------- |
 | access:{shard}:<token digest>  | string | the access token's lifetime            | start, redeem, spend              |
-| family:{shard}:<family digest> | hash   | until the family ends                  | start, redeem, spend              |
+| family:{shard}:<family digest> | hash   | until the family and its tokens end    | start, redeem, spend              |
 | ended:{shard}:<family digest>  | string | a day from the family's end            | end_family, spend, delete_revoked |
 | code:{shard}:<code digest>     | string | the code's lifetime                    | allow_consent                     |
-| redeemed:{shard}:<code digest> | string | ten minutes, or a code's lifetime      | redeem_authorization_code         |
+| redeemed:{shard}:<code digest> | string | ten minutes, or a code's longer life   | redeem_authorization_code         |
 | external:{shard}:<digest>      | string | ten minutes                            | external_logins                   |
 | browser:{shard}:<digest>       | string | the browser session's lifetime         | start_browser_session             |
-| consent:{shard}:<digest>       | string | half an hour, or the browser session   | hold_consent, allow, deny         |
-| index:{shard}:<subject>        | zset   | its longest-lived member               | start, redeem, spend, hold, allow |
-| revoked:{shard}:<subject>      | zset   | while a revokeAll deletes, or as above | mark_revoked                      |
+| consent:{shard}:<digest>       | string | half an hour, or less with its session | hold_consent, allow, deny         |
+| index:{shard}:<subject>        | zset   | as long as its longest-lived member    | start, redeem, spend, hold, allow |
+| revoked:{shard}:<subject>      | zset   | until revokeAll ends, at most as mark  | mark_revoked                      |
 | mark:{shard}:<subject>         | string | longer than all that it covers         | mark_revoked                      |
 | login:{shard}:<subject>[:from] | string | its window, or less                    | settle_attempt                    |
 | address:{network digest}:…     | string | its window, or less                    | settle_attempt                    |
@@ -20,11 +20,11 @@
 | seed:{shard}                   | hash   | for good                               | registry                          |
 | client:{registry}:<client_id>  | string | for good                               | registry                          |
 | realm:{registry}:<realm>       | string | for good                               | registry                          |
-| origin:{registry}:<origin>     | set    | while a client has a redirect URI there | put_client, delete_client       |
+| origin:{registry}:<origin>     | set    | while a client has a redirect URI here | put_client, delete_client         |
 | seed:{registry}                | hash   | for good                               | registry                          |
-| owed_sweeps:{registry}         | hash   | while a client's sweep is owed         | put_client, delete_client         |
-| owed_realm_sweeps:{registry}   | set    | while a realm's sweep is owed          | registry                          |
-| owed_revocations:{registry}    | set    | while a user's revocation is owed      | registry                          |
+| owed_sweeps:{registry}         | hash   | while a client's scan is pending       | put_client, delete_client         |
+| owed_realm_sweeps:{registry}   | set    | while a realm's scan is pending        | registry                          |
+| owed_revocations:{registry}    | set    | while a user's revocation is pending   | registry                          |
 | lock:{registry}                | string | ten seconds, renewed                   | registry                          |
 | probe:{registry}               | string | ten seconds                            | probe_store                       |
 | fence:{shard}                  | string | a day                                  | leave_fence                       |
@@ -32,9 +32,9 @@
 | events:{registry}:strangers    | stream | thirty days after the last event       | append_events                     |
 
 The text in braces is the hash tag: keys that share it lie in one Redis Cluster slot. A shard is the first 12 bits of
-the user's subject, so all keys of one user share it, and a token names it. A login that came back from an
-organisation (`external`) lies in a shard by chance. One more name, `guard:{…}`, is declared by scripts and never
-written.
+the user's subject. All keys of one user share it, and each of the user's tokens names it. The shard of a login that
+returned from an identity provider (`external`) follows from the login's state, not from its user. Scripts declare one
+more key, `guard:{…}`, which is never written.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ REGISTRY_SHARD: Final = "registry"
 LASTING_KINDS: Final = frozenset(
     {"user", "seed", "client", "realm", "origin", "owed_sweeps", "owed_realm_sweeps", "owed_revocations"}
 )
-"""The first words of those that have no time to live; all others expire by themselves."""
+"""The kinds of keys that have no time to live. Keys of all other kinds expire."""
 
 
 def get_kind(key: str) -> str:
-    """Its first word: access, family, index, …"""
+    """Return the kind of a key, which is its first word: access, family, index, …"""
     return key.partition(":")[0]
 
 
@@ -102,15 +102,15 @@ def mark_key(shard: str, subject: str) -> str:
 
 
 def login_key(identity: UserIdentity, origin: str = "") -> str:
-    """The counter of a user name: over all addresses, or from one address or device."""
+    """Return the key of a user name's counter: over all origins, or for one origin such as an address or a device."""
     suffix = f":{_digest(origin)}" if origin else ""
     return f"login:{{{identity.shard}}}:{identity.subject}{suffix}"
 
 
 def address_key(purpose: str, network: str, name: str = "", *, within_it: str = "") -> str:
-    """The counter of a network for one purpose, alone or together with a name (a client_id, say).
+    """Return the key of a network's counter for one purpose, optionally combined with a name such as a client_id.
 
-    `within_it` is a smaller network in it that has a counter of its own under the same hash tag.
+    `within_it` is a smaller network inside `network`. The counter is then its own, under the hash tag of `network`.
     """
     narrowed = f":in-{_digest(within_it)}" if within_it not in ("", network) else ""
     suffix = f":{_digest(name)}" if name else ""
@@ -126,7 +126,10 @@ def user_seed_key(shard: str) -> str:
 
 
 def registry_key(kind: str, name: str = "") -> str:
-    """The records that are not a user's: kind is client, realm, origin, seed, events, owed_…, lock, probe."""
+    """Return the key of a record that is not a user's.
+
+    `kind` is client, realm, origin, seed, events, owed_…, lock or probe.
+    """
     return f"{kind}:{{{REGISTRY_SHARD}}}" + (f":{name}" if name else "")
 
 

@@ -1,7 +1,8 @@
-"""Records as Python reads them: hashes, lines below a version, or JSON; what this code does not know it does not judge.
+"""Parsers for the records in Redis: hashes, lines after a version, or JSON.
 
-While two versions of the service run side by side, the older one meets records of the newer one. They are an outage to
-it: neither dead nor alive, neither kept nor deleted. lua/records.lua tells what each field means.
+While two versions of the service run side by side, the older one meets records of the newer one. It treats such a
+record as an outage: it neither accepts nor rejects the record, and neither renews nor deletes it. lua/records.lua
+documents each field.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Record = TypeVar("Record")
 
 
 class AccessEntry(NamedTuple):
-    """An access token of a family. `ms` is when it was given, or expires, where a replay gave it."""
+    """An access token of a family. `ms` is its time of issue, or its expiry if it was issued to a replay."""
 
     digest: str
     ms: int
@@ -37,7 +38,7 @@ class AccessEntry(NamedTuple):
 
 
 class SpentEntry(NamedTuple):
-    """Generations of which only the time is still noted, and when the last of them was spent."""
+    """A range of spent generations that share one time. `ms` is when the last of them was spent."""
 
     first: int
     last: int
@@ -45,7 +46,7 @@ class SpentEntry(NamedTuple):
 
 
 class FamilyRecord(NamedTuple):
-    """The record of one grant. `access` and `spent` are in the order of their generations."""
+    """The record of one grant. `access` and `spent` are sorted by generation."""
 
     head: int
     created_ms: int
@@ -74,18 +75,18 @@ class FamilyRecord(NamedTuple):
 
     @property
     def access_digests(self) -> list[str]:
-        """The digests of all access tokens that the record names, expired ones too."""
+        """The digests of all access tokens in the record, including expired ones."""
         return [entry.digest for entry in (*self.access, *self.replayed)]
 
     def find_spent_ms(self, generation: int) -> int | None:
-        """Return when a generation was spent, as spend_refresh_token.lua finds it; None where that is too long ago."""
+        """Return when the generation was spent, by the rule of spend_refresh_token.lua, or None if too long ago."""
         if generation >= self.floor:
             return next((entry.ms for entry in self.access if generation <= entry.generation), None)
         return max((entry.ms for entry in self.spent if entry.first <= generation <= entry.last), default=None)
 
 
 class TombstoneRecord(NamedTuple):
-    """The record of a family that ended before its time."""
+    """The record of a family that ended before it expired."""
 
     ended_ms: int
     reason: str
@@ -100,7 +101,7 @@ class TombstoneRecord(NamedTuple):
 
 
 class CodeRecord(NamedTuple):
-    """An authorization code that was not exchanged yet."""
+    """The record of an authorization code that is not exchanged yet."""
 
     created_ms: int
     expires_ms: int
@@ -116,7 +117,7 @@ class CodeRecord(NamedTuple):
 
 
 class RedeemedRecord(NamedTuple):
-    """The record of a code that was exchanged."""
+    """The record of an authorization code that was exchanged."""
 
     client_id: str
     code_challenge: str
@@ -124,7 +125,7 @@ class RedeemedRecord(NamedTuple):
 
 
 class ConsentRecord(NamedTuple):
-    """An authorization request that waits for its user's answer, or has it; `request` is JSON."""
+    """The record of an authorization request that waits for the user's answer, or has it. `request` is JSON."""
 
     created_ms: int
     expires_ms: int
@@ -138,7 +139,7 @@ class ConsentRecord(NamedTuple):
 
 
 class BrowserSessionRecord(NamedTuple):
-    """A login of a browser."""
+    """The record of a login in one browser."""
 
     created_ms: int
     expires_ms: int
@@ -205,7 +206,7 @@ def parse_browser_session(record: bytes) -> BrowserSessionRecord:
 
 
 def read_lines(record: bytes, kind: str, count: int) -> list[str]:
-    """The lines below the version, so many of them; raises StoreUnavailable for any other version or form."""
+    """Return the lines after the version. Raises StoreUnavailable for another version or another number of lines."""
     try:
         found, *lines = record.decode().split("\n")
     except (UnicodeDecodeError, AttributeError, TypeError):
@@ -217,7 +218,7 @@ def read_lines(record: bytes, kind: str, count: int) -> list[str]:
 
 
 def read_json(decode: Callable[[bytes | str], Record], record: bytes | str, kind: str) -> Record:
-    """Members that are not known are left out; raises StoreUnavailable where one is missing or of another kind."""
+    """Decode JSON and ignore unknown members. Raises StoreUnavailable if a member is missing or has another type."""
     try:
         return decode(record)
     except (msgspec.DecodeError, UnicodeDecodeError, TypeError, RecursionError) as error:
@@ -226,7 +227,7 @@ def read_json(decode: Callable[[bytes | str], Record], record: bytes | str, kind
 
 @contextmanager
 def reading(kind: str) -> Iterator[None]:
-    """For what is made of the lines, also as a decorator; raises StoreUnavailable where that cannot be done."""
+    """Raise StoreUnavailable if the body fails to parse a record. Also works as a decorator."""
     try:
         yield
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
@@ -261,7 +262,7 @@ def _parse_spent_entry(text: str) -> SpentEntry:
 
 
 _Conversions = dict[str, Callable[[str], Any]]
-"""How the text of a field becomes its value; a field that is not named here stays text."""
+"""Functions that convert the text of a field to its value, by field name. Fields without a function stay text."""
 
 _TIMES: Final[_Conversions] = {"created_ms": int, "expires_ms": int}
 _TOMBSTONE: Final[_Conversions] = {
@@ -274,8 +275,8 @@ _TOMBSTONE: Final[_Conversions] = {
 
 
 def _parse(record: bytes, kind: str, form: Callable[..., Record], conversions: _Conversions) -> Record:
-    """Raises StoreUnavailable for a record of another version or form."""
-    names: tuple[str, ...] = form._fields  # type: ignore[attr-defined] # a NamedTuple's
+    """Parse a record of lines into its NamedTuple. Raises StoreUnavailable for another version or form."""
+    names: tuple[str, ...] = form._fields  # type: ignore[attr-defined] # each form is a NamedTuple
     lines = read_lines(record, kind, len(names))
     with reading(kind):
         return form(*(conversions.get(name, str)(line) for name, line in zip(names, lines, strict=True)))

@@ -1,4 +1,4 @@
-"""The records of clients, realms and users, and what of a seed file was applied to them.
+"""Records of clients, realms and users, and digests of the seed file entries that were last applied.
 
 Clauses: RFC 6749 §2, SPEC §2.3
 """
@@ -38,9 +38,9 @@ KeyCommand = tuple[str, str, *tuple[str, ...]]
 
 
 class RecordKind(NamedTuple, Generic[Name, Record]):
-    """One kind of record: the command that reads the one of a name, and what its answer means.
+    """A kind of record: the command that reads the record of a name, and the parser of Redis's response.
 
-    Where there is none, that is None or False.
+    If there is no record, `parse` returns None or False.
     """
 
     command: Callable[[Name], KeyCommand]
@@ -71,7 +71,7 @@ CLIENTS: Final = RecordKind[str, Client | None](
     lambda client_id: ("GET", registry_key("client", client_id)), _parse_client
 )
 ORIGINS: Final = RecordKind[str, bool](lambda origin: ("EXISTS", registry_key("origin", origin)), bool)
-"""Whether some client has a redirect URI at this web origin."""
+"""Web origins. The record is True if some client has a redirect URI at the origin."""
 
 REALMS: Final = RecordKind[str, IdentityProvider | None](
     lambda realm: ("GET", registry_key("realm", realm)), _parse_realm
@@ -82,7 +82,7 @@ USERS: Final = RecordKind[UserIdentity, User | None](
 
 
 class RegistryStore:
-    """Each read asks Redis."""
+    """The registry's records in Redis. Every read goes to Redis; there is no cache."""
 
     def __init__(self, redis: StoreClient) -> None:
         self._redis = redis
@@ -93,14 +93,20 @@ class RegistryStore:
     async def put_client(
         self, client: Client, *, old_origins: Sequence[str], new_origins: Sequence[str], narrowing: Narrowing | None
     ) -> None:
-        """`narrowing` notes, in the same step, that sessions must be looked through for what the client lost."""
+        """Write the client's record and the web origins of its redirect URIs.
+
+        If `narrowing` is set, the same script records that sessions must be scanned for what the client lost.
+        """
         origins = (msgspec.json.encode(list(listed)).decode() for listed in (old_origins, new_origins))
         record = msgspec.json.encode(client).decode()
         keys = [registry_key("client", client.client_id), registry_key("owed_sweeps")]
         await self._redis.run(_PUT_CLIENT, keys, [client.client_id, record, narrowing or "", *origins])
 
     async def delete_client(self, client: Client, *, origins: Sequence[str]) -> None:
-        """With a note, in the same step, that all its sessions must end; `origins` are those of its redirect URIs."""
+        """Delete the client's record, and record in the same script that all its sessions must end.
+
+        `origins` are the web origins of its redirect URIs.
+        """
         keys = [registry_key("client", client.client_id), registry_key("owed_sweeps")]
         listed = msgspec.json.encode(list(origins)).decode()
         await self._redis.run(_DELETE_CLIENT, keys, [client.client_id, listed])
@@ -115,7 +121,7 @@ class RegistryStore:
         await self._redis.write("SET", registry_key("realm", realm), msgspec.json.encode(provider))
 
     async def add_pending_realm(self, realm: str) -> None:
-        """Sessions of its users must be looked through; noted before the change is written."""
+        """Record that the sessions of the realm's users must be scanned. Call this before the change is written."""
         await self._redis.write("SADD", registry_key("owed_realm_sweeps"), realm)
 
     async def list_pending_realms(self) -> set[str]:
@@ -132,7 +138,7 @@ class RegistryStore:
         return [USERS.parse(fields) for fields in await self._redis.read_many(commands)]
 
     async def put_users(self, users: Sequence[User]) -> None:
-        """Each gets a new revision."""
+        """Write the users' records, each with a new revision."""
         commands: list[Command] = []
         for user in users:
             fields = ("record", msgspec.json.encode(user), "revision", secrets.token_hex(8))
@@ -140,13 +146,13 @@ class RegistryStore:
         await self._redis.write_many(commands)
 
     async def add_pending_users(self, identities: Sequence[UserIdentity]) -> None:
-        """Whose sessions must end before a change counts as done; noted before the change is written."""
+        """Record users whose sessions must end before a change is complete. Call this before the change is written."""
         members = [f"{identity.shard}:{identity.subject}" for identity in identities]
         if members:
             await self._redis.write("SADD", registry_key("owed_revocations"), *members)
 
     async def list_pending_users(self) -> list[tuple[str, str]]:
-        """The shard and the subject of each."""
+        """Return the shard and the subject of each user whose sessions must end."""
         members = await self._redis.read("SMEMBERS", registry_key("owed_revocations"))
         return [(shard, subject) for shard, _, subject in (member.decode().partition(":") for member in members)]
 
@@ -156,17 +162,17 @@ class RegistryStore:
             await self._redis.write("SREM", registry_key("owed_revocations"), *members)
 
     async def replace_password_hash(self, user: User) -> None:
-        """A stronger hash of the same password; given up where the record changed meanwhile."""
+        """Store a stronger hash of the same password, unless the user's record changed since it was read."""
         record = msgspec.json.encode(user).decode()
         await self._redis.run(_REPLACE_PASSWORD_HASH, [user_key(user.identity)], [user.revision, record])
 
     async def list_pending_clients(self) -> dict[str, Narrowing]:
-        """What each of these clients lost."""
+        """Return what each client lost whose sessions must be scanned, by client_id."""
         fields = await self._redis.read("HGETALL", registry_key("owed_sweeps"))
         return {client_id.decode(): narrowing.decode() for client_id, narrowing in fields.items()}
 
     async def has_pending(self) -> bool:
-        """Whether sessions must end, of users, clients or a realm, by whoever made the change or else."""
+        """Return True if sessions of users, clients or realms must still end, whichever process made the change."""
         owed = (registry_key(f"owed_{what}") for what in ("revocations", "sweeps", "realm_sweeps"))
         return bool(await self._redis.read("EXISTS", *owed))
 
@@ -174,7 +180,7 @@ class RegistryStore:
         await self._redis.write("HDEL", registry_key("owed_sweeps"), *client_ids)
 
     async def find_user_seeds(self, identities: Sequence[UserIdentity]) -> list[str | None]:
-        """The digest of each user's entry as last applied."""
+        """Return the digest of each user's seed entry as last applied, or None for a user without one."""
         commands: list[Command] = [("HGET", user_seed_key(identity.shard), identity.subject) for identity in identities]
         return [_decode(digest) for digest in await self._redis.read_many(commands)]
 
@@ -185,18 +191,21 @@ class RegistryStore:
         await self._redis.write_many(commands)
 
     async def find_seed(self, name: str) -> str | None:
-        """The digest of what was last applied under this name: `file`, or `client:<id>`, or `realm:<name>`."""
+        """Return the digest of what was last applied under the name, or None.
+
+        Names are `file`, `client:<id>` and `realm:<name>`.
+        """
         return _decode(await self._redis.read("HGET", registry_key("seed"), name))
 
     async def put_seed(self, name: str, digest: str) -> None:
         await self._redis.write("HSET", registry_key("seed"), name, digest)
 
     async def list_clients(self) -> list[Client]:
-        """In the order of their names."""
+        """Return all clients, sorted by client_id."""
         return [client for _, client in sorted((await self._list_all("client", _read_client)).items())]
 
     async def list_realms(self) -> dict[str, IdentityProvider]:
-        """The realms of organisations, by their names."""
+        """Return the external realms by name, in the order of their names."""
         return dict(sorted((await self._list_all("realm", _read_realm)).items()))
 
     async def delete_realm(self, realm: str) -> None:
@@ -206,12 +215,15 @@ class RegistryStore:
         await self._redis.write_many([("DEL", user_key(identity)) for identity in identities])
 
     async def list_seeds(self) -> dict[str, str]:
-        """All that `find_seed` knows, by its names."""
+        """Return all digests that `find_seed` can find, by their names."""
         fields = await self._redis.read("HGETALL", registry_key("seed"))
         return {name.decode(): digest.decode() for name, digest in fields.items()}
 
     async def list_seeded_users(self, shards: Sequence[str]) -> list[UserIdentity]:
-        """Who of these shards stood in a seed, by shard and subject only: nobody remembers a name."""
+        """Return the users of these shards whose entries a seed applied.
+
+        Only shard and subject are set, because the store keeps no user name for a seed entry.
+        """
         answers = await self._redis.read_many([("HKEYS", user_seed_key(shard)) for shard in shards])
         found = zip(shards, answers, strict=True)
         return [UserIdentity("", "", subject.decode(), shard) for shard, subjects in found for subject in subjects]
@@ -225,13 +237,11 @@ class RegistryStore:
         )
 
     async def count_unseeded_clients(self) -> int:
-        """Those that no seed brought."""
         prefix, seeds = registry_key("client", ":").removesuffix(":"), await self.list_seeds()
         client_ids = {key.removeprefix(prefix) async for keys in self._redis.scan(f"{prefix}*") for key in keys}
         return sum(f"client:{client_id}" not in seeds for client_id in client_ids)
 
     async def count_unseeded_users(self) -> int:
-        """Those that no seed brought."""
         unseeded = 0
         async for keys in self._redis.scan("user:{*}:*"):
             parts = [key.replace("{", "").replace("}", "").split(":") for key in keys]
@@ -240,7 +250,7 @@ class RegistryStore:
         return unseeded
 
     async def list_users(self, realm: str) -> list[User]:
-        """Those of one realm, in the order of their names."""
+        """Return the users of one realm, sorted by user name."""
         found: dict[str, User] = {}
         async for keys in self._redis.scan("user:{*}:*"):
             commands: list[Command] = [("HMGET", key, "record", "revision") for key in keys]
@@ -251,7 +261,7 @@ class RegistryStore:
         return [found[username] for username in sorted(found)]
 
     async def _list_all(self, kind: str, read: Callable[[bytes], Record]) -> dict[str, Record]:
-        """The records of a kind by their names."""
+        """Return all records of a kind, by name."""
         records: dict[str, Record] = {}
         beginning = registry_key(kind, "*").removesuffix("*")
         async for keys in self._redis.scan(f"{beginning}*"):
@@ -261,7 +271,10 @@ class RegistryStore:
         return records
 
     def make_lock(self, on_wait: Callable[[], object] = lambda: None) -> RedisLock:
-        """Held by the one that applies a seed or changes a record; ends by itself unless it is renewed."""
+        """Return the lock to hold while applying a seed or changing a record.
+
+        The lock expires after LOCK_SECONDS unless it is renewed.
+        """
         return self._redis.make_lock(registry_key("lock"), LOCK_SECONDS, on_wait)
 
     async def _find(self, kind: RecordKind[Name, Record], name: Name) -> Record:

@@ -1,10 +1,11 @@
-"""revokeAll: a mark that every script of the user's shard respects, then deletion in bounded steps.
+"""The revokeAll operation: set a mark that every script of the user's shard checks, then delete in bounded steps.
 
-Each step is one script that stops after deleting `MAX_KEYS` keys (and the last family's access tokens), so that no
-other request of the shard waits long. What is cut short is finished by the next call: what was set aside stays set
-aside, and the mark holds meanwhile.
+The mark is a time: every record created at or before it is revoked. The script that sets the mark also moves the user's
+index to the key `revoked`, from which the records are deleted. Each step is one script that stops after `MAX_KEYS`
+deleted keys and the access tokens of the last family, so that other requests of the shard do not wait long. If a
+revokeAll is interrupted, its mark and the key `revoked` stay, and the next call completes it.
 
-The mark may lie in the past: then what is younger survives, and goes back from where it was set aside.
+If the mark lies in the past, younger records survive. Their entries return from the key `revoked` to the index.
 
 Clauses: SPEC §3, §4.4, §7.5
 """
@@ -44,13 +45,14 @@ class Revocations:
         kept_browser: str = "",
         reason: EndReason = "revoke_all",
     ) -> None:
-        """When this returns, nothing that the user had before is live, and that is durable.
+        """Revoke everything that the user has. Durable on return.
 
-        With `until_ms` only what was made at or before that time by Redis; a session is as old as its login, however
-        often it was refreshed since. An earlier revokeAll that was cut short is finished on the way.
+        With `until_ms`, revoke only what was created at or before that Redis time. A session is as old as its login,
+        however often it was refreshed. An earlier revokeAll that was interrupted is completed as well.
 
-        `kept_family` is the digest of the family of the token that asks, `kept_browser` that of the browser session:
-        it goes when all else is durable, so that a caller who was answered with an error can ask again.
+        `kept_family` is the digest of the family of the caller's token, `kept_browser` that of the caller's browser
+        session. This family or session is deleted last, once the rest is durable, so that a caller that got an error
+        can repeat the request.
         """
         kept_member = f"family:{kept_family}" if kept_family else f"browser:{kept_browser}" if kept_browser else ""
         async with self._redis.durable(shard) as scripts:
@@ -61,15 +63,15 @@ class Revocations:
         if kept_member:
             async with self._redis.durable(shard) as scripts:
                 await self._delete(scripts.run, shard, subject, until_ms, "", reason)
-                await scripts.leave_fence()  # where another call was quicker, what it deleted is confirmed here, too
+                await scripts.leave_fence()  # confirms the last deletion also if a concurrent call made it
 
     async def revoke_all_of(
         self, subjects: Iterable[tuple[str, str]], *, until_ms: int = 0, reason: EndReason = "revoke_all"
     ) -> list[tuple[str, str]]:
-        """The same for many users, each a shard and a subject, several at once; a failure stops all of it.
+        """Revoke everything of many users, each a shard and a subject, several at once. The first failure stops all.
 
-        Return the users who keep their sessions for now because their slot is moving. Once a shard is known to be in
-        such a slot, its other users are not tried.
+        If a shard turns out to lie in a moving slot, the remaining users of the shard are not tried. Returns the users
+        who keep their sessions for now because their slot is moving.
         """
         waiting = iter(subjects)
         moving: set[str] = set()
@@ -97,7 +99,7 @@ class Revocations:
     async def revoke_all_left(
         self, subjects: Collection[tuple[str, str]], *, until_ms: int = 0, reason: EndReason = "revoke_all"
     ) -> None:
-        """The same for users whose slots were moving. Raises SlotIsMoving where some still are."""
+        """Revoke everything of users whose slots were moving. Raises SlotIsMoving if a slot is still moving."""
         left = await self.revoke_all_of(subjects, until_ms=until_ms, reason=reason)
         if left:
             raise SlotIsMoving(f"{len(left)} users keep their sessions, because the slots of their keys are moving")

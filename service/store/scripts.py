@@ -1,4 +1,4 @@
-"""The Lua scripts of the store, one transition a file; `lua/records.lua` stands in front of each."""
+"""Loading of the store's Lua scripts. Each file is one change of state; `lua/records.lua` is prepended to each."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ def load_script(name: str) -> Script:
 
 
 def load_all_scripts() -> dict[str, str]:
-    """Return the texts of all scripts by their SHA-1, those of the Redis client included."""
+    """Return the texts of all scripts by SHA-1, including those of the Redis client."""
     scripts = [load_script(name) for name in list_scripts(_FOLDER) if name != _RECORDS]
     return {script.sha1: script.text for script in (*OWN_SCRIPTS, *scripts)}

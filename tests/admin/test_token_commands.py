@@ -46,7 +46,7 @@ async def test_a_refresh_token_is_told_by_its_generation(admin: Admin, http: htt
     assert "it is still answered with generation 2" in await explain(admin, first)
     assert await explain(admin, second) == "Live: generation 2 is the session's one refresh token."
     clock.advance(301)
-    assert "whoever presents it ends the session (now generation 2)" in await explain(admin, first)
+    assert "its use ends the session (now generation 2)" in await explain(admin, first)
 
 
 async def test_who_ended_a_session_and_why_is_told(

@@ -50,8 +50,3 @@ def test_the_gateway_loads_neither_the_service_nor_what_only_the_service_needs(
         "service.web",
         "service.crypto.keyring",
     }
-
-
-def test_the_service_loads_redis_py_for_sentinels_only() -> None:
-    """It takes 9 MiB and 150 ms of each process. The tests use it as an independent client."""
-    assert "redis" not in loaded_with("service.app")

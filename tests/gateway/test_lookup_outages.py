@@ -12,7 +12,8 @@ from service.gateway import AccessGrant, BearerLookup, StoreUnavailable
 from service.protocol.user import identify_user
 from service.redis_client.backoff import MAX_PAUSE_SECONDS, STABLE_SECONDS
 from service.redis_client.deadline import DEADLINE_SECONDS, charge, start_budget
-from service.redis_client.managed_connection import HEARTBEAT_SECONDS, TRUSTED_SECONDS, Trust
+from service.redis_client.managed_connection import HEARTBEAT_SECONDS, TRUSTED_SECONDS
+from service.redis_client.trust import Trust
 from service.worker import Worker
 from tests.faults.proxy import running_proxy
 from tests.faults.stage import Stage, parts_on, start_sessions
@@ -178,7 +179,7 @@ async def test_a_lookup_may_be_made_before_its_redis(stage: Stage, tokens: list[
         bearer.now_ms()
     with stage.killed():
         await fail(start_lookups(bearer, tokens[:1]))
-        with pytest.raises(StoreUnavailable, match="has not told the time"):
+        with pytest.raises(StoreUnavailable, match="time of Redis is not known"):
             bearer.now_ms()
 
     await comes_back(bearer, tokens[0], held_time)

@@ -23,7 +23,7 @@ def test_an_outage_is_told_at_once_and_then_once_a_second_with_a_count(caplog: p
     moment += 1000
     report.tell(outage)
 
-    assert [record.getMessage().partition("told: ")[2] for record in caplog.records] == [
+    assert [record.getMessage().partition("report: ")[2] for record in caplog.records] == [
         "1)",
         "500)",
         "500)",
@@ -43,8 +43,8 @@ def test_the_end_of_an_outage_is_told_once_with_what_it_cost(caplog: pytest.LogC
     report.report_recovery()
 
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("ERROR", "the organisation is away: no answer (requests refused since this was last told: 1)"),
-        ("WARNING", "over: the organisation is away (requests refused since this was last told: 7)"),
+        ("ERROR", "the organisation is away: no answer (requests refused since the last report: 1)"),
+        ("WARNING", "over: the organisation is away (requests refused since the last report: 7)"),
     ]
 
 

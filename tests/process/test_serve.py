@@ -294,7 +294,7 @@ def test_the_start_says_which_store_and_seed_it_uses(start_ready: Start) -> None
     log = service.log.read_text()
     assert f"embedded, in {service.data_dir}" in log
     assert "examples/seed.yaml" in log
-    assert "whose passwords everybody can read" in log
+    assert "whose passwords are public" in log
 
 
 @pytest.mark.clause("decided-embedded-store-in-use")

@@ -20,14 +20,13 @@ from service.redis_client.managed_connection import (
     DRIFT_SECONDS,
     HEARTBEAT_SECONDS,
     MAX_SILENCE_SECONDS,
-    NO_CHECK,
     TRUSTED_SECONDS,
-    Check,
     ManagedConnection,
     TooManyPending,
 )
 from service.redis_client.options import ConnectionOptions
 from service.redis_client.tasks import UNREAD_REPLY_SECONDS
+from service.redis_client.trust import NO_CHECK, Check
 from service.redis_client.url import Node
 from tests.redis_client.listener import Memory
 from tests.redis_client.passing import Passing

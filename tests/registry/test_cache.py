@@ -8,14 +8,15 @@ import msgspec
 import pytest
 import redis
 
+from service.config.wiring import make_redis_url
 from service.protocol.client import Client
 from service.protocol.provider import IdentityProvider
 from service.protocol.user import User, identify_user
 from service.redis_client.deadline import StoreUnavailable
-from service.registry import cache as cache_module
-from service.registry.cache import MAX_ENTRIES, UNKNOWN_SECONDS
+from service.registry.cache import MAX_ENTRIES, UNKNOWN_SECONDS, RegistryCaches
 from service.store.keys import registry_key
 from service.worker import Worker
+from tests.conftest import MakeSettings
 from tests.support.invalidations import heard
 from tests.support.loop_time import LoopTime
 from tests.support.redis_monitor import ONE_SERVER, watching
@@ -191,10 +192,11 @@ async def test_an_answer_that_the_news_overtook_is_not_remembered(parts: Worker)
 
 @ONE_SERVER
 async def test_memory_is_bounded_and_what_was_not_used_for_longest_goes_first(
-    parts: Worker, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
+    parts: Worker, store: redis.Redis, make_settings: MakeSettings
 ) -> None:
     assert MAX_ENTRIES == 10_000
-    monkeypatch.setattr(cache_module, "MAX_ENTRIES", 3)
+    parts.caches = RegistryCaches(make_redis_url(make_settings()), max_entries=3)
+    parts.clients = parts.caches.clients
     for client_id in ("one", "two", "three"):
         await remember(parts, make_client(client_id=client_id))
     await parts.clients.find("one")

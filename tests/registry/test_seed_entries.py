@@ -106,7 +106,7 @@ def test_users_of_an_email_realm_are_listed_once_whatever_their_capitals() -> No
 def test_trust_in_addresses_needs_the_claim_that_has_them() -> None:
     realm = "realms: {cep: {client_id: us, issuer: 'https://a.example', trust_email: true, username_claim: %s}}"
 
-    assert find_mistakes(realm % "sub") == ["realms.cep.trust_email: expected username_claim: email beside it"]
+    assert find_mistakes(realm % "sub") == ["realms.cep.trust_email: expected username_claim: email in the same entry"]
     assert find_mistakes(realm % "email") == []
 
 

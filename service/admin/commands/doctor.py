@@ -53,7 +53,7 @@ async def doctor(context: AdminContext, output: Output) -> None:
         output.table([finding._asdict() for finding in findings], {}, "")
     troubles = sum(finding.level == "trouble" for finding in findings)
     if troubles:
-        raise CommandRefused(f"to be mended: {troubles}")
+        raise CommandRefused(f"problems: {troubles}")
 
 
 async def _look(context: AdminContext, advance: Advance) -> AsyncIterator[Finding]:
@@ -100,7 +100,7 @@ async def _look_at_durability(context: AdminContext, durability: Durability) -> 
             async with context.redis.durable(shard) as scripts:
                 await scripts.leave_fence()
     except StoreUnavailable as problem:
-        says = f"code exchanges, revocations and revokeAll are 503, since nobody confirms them: {problem}"
+        says = f"code exchanges, revocations and revokeAll are 503, because no write is confirmed: {problem}"
         return Finding("trouble", subject, says)
     return Finding("good", subject, "changes are confirmed")
 
@@ -113,7 +113,7 @@ async def _look_at_slots(context: AdminContext) -> AsyncIterator[Finding]:
     if leaving:
         says = (
             f"slots that are moving or half moved: {_join(leaving)}. Changes of their users wait, and are 503 after "
-            "1.8 seconds. If nobody moves slots now, docs/operations/deploy.md says how to end it"
+            "1.8 seconds. If no operator moves slots now, docs/operations/deploy.md says how to end it"
         )
         yield Finding("trouble", "Redis Cluster", says)
     if forgotten:

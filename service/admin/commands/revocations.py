@@ -21,9 +21,9 @@ from service.registry.pending_revocations import REVOCATIONS_AT_ONCE
     "before_ms",
     type=Parsed("time", parse_time_ms),
     metavar="TIME",
-    help="What everybody had before that time (ISO 8601): after a restored backup.",
+    help="Revoke what was issued before this time (ISO 8601), for all users. Use it after a restored backup.",
 )
-@click.option("--everything", is_flag=True, help="All that everybody has: after a stolen key.")
+@click.option("--everything", is_flag=True, help="Revoke everything of all users. Use it after a stolen key.")
 async def revoke_all(
     context: AdminContext,
     output: Output,
@@ -76,7 +76,7 @@ async def _revoke_everybody(context: AdminContext, output: Output, before_ms: in
     if before_ms is not None and before_ms > await context.redis.read_clock_ms():
         raise WrongInput("--issued-before: expected a time that has passed (--everything ends all there is now)")
     what = f"that began before {format_time(before_ms)}" if before_ms is not None else "there are"
-    output.ask(f"End all sessions {what}, of everybody?")
+    output.ask(f"End all sessions {what}, of all users?")
     users, left = 0, set[tuple[str, str]]()
     until_ms = 0 if before_ms is None else before_ms - 1
     # Without the lock, two such commands at once could each skip users that the other one is processing.

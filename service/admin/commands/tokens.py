@@ -27,7 +27,7 @@ _ENDINGS: Final[dict[EndReason, str]] = {
     "revoked": "by its client, which revoked it",
     "code_replayed": "because its authorization code was exchanged a second time",
     "revoke_all": "by a revokeAll of its user",
-    "withdrawn": "because its user, client or realm was disabled, deleted or changed (`events` may tell by whom)",
+    "withdrawn": "because its user, client or realm was disabled, deleted or changed (`events` may show by whom)",
     "signed_out_there": "by its user, on the sessions page",
     "signed_out_everywhere": "by its user, who ended all sessions on the sessions page",
     "console": "at the console",
@@ -170,7 +170,7 @@ def _explain_generation(generation: Generation, number: int, head: str, now_ms: 
     return {
         "head": f"Live: generation {number} is the session's one refresh token.",
         "spent": f"{spent}; for another {grace} it is still answered with {head}.",
-        "spent_long_ago": f"{spent}, and its grace is over: whoever presents it ends the session (now {head}).",
+        "spent_long_ago": f"{spent}, and its grace is over: its use ends the session (now {head}).",
         "ahead": f"Newer than Redis knows ({head}), as after a failover that lost writes: it will be taken.",
     }[generation.standing]
 

@@ -1,1 +1,1 @@
-"""How the service speaks to an external identity provider."""
+"""Calls to external identity providers: client, circuit breaker and ID tokens."""

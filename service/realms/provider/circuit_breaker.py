@@ -1,7 +1,9 @@
-"""The gate in front of an organisation: so many calls at once, so long each, and none to one that keeps failing.
+"""The circuit breaker for an identity provider.
 
-Each worker has its own, so that a realm which hangs takes up little here and a realm which is down is asked once a
-second.
+It limits the number of concurrent calls and the time of each, and refuses calls after repeated failures.
+
+Each worker has a circuit breaker for each realm. An identity provider that hangs therefore occupies little of a worker,
+and one that is down gets one call a second from each worker.
 
 Clauses: SPEC §2.2
 """
@@ -34,34 +36,41 @@ OPEN_SECONDS: Final = 1.0
 
 
 class CircuitBreaker:
-    """Open, until FAILURES calls in a row have failed within a time; then one call is tried after each pause.
+    """A circuit breaker that refuses calls after FAILURES failures in a row within FAILURES_WITHIN_SECONDS.
 
-    Only `InvalidProviderResponse` and the time limit are failures: a refusal shows that the organisation is there and in order. An
-    `InvalidLoginResponse` shows nothing, or one person could shut the organisation out for all.
+    Calls are refused while `_open_until` is set, but one call is tried after each pause of OPEN_SECONDS.
+    The first success or refusal lets all calls pass again.
+
+    Only `InvalidProviderResponse` and a timeout are failures. A refusal shows that the identity provider works. An
+    `InvalidLoginResponse` counts as neither; otherwise one person could block the identity provider for all users.
     """
 
     def __init__(self) -> None:
         self._room = asyncio.Semaphore(CALLS)
         self._waiting = 0
         self._failed_at: deque[float] = deque(maxlen=FAILURES)
-        self._closed_until: float | None = None
+        self._open_until: float | None = None
         self._trial: object | None = None
 
     def check(self) -> None:
-        """Raises TemporarilyUnavailable where a call would be refused at once."""
-        if self._closed_until is not None and (self._trial is not None or time.monotonic() < self._closed_until):
+        """Raise TemporarilyUnavailable if a call would be refused at once."""
+        if self._open_until is not None and (self._trial is not None or time.monotonic() < self._open_until):
             raise make_unavailable()
         if self._waiting >= MAX_WAITING:
             raise _too_busy()
 
     @asynccontextmanager
     async def guard(self) -> AsyncIterator[None]:
-        """Around one conversation, which ends with the time limit at the latest: then Misanswer."""
+        """Run the body as one call, which may send several requests, and count whether it failed.
+
+        CALL_SECONDS limits the call, including its wait for a free place. Raises InvalidProviderResponse after this
+        time, or TemporarilyUnavailable if the call is refused.
+        """
         self.check()
         deadline = asyncio.get_running_loop().time() + CALL_SECONDS
         await self._enter()
         try:
-            # What changed while this one waited for room.
+            # Checked again: during the wait the circuit breaker may have begun to refuse calls.
             self.check()
             async with self._trying():
                 try:
@@ -84,7 +93,7 @@ class CircuitBreaker:
 
     @asynccontextmanager
     async def _trying(self) -> AsyncIterator[None]:
-        trial = object() if self._closed_until is not None else None
+        trial = object() if self._open_until is not None else None
         self._trial = trial or self._trial
         try:
             yield
@@ -104,14 +113,14 @@ class CircuitBreaker:
 
     def _note_answer(self) -> None:
         self._failed_at.clear()
-        self._closed_until = None
+        self._open_until = None
 
     def _note_failure(self) -> None:
         now = time.monotonic()
         self._failed_at.append(now)
         is_row = len(self._failed_at) == FAILURES and now - self._failed_at[0] <= FAILURES_WITHIN_SECONDS
-        if is_row or self._closed_until is not None:
-            self._closed_until = now + OPEN_SECONDS
+        if is_row or self._open_until is not None:
+            self._open_until = now + OPEN_SECONDS
 
 
 def _too_busy() -> TemporarilyUnavailable:

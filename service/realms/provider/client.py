@@ -1,4 +1,4 @@
-"""What is said to an organisation: which server it is, a code or a password for a token, and who that token is of.
+"""The client of an identity provider: its metadata, its token endpoint, and the identity behind a token.
 
 Clauses: RFC 6749 §2.3.1, §4.1.3, §4.3.2, RFC 6750 §2.1, RFC 7636 §4.5, RFC 7662 §2.1, RFC 8414 §3, SPEC §2.2
 """
@@ -35,7 +35,7 @@ from service.realms.provider.id_token import Expectation, UnknownKey, parse_keys
 METADATA_SECONDS: Final = 3600.0
 KEYS_SECONDS: Final = 600.0
 NEW_KEYS_SECONDS: Final = 5.0
-"""Keys younger than this are not asked for again, whatever a token is signed with."""
+"""The age from which keys are fetched again because a token is signed with an unknown key."""
 
 _NOT_FOUND: Final = 404
 
@@ -43,7 +43,7 @@ Thing = TypeVar("Thing")
 
 
 class _TimedCache(Generic[Thing]):
-    """What an organisation publishes, asked for again when it is older than somebody wants it."""
+    """A value that an identity provider publishes. It is fetched again when it is older than a caller accepts."""
 
     def __init__(self, fetch: Callable[[], Awaitable[Thing]]) -> None:
         self._fetch = fetch
@@ -55,7 +55,7 @@ class _TimedCache(Generic[Thing]):
         return self._known[1] if self._known is not None and is_fresh else None
 
     async def find(self, most_seconds: float) -> Thing:
-        """Of many who want it at once one asks."""
+        """Return the value, fetched again if it is older than `most_seconds`. Only one caller fetches at a time."""
         async with self._fetching:
             thing = self.get_fresh(most_seconds)
             if thing is None:
@@ -66,10 +66,12 @@ class _TimedCache(Generic[Thing]):
 
 
 class ProviderClient:
-    """With one organisation, under our name there. Raises Misanswer, and Declined for an orderly refusal.
+    """The client of one identity provider, with our registration there.
 
-    `client_secret` is empty for a public client, and None where no key of ours opens what is stored of it.
-    `read_clock_ms` is Redis's: a worker with a wrong clock must not take an ID token for too old.
+    Methods raise ProviderError if the identity provider refuses a request with an error code, and
+    InvalidProviderResponse for any other failure.
+    `client_secret` is empty for a public client, and None if none of our keys decrypts the stored secret.
+    `read_clock_ms` returns Redis time: a worker with a wrong clock must not take an ID token for too old.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class ProviderClient:
         http_client: HttpClient,
         read_clock_ms: Callable[[], Awaitable[int]],
     ) -> None:
-        self._organisation = provider
+        self._provider = provider
         self._client_secret = client_secret
         self._http_client = http_client
         self._read_clock_ms = read_clock_ms
@@ -88,9 +90,9 @@ class ProviderClient:
 
     @property
     def known_endpoints(self) -> ProviderEndpoints | None:
-        """Where it answers, as far as that is known without asking it."""
-        if not self._organisation.needs_metadata:
-            return get_endpoints(self._organisation, None)
+        """The endpoints if they are known without a request to the identity provider, or None."""
+        if not self._provider.needs_metadata:
+            return get_endpoints(self._provider, None)
         return self._server.get_fresh(METADATA_SECONDS)
 
     async def get_endpoints(self) -> ProviderEndpoints:
@@ -109,22 +111,22 @@ class ProviderClient:
 
     async def request_password_tokens(self, username: str, password: str) -> ProviderTokens:
         """Clauses: RFC 6749 §4.3.2"""
-        scope = {"scope": self._organisation.scope} if self._organisation.scope else {}
+        scope = {"scope": self._provider.scope} if self._provider.scope else {}
         return await self._ask_for_token(
             {"grant_type": "password", "username": username, "password": password, **scope}
         )
 
     async def identify(self, tokens: ProviderTokens, nonce: str | None) -> ExternalIdentity:
-        """Whose the tokens are: by the ID token where there is one to check, else by userinfo, else by introspection.
+        """Return the identity behind the tokens: from the ID token if it can be checked, userinfo, or introspection.
 
-        A claim that is not in the ID token is looked for at userinfo, which must speak of the same person. With a nonce
-        it is a login in a browser, for which OpenID Connect always gives an ID token.
+        A claim that the ID token lacks is taken from userinfo, which must name the same subject. A nonce means a login
+        in a browser, for which OpenID Connect always issues an ID token; a missing one is then refused.
         """
         server = await self.get_endpoints()
         claims: Claims | None = None
         if server.can_check_id_tokens and (tokens.id_token or nonce is not None or not server.has_other_source):
             claims = await self._read_id_token(tokens.id_token, server, nonce)
-        username_claim, is_email = self._organisation.username_claim, self._organisation.needs_verified_email
+        username_claim, is_email = self._provider.username_claim, self._provider.needs_verified_email
         needed = {username_claim, "email_verified"} if is_email else {username_claim}
         if server.userinfo_endpoint and (claims is None or not needed <= claims.keys()):
             claims = _join(claims, await self._ask_userinfo(server, tokens))
@@ -151,12 +153,15 @@ class ProviderClient:
         return claims
 
     async def _read_id_token(self, text: str | None, server: ProviderEndpoints, nonce: str | None) -> Claims:
-        """Keys change: where the one is missing that the token names, they are asked for once more."""
+        """Return the verified claims of the ID token.
+
+        If its key is unknown, the keys are fetched once more, because an identity provider changes its keys.
+        """
         if not text:
             raise InvalidProviderResponse("its token answer has no ID token")
         expected = Expectation(
             issuer=server.issuer,
-            client_id=self._organisation.client_id,
+            client_id=self._provider.client_id,
             nonce=nonce,
             now_seconds=await self._read_clock_ms() // 1000,
         )
@@ -170,7 +175,7 @@ class ProviderClient:
             raise InvalidProviderResponse("its ID token is signed with a key that it does not publish") from None
 
     async def _fetch_server(self) -> ProviderEndpoints:
-        provider = self._organisation
+        provider = self._provider
         addresses = list_metadata_addresses(provider.issuer, openid=provider.speaks_openid)
         for address in addresses:
             answer = await self._http_client.get(address, {})
@@ -190,7 +195,7 @@ class ProviderClient:
 
     async def _post(self, address: str, server: ProviderEndpoints, form: Mapping[str, str]) -> HttpResponse:
         """Clauses: RFC 6749 §2.3.1"""
-        client_id, headers = self._organisation.client_id, {}
+        client_id, headers = self._provider.client_id, {}
         if self._client_secret is None:
             raise InvalidProviderResponse(
                 "our client secret there was sealed with a key that we do not have; apply the seed again"
@@ -206,15 +211,15 @@ class ProviderClient:
 
 
 def _join(id_token: Claims | None, userinfo: Claims) -> Claims:
-    """What userinfo adds to an ID token, which goes first.
+    """Return the claims of both documents. The ID token takes precedence over userinfo.
 
-    An e-mail address and whether it is verified come from the same document, since neither vouches for the other's.
+    `email` and `email_verified` come from the same document, because neither vouches for the other's address.
 
     Clauses: OpenID Connect Core 1.0 §5.3.2 (sub is the same, or userinfo is not used)
     """
     if id_token is None:
         return userinfo
     if userinfo.get("sub") != id_token["sub"]:
-        raise InvalidProviderResponse("its userinfo speaks of somebody else than its ID token")
+        raise InvalidProviderResponse("its userinfo is of another user than its ID token")
     address = userinfo if userinfo.get("email") else id_token
     return {**userinfo, **id_token, **{name: address.get(name) for name in ("email", "email_verified")}}

@@ -1,4 +1,4 @@
-"""The check of an ID token: who signed it, for whom, for which login, until when.
+"""Verification of an ID token: its signature, issuer, audience, nonce and times.
 
 Clauses: OpenID Connect Core 1.0 §2, §3.1.3.7, §15.1, RFC 7515 §4.1.1, RFC 7517 §5
 """
@@ -15,7 +15,7 @@ from joserfc.errors import InvalidKeyIdError, JoseError, UnsupportedAlgorithmErr
 from service.protocol.provider_responses import Claims, InvalidProviderResponse
 
 LEEWAY_SECONDS: Final = 60
-"""How far the organisation's clock may be from Redis's."""
+"""The allowed difference between the clocks of the identity provider and of Redis."""
 
 MIN_RSA_BITS: Final = 2048
 
@@ -32,13 +32,13 @@ ALGORITHMS: Final = (
     "EdDSA",
     "Ed25519",
 )
-"""Signatures that only the organisation can make. `none`, and what is made with a secret that we share, are not."""
+"""Algorithms whose signatures only the identity provider can make. `none` and all with a shared secret are excluded."""
 
 
 class _Signatures(jws.JWSRegistry):
-    """Takes what is listed above without the library's warning of a name that is merely old.
+    """The algorithms of ALGORITHMS, without the library's warning about names that are merely old.
 
-    A header may carry the key's certificates, which are not looked at.
+    A header may carry the certificates of its key, which are not used.
     """
 
     max_header_length = 8192
@@ -53,11 +53,11 @@ _SIGNATURES: Final = _Signatures(strict_check_header=False)
 
 
 class UnknownKey(Exception):
-    """The token is signed with a key that is not among those that we know; there may be new ones."""
+    """The token is signed with a key that we do not know. The identity provider may have published new keys."""
 
 
 class Expectation(NamedTuple):
-    """What an ID token must say; without a nonce none was asked for."""
+    """The values that an ID token must have. `nonce` is None if the request had none."""
 
     issuer: str
     client_id: str
@@ -66,9 +66,10 @@ class Expectation(NamedTuple):
 
 
 def parse_keys(content: dict[str, Any]) -> jwk.KeySet:
-    """The keys that can be used; those that cannot be read are somebody else's.
+    """Return the usable keys. Raises InvalidProviderResponse if there is none.
 
-    One that is published with its private part (`d`) is anybody's, and the library would take seconds to check it.
+    A key that cannot be read is skipped, because it may serve other clients. A key that is published with its private
+    part (`d`) is skipped, because anyone can sign with it, and the library would take seconds to check it.
 
     Clauses: RFC 7517 §5
     """
@@ -87,7 +88,9 @@ def parse_keys(content: dict[str, Any]) -> jwk.KeySet:
 
 
 def _import_key(entry: dict[str, Any]) -> jwk.Key:
-    """What the library only warns of is refused: an RSA key of 512 bits can be broken, and then signs for anybody.
+    """Import a key. Raises ValueError for an RSA key under MIN_RSA_BITS and for any but RSA, EC and OKP keys.
+
+    The library only warns of a short RSA key. A key of 512 bits can be broken, and anyone can then sign with it.
 
     Clauses: RFC 7518 §3.3
     """
@@ -99,7 +102,10 @@ def _import_key(entry: dict[str, Any]) -> jwk.Key:
 
 
 def verify_id_token(text: str, keys: jwk.KeySet, expected: Expectation) -> Claims:
-    """Raises UnknownKey where newer keys may help, else Misanswer with what is wrong."""
+    """Return the verified claims of an ID token.
+
+    Raises UnknownKey if newer keys may help, or InvalidProviderResponse with the reason.
+    """
     try:
         claims = jwt.decode(text, keys, registry=_SIGNATURES).claims
         _make_registry(expected).validate(claims)
@@ -119,7 +125,7 @@ def verify_id_token(text: str, keys: jwk.KeySet, expected: Expectation) -> Claim
 
 
 def _quote(text: str) -> str:
-    """The library's words may repeat what stands in the token."""
+    """Return the library's message shortened and without control characters, because it may quote the token."""
     return "".join(filter(str.isprintable, text[:200]))
 
 
@@ -136,7 +142,9 @@ def _make_registry(expected: Expectation) -> jwt.JWTClaimsRegistry:
 
 
 def _check_audience(claims: Claims, client_id: str) -> None:
-    """Made for us alone, or for others too but handed to us.
+    """Raise InvalidProviderResponse unless the token was issued to us.
+
+    A token for several audiences must name us as `azp`. An `azp` in any token must be us.
 
     Clauses: OpenID Connect Core 1.0 §3.1.3.7 (3, 4, 5)
     """

@@ -14,11 +14,11 @@ compares in the same way and writes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -30,7 +30,20 @@ from service.redis_client.lock import RedisLock
 from service.registry.pending_revocations import PendingRevocations
 from service.registry.records import is_narrowed, list_origins, make_client, make_provider, make_user
 from service.registry.seed_file.audit import SeedEvents
-from service.registry.seed_file.batch import ApplyOptions, Batch, Renew, UserPlan, batches, nothing_to_do
+from service.registry.seed_file.batch import (
+    ApplyOptions,
+    Batch,
+    Progress,
+    Renew,
+    UserPlan,
+    batches,
+    count_as_unchanged,
+    do_nothing,
+    ignore_progress,
+    nothing_to_do,
+    renewing,
+)
+from service.registry.seed_file.fingerprint import read_fingerprint
 from service.registry.seed_file.plan import (
     Act,
     Change,
@@ -43,9 +56,9 @@ from service.registry.seed_file.plan import (
     describe,
     is_same,
 )
-from service.registry.seed_file.reader import load_seed, read_fingerprint
+from service.registry.seed_file.reader import load_seed
 from service.registry.seed_file.schema import ClientEntry, RealmEntry, Seed, UserEntry, read_user_entry
-from service.store.registry import LOCK_SECONDS, RegistryStore
+from service.store.registry import RegistryStore
 
 _USERS_PER_BATCH: Final = 500
 _SHARDS_PER_BATCH: Final = 128
@@ -55,9 +68,6 @@ _UNDER_WAY: Final = "under way"
 
 If the write is interrupted, any seed file writes the entry again, also the old one.
 """
-
-Result = TypeVar("Result")
-Progress = Callable[[int, int], None]
 
 
 class Seeding:
@@ -87,7 +97,7 @@ class Seeding:
         """
         async with self._registry.make_lock() as lock:
             judgement = ApplyOptions(force, prune, lock.renew)
-            return await self._apply(seed, judgement, lock, on_progress or _tell_nobody, actor)
+            return await self._apply(seed, judgement, lock, on_progress or ignore_progress, actor)
 
     async def apply_file(self, path: Path, min_password_characters: int) -> Outcome:
         """Apply the seed file.
@@ -100,8 +110,8 @@ class Seeding:
             if await self._is_in_force(await asyncio.to_thread(read_fingerprint, path)):
                 await self._pending_revocations.settle(lock)
                 return Outcome()
-            seed = await _renewing(lock, asyncio.to_thread(load_seed, path, min_password_characters))
-            return await self._apply(seed, ApplyOptions(False, False, lock.renew), lock, _tell_nobody, "service")
+            seed = await renewing(lock, asyncio.to_thread(load_seed, path, min_password_characters))
+            return await self._apply(seed, ApplyOptions(False, False, lock.renew), lock, ignore_progress, "service")
 
     async def compare(
         self, seed: Seed, *, prune: bool = False, force: bool = False, most_changes: int = 100
@@ -114,7 +124,7 @@ class Seeding:
         tally.note_seed(seed)
         if not (force or await self.is_key_known()):
             tally.note_strange_key()
-        async for batch in self._judge(seed, ApplyOptions(force, prune, _wait_for_nothing)):
+        async for batch in self._judge(seed, ApplyOptions(force, prune, do_nothing)):
             tally.add(*batch[:3], batch.plain_passwords)
             first += map(describe, batch.planned[: most_changes - len(first)])
         return Difference(
@@ -132,7 +142,7 @@ class Seeding:
         if not (judgement.force or await self.is_key_known()):
             tally.note_strange_key()
         if not (judgement.force or judgement.prune) and await self._is_in_force(seed.fingerprint):
-            _count_as_unchanged(seed, tally)
+            count_as_unchanged(seed, tally)
         else:
             await self._registry.put_seed("file", _UNDER_WAY)
             try:
@@ -384,26 +394,3 @@ def _plan(
     if not is_changed and not (force and not is_same(old, new)):
         return ()
     return (Planned(kind, name, act, old, new, ends_sessions, realm),)
-
-
-def _count_as_unchanged(seed: Seed, tally: Tally) -> None:
-    tally.add("realm", len(seed.realms))
-    tally.add("client", len(seed.clients))
-    tally.add("user", len(seed.user_texts))
-
-
-def _tell_nobody(_done: int, _total: int) -> None:
-    """Ignore the progress."""
-
-
-async def _wait_for_nothing() -> None:
-    """Do nothing: a dry run has no lock to renew."""
-
-
-async def _renewing(lock: RedisLock, work: Awaitable[Result]) -> Result:
-    """Wait for long work, and renew the lock until it is done. Returns the result of the work."""
-    task: asyncio.Future[Any] = asyncio.ensure_future(work)
-    while not (await asyncio.wait([task], timeout=LOCK_SECONDS / 4))[0]:
-        await lock.renew()
-    result: Result = task.result()
-    return result

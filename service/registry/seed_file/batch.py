@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from itertools import islice
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from service.protocol.user import User
 from service.redis_client.lock import RedisLock
-from service.registry.seed_file.plan import EntryKind, Planned
+from service.registry.seed_file.plan import EntryKind, Planned, Tally
+from service.registry.seed_file.schema import Seed
+from service.store.registry import LOCK_SECONDS
 
 Item = TypeVar("Item")
 
@@ -52,3 +55,32 @@ def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 
 async def write_nothing(_: RedisLock) -> None:
     """Do nothing: the entry is in force already."""
+
+
+Result = TypeVar("Result")
+
+
+def count_as_unchanged(seed: Seed, tally: Tally) -> None:
+    tally.add("realm", len(seed.realms))
+    tally.add("client", len(seed.clients))
+    tally.add("user", len(seed.user_texts))
+
+
+async def renewing(lock: RedisLock, work: Awaitable[Result]) -> Result:
+    """Wait for long work, and renew the lock until it is done. Returns the result of the work."""
+    task: asyncio.Future[Any] = asyncio.ensure_future(work)
+    while not (await asyncio.wait([task], timeout=LOCK_SECONDS / 4))[0]:
+        await lock.renew()
+    result: Result = task.result()
+    return result
+
+
+Progress = Callable[[int, int], None]
+
+
+def ignore_progress(_done: int, _total: int) -> None:
+    """Ignore the progress."""
+
+
+async def do_nothing() -> None:
+    """Do nothing: a dry run has no lock to renew."""

@@ -155,7 +155,7 @@ class Tally:
         warnings = list(self._seed_warnings)
         if self._is_key_strange:
             warnings.append(
-                "the seed was last applied with a secret key that is none of ours, so nobody can tell what was edited "
+                "the seed was last applied with a secret key that is none of ours, so it is unknown what was edited "
                 "since: the clients and users that it brought are left as they are; seed --force applies all"
             )
         if self._plain_passwords > MAX_PLAIN_PASSWORDS:

@@ -8,11 +8,9 @@ Clauses: RFC 6749 §2, §3.1.2, §3.1.2.2, RFC 7591 §2, SPEC §2.3, §5.5
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
-from io import BufferedReader, BytesIO
+from io import BytesIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +30,7 @@ from service.protocol.user import (
     identify_user,
     normalize_username,
 )
+from service.registry.seed_file.fingerprint import Fingerprinted, opening
 from service.registry.seed_file.schema import (
     BadSeed,
     ClientEntry,
@@ -82,14 +81,8 @@ _NO_USER: Final = UserEntry(username="")
 
 def load_seed(path: Path, min_password_characters: int) -> Seed:
     """Read the seed file. Raises BadSeed with every mistake in the file."""
-    with _reading(path) as file:
+    with opening(path) as file:
         return _read_seed(file, min_password_characters)
-
-
-def read_fingerprint(path: Path) -> bytes:
-    """Return the fingerprint of the seed file, without parsing it. Raises BadSeed if the file cannot be read."""
-    with _reading(path) as file:
-        return hashlib.file_digest(file, "sha256").digest()
 
 
 def parse_seed(text: bytes, min_password_characters: int = MIN_PASSWORD_CHARACTERS) -> Seed:
@@ -97,19 +90,8 @@ def parse_seed(text: bytes, min_password_characters: int = MIN_PASSWORD_CHARACTE
     return _read_seed(BytesIO(text), min_password_characters)
 
 
-@contextmanager
-def _reading(path: Path) -> Iterator[BufferedReader]:
-    try:
-        with path.open("rb") as file:
-            yield file
-    except OSError as error:
-        raise BadSeed((f"the file cannot be read: {error.strerror}",), path) from None
-    except BadSeed as refusal:
-        raise BadSeed(refusal.mistakes, path) from None
-
-
 def _read_seed(file: Readable, min_password_characters: int) -> Seed:
-    reader, watched = _Reader(min_password_characters), _Fingerprinted(file)
+    reader, watched = _Reader(min_password_characters), Fingerprinted(file)
     try:
         seed = reader.read_seed(watched)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -117,25 +99,6 @@ def _read_seed(file: Readable, min_password_characters: int) -> Seed:
     if reader.has_mistakes:
         raise BadSeed(tuple(f"{place}: {mistake}" for place, mistake in reader.list_mistakes()))
     return msgspec.structs.replace(seed, fingerprint=watched.finish())
-
-
-class _Fingerprinted:
-    """A file that computes a SHA-256 digest of all text that is read from it."""
-
-    def __init__(self, file: Readable) -> None:
-        self._file = file
-        self._digest = hashlib.sha256()
-
-    def read(self, size: int = -1, /) -> bytes:
-        text = self._file.read(size)
-        self._digest.update(text)
-        return text
-
-    def finish(self) -> bytes:
-        """Return the digest of the whole file. The parser may have left text after the end of the document."""
-        while self.read(1 << 16):
-            pass
-        return self._digest.digest()
 
 
 class _Reader:
@@ -342,7 +305,7 @@ class _Reader:
         if entry.username_claim in _NOBODY:
             self.note(f"{place}.username_claim", "expected a claim that names a user, and always by the same name")
         if entry.trust_email and entry.username_claim != EMAIL_CLAIM:
-            self.note(f"{place}.trust_email", f"expected username_claim: {EMAIL_CLAIM} beside it")
+            self.note(f"{place}.trust_email", f"expected username_claim: {EMAIL_CLAIM} in the same entry")
         if entry.name and not self._is_text(entry.name):
             self.note(f"{place}.name", "expected text in one line")
 

@@ -1,6 +1,6 @@
--- The user allows what an application asks for: consumes the request and makes the code, once.
--- The name of the code follows from that of the consent, so a second call (a double click) has the same code: it makes
--- none, but may be answered alike as long as the code waits for its exchange.
+-- Records that the user allows an authorization request: consumes the request and issues the code, once.
+-- The code is derived from the consent, so a second call (a double click) has the same code. It issues no other code,
+-- and returns `repeated` as long as the code waits for its exchange.
 -- KEYS     consent_key browser_key user_key code_key
 -- DERIVED  mark, index
 -- ARGV     revision code_digest client_id redirect_uri code_challenge username scope code_ttl_ms clock_offset_ms

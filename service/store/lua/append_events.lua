@@ -1,4 +1,5 @@
--- Appends a batch of security events to their two streams. Each keeps about the newest, and ends when no more come.
+-- Appends a batch of security events to their two streams. A stream keeps about the newest `most` events, and expires
+-- if no event comes for `lifetime_ms`.
 -- KEYS     events_key strangers_key
 -- ARGV     events strangers most lifetime_ms
 -- RETURNS  appended

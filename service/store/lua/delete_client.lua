@@ -1,4 +1,4 @@
--- Deletes a client's record and takes it from its web origins, and notes the sweep that ends its sessions.
+-- Deletes a client's record, removes the client from its web origins, and records that its sessions must be ended.
 -- KEYS     client_key owed_key
 -- DERIVED  origins
 -- ARGV     client_id origins (a JSON list)

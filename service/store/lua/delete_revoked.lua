@@ -1,5 +1,6 @@
--- One bounded step of a revokeAll: deletes what was set aside: families with their access tokens, codes, consents, browser
--- sessions. For an earlier time only what is that old; what is younger goes back into the index.
+-- Runs one bounded step of a revokeAll: deletes the records whose members mark_revoked moved to the key `revoked`.
+-- These are families with their access tokens, codes, consents and browser sessions. With until_ms only records of that
+-- age are deleted; the members of younger ones return to the index.
 -- KEYS     revoked_key mark_key index_key
 -- DERIVED  families, access tokens, codes, consents, browser sessions named by the members, tombstones
 -- ARGV     most_keys kept_member until_ms (0 for all of it) reason clock_offset_ms
@@ -10,12 +11,13 @@ local most_keys, kept_member, until_ms = tonumber(ARGV[1]), ARGV[2], tonumber(AR
 local reason, clock_offset_ms = ARGV[4], tonumber(ARGV[5])
 
 local now_ms = read_clock(clock_offset_ms)
--- All of it, whatever the mark says: something may look younger where the clock was set back before the mark.
+-- Without until_ms every record is deleted, even one younger than the mark: it may only look younger, because the clock
+-- was set back before the mark was set.
 local covered_ms = math.huge
--- What an earlier call set aside for a later mark is covered by that.
+-- An earlier call may have set a later mark than until_ms. The records that it covers are deleted as well.
 if until_ms > 0 then covered_ms = math.max(until_ms, tonumber(redis.call('GET', mark_key) or '0')) end
 
--- How many keys went beside the member's own; nil for what may stay.
+-- Returns how many keys were deleted in addition to the family's own, or nil if the family may stay.
 local function end_covered_family(digest)
   local family = read_whole_family(key_of('family', digest))
   if not family then return 0 end
@@ -40,7 +42,7 @@ for _, member in ipairs(redis.call('ZRANGE', revoked_key, 0, most_keys)) do
     local expires_ms = not deleted and redis.call('ZSCORE', revoked_key, member)
     redis.call('ZREM', revoked_key, member)
     if expires_ms then
-      -- Where the index names it again, that was written later.
+      -- NX: if the index has the member again, that entry was written later and stays.
       redis.call('ZADD', index_key, 'NX', expires_ms, member)
       returned = true
     end

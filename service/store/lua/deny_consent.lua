@@ -1,4 +1,5 @@
--- The user refuses what an application asks for: nothing can be allowed any more; to refuse twice is the same.
+-- Records that the user denies an authorization request, which can then not be allowed any more. A second call changes
+-- nothing.
 -- KEYS     consent_key browser_key
 -- DERIVED  mark
 -- ARGV     clock_offset_ms

@@ -1,4 +1,4 @@
--- Ends a browser session: the next page asks for the password again.
+-- Ends a browser session, so that the next page asks for a login again.
 -- KEYS     browser_key
 -- DERIVED  index, revoked
 -- ARGV     browser_digest

@@ -1,4 +1,4 @@
--- Ends a family and its access tokens, for its own client only; what stays is a tombstone that says why.
+-- Ends a family and its access tokens, for its own client only. A tombstone with the reason remains.
 -- KEYS     family_key
 -- DERIVED  index, revoked, access tokens of the family, its tombstone
 -- ARGV     family_digest client_id reason clock_offset_ms

@@ -1,4 +1,4 @@
--- Keeps an authorization request until the user of a browser session answers it.
+-- Stores an authorization request until the user of the browser session answers it.
 -- KEYS     consent_key browser_key
 -- DERIVED  mark, index
 -- ARGV     consent_digest request ttl_ms clock_offset_ms

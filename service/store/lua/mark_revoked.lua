@@ -1,7 +1,8 @@
--- Begins a revokeAll: from here on every script takes what the user has now, or had at an earlier time, for dead.
--- What the user has is set aside under a key of its own, so that the deletion never meets what comes later. Where an
--- earlier revokeAll was cut short its remainder comes first: the verdict then asks to be called again after that. The
--- kept member, which is deleted last of all, is no remainder; it moves along.
+-- Begins a revokeAll: sets the mark to now or to an earlier time. From then on every script treats records created at
+-- or before the mark as revoked. The index is renamed to the key `revoked`, so that the deletion never meets members
+-- that are added later. If an interrupted revokeAll left members in that key, the index stays and the verdict is
+-- `resumed`. The caller then deletes those members and calls this script again. The kept member, which is deleted last
+-- of all, does not count as left; it is moved back to the index before the index is renamed.
 -- KEYS     mark_key index_key revoked_key
 -- ARGV     kept_member until_ms (0 for now) least_lifetime_ms clock_offset_ms
 -- RETURNS  marked | resumed
@@ -15,14 +16,14 @@ local longest = redis.call('ZRANGE', index_key, -1, -1, 'WITHSCORES')
 local lifetime_ms = math.max(
   least_lifetime_ms, redis.call('PTTL', mark_key), longest[2] and tonumber(longest[2]) - now_ms + least_lifetime_ms or 0
 )
--- A second mark in one millisecond still covers what came between the two. A mark for an earlier time takes nothing back
--- from the one that is there; one for a time to come is one for now.
+-- A second mark in the same millisecond must cover records created between the two. A mark for an earlier time never
+-- lowers the present mark. A mark for a future time counts as a mark for now.
 local earlier_ms = tonumber(redis.call('GET', mark_key) or '0')
 local marked_ms = math.max(now_ms, earlier_ms + 1)
 if until_ms > 0 and until_ms < now_ms then marked_ms = math.max(until_ms, earlier_ms) end
 local kept_until_ms = kept_member ~= '' and redis.call('ZSCORE', revoked_key, kept_member)
 local remainder = redis.call('ZCARD', revoked_key) - (kept_until_ms and 1 or 0)
--- A deletion first: after it a full Redis takes the small writes that follow.
+-- The deletion comes first: a full Redis accepts it, and then also the small writes after it.
 redis.call('DEL', mark_key)
 if remainder == 0 then
   if kept_until_ms then redis.call('ZADD', index_key, 'NX', kept_until_ms, kept_member) end

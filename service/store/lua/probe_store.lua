@@ -1,5 +1,5 @@
--- Shows that this Redis runs our scripts and is one to write to (no replica, no failing disk). A full one passes, by
--- the deletion that comes first: it issues nothing, but revocation works there, and must stay reachable.
+-- Shows that this Redis runs our scripts and accepts writes: it is no replica and has no failing disk. A full Redis
+-- passes, because the deletion comes first: no token can be issued there, but revocation works and must stay reachable.
 -- KEYS     probe_key
 -- ARGV     ttl_ms
 -- RETURNS  ready

@@ -1,4 +1,5 @@
--- Writes a client's record with the web origins of its redirect URIs, and notes a sweep that it makes necessary.
+-- Writes a client's record and the web origins of its redirect URIs. If the client lost something, records that its
+-- sessions must be scanned for it.
 -- KEYS     client_key owed_key
 -- DERIVED  origins
 -- ARGV     client_id record loss ("", "grant_or_scope" or "refresh") old_origins new_origins (JSON lists)
@@ -11,7 +12,7 @@ local old_origins, new_origins = cjson.decode(ARGV[4]), cjson.decode(ARGV[5])
 redis.call('SET', client_key, record)
 for _, origin in ipairs(old_origins) do redis.call('SREM', key_of('origin', origin), client_id) end
 for _, origin in ipairs(new_origins) do redis.call('SADD', key_of('origin', origin), client_id) end
--- An earlier loss that is still owed and covers this one stays.
+-- A pending scan for the loss `refresh` covers every other loss, so it stays.
 if loss ~= '' and redis.call('HGET', owed_key, client_id) ~= 'refresh' then
   redis.call('HSET', owed_key, client_id, loss)
 end

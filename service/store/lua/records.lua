@@ -1,48 +1,54 @@
 --!df flags=allow-undeclared-keys
--- The records of a user's shard, written down once: this text stands in front of every script.
+-- Documents the records of a user's shard and defines the functions that read and write them. This text is prepended to
+-- every script of the store.
 --
--- Every record is of version "2", and made of lines but for a family, which is a hash. Three fields stay empty until an
--- organisation's logout is followed or a token is made for one API: sid (the organisation's session), upstream_subject
--- (who the user is there) and audience (the API). Python reads the same records with the classes of records.py.
+-- Every record has version "2". A family is a hash, and all other records are lines. Three fields are empty until the
+-- service follows the logout of an identity provider or issues tokens for one API: sid (the identity provider's
+-- session), upstream_subject (the user's subject there) and audience (the API). Python parses these records with the
+-- classes of records.py.
 --
--- A family is the record of one grant. It is a hash, so a refresh reads and writes a few fields, however many there are.
--- Every session has one, so the names are short. Its fields:
+-- A family is the record of one grant. It is a hash, so that a refresh reads and writes only a few of its fields. Every
+-- session has a family, so the field names are short:
 --   v           version: "2"
 --   h           head: the generation of the one live refresh token
---   t           times in ms, "created expires access_until": when the grant was made (since 1970); when the family ends
---               unless it is refreshed, and when the last of its access tokens ends (both since the grant)
+--   t           times in ms, "created expires access_until": the time of the grant (since 1970), the end of the family
+--               unless it is refreshed, and the end of its last access token (both since the grant)
 --   s c u r     subject, client_id, username, scope
---   g           grant, in lines: "p" for password or "a" for authorization_code; "1" where the client authenticated with a
+--   g           grant, in lines: "p" for password or "a" for authorization_code; "1" if the client authenticated with a
 --               secret; sid; upstream_subject; audience
---   a0 to a99   the access tokens, and when generations were spent: digest of the token (22 characters), time when it was
---               given (ms, 13 digits), generation that bought it (8 hex digits; 0 for the first token). Generation n has
---               the field of n modulo 100
---   f           floor: the lowest generation whose time the fields above tell: that of the next one up that has an entry
---   s0 to s64   "first:last:ms", the time of generations below the floor, as long as it is within the grace; those that
---               were spent in one slice of time share a field, and the latest time counts
---   m           merged: "slice:first:width" of the latest such field, with the width of its slice in ms; else empty
---   o           old: "generation:ms": from this time on (since the grant) the fields of generations below this one may be
---               deleted
---   p           the access tokens that replays gave: digest, expiry (ms, 13 digits), replayed generation (8 hex digits)
---   k           streak: "generation:count", the last replayed generation and how many in a row were
---   n           replays: "generation:count generation:count …", how often each generation was replayed (at most
---               REPLAYS_COUNTED), the last replayed one last
--- All but the numbered fields, k and n are there from the beginning, since for a missing field Redis reads the whole
--- record. In a usual session no field is longer than 64 characters, and there are fewer than 128: beyond either Redis keeps
--- the hash in a form that needs three times the memory, until the family ends.
+--   a0 to a99   access tokens, and when generations were spent: digest of the token (22 characters), time of issue (ms,
+--               13 digits), generation that bought it (8 hex digits; 0 for the first token). Generation n is in the
+--               field of n modulo 100
+--   f           floor: the lowest generation for which these fields give the time when it was spent. A generation
+--               without an entry has the time of the next higher generation that has one
+--   s0 to s64   "first:last:ms": the time of generations below the floor, as long as it is within the grace.
+--               Generations that were spent in one slice of time share a field and the latest time
+--   m           merged: "slice:first:width" of the latest of these fields, with the width of its slice in ms, or empty
+--   o           old: "generation:ms": from this time on (since the grant) the fields of generations below this one may
+--               be deleted
+--   p           access tokens issued to replays: digest, expiry (ms, 13 digits), replayed generation (8 hex digits)
+--   k           streak: "generation:count": the last replayed generation, and how many generations in a row were
+--               replayed
+--   n           replays: "generation:count generation:count …": how often each generation was replayed (at most
+--               REPLAYS_COUNTED), with the last replayed generation last
+-- All fields except the numbered ones, k and n exist from the start, because Redis reads the whole hash to find a field
+-- missing. In a usual session there are fewer than 128 fields, none longer than 64 characters. Beyond either bound
+-- Redis keeps the hash in an encoding that needs three times the memory, until the family ends.
 --
--- A browser session: version, created_ms, expires_ms, subject, realm, username, login (the digest of the first session
---   in an unbroken row of this user's in this browser), name (as an organisation calls the user; or empty), sid,
+-- A browser session: version, created_ms, expires_ms, subject, realm, username, login (the digest of the first of this
+--   user's consecutive sessions in this browser), name (the user's name at the identity provider, or empty), sid,
 --   upstream_subject.
 -- A consent: version, created_ms, expires_ms, login, subject, answer (empty; "denied"; the digest of the code), sid,
---   upstream_subject, audience, request (JSON, so that it has no line ends).
+--   upstream_subject, audience, request (JSON, which has no line ends).
 -- A code: version, created_ms, expires_ms, subject, client_id, redirect_uri, code_challenge, username, scope, sid,
---   upstream_subject, audience. What stays of it after its exchange: version, client_id, code_challenge, family digest.
+--   upstream_subject, audience.
+-- A code after its exchange: version, client_id, code_challenge, family digest.
 -- An access token: version, issued_ms, expires_ms, family digest, client_id, subject, username, scope, sid,
 --   upstream_subject, audience.
--- The tombstone of a family: version, ended_ms, reason (see `Ending` in families.py), head, presented (the generation
---   whose replay ended it, or empty), spent_ms (when that one had been spent, if known), created_ms, client_id, subject,
---   username, scope. It is for people to read: no request looks at it, and nothing comes back from it.
+-- The tombstone of a family: version, ended_ms, reason (see `EndReason` in families.py), head, presented (the
+--   generation whose replay ended the family, or empty), spent_ms (when that generation had been spent, or empty),
+--   created_ms, client_id, subject, username, scope. Tombstones are for people to read. No request reads one, and no
+--   family is restored from one.
 
 local ACCESS_TOKENS_PER_FAMILY = 100
 local REPLAYS_COUNTED = 6
@@ -66,8 +72,8 @@ local function split(text, separator)
   return parts
 end
 
--- What another version wrote is not judged: neither dead nor alive, neither kept nor deleted. Python takes the word for an
--- outage.
+-- Refuses a record of another version, which is neither accepted nor rejected, and neither renewed nor deleted. Python
+-- treats the word UNKNOWNVERSION as an outage.
 local function refuse_version(what) error('UNKNOWNVERSION ' .. what .. ' has a record of another version', 0) end
 
 local function read_lines(text, what)
@@ -78,7 +84,7 @@ end
 
 local FAMILY_FIELDS = { 'v', 'h', 't', 's', 'c', 'u', 'r', 'g', 'f', 'm', 'o', 'p' }
 
--- A family from the values of FAMILY_FIELDS, of which the first stands at this place; nil where there is none.
+-- Returns a family from the values of FAMILY_FIELDS, the first of which is at index `at`, or nil if there is none.
 local function parse_family(values, at)
   local version, head, times, subject, client_id, username, scope, grant, floor, merged, old, replayed = unpack(values, at)
   if not version then return nil end
@@ -104,19 +110,19 @@ end
 
 local function format_old(family, generation, ms) return string.format('%d:%.0f', generation, ms - family.created_ms) end
 
--- The generation, and the time from which on nothing of those below it is needed.
+-- Returns a generation, and the time from which on the fields of lower generations are not needed.
 local function parse_old(family)
   local generation, ms = string.match(family.old, '^(%d+):(%-?%d+)$')
   return tonumber(generation), family.created_ms + ms
 end
 
--- The family without its numbered fields, and the values of two of those.
+-- Returns the family without its numbered fields, and the values of two of these fields.
 local function read_family(family_key, one_field, other_field)
   local values = redis.call('HMGET', family_key, one_field, other_field, unpack(FAMILY_FIELDS))
   return parse_family(values, 3), values[1], values[2]
 end
 
--- The family with all of its fields, which are in `field` by their names.
+-- Returns the family with all of its fields, which are in `field` by name, or nil if there is none.
 local function read_whole_family(family_key)
   local names_and_values, field, values = redis.call('HGETALL', family_key), {}, {}
   for i = 1, #names_and_values, 2 do field[names_and_values[i]] = names_and_values[i + 1] end
@@ -126,12 +132,12 @@ local function read_whole_family(family_key)
   return family
 end
 
--- In which field the access token stands that this generation bought.
+-- Returns the name of the field that holds the access token which this generation bought.
 local function access_field_of(generation) return 'a' .. generation % ACCESS_TOKENS_PER_FAMILY end
 
 local function format_entry(digest, ms, generation) return string.format('%s%013.0f%08x', digest, ms, generation) end
 
--- The time and the generation of an entry.
+-- Returns the time (ms) and the generation of an entry.
 local function parse_entry(entry)
   local generation_at = DIGEST_WIDTH + MS_WIDTH + 1
   return tonumber(string.sub(entry, DIGEST_WIDTH + 1, generation_at - 1)), tonumber(string.sub(entry, generation_at), 16)
@@ -139,10 +145,10 @@ end
 
 local function access_key_of(entry) return key_of('access', string.sub(entry, 1, DIGEST_WIDTH)) end
 
--- What was created at or before the mark is dead, whatever else is known of it.
+-- Returns the time (ms) of the mark that a revokeAll set, or 0. A record created at or before the mark is revoked.
 local function read_mark(subject) return tonumber(redis.call('GET', key_of('mark', subject)) or '0') end
 
--- Members past their time go, and the index lives as long as its longest-lived member.
+-- Removes expired members, and lets the index live as long as its longest-lived member.
 local function trim_index(index, now_ms)
   redis.call('ZREMRANGEBYSCORE', index, '-inf', now_ms)
   local longest = redis.call('ZRANGE', index, -1, -1, 'WITHSCORES')
@@ -160,7 +166,7 @@ local function forget_member(subject, member)
   redis.call('ZREM', key_of('revoked', subject), member)
 end
 
--- Writes an access token of the family; returns when it expires.
+-- Writes an access token of the family. Returns the time (ms) when the token expires.
 local function add_access_token(family, family_digest, digest, scope, now_ms, ttl_ms)
   if #digest ~= DIGEST_WIDTH then error('the digest of an access token has another length') end
   local expires_ms = math.min(now_ms + ttl_ms, family.expires_ms)
@@ -173,14 +179,14 @@ local function add_access_token(family, family_digest, digest, scope, now_ms, tt
   return expires_ms
 end
 
--- The key lives as long as anything of the family does, which may be longer than the family can be refreshed.
+-- Indexes the family, and lets its key live until both the family and its last access token end.
 local function keep_family(family_key, family, family_digest, now_ms)
   local lives_until_ms = math.max(family.expires_ms, family.access_until_ms)
   redis.call('PEXPIRE', family_key, lives_until_ms - now_ms)
   index_member(family.subject, 'family:' .. family_digest, lives_until_ms, now_ms)
 end
 
--- Begins a family with its first access token; returns the milliseconds that the token lives.
+-- Writes a new family with its first access token. Returns the lifetime of the token in ms.
 local function start_family(family, family_digest, access_digest, now_ms, access_ttl_ms)
   family.access_until_ms = 0
   local expires_ms = add_access_token(family, family_digest, access_digest, family.scope, now_ms, access_ttl_ms)
@@ -194,10 +200,10 @@ local function start_family(family, family_digest, access_digest, now_ms, access
   return expires_ms - now_ms
 end
 
--- Ends a family that was read whole. A deletion comes first: after the first write of a script a full Redis refuses none
--- of its writes, so that it takes the tombstone. The family's own record goes last: where this ends half-way, a repeated
--- call finds in it what is left. `replay` is what the tombstone says of one: presented and spent_ms. Returns how many
--- access tokens were noted.
+-- Ends a family that was read whole. A deletion comes first: a full Redis accepts it, refuses no write of a script
+-- after the first one, and so accepts the tombstone. The family's record is deleted last: if the script ends half-way,
+-- a repeated call finds there what is left. `replay` is the lines presented and spent_ms of the tombstone. Returns how
+-- many access tokens the record names.
 local function end_family(family, family_digest, reason, now_ms, replay)
   local keys = {}
   for name, entry in pairs(family.field) do
@@ -216,13 +222,13 @@ local function end_family(family, family_digest, reason, now_ms, replay)
   return #keys
 end
 
--- An end of life that no refresh moves: 0 means none.
+-- Returns the end of the family's life, limited by its maximum age, which no refresh extends. An age of 0 is no limit.
 local function cap_lifetime(created_ms, expires_ms, max_age_ms)
   if max_age_ms > 0 then return math.min(expires_ms, created_ms + max_age_ms) end
   return expires_ms
 end
 
--- Whether each word of the wanted text stands in the allowed one.
+-- Returns true if each word of `wanted` is in `allowed`.
 local function covers(allowed, wanted)
   for word in string.gmatch(wanted, '%S+') do
     if not string.find(' ' .. allowed .. ' ', ' ' .. word .. ' ', 1, true) then return false end
@@ -230,7 +236,7 @@ local function covers(allowed, wanted)
   return true
 end
 
--- Nil where the session is over or revoked.
+-- Returns the browser session, or nil if it is over or revoked.
 local function find_browser_session(browser_key, now_ms)
   local text = redis.call('GET', browser_key)
   if not text then return nil end
@@ -243,7 +249,7 @@ local function find_browser_session(browser_key, now_ms)
   return session
 end
 
--- Nil where it is too late to answer, or revoked; an answered consent is still found.
+-- Returns the consent, even if it is answered, or nil if it is expired or revoked.
 local function find_consent(consent_key, now_ms)
   local text = redis.call('GET', consent_key)
   if not text then return nil end

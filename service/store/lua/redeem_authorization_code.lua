@@ -1,6 +1,6 @@
--- Spends an authorization code, once, and starts the family that it was for.
--- What cannot change (client, redirect_uri, challenge) was judged from the record before; here falls what can:
--- whether the code is still there, still in time, and not covered by a revokeAll.
+-- Exchanges an authorization code, once, and starts its family.
+-- The caller has checked what cannot change (client, redirect_uri, code_challenge) against the record. This script
+-- checks what can change: the code must still exist, must not be expired, and must not be covered by a revokeAll.
 -- KEYS     code_key redeemed_key family_key access_key
 -- DERIVED  mark, index, revoked
 -- ARGV     code_digest family_digest access_digest secret_used remembered_ms
@@ -24,7 +24,7 @@ local now_ms = read_clock(clock_offset_ms)
 if now_ms >= code_expires_ms then return { 'unknown' } end
 if code_created_ms <= read_mark(subject) then return { 'revoked' } end
 
--- The writes that a full Redis refuses come first, so that the code is not lost to them.
+-- A write that a full Redis refuses comes first, so that the code is not deleted when the exchange fails.
 redis.call('SET', redeemed_key, table.concat({ '2', client_id, code_challenge, family_digest }, '\n'), 'PX', remembered_ms)
 redis.call('DEL', code_key)
 forget_member(subject, 'code:' .. code_digest)

@@ -1,4 +1,4 @@
--- Stores a stronger hash of the same password, unless the user's record changed meanwhile.
+-- Stores a stronger hash of the same password, unless the user's record changed since it was read.
 -- KEYS     user_key
 -- ARGV     revision record
 -- RETURNS  replaced | changed

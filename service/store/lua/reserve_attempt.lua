@@ -1,7 +1,7 @@
--- Reserves one check of a secret on every counter, before the secret is looked at, so that parallel guesses count.
--- A counter holds the failed checks, its lease the checks under way. Failed checks alone exhaust a limit; checks under
--- way make others wait. An outage may break a check off; the lease expires some time after the last reservation, and
--- the checks that are still under way then are forgotten.
+-- Reserves one check of a secret on every counter before the secret is checked, so that parallel guesses count.
+-- A counter holds the failed checks, and its lease the pending checks. Only failed checks exhaust a limit; pending
+-- checks make other callers wait. An outage may abort a check without releasing it. A lease therefore expires some time
+-- after its last reservation, and checks that are still pending then no longer count.
 -- KEYS     counters (one or more; the guard key is behind them)
 -- DERIVED  leases
 -- ARGV     limits (a count and window_ms for each counter)
@@ -10,13 +10,13 @@
 local counters = { unpack(KEYS, 1, #KEYS - 1) }
 local limits = ARGV
 
--- Far longer than a check takes, its waiting in the queue included.
+-- The lifetime of a lease. It is far longer than a check takes, including its wait in the queue.
 local LEASE_MS = 10000
 
 local leases = {}
 for i, counter in ipairs(counters) do leases[i] = 'lease:' .. counter end
--- The first write deletes nothing. After a deletion a full Redis takes these small writes, so that clients which must
--- prove themselves can still revoke there.
+-- The key never exists. A full Redis accepts a deletion, and then also the small writes below, so that clients can
+-- still authenticate there and revoke tokens.
 redis.call('DEL', leases[1] .. ':none')
 local failed, under_way = redis.call('MGET', unpack(counters)), redis.call('MGET', unpack(leases))
 for i, counter in ipairs(counters) do

@@ -1,4 +1,4 @@
--- Ends one access token, for its own client only; its family lives on.
+-- Deletes one access token, for its own client only. The family of the token stays.
 -- KEYS     access_key
 -- ARGV     client_id
 -- RETURNS  revoked username | foreign | unknown

@@ -1,7 +1,7 @@
--- Gives a reservation back, or turns it into a failed check.
--- Each failure lengthens the life of its counter by the window divided by the limit. A counter that reaches its limit
--- thus ends one window after its first failure, and one that holds a single failure ends soon: the names and addresses
--- that strangers make up take no room for a whole window.
+-- Releases a reservation, or turns it into a failed check.
+-- Each failure extends the life of its counter by the window divided by the limit. A counter that reaches its limit
+-- thus expires one window after its first failure. A counter with a single failure expires soon, so that names and
+-- addresses which strangers make up do not occupy memory for a whole window.
 -- KEYS     counters (one or more; the guard key is behind them)
 -- DERIVED  leases
 -- ARGV     outcome ("failed" or "passed"), limits (a count and window_ms for each counter)
@@ -13,7 +13,7 @@ local limits = { unpack(ARGV, 2) }
 
 local leases = {}
 for i, counter in ipairs(counters) do leases[i] = 'lease:' .. counter end
--- As in reserve_attempt.lua: a full Redis takes these writes.
+-- The key never exists. A full Redis accepts a deletion, and then also the small writes below.
 redis.call('DEL', leases[1] .. ':none')
 local under_way = redis.call('MGET', unpack(leases))
 for i, counter in ipairs(counters) do

@@ -1,4 +1,5 @@
--- Spends one generation of a family, or answers a replay of a spent one, or ends the family when that comes too late.
+-- Spends one generation of a family: issues an access token and moves the head to the next refresh token.
+-- A replay of a spent generation also gets an access token within the grace; a later replay ends the family.
 -- KEYS     family_key access_key
 -- DERIVED  mark, index, revoked, access tokens of the family, its tombstone
 -- ARGV     family_digest access_digest generation client_id secret_used wanted_scope allowed_scope
@@ -15,15 +16,15 @@ local max_age_ms, grace_ms, clock_offset_ms = tonumber(ARGV[10]), tonumber(ARGV[
 local now_ms = read_clock(clock_offset_ms)
 local family, displaced, previous = read_family(family_key, access_field_of(generation), access_field_of(generation - 1))
 if not family then return { 'unknown' } end
--- The client comes first: another one's replay must not be able to end this session.
+-- The client is checked first: a replay by another client must not end this family.
 if family.client_id ~= client_id then return { 'foreign' } end
 local uncapped_ms = family.expires_ms
 family.expires_ms = cap_lifetime(family.created_ms, family.expires_ms, max_age_ms)
 if now_ms >= family.expires_ms or family.created_ms <= read_mark(family.subject) then return { 'unknown' } end
 if family.secret_used == '1' and secret_used ~= '1' then return { 'without_secret' } end
 
--- When a spent generation was spent: from the floor on, the time of the next one up that has an entry; below it, that of
--- the slice it is noted in. Nil where that is longer ago than is remembered.
+-- Returns when this generation was spent, or nil if the record no longer has the time. From the floor on, the time is
+-- that of the same or the next higher generation that has an entry. Below the floor, it is the time of its slice.
 local function find_spent_ms(field)
   local nearest, spent_ms
   for name, value in pairs(field) do
@@ -40,7 +41,7 @@ local function find_spent_ms(field)
   return spent_ms
 end
 
--- A replay looks at all fields, and so does a generation that Redis has lost writes up to.
+-- All fields are read for a replay, and for a generation above the head, because Redis has lost the writes up to it.
 local is_replay = generation < family.head
 local whole = generation ~= family.head and read_whole_family(family_key)
 if is_replay then
@@ -60,7 +61,8 @@ if wanted_scope ~= '' then
   scope = string.find(wanted_scope, '^realm:') and wanted_scope or realm .. ' ' .. wanted_scope
 end
 
--- How many generations in a row were replayed; only a generation not yet counted changes it.
+-- Counts this generation as replayed. Returns how many generations in a row were replayed, or 0 if this generation was
+-- also the last one replayed, which changes nothing.
 local function count_streak()
   local last, count = string.match(family.streak, '(%d+):(%d+)')
   last, count = tonumber(last or -1), tonumber(count or 0)
@@ -70,8 +72,9 @@ local function count_streak()
   return count
 end
 
--- Counts this replay. Returns how often this generation was replayed by now; REPLAYS_COUNTED stands for that many or more.
--- The REPLAYED_GENERATIONS that were replayed last are known, but for those whose replays are not answered any more.
+-- Counts this replay. Returns how often this generation was replayed; REPLAYS_COUNTED stands for that many or more.
+-- Counts are kept for the REPLAYED_GENERATIONS generations that were replayed last. A generation whose replays are no
+-- longer answered is dropped.
 local function count_replay()
   local known, kept = 0, {}
   for name, count in string.gmatch(family.replays, '(%d+):(%d+)') do
@@ -88,7 +91,7 @@ local function count_replay()
   return count
 end
 
--- The entries of the access tokens that replays gave and that have not expired.
+-- Returns the entries of the access tokens that were issued to replays and have not expired.
 local function list_replayed()
   local live = {}
   for at = 1, #family.replayed, ENTRY_WIDTH do
@@ -98,8 +101,8 @@ local function list_replayed()
   return live
 end
 
--- Whether there are too many access tokens: those of replays, and those of spends that the whole record names. Redis is
--- asked which of these live only where their number may matter.
+-- Returns true if the family has too many access tokens: those of replays in `live`, and those of other refreshes in
+-- `field`. Redis is asked which of the latter still exist only if their number can matter.
 local function are_too_many(live, field)
   local keys = {}
   for name, entry in pairs(field) do
@@ -109,10 +112,10 @@ local function are_too_many(live, field)
     and #live + (#keys > 0 and redis.call('EXISTS', unpack(keys)) or 0) > ACCESS_TOKENS_PER_FAMILY
 end
 
--- Deletes the oldest access token that a replay gave.
+-- Deletes the oldest access token that was issued to a replay.
 local function delete_oldest(live) redis.call('DEL', access_key_of(table.remove(live, 1))) end
 
--- A clock that was set back spends at the time of the spend before. Where Redis has lost that one, the latest counts.
+-- If the clock was set back, the time of the previous spend is used. If Redis has lost that entry, the latest is used.
 local previous_ms, previous_generation = 0, -1
 if previous then previous_ms, previous_generation = parse_entry(previous) end
 if whole and not is_replay then
@@ -130,7 +133,7 @@ local lives_ms = access_expires_ms - now_ms
 if is_replay then
   local streak, count, live = count_streak(), count_replay(), list_replayed()
   live[#live + 1] = format_entry(access_digest, access_expires_ms, generation)
-  -- A replay takes its room from replays alone: the bound may be passed by one token of a replay.
+  -- A replay displaces only tokens of earlier replays, so one token of a replay may exceed ACCESS_TOKENS_PER_FAMILY.
   while #live > 1 and are_too_many(live, whole.field) do delete_oldest(live) end
   family.expires_ms = uncapped_ms
   redis.call('HSET', family_key, 't', format_times(family), 'p', table.concat(live), 'k', family.streak, 'n', family.replays)
@@ -141,15 +144,15 @@ local changed = { 'h', generation + 1, 't', format_times(family),
   access_field_of(generation), format_entry(access_digest, spent_ms, generation) }
 local function change(name, value) changed[#changed + 1], changed[#changed + 2] = name, value end
 
--- The fields of generations below `needed` may be deleted, once the time has come that the record tells.
+-- The fields of generations below `needed` may be deleted from `needed_until_ms` on.
 local needed, needed_until_ms = parse_old(family)
 if is_idle then needed, needed_until_ms = generation, now_ms end
 local is_pruned = now_ms >= needed_until_ms
 if not is_pruned then needed = 0 end
 
--- Deletes the fields of all slices, since the grace was changed and slices have another width now. The caller writes one
--- field for all of them, with the latest time. Returns its first generation, which leaves out those that neither grace
--- covers.
+-- Deletes the fields of all slices, because a changed grace gives slices another width. The caller writes one field for
+-- all of them, with the latest time. Returns the first generation of that field; generations that neither the old nor
+-- the new grace covers are left out.
 local function join_slices(earlier_width)
   local names, first = {}, family.floor
   for i = 0, GRACE_SLICES do names[i + 1] = 's' .. i end
@@ -163,9 +166,9 @@ local function join_slices(earlier_width)
   return first
 end
 
--- The new entry takes the field of an older one. The access token of that one ends. Its time is kept where the grace still
--- covers it: the grace is cut into GRACE_SLICES slices, and the times of one slice share a field. There is one field more
--- than slices, so a field that a later slice overwrites is older than the grace.
+-- The new entry overwrites the field of an older entry, whose access token ends. The time of the older entry is kept
+-- while the grace covers it: the grace is cut into GRACE_SLICES slices, and the times of one slice share a field. There
+-- is one more field than slices, so a field that a later slice overwrites is older than the grace.
 if displaced then
   redis.call('DEL', access_key_of(displaced))
   local displaced_ms, bought_by = parse_entry(displaced)
@@ -188,7 +191,7 @@ if displaced then
   end
 end
 
--- Only generations from the floor on have fields of their own: fields of older ones are other generations' by now.
+-- Only fields of generations from the floor on are deleted: the fields of older ones belong to newer generations now.
 if is_pruned then
   local gone = {}
   for each = math.max(family.floor, generation - ACCESS_TOKENS_PER_FAMILY + 1), needed - 1 do
@@ -206,7 +209,7 @@ end
 redis.call('HSET', family_key, unpack(changed))
 if family.replayed ~= '' then
   local live = list_replayed()
-  -- There is at most one entry for each generation from the floor on, so all fields are seldom read.
+  -- Each generation from the floor on has at most one entry. This upper bound makes it rare to read all fields.
   if generation - family.floor + 1 + #live > ACCESS_TOKENS_PER_FAMILY then
     local field = read_whole_family(family_key).field
     while #live > 0 and are_too_many(live, field) do delete_oldest(live) end

@@ -1,6 +1,6 @@
--- Starts a browser session after a login, provided that the user's record is still the one that was checked.
--- A user who logs in again in the same browser goes on under the former session's login, so that the consents which
--- are open in other tabs stay theirs to answer.
+-- Starts a browser session after a login, unless the user's record changed since the check.
+-- If the user logs in again in the same browser, the new session keeps the former session's login, so that the user can
+-- still answer consents that are open in other tabs.
 -- KEYS     browser_key user_key
 -- DERIVED  mark, index, browser sessions
 -- ARGV     browser_digest revision subject realm username name former_digest ttl_ms clock_offset_ms

@@ -1,4 +1,4 @@
--- Starts a family out of a password login, provided that the user's record is still the one that was checked.
+-- Starts a family after a password login, unless the user's record changed since the check.
 -- KEYS     family_key access_key user_key
 -- DERIVED  mark, index
 -- ARGV     family_digest access_digest revision subject client_id username scope secret_used
@@ -14,7 +14,7 @@ local max_age_ms, clock_offset_ms = tonumber(ARGV[11]), tonumber(ARGV[12])
 if (redis.call('HGET', user_key, 'revision') or '') ~= revision then return { 'changed' } end
 
 local now_ms = read_clock(clock_offset_ms)
--- In the very millisecond of a mark the new family must still come after it.
+-- A family that starts in the millisecond of a revokeAll's mark must count as younger than the mark.
 local created_ms = math.max(now_ms, read_mark(subject) + 1)
 local family = {
   created_ms = created_ms, expires_ms = cap_lifetime(created_ms, now_ms + refresh_ttl_ms, max_age_ms),

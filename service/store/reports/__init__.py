@@ -1,1 +1,1 @@
-"""What operators ask of the store; no request of a client needs it."""
+"""Reports about the store and scans of it, for operators and background work. No client request needs them."""

@@ -1,6 +1,7 @@
-"""What lies in Redis: counted, weighed by samples, and looked through for keys that would stay for good.
+"""Statistics about the keys in Redis: counts, sampled sizes, and keys that should expire but have no time to live.
 
-It reads every key's name once, in batches, on every master; that takes about a second for a few hundred thousand.
+Each report reads the name of every key once, in batches, on every master. That takes about a second for a few hundred
+thousand keys.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _EXAMPLES: Final = 5
 
 
 class KeyCounts(NamedTuple):
-    """How many keys of each kind there are, and for some kinds the mean bytes of one, from a sample of them."""
+    """The number of keys and the mean size of a key in bytes, both by kind. The mean is taken from a sample."""
 
     keys: dict[str, int]
     mean_bytes: dict[str, float]
@@ -29,20 +30,23 @@ class Statistics:
         self._redis = redis
 
     async def count_keys(self, after_batch: Callable[[int], object]) -> KeyCounts:
-        """`after_batch` hears how many keys were counted so far."""
+        """Count the keys of each kind. `after_batch` is called with the number of keys counted so far."""
         counts: Counter[str] = Counter()
         samples: dict[str, list[str]] = {}
         async for keys in self._scan(after_batch):
             for key in keys:
                 kind = get_kind(key)
                 counts[kind] += 1
-                # Those that come first: hashing put them in an order that has nothing to do with their size.
+                # The first keys are a fair sample: SCAN returns keys in the order of their hashes, not of their sizes.
                 if counts[kind] <= _SAMPLES:
                     samples.setdefault(kind, []).append(key)
         return KeyCounts(dict(counts), {kind: await self._weigh(keys) for kind, keys in samples.items()})
 
     async def list_keys_without_ttl(self, after_batch: Callable[[int], object]) -> dict[str, list[str]]:
-        """Of each kind that should expire some keys that never will; kinds that are not ours are among them."""
+        """Return some keys without a time to live for each kind that should expire. Unknown kinds are included.
+
+        `after_batch` is called with the number of keys read so far.
+        """
         endless: dict[str, list[str]] = {}
         async for keys in self._scan(after_batch):
             mortal = [key for key in keys if get_kind(key) not in LASTING_KINDS]

@@ -1,4 +1,4 @@
-"""Whether this Redis can serve: it runs our scripts, takes writes, and evicts nothing."""
+"""The readiness check of Redis: it must run our scripts, accept writes and evict nothing."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _PROBE: Final = load_script("probe_store")
 
 
 async def find_obstacle(redis: StoreClient) -> str | None:
-    """Return what keeps this Redis from serving, in plain words, or None. Raises StoreUnavailable without an answer.
+    """Return why this Redis cannot serve, as text for people, or None. Raises StoreUnavailable if it does not respond.
 
-    A policy that evicts would silently drop sessions and, worse, marks of revocation.
+    An eviction policy would silently drop sessions and, worse, the marks of a revokeAll.
     """
     _, policies = await asyncio.gather(
         with_own_budget(redis.run(_PROBE, [registry_key("probe")], [PROBE_TTL_MS])),

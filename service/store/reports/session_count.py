@@ -1,7 +1,7 @@
-"""How many sessions and access tokens there are: counted where there are few keys, else estimated from a sample.
+"""The number of sessions and access tokens: counted if Redis holds few keys, else estimated from a sample.
 
-Redis knows how many keys it holds, and not of which kinds. To look at all of them would take it longer the more there
-are; a thousand at random tell the shares well enough, and cost it about a millisecond.
+Redis knows the number of its keys, but not their kinds. Reading all keys takes longer the more there are. A thousand
+random keys show the share of each kind well enough, and cost Redis about a millisecond.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from service.store.client import StoreClient
 from service.store.keys import get_kind
 
 COUNTED_KEYS: Final = 5_000
-"""Up to so many keys are looked at one by one."""
+"""The largest number of keys that are all read and counted."""
 
 SAMPLED_KEYS: Final = 1_000
-"""The estimate of what is a third of all keys is then wrong by 5 % usually, and hardly ever by 15 %."""
+"""The sample size. The estimate of a kind that is a third of all keys is usually off by 5 %, hardly ever by 15 %."""
 
 _AT_ONCE: Final = 200
-"""So that to read the answers does not hold up requests for long."""
+"""The number of keys per batch, small enough that reading the responses does not delay requests for long."""
 
 
 class CountingForbidden(Exception):
-    """This Redis user may not ask for what a census needs."""
+    """The Redis user lacks a permission that the count needs."""
 
 
 class SessionCount(NamedTuple):
@@ -35,7 +35,10 @@ class SessionCount(NamedTuple):
 
 
 async def estimate_session_count(redis: StoreClient) -> SessionCount:
-    """Raises StoreUnavailable in an outage, CountingForbidden where that would never work."""
+    """Return the number of sessions and access tokens, counted or estimated.
+
+    Raises StoreUnavailable in an outage, or CountingForbidden if the Redis user lacks the permission.
+    """
     try:
         masters = [(master, await redis.count_keys(master)) for master in await redis.list_masters()]
         if sum(size for _, size in masters) <= COUNTED_KEYS:
@@ -54,7 +57,7 @@ async def _count(redis: StoreClient) -> SessionCount:
 
 
 async def _estimate(redis: StoreClient, masters: list[tuple[ManagedConnection, int]]) -> SessionCount:
-    """Each master by itself: it knows its own number of keys, and they need not be spread evenly."""
+    """Estimate each master separately: each knows its own number of keys, and keys may be spread unevenly."""
     sessions = access_tokens = 0.0
     for master, size in masters:
         kinds = await _sample(redis, master, SAMPLED_KEYS // len(masters))

@@ -1,7 +1,7 @@
-"""A look through the sessions of all users: for those of a client, of a realm, or for everybody who has any.
+"""Scans of the sessions of all users: for the sessions of a client or a realm, or for all users who have any.
 
-Sessions are indexed by user only: clients and realms change rarely, and an index by client would cost every refresh. A
-sweep reads every family and code once, in batches, on every node.
+Sessions are indexed by user only. Clients and realms change rarely, and an index by client would add a cost to every
+refresh. A scan of sessions reads every family and code once, in batches, on every master.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KEY: Final = re.compile(r"(\w+):\{(\w+)\}:(.+)")
 
 
 class Session(NamedTuple):
-    """What a family or a code rests on."""
+    """The grant behind a family or an authorization code."""
 
     client_id: str
     grant_type: str
@@ -48,11 +48,11 @@ class SessionScan:
         after_batch: Callable[[], Awaitable[None]],
         reason: EndReason = "withdrawn",
     ) -> int:
-        """Ends what these clients may not keep; returns how many families and codes that were.
+        """End the sessions of these clients that `may_keep` rejects. Returns the number of ended families and codes.
 
-        Nothing that was issued before slips through: each key that is there all the time is seen, also where its slot
-        moves to another node meanwhile, and codes are looked at first. A code that is exchanged before its turn has
-        become a family by the time that the look at the families begins; one whose turn comes first is gone.
+        No session issued before the call is missed. A key that exists throughout is seen, even if its slot moves to
+        another node during the scan. Codes are scanned before families: a code exchanged before its turn is a family
+        when the scan of families begins, and a code whose turn comes first is deleted.
         """
         ended = 0
         left: dict[str, str] = {}
@@ -75,16 +75,16 @@ class SessionScan:
         return ended + len(left)
 
     async def scan_sessions(self, *, after_batch: Callable[[], Awaitable[None]]) -> AsyncIterator[list[Session]]:
-        """Batches of them all."""
+        """Yield all sessions in batches."""
         async for batch in self._read_batches(after_batch):
             yield [session for _, session in batch]
 
     async def scan_subjects(self) -> AsyncIterator[list[tuple[str, str]]]:
-        """Batches of all users, each a shard and a subject, who have anything that revokeAll would end.
+        """Yield batches of all users, each a shard and a subject, who have anything that revokeAll would end.
 
-        Somebody may come twice, and one whose things were set aside by a revokeAll comes too. The index is looked at
-        first: what a revokeAll sets aside meanwhile is found there or where it was put. What one for an earlier time
-        puts back could be passed by, so whoever takes all users one by one does so under the registry's lock.
+        A user may appear twice. `index` keys are scanned before `revoked` keys, so an entry that a concurrent revokeAll
+        moves from one to the other is found. A revokeAll for an earlier time moves entries back, and the scan could
+        miss these. A caller that runs such revocations for all users must therefore hold the registry's lock.
         """
         for kind in ("index", "revoked"):
             async for keys in self._redis.scan_whole(f"{kind}:{{*}}:*"):
@@ -109,7 +109,7 @@ class SessionScan:
 
 
 def _split_key(key: str) -> tuple[str, str, str]:
-    """Its kind, its shard, and the name behind them."""
+    """Return the kind, the shard and the name of a key."""
     match = _KEY.fullmatch(key)
     assert match is not None, key
     return match[1], match[2], match[3]

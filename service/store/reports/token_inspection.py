@@ -1,7 +1,7 @@
-"""What Redis still knows of a token, for an operator who asks: facts that are only read, and found by digests.
+"""Inspection of a token for an operator: what Redis still holds about it, found by digest and only read.
 
-A family that ended before its time is known by its tombstone for a day; of one that ran out nothing is left. No request
-of a client comes by here. All times are milliseconds by Redis's clock.
+A family that ended before it expired leaves a tombstone for a day. An expired family leaves nothing. No client request
+uses this module. All times are Redis times in milliseconds.
 """
 
 from __future__ import annotations
@@ -20,15 +20,20 @@ from service.store.keys import code_key, ended_key, family_key, mark_key, redeem
 from service.store.records import CodeRecord, FamilyRecord, reading
 
 State = Literal["live", "revoked", "over"]
-"""By its record: of use; made at or before the mark of a revokeAll that has not deleted it yet; past its end."""
+"""The state of a record: usable; created at or before the mark of a revokeAll that has yet to delete it; expired."""
 
 GenerationStatus = Literal["head", "spent", "spent_long_ago", "ahead"]
-"""Of a generation: the one live token; spent, and welcome within the grace; spent before, so that its coming would end
-the family; beyond what Redis knows, as after a failover."""
+"""The status of a generation of a family.
+
+- head: the one live refresh token.
+- spent: already used, but a replay is still answered within the grace period.
+- spent_long_ago: used longer ago, so that a replay would end the family.
+- ahead: newer than Redis knows, as after a failover.
+"""
 
 
 class KnownFamily(NamedTuple):
-    """A family whose record is there. `marked_at_ms` is the mark of the user's last revokeAll, if there was one."""
+    """A family that has a record. `marked_at_ms` is the mark of the user's last revokeAll, or None."""
 
     digest: str
     state: State
@@ -47,7 +52,10 @@ class KnownFamily(NamedTuple):
 
 
 class EndedFamily(NamedTuple):
-    """A tombstone. `presented` is the generation whose replay ended the family, and when that one had been spent."""
+    """A family that has only a tombstone.
+
+    `presented` is the generation whose replay ended the family. `presented_spent_at_ms` is when it had been spent.
+    """
 
     digest: str
     reason: EndReason
@@ -63,7 +71,10 @@ class EndedFamily(NamedTuple):
 
 
 class Generation(NamedTuple):
-    """`spent_at_ms` is known for a while only; of generations that were merged it is the latest one's."""
+    """The status of one generation. Redis keeps `spent_at_ms` for a while only.
+
+    Generations whose times were merged share the latest `spent_at_ms` of them.
+    """
 
     standing: GenerationStatus
     spent_at_ms: int | None = None
@@ -71,7 +82,10 @@ class Generation(NamedTuple):
 
 
 class InspectedAccessToken(NamedTuple):
-    """Without a grant the token is not live: it ran out, was ended, or never was. Its family is not known then."""
+    """The state of an access token in Redis.
+
+    If `grant` is None, the token is not live: it expired, was revoked or never existed. Its family is then not known.
+    """
 
     now_ms: int
     grant: AccessGrant | None
@@ -79,7 +93,10 @@ class InspectedAccessToken(NamedTuple):
 
 
 class InspectedRefreshToken(NamedTuple):
-    """Without a family nothing is known: it ran out, ended more than a day ago, or never was."""
+    """The state of a refresh token in Redis.
+
+    If `family` is None, nothing is known: the family expired, ended more than a day ago, or never existed.
+    """
 
     now_ms: int
     family: KnownFamily | EndedFamily | None
@@ -143,7 +160,7 @@ class TokenInspection:
     async def _find_family(
         self, shard: str, digest: str, now_ms: int
     ) -> tuple[KnownFamily | EndedFamily | None, FamilyRecord | None]:
-        """The family, and its record where it has one."""
+        """Return the family or its tombstone, and the family's record. Each is None if it does not exist."""
         fields, tombstone = await self._redis.read_many(
             [("HGETALL", family_key(shard, digest)), ("GET", ended_key(shard, digest))]
         )
@@ -182,7 +199,7 @@ class TokenInspection:
         )
 
     def _judge(self, family: FamilyRecord, generation: int, now_ms: int) -> Generation:
-        """Judge the generation as spend_refresh_token.lua would."""
+        """Judge the generation by the rules of spend_refresh_token.lua."""
         if generation >= family.head:
             return Generation("head" if generation == family.head else "ahead")
         spent_ms = family.find_spent_ms(generation)
