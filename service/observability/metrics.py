@@ -3,11 +3,12 @@
 Label values are words of our own code. No text from a caller becomes a label.
 
 Workers that are read as one keep their numbers in a shared private folder (see multiworker.py). The variable
-PROMETHEUS_MULTIPROC_DIR must name it before this module is loaded.
+PROMETHEUS_MULTIPROC_DIR must name it before the first use of a metric.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import time
@@ -38,130 +39,161 @@ FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
 _REQUEST_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.0)
 _REDIS_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.025, 0.1, 0.5, 2.0)
 _WAIT_SECONDS: Final = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0)
+CACHES: Final = ("bearers", "clients", "origins", "realms", "users")
 _THROTTLED: Final = frozenset({"client_throttled", "login_throttled", "pages_throttled", "organisation_spared"})
 
 
-if os.environ.get(FOLDER):
-    share_counts(Path(os.environ[FOLDER]))
-# Metrics in files have no `_created` samples. Metrics in memory shall look the same.
-disable_created_metrics()  # type: ignore[no-untyped-call]
-
 log = logging.getLogger("service.metrics")
-
-_registry: Final = CollectorRegistry()
-
-_requests: Final = Counter(
-    "token_service_requests",
-    "Requests by endpoint, grant (none: not a token request, or not known) and outcome.",
-    ("endpoint", "grant", "outcome"),
-    registry=_registry,
-)
-_durations: Final = Histogram(
-    "token_service_request_duration_seconds",
-    "From the arrival of a request to the end of its answer.",
-    ("endpoint",),
-    buckets=_REQUEST_SECONDS,
-    registry=_registry,
-)
-_refusals: Final = Counter(
-    "token_service_refusals",
-    "Requests that were refused, by the fixed word that stands in the access log.",
-    ("endpoint", "reason"),
-    registry=_registry,
-)
-_redis_durations: Final = Histogram(
-    "token_service_redis_call_duration_seconds",
-    "Calls of Redis that were answered, by kind or script; the wait for a free connection included.",
-    ("call",),
-    buckets=_REDIS_SECONDS,
-    registry=_registry,
-)
-_redis_failures: Final = Counter(
-    "token_service_redis_failures",
-    "Calls of Redis that came to nothing, because it was away, too slow, or could not serve.",
-    ("call",),
-    registry=_registry,
-)
-_moving_slots: Final = Counter(
-    "token_service_redis_moving_slot_refusals",
-    "Attempts that a Redis Cluster refused because the slot of their keys is moving.",
-    registry=_registry,
-)
-_refreshes: Final = Counter(
-    "token_service_refresh_tokens_presented",
-    "Refresh tokens presented for a refresh, by verdict (repeated: a retry within the grace; replayed: a theft).",
-    ("verdict",),
-    registry=_registry,
-)
-_code_replays: Final = Counter(
-    "token_service_code_replays",
-    "Authorization codes that were exchanged again, which ended the session that they had given.",
-    registry=_registry,
-)
-_events_lost: Final = Counter(
-    "token_service_events_lost",
-    "Security events that are not in the stream in Redis; the log has them.",
-    registry=_registry,
-)
-_checks: Final = Gauge(
-    "token_service_hashing_checks",
-    "Checks of passwords or client secrets that wait or run at the moment.",
-    ("pool",),
-    multiprocess_mode="livesum",
-    registry=_registry,
-)
-_waits: Final = Histogram(
-    "token_service_hashing_wait_seconds",
-    "How long a check of a password or client secret waited for a thread.",
-    ("pool",),
-    buckets=_WAIT_SECONDS,
-    registry=_registry,
-)
-_full_queues: Final = Counter(
-    "token_service_hashing_refusals",
-    "Checks that were refused because too many were waiting.",
-    ("pool",),
-    registry=_registry,
-)
-_lookups: Final = Counter(
-    "token_service_cache_lookups",
-    "Questions to a worker's memory: clients, origins, realms, users, or the bearer tokens of verify and introspect.",
-    ("cache",),
-    registry=_registry,
-)
-_misses: Final = Counter(
-    "token_service_cache_misses",
-    "Of these, the ones that Redis had to answer.",
-    ("cache",),
-    registry=_registry,
-)
-_live: Final = Gauge(
-    "token_service_live_objects",
-    "Sessions (families of refresh tokens) and access tokens in Redis: an estimate, unless there are few.",
-    ("kind",),
-    multiprocess_mode="livemostrecent",
-    registry=_registry,
-)
-_build: Final = Gauge(
-    "token_service_build_info",
-    "Always 1; the label has the version.",
-    ("version",),
-    multiprocess_mode="livemax",
-    registry=_registry,
-)
-_build.labels(__version__).set(1)
-for _rare in ("repeated", "replayed", "recovered"):
-    _refreshes.labels(_rare)  # shown from 0 on, or Prometheus would see no rise at the first count
 
 FLUSH_SECONDS: Final = 0.05
 """The interval at which the counts of requests are passed to prometheus_client, and so become visible."""
 
 
-_request_tally: Final = CounterBuffer(_requests)
-_request_spans: Final = HistogramBuffer(_durations, _REQUEST_SECONDS)
-_redis_spans: Final = HistogramBuffer(_redis_durations, _REDIS_SECONDS)
-_refresh_tally: Final = CounterBuffer(_refreshes)
-_lookup_tally: Final = CounterBuffer(_lookups)
+class Metrics:
+    """All metrics of a process, and the buffers in front of those that every request changes.
+
+    If `folder` is given, the numbers are kept in files of a free place in it, which several workers share.
+    """
+
+    def __init__(self, folder: str | None) -> None:
+        if folder:
+            share_counts(Path(folder))
+        # Metrics in files have no `_created` samples. Metrics in memory shall look the same.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        self._make_requests()
+        self._make_redis()
+        self._make_sessions()
+        self._make_hashing()
+        self._make_caches()
+
+    def _make_requests(self) -> None:
+        self.requests = Counter(
+            "token_service_requests",
+            "Requests by endpoint, grant (none: not a token request, or not known) and outcome.",
+            ("endpoint", "grant", "outcome"),
+            registry=self.registry,
+        )
+        self.durations = Histogram(
+            "token_service_request_duration_seconds",
+            "From the arrival of a request to the end of its answer.",
+            ("endpoint",),
+            buckets=_REQUEST_SECONDS,
+            registry=self.registry,
+        )
+        self.refusals = Counter(
+            "token_service_refusals",
+            "Requests that were refused, by the fixed word that stands in the access log.",
+            ("endpoint", "reason"),
+            registry=self.registry,
+        )
+        self.build = Gauge(
+            "token_service_build_info",
+            "Always 1; the label has the version.",
+            ("version",),
+            multiprocess_mode="livemax",
+            registry=self.registry,
+        )
+        self.build.labels(__version__).set(1)
+        self.request_tally = CounterBuffer(self.requests)
+        self.request_spans = HistogramBuffer(self.durations, _REQUEST_SECONDS)
+
+    def _make_redis(self) -> None:
+        self.redis_durations = Histogram(
+            "token_service_redis_call_duration_seconds",
+            "Calls of Redis that were answered, by kind or script; the wait for a free connection included.",
+            ("call",),
+            buckets=_REDIS_SECONDS,
+            registry=self.registry,
+        )
+        self.redis_failures = Counter(
+            "token_service_redis_failures",
+            "Calls of Redis that came to nothing, because it was away, too slow, or could not serve.",
+            ("call",),
+            registry=self.registry,
+        )
+        self.moving_slots = Counter(
+            "token_service_redis_moving_slot_refusals",
+            "Attempts that a Redis Cluster refused because the slot of their keys is moving.",
+            registry=self.registry,
+        )
+        self.redis_spans = HistogramBuffer(self.redis_durations, _REDIS_SECONDS)
+
+    def _make_sessions(self) -> None:
+        self.refreshes = Counter(
+            "token_service_refresh_tokens_presented",
+            "Refresh tokens presented for a refresh, by verdict "
+            "(repeated: a retry within the grace; replayed: a theft).",
+            ("verdict",),
+            registry=self.registry,
+        )
+        self.code_replays = Counter(
+            "token_service_code_replays",
+            "Authorization codes that were exchanged again, which ended the session that they had given.",
+            registry=self.registry,
+        )
+        self.events_lost = Counter(
+            "token_service_events_lost",
+            "Security events that are not in the stream in Redis; the log has them.",
+            registry=self.registry,
+        )
+        self.live = Gauge(
+            "token_service_live_objects",
+            "Sessions (families of refresh tokens) and access tokens in Redis: an estimate, unless there are few.",
+            ("kind",),
+            multiprocess_mode="livemostrecent",
+            registry=self.registry,
+        )
+        for rare in ("repeated", "replayed", "recovered"):
+            self.refreshes.labels(rare)  # shown from 0 on, or Prometheus would see no rise at the first count
+        self.refresh_tally = CounterBuffer(self.refreshes)
+
+    def _make_hashing(self) -> None:
+        self.checks = Gauge(
+            "token_service_hashing_checks",
+            "Checks of passwords or client secrets that wait or run at the moment.",
+            ("pool",),
+            multiprocess_mode="livesum",
+            registry=self.registry,
+        )
+        self.waits = Histogram(
+            "token_service_hashing_wait_seconds",
+            "How long a check of a password or client secret waited for a thread.",
+            ("pool",),
+            buckets=_WAIT_SECONDS,
+            registry=self.registry,
+        )
+        self.full_queues = Counter(
+            "token_service_hashing_refusals",
+            "Checks that were refused because too many were waiting.",
+            ("pool",),
+            registry=self.registry,
+        )
+
+    def _make_caches(self) -> None:
+        self.lookups = Counter(
+            "token_service_cache_lookups",
+            "Questions to a worker's memory: clients, origins, realms, users, "
+            "or the bearer tokens of verify and introspect.",
+            ("cache",),
+            registry=self.registry,
+        )
+        self.misses = Counter(
+            "token_service_cache_misses",
+            "Of these, the ones that Redis had to answer.",
+            ("cache",),
+            registry=self.registry,
+        )
+        self.lookup_tally = CounterBuffer(self.lookups)
+        for cache in CACHES:
+            self.lookups.labels(cache)
+            self.misses.labels(cache)
+
+
+@functools.cache
+def get_metrics() -> Metrics:
+    """Return the metrics of this process, which are made at the first use. No module makes them when it is imported."""
+    return Metrics(os.environ.get(FOLDER))
 
 
 def flush_counts() -> None:
@@ -169,7 +201,14 @@ def flush_counts() -> None:
 
     If the shared file cannot be written, counts are lost, but none is passed twice.
     """
-    for pending in (_request_tally, _request_spans, _redis_spans, _refresh_tally, _lookup_tally):
+    metrics = get_metrics()
+    for pending in (
+        metrics.request_tally,
+        metrics.request_spans,
+        metrics.redis_spans,
+        metrics.refresh_tally,
+        metrics.lookup_tally,
+    ):
         try:
             pending.flush()
         except OSError:
@@ -177,10 +216,11 @@ def flush_counts() -> None:
 
 
 def count_request(endpoint: str, grant: str, status: int, reason: str | None, seconds: float) -> None:
-    _request_tally.count(endpoint, grant, judge_outcome(status, reason))
-    _request_spans.note(endpoint, seconds)
+    metrics = get_metrics()
+    metrics.request_tally.count(endpoint, grant, judge_outcome(status, reason))
+    metrics.request_spans.note(endpoint, seconds)
     if reason is not None:
-        _refusals.labels(endpoint, reason).inc()
+        metrics.refusals.labels(endpoint, reason).inc()
 
 
 def judge_outcome(status: int, reason: str | None) -> Outcome:
@@ -194,31 +234,31 @@ def judge_outcome(status: int, reason: str | None) -> Outcome:
 
 def count_redis_call(call: str, seconds: float, failed: bool) -> None:
     if failed:
-        _redis_failures.labels(call).inc()
+        get_metrics().redis_failures.labels(call).inc()
     else:
-        _redis_spans.note(call, seconds)
+        get_metrics().redis_spans.note(call, seconds)
 
 
 def count_moving_slot() -> None:
-    _moving_slots.inc()
+    get_metrics().moving_slots.inc()
 
 
 def count_refresh(verdict: str) -> None:
-    _refresh_tally.count(verdict)
+    get_metrics().refresh_tally.count(verdict)
 
 
 def count_code_replay() -> None:
-    _code_replays.inc()
+    get_metrics().code_replays.inc()
 
 
 def count_events_lost(count: int) -> None:
-    _events_lost.inc(count)
+    get_metrics().events_lost.inc(count)
 
 
 def note_live(sessions: float, access_tokens: float) -> None:
     """Set the gauges of live objects, which have no value before the first call."""
-    _live.labels("session").set(sessions)
-    _live.labels("access_token").set(access_tokens)
+    get_metrics().live.labels("session").set(sessions)
+    get_metrics().live.labels("access_token").set(access_tokens)
 
 
 def forget_live() -> None:
@@ -230,15 +270,13 @@ class CacheCounts:
     """The counts of look-ups and misses of the cache with this name."""
 
     def __init__(self, cache: str) -> None:
-        _lookups.labels(cache)
         self._cache = cache
-        self._misses = _misses.labels(cache)
 
     def count_lookup(self) -> None:
-        _lookup_tally.count(self._cache)
+        get_metrics().lookup_tally.count(self._cache)
 
     def count_miss(self) -> None:
-        self._misses.inc()
+        get_metrics().misses.labels(self._cache).inc()
 
 
 bearers: Final = CacheCounts("bearers")
@@ -254,9 +292,9 @@ class HashingCounts:
     """The counts of the hashing pool with this name."""
 
     def __init__(self, pool: str) -> None:
-        self._checks = _checks.labels(pool)
-        self._waits = _waits.labels(pool)
-        self._refusals = _full_queues.labels(pool)
+        self._checks = get_metrics().checks.labels(pool)
+        self._waits = get_metrics().waits.labels(pool)
+        self._refusals = get_metrics().full_queues.labels(pool)
 
     def count_begun(self) -> None:
         self._checks.inc()
@@ -276,7 +314,7 @@ def render() -> bytes:
     """Return all metrics in the text format: of this process, or of all workers that share its folder."""
     folder = os.environ.get(FOLDER)
     if not folder:
-        return generate_latest(_registry)
+        return generate_latest(get_metrics().registry)
     together = CollectorRegistry()
     together.register(MultiWorkerCollector(Path(folder)))
     return generate_latest(together)

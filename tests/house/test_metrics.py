@@ -31,7 +31,7 @@ def labels_by_metric() -> dict[str, set[str]]:
     """The names as they are told to Prometheus, without what stands at the end of a histogram's samples."""
     found = {
         metric._name + ("_total" if isinstance(metric, Counter) else ""): set(metric._labelnames)
-        for metric in vars(metrics).values()
+        for metric in vars(metrics.get_metrics()).values()
         if isinstance(metric, Counter | Gauge | Histogram)
     }
     assert found.keys() == {name_of(family.name, family.type) for family in Scrape(metrics.render().decode()).families}

@@ -125,7 +125,7 @@ def test_what_could_not_be_told_is_lost_and_nothing_is_told_twice(
     repeated, replayed = read("repeated"), read("replayed")
     metrics.count_refresh("repeated")
     with monkeypatch.context() as patch:
-        patch.setattr(metrics._refreshes, "labels", refuse)
+        patch.setattr(metrics.get_metrics().refreshes, "labels", refuse)
         metrics.flush_counts()
     metrics.count_refresh("replayed")
     metrics.flush_counts()

@@ -210,13 +210,13 @@ def refuses(path: str, status: int, body: Mapping[str, object]) -> Bend:
         told(
             "userinfo of somebody else",
             lambda it: (it.id_token_claims.update(email=None), it.userinfo.update(sub="another"))[0],
-            "somebody else",
+            "another user",
             entry={"username_claim": "email"},
         ),
         told(
             "userinfo of nobody",
             lambda it: (it.id_token_claims.update(email=None), it.userinfo.update(sub=None))[0],
-            "somebody else",
+            "another user",
             entry={"username_claim": "email"},
         ),
         told("a token that userinfo does not know", refuses(USERINFO, 401, {}), "status 401", entry=BY_USERINFO),
