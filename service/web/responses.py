@@ -31,7 +31,7 @@ _JSON_HEADERS: Final = [
 class RawResponse(Response):
     """A response with status 200 and headers that are already encoded.
 
-    Starlette's Response checks and encodes the headers anew for each response.
+    Starlette's Response checks and encodes the headers anew for each response: 0.9 of 27 µs of a verification.
     """
 
     def __init__(self, body: bytes, headers: Iterable[tuple[bytes, bytes]] = _JSON_HEADERS) -> None:
