@@ -95,7 +95,7 @@ class Settings:
         secret=True,
     )
     host: str = declare_setting(
-        "HOST", parse_host, "127.0.0.1", "the address to listen on. A name means all its addresses", table=PLACES
+        "HOST", parse_host, "127.0.0.1", "the address to listen on; of a name, all addresses", table=PLACES
     )
     port: int = declare_setting("PORT", parse_port, "8000", "`0`: any free port, named in the log", table=PLACES)
     workers: int = declare_setting("WEB_CONCURRENCY", parse_workers, "1", "worker processes", table=PLACES)
@@ -103,7 +103,7 @@ class Settings:
         "TOKEN_SERVICE_DATA_DIR",
         parse_folder,
         str(CHECKOUT / ".data"),
-        "the folder of the embedded store and its key, made with mode 0700",
+        "[folder of the embedded store](operations/deploy.md#the-embedded-store)",
         table=PLACES,
         default_text="`.data` in the checkout",
     )
@@ -111,7 +111,7 @@ class Settings:
         "TOKEN_SERVICE_BASE_URL",
         parse_base_url,
         _local_url,
-        "the public address; a trailing slash is dropped. Requests are served with and without its path",
+        "the public address. Requests are served with and without its path",
         table=PLACES,
         default_text="`http://HOST:PORT`",
         shown=show_without_user,
@@ -131,15 +131,15 @@ class Settings:
         _example_seed_where_embedded,
         "[the seed file](seed-file.md)",
         table=PLACES,
-        default_text="embedded store: `examples/seed.yaml`, on this machine only; else none",
+        default_text="embedded store: `examples/seed.yaml`; else none",
     )
     secret_keys: tuple[bytes, ...] = declare_setting(
         "TOKEN_SERVICE_SECRET_KEY",
         parse_secret_keys,
         None,
-        "one or more keys, separated by commas. The first makes tokens, all verify them",
+        "keys, separated by commas. The first makes tokens, all verify them",
         table=SECRETS,
-        default_text="embedded store: `secret_key` in the data folder, made once; else required",
+        default_text="embedded store: made once; else required",
         shown=describe_weak_keys,
         secret=True,
     )
@@ -147,23 +147,22 @@ class Settings:
         "TOKEN_SERVICE_PASSWORD_MIN_LENGTH",
         parse_password_length,
         str(MIN_PASSWORD_CHARACTERS),
-        "the minimum length of new passwords. A shorter one in the seed file prevents the start. Hashes are not "
-        "checked",
+        "the minimum length of new passwords, not of hashed ones. A shorter one in the seed file prevents the start",
         table=SECRETS,
     )
     durability: Durability = declare_setting(
         "TOKEN_SERVICE_DURABILITY",
         parse_durability,
         "memory",
-        "what a code exchange, a revocation and a revokeAll wait for: `memory`: nothing; `replica`: one replica that "
-        "has the change; `disk`: the append-only file. See [the levels](operations/redis.md#how-durable-an-answer-is)",
+        "what a code exchange and a revocation wait for: nothing, a replica or the append-only file. See "
+        "[the levels](operations/redis.md#how-durable-an-answer-is)",
         table=PLACES,
     )
     access_token_ttl_ms: int = declare_setting(
         "TOKEN_SERVICE_ACCESS_TOKEN_TTL",
         parse_duration_ms,
         "600",
-        "an access token; at most as long as its session",
+        "an access token, within its session",
         table=LIFETIMES,
     )
     refresh_token_ttl_ms: int = declare_setting(
@@ -178,7 +177,7 @@ class Settings:
         "TOKEN_SERVICE_SESSION_MAX_AGE",
         parse_duration_ms,
         None,
-        "a session, from its login, even if it is in use",
+        "a session, from its login, even if in use",
         table=LIFETIMES,
         default_text="unset: none",
     )
@@ -186,14 +185,14 @@ class Settings:
         "TOKEN_SERVICE_CODE_TTL",
         parse_duration_ms,
         "60",
-        "an authorization code. RFC 6749 advises at most ten minutes",
+        "an authorization code; RFC 6749 advises at most 600",
         table=LIFETIMES,
     )
     refresh_grace_ms: int = declare_setting(
         "TOKEN_SERVICE_REFRESH_GRACE",
         parse_duration_or_zero_ms,
         "300",
-        "how long a spent refresh token is accepted, from its first use; `0`: not at all",
+        "a spent refresh token, from its first use",
         table=LIFETIMES,
     )
     login_session_ttl_ms: int = declare_setting(
@@ -222,23 +221,21 @@ class Settings:
         "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER",
         parse_limit,
         "100/hour",
-        "failed password checks of a user name from all addresses; in an external realm also the provider's other "
-        "refusals for that name",
+        "the same from all addresses; in an external realm also the provider's other refusals for that name",
         table=THROTTLES,
     )
     login_attempts_per_address: Limit = declare_setting(
         "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS",
         parse_limit,
         "100/minute",
-        "failed password checks from one address; in an external realm also the provider's other refusals, such as "
-        "of invented codes",
+        "failed password checks from one address; in an external realm also the provider's other refusals",
         table=THROTTLES,
     )
     client_attempts: Limit = declare_setting(
         "TOKEN_SERVICE_CLIENT_ATTEMPTS",
         parse_limit,
         "30/minute",
-        "failed authentications of one client from one address, and three times that for all clients from one address",
+        "failed authentications of one client from one address; of all clients three times that",
         table=THROTTLES,
     )
     pages_per_address: Limit = declare_setting(
@@ -260,16 +257,15 @@ class Settings:
         "TOKEN_SERVICE_VERIFY_CACHE",
         parse_switch,
         "off",
-        "`on`: `verify` and `introspect` may answer about access tokens from the worker's cache. A revoked token is "
-        "then refused [within milliseconds, a second at worst](gateways.md#how-fresh-an-answer-is)",
+        "`on`: `verify` and `introspect` may answer about access tokens from the worker's "
+        "[cache](gateways.md#how-fresh-an-answer-is)",
         table=PLACES,
     )
     metrics_address: HostPort | None = declare_setting(
         "TOKEN_SERVICE_METRICS_ADDRESS",
         parse_address,
         None,
-        "a separate address for [`/metrics`](operations/monitoring.md#metrics), open to all who reach it. The main "
-        "port then answers 404",
+        "a separate address for [`/metrics`](operations/monitoring.md#metrics), open to all who reach it",
         table=PLACES,
         default_text="the main port, for this machine only",
     )
@@ -280,7 +276,7 @@ class Settings:
         "TOKEN_SERVICE_PAGE_LOGO",
         parse_logo,
         None,
-        "an image file: `.svg`, `.png`, `.jpg`, `.jpeg`, `.webp` or `.gif`, 256 KiB at most",
+        "an image file: `.svg`, `.png`, `.jpg`, `.jpeg`, `.webp` or `.gif`, at most 256 KiB",
         table=LOOK,
         default_text="none",
     )
@@ -296,14 +292,14 @@ class Settings:
         "LOG_LEVEL",
         parse_log_level,
         "info",
-        "the lowest logged level. `debug` adds a line for each probe",
+        "the lowest logged level. `debug` adds health checks",
         table=PLACES,
     )
     log_format: str = declare_setting(
         "LOG_FORMAT",
         parse_log_format,
         _log_format_of_the_terminal,
-        "plain text, or one JSON object a line",
+        "text, or one JSON object a line",
         table=PLACES,
         default_text="`console` on a terminal, else `json`",
     )
