@@ -27,17 +27,7 @@ from service.protocol.user import User, identify_user
 from service.worker import Worker
 from tests.conftest import SECRET_KEY, make_code
 from tests.faults.stage import KEYRING, Session, Stage, client_of, parts_on, start_sessions
-from tests.support.actors import (
-    ALICE,
-    INTROSPECT,
-    PHONE_APP,
-    REVOKE,
-    TOKEN,
-    VERIFY,
-    access_name_of,
-    bearer,
-    login_form,
-)
+from tests.support.actors import ALICE, INTROSPECT, PHONE_APP, REVOKE, TOKEN, VERIFY, access_name_of, bearer, login_form
 from tests.support.servers import running_service, start_redis, stop
 from tests.support.waiting import wait_until
 

@@ -20,14 +20,7 @@ from service.crypto.password_hashing import hash_generated_secret
 from service.protocol.client import Client
 from service.worker import Worker
 from tests.faults.stage import PLENTY, client_of
-from tests.support.actors import (
-    ALICE,
-    GATEWAY,
-    MADE_SECRET,
-    PHONE_APP,
-    App,
-    tokens_of,
-)
+from tests.support.actors import ALICE, GATEWAY, MADE_SECRET, PHONE_APP, App, tokens_of
 from tests.support.servers import ServiceProcess
 from tests.support.waiting import PATIENCE_SECONDS
 

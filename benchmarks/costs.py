@@ -24,16 +24,7 @@ from benchmarks.load import LoadFailed
 from benchmarks.processes import SERVER_CORE, on_core
 from benchmarks.results import Rows
 from service.web.request.state import BODY_IS_COMPLETE
-from tests.support.actors import (
-    ALICE,
-    GATEWAY,
-    INTROSPECT,
-    TOKEN,
-    VERIFY,
-    WEB_SHOP,
-    bearer,
-    tokens_of,
-)
+from tests.support.actors import ALICE, GATEWAY, INTROSPECT, TOKEN, VERIFY, WEB_SHOP, bearer, tokens_of
 
 COSTS = "processor time in the application"
 ROUTE, REFRESH, VERIFY_ASKING = "an empty route", "refresh", "verify, Redis asked"

@@ -12,15 +12,7 @@ import httpx2
 
 from benchmarks.arena import CLIENT, Arena
 from benchmarks.load import CONNECTIONS, LoadFailed, Target
-from tests.support.actors import (
-    GATEWAY,
-    INTROSPECT,
-    REVOKE,
-    TOKEN,
-    VERIFY,
-    App,
-    bearer,
-)
+from tests.support.actors import GATEWAY, INTROSPECT, REVOKE, TOKEN, VERIFY, App, bearer
 from tests.support.servers import ServiceProcess
 
 REFRESHES_PER_SECOND = 5_000

@@ -20,15 +20,7 @@ from tests.conftest import SEED
 from tests.faults.stage import client_of
 from tests.realms.journey import log_in_with_password
 from tests.support.actors import ALICE, PHONE_APP
-from tests.support.fake_provider import (
-    PASSWORD,
-    TOKEN,
-    USERNAME,
-    FakeProvider,
-    Hang,
-    realm_of,
-    running_organisation,
-)
+from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, Hang, realm_of, running_organisation
 from tests.support.waiting import until, until_status
 
 BESIDE = "logins of realm main beside an organisation that hangs / alone"

@@ -35,14 +35,7 @@ from tests.support.actors import (
     tokens_of,
     verify,
 )
-from tests.support.servers import (
-    RedisServer,
-    ServiceProcess,
-    free_port,
-    running_service,
-    start_redis,
-    stop,
-)
+from tests.support.servers import RedisServer, ServiceProcess, free_port, running_service, start_redis, stop
 from tests.support.waiting import until_status, wait_until
 
 REFUSED, FLOOD = "503 while Redis is away, the slowest request", "503 while Redis is away, many requests at once"

@@ -58,10 +58,15 @@ def _make_api_routes(worker: Worker, prefix: str) -> list[Route]:
     revoke = RevocationEndpoint(worker.authenticator, worker.access_tokens, worker.families, worker.keyring)
     revoke_all = RevokeAllEndpoint(worker.access_tokens, worker.revocations)
     introspect = IntrospectionEndpoint(
-        worker.authenticator, worker.bearer, worker.families, worker.keyring, issuer=worker.settings.base_url
+        worker.authenticator,
+        worker.bearer,
+        worker.bearer_counts,
+        worker.families,
+        worker.keyring,
+        issuer=worker.settings.base_url,
     )
     routes = [
-        Route(f"{prefix}/oauth2/v1/verify", VerifyEndpoint(worker.bearer), name="verify"),
+        Route(f"{prefix}/oauth2/v1/verify", VerifyEndpoint(worker.bearer, worker.bearer_counts), name="verify"),
         Route(f"{prefix}/oauth2/v1/introspect", introspect.post, methods=["POST"], name="introspect"),
         Route(f"{prefix}/oauth2/v1/token", token.post, methods=["POST"], name="token"),
         Route(f"{prefix}/oauth2/v1/revoke", revoke.post, methods=["POST"], name="revoke"),

@@ -19,7 +19,7 @@ from service.observability.audit import use_audit_stream
 from service.observability.audit_stream import AuditStream
 from service.observability.metrics import (
     FLUSH_SECONDS,
-    count_bearer_read,
+    CacheCounts,
     count_moving_slot,
     count_redis_call,
     flush_counts,
@@ -74,8 +74,12 @@ class Worker:
             watch=count_redis_call,
             on_moving_slot=count_moving_slot,
         )
+        self.bearer_counts = CacheCounts("bearers")
         self.bearer = BearerLookup(
-            store, memory=settings.verify_cache, watch=count_bearer_read, clock_offset_ms=clock_offset_ms
+            store,
+            memory=settings.verify_cache,
+            watch=self.bearer_counts.count_bearer_read,
+            clock_offset_ms=clock_offset_ms,
         )
         self.lifetimes = lifetimes = make_lifetimes(settings)
         self.keyring = Keyring(settings.secret_keys)
@@ -110,7 +114,7 @@ class Worker:
         self.seeding = Seeding(
             self.registry, self.keyring, self.pending_revocations, hashing_threads=os.cpu_count() or 1
         )
-        self.health = HealthEndpoint(self.redis, self.bearer, self.clients, self.is_seed_in_force)
+        self.health = HealthEndpoint(self.redis, self.bearer, self.bearer_counts, self.clients, self.is_seed_in_force)
         self.is_seeded = settings.seed_file is None
         self._seed_trouble = ""
 

@@ -14,20 +14,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from .client import (
-    AUTHORIZATION_CODE,
-    MAX_CLIENT_ID_CHARACTERS,
-    Client,
-    check_grant_type,
-    check_scope,
-)
-from .errors import (
-    AccessDenied,
-    InvalidRequest,
-    InvalidScope,
-    OAuthError,
-    UnsupportedResponseType,
-)
+from .client import AUTHORIZATION_CODE, MAX_CLIENT_ID_CHARACTERS, Client, check_grant_type, check_scope
+from .errors import AccessDenied, InvalidRequest, InvalidScope, OAuthError, UnsupportedResponseType
 from .grammar import S256_CHALLENGE, is_vschar
 from .parameters import read_fields
 from .scope import Scope, parse_scope

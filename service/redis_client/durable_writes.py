@@ -17,12 +17,7 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from .clock import read_clock
-from .connection import (
-    Command,
-    Connection,
-    decode_raw,
-    open_connection,
-)
+from .connection import Command, Connection, decode_raw, open_connection
 from .deadline import StoreUnavailable, remaining_seconds
 from .durability import Durability
 from .errors import NotSent, ResponseError

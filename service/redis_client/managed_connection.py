@@ -18,13 +18,7 @@ from typing import Any, Final, TypeVar
 from .availability import Availability
 from .backoff import Backoff
 from .clock import read_clock
-from .connection import (
-    Command,
-    Connection,
-    decode_raw,
-    gather_answers,
-    open_connection,
-)
+from .connection import Command, Connection, decode_raw, gather_answers, open_connection
 from .deadline import CONNECT_SECONDS, translate
 from .errors import ResponseError
 from .options import ConnectionOptions

@@ -16,10 +16,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, TypeVar
 
-from .connection import (
-    Command,
-    decode_raw,
-)
+from .connection import Command, decode_raw
 from .deadline import StoreUnavailable, charge, remaining_seconds, translate, within_deadline
 from .errors import ConnectionLost, NotSent, ResponseError
 from .managed_connection import MAX_SILENCE_SECONDS, ManagedConnection

@@ -240,7 +240,7 @@ class HttpConnection(HttpToolsProtocol):
         self._head_begun = False
         if self.parser.should_upgrade():
             self._body_framing = get_body_framing(self.headers)
-        HEAD_BYTES.set(self.scope, self._other_bytes)
+        self.scope[HEAD_BYTES.name] = self._other_bytes  # type: ignore[literal-required]
         # A new list for the trailers of a chunked body, which the parser also reports. They must not be added to the
         # headers, which were judged already.
         self.headers = []
@@ -274,7 +274,7 @@ class HttpConnection(HttpToolsProtocol):
         self._is_within = False
         super().on_message_complete()
         # Usually set before the application runs, since a short body arrives with its head.
-        BODY_IS_COMPLETE.set(self.scope, True)
+        self.scope[BODY_IS_COMPLETE.name] = True  # type: ignore[literal-required]
 
     def on_response_complete(self) -> None:
         self._answering.end()

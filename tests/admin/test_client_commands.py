@@ -9,14 +9,7 @@ import redis
 from service.worker import Worker
 from tests.admin.conftest import Admin
 from tests.conftest import Clock, make_code
-from tests.support.actors import (
-    ALICE,
-    GATEWAY,
-    MADE_SECRET,
-    PHONE_APP,
-    WEB_SHOP,
-    App,
-)
+from tests.support.actors import ALICE, GATEWAY, MADE_SECRET, PHONE_APP, WEB_SHOP, App
 
 CREATED = (
     *("client", "create", "kiosk", "--name", "Kiosk", "--scope", "realm:main role:enduser", "--json"),

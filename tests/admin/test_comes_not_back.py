@@ -14,14 +14,7 @@ from service.worker import PENDING_REVOCATIONS_SECONDS, Worker
 from tests.admin.conftest import Admin
 from tests.admin.lookups import is_live
 from tests.conftest import SEED, Clock, MakeSettings, serving
-from tests.support.actors import (
-    ALICE,
-    BOB,
-    PHONE_APP,
-    WEB_SHOP,
-    App,
-    Person,
-)
+from tests.support.actors import ALICE, BOB, PHONE_APP, WEB_SHOP, App, Person
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import until
 

@@ -12,16 +12,7 @@ import yaml
 
 from tests.clients.foreign import JAVASCRIPT, LIBRARIES, ForeignClient, Refused, Settings, foreign_client
 from tests.conftest import SEED, environment_of
-from tests.support.actors import (
-    ALICE,
-    BOB,
-    PHONE_APP,
-    PHONE_CALLBACK,
-    SHOP_CALLBACK,
-    WEB_SHOP,
-    App,
-    Person,
-)
+from tests.support.actors import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, SHOP_CALLBACK, WEB_SHOP, App, Person
 from tests.support.browser import Browser
 from tests.support.servers import ServiceProcess, running_service, start_redis, stop
 from tests.support.waiting import PATIENCE_SECONDS

@@ -22,14 +22,7 @@ from service.worker import Worker
 from tests.clients.example_client import SCOPE, is_answering
 from tests.conftest import environment_of, make_code
 from tests.support.actors import WEB_SHOP
-from tests.support.servers import (
-    CHECKOUT,
-    ServiceProcess,
-    free_port,
-    running_service,
-    start_redis,
-    stop,
-)
+from tests.support.servers import CHECKOUT, ServiceProcess, free_port, running_service, start_redis, stop
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 HOME = "http://127.0.0.1:9000"

@@ -19,14 +19,7 @@ from tests.pages.browser import DESKTOP, NO_JAVASCRIPT, PHONE, Complaints, Devic
 from tests.pages.steps import allow, button, deny, expect_consent, log_in, sign_in
 from tests.support.actors import ALICE
 from tests.support.browser import page_text
-from tests.support.servers import (
-    CHECKOUT,
-    ServiceProcess,
-    free_port,
-    running_service,
-    start_redis,
-    stop,
-)
+from tests.support.servers import CHECKOUT, ServiceProcess, free_port, running_service, start_redis, stop
 from tests.support.waiting import wait_until
 
 WEB_SHOP_PORT = free_port()

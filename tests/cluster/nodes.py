@@ -19,15 +19,7 @@ import redis
 
 from service.system.parent_death import __file__ as parent_death
 from tests.support.certificates import Authority
-from tests.support.servers import (
-    PASSWORD,
-    RedisServer,
-    free_port,
-    knows_users,
-    launch_redis,
-    name_user,
-    server_binary,
-)
+from tests.support.servers import PASSWORD, RedisServer, free_port, knows_users, launch_redis, name_user, server_binary
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 SLOTS = 16384

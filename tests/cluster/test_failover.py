@@ -18,14 +18,7 @@ from service.worker import Worker
 from tests.cluster.failovers import outlast
 from tests.cluster.nodes import Cluster, Shard, Watched, running_cluster, running_sentinel
 from tests.conftest import SECRET_KEY, SEED, client_of, lifespan_of, make_code
-from tests.support.actors import (
-    ALICE,
-    PHONE_APP,
-    PHONE_CALLBACK,
-    assert_error,
-    tokens_of,
-    verify,
-)
+from tests.support.actors import ALICE, PHONE_APP, PHONE_CALLBACK, assert_error, tokens_of, verify
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import PATIENCE_SECONDS
 

@@ -14,14 +14,7 @@ from service.worker import Worker
 from tests.cluster.failovers import outlast
 from tests.cluster.nodes import running_sentinel
 from tests.conftest import SECRET_KEY, SEED, client_of, lifespan_of
-from tests.support.actors import (
-    ALICE,
-    PHONE_APP,
-    WEB_SHOP,
-    assert_error,
-    revoke_all,
-    tokens_of,
-)
+from tests.support.actors import ALICE, PHONE_APP, WEB_SHOP, assert_error, revoke_all, tokens_of
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import until_status, wait_until
 

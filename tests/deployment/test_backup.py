@@ -31,14 +31,7 @@ from tests.support.actors import (
     verify,
 )
 from tests.support.browser import SESSIONS, Browser, is_login_page
-from tests.support.servers import (
-    CHECKOUT,
-    RedisServer,
-    knows_users,
-    server_binary,
-    start_redis,
-    stop,
-)
+from tests.support.servers import CHECKOUT, RedisServer, knows_users, server_binary, start_redis, stop
 from tests.support.waiting import wait_until
 
 GUIDE = (CHECKOUT / "docs/operations/backup-and-keys.md").read_text().partition("## Backup and restore")[2]

@@ -14,14 +14,7 @@ import pytest
 
 from tests.conftest import environment_of
 from tests.deployment.proxies import running_haproxy, running_nginx
-from tests.support.actors import (
-    ALICE,
-    GATEWAY,
-    INTROSPECT,
-    TOKEN,
-    VERIFY,
-    login_form,
-)
+from tests.support.actors import ALICE, GATEWAY, INTROSPECT, TOKEN, VERIFY, login_form
 from tests.support.metrics_scrape import Scrape
 from tests.support.servers import RedisServer, ServiceProcess, free_port, running_service, stop
 from tests.support.waiting import PATIENCE_SECONDS, wait_until

@@ -19,14 +19,7 @@ import pytest
 
 from deployment.stack import running
 from tests.deployment.stack_under_test import ELSEWHERE, RunningStack, running_stack
-from tests.support.actors import (
-    ALICE,
-    INTROSPECT,
-    REVOKE,
-    TOKEN,
-    VERIFY,
-    login_form,
-)
+from tests.support.actors import ALICE, INTROSPECT, REVOKE, TOKEN, VERIFY, login_form
 from tests.support.servers import CHECKOUT, free_port
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 

@@ -18,15 +18,7 @@ from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable
 from service.redis_client.durable_writes import MAX_IDLE_SECONDS, RESERVE_SECONDS
 from service.worker import Worker
 from tests.conftest import client_of, environment_of, lifespan_of, make_code
-from tests.support.actors import (
-    ALICE,
-    PHONE_APP,
-    PHONE_CALLBACK,
-    access_key_of,
-    assert_error,
-    revoke_all,
-    tokens_of,
-)
+from tests.support.actors import ALICE, PHONE_APP, PHONE_CALLBACK, access_key_of, assert_error, revoke_all, tokens_of
 from tests.support.loop_time import LoopTime
 from tests.support.redis_monitor import watching
 from tests.support.servers import RedisServer, start_redis, stop

@@ -13,15 +13,7 @@ from service.store.scripts import load_script
 from service.worker import Worker
 from tests.conftest import make_code
 from tests.faults.stage import Session, Stage, call_of, start_sessions
-from tests.support.actors import (
-    ALICE,
-    BOB,
-    PHONE_APP,
-    PHONE_CALLBACK,
-    assert_error,
-    revoke_all,
-    tokens_of,
-)
+from tests.support.actors import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, assert_error, revoke_all, tokens_of
 from tests.support.browser import Browser, answer_of, ask, assert_refused, is_login_page
 from tests.support.redis_monitor import watching
 from tests.support.waiting import until_status

@@ -8,14 +8,7 @@ from service.config.settings import load_settings
 from service.store.keys import registry_key
 from tests.conftest import SECRET_KEY, Clock, serving
 from tests.faults.stage import Stage
-from tests.support.actors import (
-    ALICE,
-    PHONE_APP,
-    access_key_of,
-    assert_error,
-    tokens_of,
-    verify,
-)
+from tests.support.actors import ALICE, PHONE_APP, access_key_of, assert_error, tokens_of, verify
 
 RESTRICTED = ("reset", "on", ">password", "~*", "+@all", "-@dangerous", "-@admin")
 

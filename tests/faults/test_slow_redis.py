@@ -16,16 +16,7 @@ from service.worker import Worker
 from tests.conftest import Clock, make_code, serving
 from tests.faults.proxy import Proxy
 from tests.faults.stage import LATEST_SECONDS, Stage
-from tests.support.actors import (
-    ALICE,
-    AUDITOR,
-    PHONE_APP,
-    PHONE_CALLBACK,
-    WEB_SHOP,
-    assert_error,
-    tokens_of,
-    verify,
-)
+from tests.support.actors import ALICE, AUDITOR, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, assert_error, tokens_of, verify
 from tests.support.loop_time import STEP_SECONDS, TURNS, LoopTime
 from tests.support.waiting import take_turn, until_status
 

@@ -13,14 +13,7 @@ from service.redis_client import backoff
 from service.web.request import client_authentication
 from tests.conftest import Clock, serving
 from tests.faults.stage import LATEST_SECONDS, Stage, call_of
-from tests.support.actors import (
-    ALICE,
-    MADE_SECRET,
-    PHONE_APP,
-    Person,
-    assert_error,
-    tokens_of,
-)
+from tests.support.actors import ALICE, MADE_SECRET, PHONE_APP, Person, assert_error, tokens_of
 from tests.support.loop_time import STEP_SECONDS, LoopTime
 from tests.support.waiting import until_status
 

@@ -35,17 +35,7 @@ from tests.support.actors import (
     WEB_SHOP,
     login_form,
 )
-from tests.support.browser import (
-    AUTHORIZATION,
-    CHALLENGE,
-    CONSENT,
-    LOGIN,
-    SESSIONS,
-    SWITCH,
-    Browser,
-    Page,
-    ask,
-)
+from tests.support.browser import AUTHORIZATION, CHALLENGE, CONSENT, LOGIN, SESSIONS, SWITCH, Browser, Page, ask
 from tests.support.openapi import check_answer
 
 FORM = b"application/x-www-form-urlencoded"

@@ -20,14 +20,7 @@ from service.gateway import AccessGrant, BearerLookup
 from service.gateway.middleware import ASGIApp, ASGIScope, BearerMiddleware, Message, Receive, Send
 from tests.conftest import Clock, client_of, lifespan_of
 from tests.gateway.conftest import log_in
-from tests.support.actors import (
-    ALICE,
-    PHONE_APP,
-    WEB_SHOP,
-    assert_error,
-    bearer,
-    tokens_of,
-)
+from tests.support.actors import ALICE, PHONE_APP, WEB_SHOP, assert_error, bearer, tokens_of
 
 AUTHORIZATION = b"authorization"
 

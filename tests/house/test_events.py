@@ -7,15 +7,7 @@ import logging
 import re
 from typing import get_args
 
-from service.observability.audit import (
-    ALL,
-    FEW,
-    KINDS,
-    LOG_ALONE,
-    SOME,
-    Event,
-    Fields,
-)
+from service.observability.audit import ALL, FEW, KINDS, LOG_ALONE, SOME, Event, Fields
 from tests.support.servers import CHECKOUT
 
 CONSOLE = re.compile(r"client_secret_rotated|user_(?:password_set|disabled|enabled)|.*_deleted|.*_by_console")

@@ -22,15 +22,7 @@ from tests.support.actors import (
     revoke_all,
     tokens_of,
 )
-from tests.support.browser import (
-    SWITCH,
-    Browser,
-    Page,
-    answer_of,
-    ask,
-    assert_refused,
-    assert_sent_back,
-)
+from tests.support.browser import SWITCH, Browser, Page, answer_of, ask, assert_refused, assert_sent_back
 
 WRONG_PASSWORD = "a wrong password of Alice's"
 WRONG_SECRET = "a-wrong-secret-of-the-shop"

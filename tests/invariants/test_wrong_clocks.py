@@ -31,14 +31,7 @@ from tests.support.actors import (
     tokens_of,
 )
 from tests.support.browser import ISSUER, SESSIONS, Browser, Page, page_text
-from tests.support.servers import (
-    CHECKOUT,
-    RedisServer,
-    ServiceProcess,
-    running_service,
-    start_redis,
-    stop,
-)
+from tests.support.servers import CHECKOUT, RedisServer, ServiceProcess, running_service, start_redis, stop
 from tests.support.waiting import PATIENCE_SECONDS
 
 # Three services and a console; tests/invariants/test_one_clock.py is quick, and looks at the code as well.

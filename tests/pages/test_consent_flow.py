@@ -33,15 +33,7 @@ from tests.pages.steps import (
     register_person,
     spoil_login_form,
 )
-from tests.support.actors import (
-    ALICE,
-    BOB,
-    PHONE_APP,
-    assert_error,
-    is_live,
-    revoke_all,
-    tokens_of,
-)
+from tests.support.actors import ALICE, BOB, PHONE_APP, assert_error, is_live, revoke_all, tokens_of
 from tests.support.browser import SESSIONS, ask, change_user, page_text, register
 from tests.support.servers import ServiceProcess
 

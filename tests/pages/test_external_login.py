@@ -42,14 +42,7 @@ from tests.pages.steps import (
     username_field,
 )
 from tests.realms.journey import CALLBACK
-from tests.support.actors import (
-    ALICE,
-    AUDITOR,
-    PHONE_APP,
-    Person,
-    assert_error,
-    tokens_of,
-)
+from tests.support.actors import ALICE, AUDITOR, PHONE_APP, Person, assert_error, tokens_of
 from tests.support.browser import SESSIONS, ask, page_text, register
 from tests.support.servers import ServiceProcess, free_port
 

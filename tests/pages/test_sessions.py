@@ -13,15 +13,7 @@ from playwright.async_api import Locator, Page, expect
 from service.worker import Worker
 from tests.pages.conftest import OpenPage
 from tests.pages.steps import be_signed_in, button, expect_heading, expect_login, log_in
-from tests.support.actors import (
-    ALICE,
-    BOB,
-    PHONE_APP,
-    WEB_SHOP,
-    assert_error,
-    is_live,
-    tokens_of,
-)
+from tests.support.actors import ALICE, BOB, PHONE_APP, WEB_SHOP, assert_error, is_live, tokens_of
 from tests.support.browser import SESSIONS, page_text
 
 Tokens = Mapping[str, str]

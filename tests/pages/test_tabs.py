@@ -10,15 +10,7 @@ from playwright.async_api import Page, expect
 from service.worker import Worker
 from tests.pages.application import Application
 from tests.pages.stage import SHOP
-from tests.pages.steps import (
-    allow,
-    be_signed_in,
-    deny,
-    expect_consent,
-    expect_refusal,
-    log_in,
-    reach_consent,
-)
+from tests.pages.steps import allow, be_signed_in, deny, expect_consent, expect_refusal, log_in, reach_consent
 from tests.support.actors import ALICE, BOB, PHONE_APP, tokens_of
 from tests.support.browser import ask
 

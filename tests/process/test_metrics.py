@@ -22,14 +22,7 @@ from service.observability import metrics
 from tests.conftest import environment_of
 from tests.support.actors import PHONE_APP, TOKEN
 from tests.support.metrics_scrape import Scrape
-from tests.support.servers import (
-    CHECKOUT,
-    RedisServer,
-    ServiceProcess,
-    free_port,
-    running_service,
-    stop,
-)
+from tests.support.servers import CHECKOUT, RedisServer, ServiceProcess, free_port, running_service, stop
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
 REQUESTS = 40

@@ -6,13 +6,7 @@ import re
 
 import pytest
 
-from service.protocol.grammar import (
-    B64TOKEN,
-    CODE_VERIFIER,
-    SCOPE_TOKEN,
-    is_unicode_without_line_ends,
-    is_vschar,
-)
+from service.protocol.grammar import B64TOKEN, CODE_VERIFIER, SCOPE_TOKEN, is_unicode_without_line_ends, is_vschar
 
 
 @pytest.mark.clause("6749-a.4-scope-characters", "6749-3.3-grammar")

@@ -11,15 +11,7 @@ import httpx2
 import pytest
 
 from tests.races.arena import Arena, all_at_once, open_connections, running_arena
-from tests.support.actors import (
-    MADE_SECRET,
-    READER,
-    REVOKE,
-    WEB_SHOP,
-    App,
-    assert_error,
-    basic,
-)
+from tests.support.actors import MADE_SECRET, READER, REVOKE, WEB_SHOP, App, assert_error, basic
 from tests.support.servers import start_redis, stop
 
 ALLOWED = 5

@@ -25,14 +25,7 @@ from tests.support.actors import (
     revoke_all,
     tokens_of,
 )
-from tests.support.browser import (
-    SESSIONS,
-    Browser,
-    Page,
-    answer_of,
-    ask,
-    is_login_page,
-)
+from tests.support.browser import SESSIONS, Browser, Page, answer_of, ask, is_login_page
 
 CROWD = 24
 CODES = 10

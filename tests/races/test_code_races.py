@@ -8,15 +8,7 @@ import pytest
 from service.worker import Worker
 from tests.conftest import make_code
 from tests.races.arena import CONTENDERS, Arena, all_at_once, is_live
-from tests.support.actors import (
-    PHONE_APP,
-    PHONE_CALLBACK,
-    SHOP_CALLBACK,
-    WEB_SHOP,
-    App,
-    assert_error,
-    tokens_of,
-)
+from tests.support.actors import PHONE_APP, PHONE_CALLBACK, SHOP_CALLBACK, WEB_SHOP, App, assert_error, tokens_of
 
 ROUNDS = 4
 

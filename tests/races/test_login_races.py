@@ -19,16 +19,7 @@ from service.store.keys import login_key
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, client_of, lifespan_of, serving
 from tests.races.arena import CONTENDERS, Arena, all_at_once, patiently
-from tests.support.actors import (
-    ALICE,
-    BOB,
-    PHONE_APP,
-    WEB_SHOP,
-    App,
-    Person,
-    assert_error,
-    tokens_of,
-)
+from tests.support.actors import ALICE, BOB, PHONE_APP, WEB_SHOP, App, Person, assert_error, tokens_of
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import result_of, until
 

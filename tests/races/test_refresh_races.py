@@ -10,14 +10,7 @@ import httpx2
 import pytest
 
 from tests.races.arena import CONTENDERS, KEYRING, Arena, all_at_once, patiently
-from tests.support.actors import (
-    ALICE,
-    BOB,
-    PHONE_APP,
-    WEB_SHOP,
-    App,
-    tokens_of,
-)
+from tests.support.actors import ALICE, BOB, PHONE_APP, WEB_SHOP, App, tokens_of
 
 ROUNDS = 4
 TURNS = 4

@@ -9,15 +9,7 @@ import pytest
 
 from service.worker import Worker
 from tests.realms.journey import ASK_CEP, Enlist, choose_cep, come_back, log_in_there, place_of, query_of, set_out
-from tests.support.actors import (
-    ALICE,
-    PHONE_APP,
-    PHONE_CALLBACK,
-    SHOP_CALLBACK,
-    WEB_SHOP,
-    Person,
-    tokens_of,
-)
+from tests.support.actors import ALICE, PHONE_APP, PHONE_CALLBACK, SHOP_CALLBACK, WEB_SHOP, Person, tokens_of
 from tests.support.browser import (
     LOGIN,
     SESSIONS,

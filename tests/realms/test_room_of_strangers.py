@@ -18,14 +18,7 @@ from service.store.events import MAX_EVENTS
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
 from tests.realms.journey import ASK_CEP, come_back, log_in_there, log_in_with_password, set_out
-from tests.support.actors import (
-    ALICE,
-    PHONE_APP,
-    TOKEN,
-    App,
-    Person,
-    basic,
-)
+from tests.support.actors import ALICE, PHONE_APP, TOKEN, App, Person, basic
 from tests.support.browser import Browser, ask
 
 ADDRESSES: Final = 100

@@ -11,10 +11,7 @@ import pytest
 
 from service.redis_client import managed_connection
 from service.redis_client.backoff import FIRST_PAUSE_SECONDS, STABLE_SECONDS
-from service.redis_client.connection import (
-    Connection,
-    decode_raw,
-)
+from service.redis_client.connection import Connection, decode_raw
 from service.redis_client.errors import ConnectionLost
 from service.redis_client.managed_connection import (
     DRIFT_SECONDS,

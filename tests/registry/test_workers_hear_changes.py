@@ -18,14 +18,7 @@ from service.protocol.client import Client
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, environment_of, serving
 from tests.faults.stage import PLENTY
-from tests.support.actors import (
-    ALICE,
-    GATEWAY,
-    MADE_SECRET,
-    PHONE_APP,
-    App,
-    tokens_of,
-)
+from tests.support.actors import ALICE, GATEWAY, MADE_SECRET, PHONE_APP, App, tokens_of
 from tests.support.invalidations import heard
 from tests.support.loop_time import LoopTime
 from tests.support.servers import RedisServer, ServiceProcess, running_service

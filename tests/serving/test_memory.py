@@ -12,16 +12,7 @@ import pytest
 
 from tests.conftest import environment_of
 from tests.support.actors import TOKEN, VERIFY
-from tests.support.hostile_requests import (
-    CHUNKED,
-    FORM,
-    FORM_TYPE,
-    READ,
-    fill,
-    get,
-    make_variables,
-    post,
-)
+from tests.support.hostile_requests import CHUNKED, FORM, FORM_TYPE, READ, fill, get, make_variables, post
 from tests.support.servers import RedisServer, ServiceProcess, running_service
 from tests.support.waiting import PATIENCE_SECONDS
 

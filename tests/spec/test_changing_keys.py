@@ -10,23 +10,8 @@ import httpx2
 import pytest
 
 from tests.conftest import SECRET_KEY, Clock, MakeSettings, serving
-from tests.support.actors import (
-    ALICE,
-    AUDITOR,
-    PHONE_APP,
-    PHONE_CALLBACK,
-    VERIFY,
-    bearer,
-    tokens_of,
-)
-from tests.support.browser import (
-    SESSIONS,
-    Browser,
-    Page,
-    answer_of,
-    ask,
-    is_consent_page,
-)
+from tests.support.actors import ALICE, AUDITOR, PHONE_APP, PHONE_CALLBACK, VERIFY, bearer, tokens_of
+from tests.support.browser import SESSIONS, Browser, Page, answer_of, ask, is_consent_page
 
 NEXT_KEY = "the key of tomorrow of 32 bytes or more: a long one"
 STEPS = (SECRET_KEY, f"{SECRET_KEY},{NEXT_KEY}", f"{NEXT_KEY},{SECRET_KEY}", NEXT_KEY)

@@ -12,16 +12,7 @@ from service.store.keys import registry_key
 from service.web.pages.rendering import Branding, Renderer
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.actors import (
-    ALICE,
-    BOB,
-    PHONE_APP,
-    PHONE_CALLBACK,
-    SHOP_CALLBACK,
-    WEB_SHOP,
-    assert_error,
-    tokens_of,
-)
+from tests.support.actors import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, SHOP_CALLBACK, WEB_SHOP, assert_error, tokens_of
 from tests.support.browser import (
     CONSENT,
     ISSUER,

@@ -33,7 +33,12 @@ async def remembering(settings: Settings, seconds: float) -> AsyncIterator[ASGIA
     """The service with another time for which it remembers an answer of /readyz."""
     parts = Worker(settings)
     parts.health = HealthEndpoint(
-        parts.redis, parts.bearer, parts.clients, parts.is_seed_in_force, remembered_seconds=seconds
+        parts.redis,
+        parts.bearer,
+        parts.bearer_counts,
+        parts.clients,
+        parts.is_seed_in_force,
+        remembered_seconds=seconds,
     )
     app = build_app(parts)
     async with lifespan_of(app):

@@ -10,15 +10,7 @@ import pytest
 import redis
 
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.actors import (
-    ALICE,
-    PHONE_APP,
-    TOKEN,
-    WEB_SHOP,
-    Person,
-    basic,
-    login_form,
-)
+from tests.support.actors import ALICE, PHONE_APP, TOKEN, WEB_SHOP, Person, basic, login_form
 from tests.support.browser import SESSIONS, Browser, is_login_page
 
 PROXY = "10.0.0.1"

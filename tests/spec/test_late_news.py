@@ -15,14 +15,7 @@ from service.crypto.password_hashing import hash_password
 from service.registry.cache import RegistryCache
 from service.worker import Worker
 from tests.support.actors import ALICE, PHONE_APP, assert_error, tokens_of
-from tests.support.browser import (
-    Browser,
-    answer_of,
-    ask,
-    assert_refused,
-    change_user,
-    is_consent_page,
-)
+from tests.support.browser import Browser, answer_of, ask, assert_refused, change_user, is_consent_page
 from tests.support.redis_monitor import ONE_SERVER, watching
 
 NEWER = replace(ALICE, password="another password")

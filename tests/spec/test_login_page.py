@@ -14,17 +14,7 @@ from service.crypto.password_hashing import hash_password
 from service.protocol.user import User
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.actors import (
-    ALICE,
-    BOB,
-    PHONE_APP,
-    SHOP_CALLBACK,
-    TOKEN,
-    WEB_SHOP,
-    Person,
-    assert_error,
-    login_form,
-)
+from tests.support.actors import ALICE, BOB, PHONE_APP, SHOP_CALLBACK, TOKEN, WEB_SHOP, Person, assert_error, login_form
 from tests.support.browser import (
     LOGIN,
     SESSIONS,

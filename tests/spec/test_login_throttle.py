@@ -8,14 +8,7 @@ import httpx2
 import pytest
 
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.actors import (
-    ALICE,
-    BOB,
-    PHONE_APP,
-    WEB_SHOP,
-    Person,
-    assert_error,
-)
+from tests.support.actors import ALICE, BOB, PHONE_APP, WEB_SHOP, Person, assert_error
 
 WRONG_ALICE = replace(ALICE, password="wrong")
 NOBODY = Person("nobody@example.com", "wrong")

@@ -24,15 +24,7 @@ from service.protocol.errors import OAuthError
 from service.routes import make_routes
 from service.worker import Worker
 from tests.conftest import environment_of
-from tests.support.actors import (
-    ALICE,
-    BOB,
-    GATEWAY,
-    TOKEN,
-    WEB_SHOP,
-    Person,
-    login_form,
-)
+from tests.support.actors import ALICE, BOB, GATEWAY, TOKEN, WEB_SHOP, Person, login_form
 from tests.support.openapi import CONTRACT, FILE, METHODS, is_of_schema, resolve
 from tests.support.servers import CHECKOUT, RedisServer, ServiceProcess, running_service
 

@@ -12,17 +12,7 @@ import httpx2
 import pytest
 
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.actors import (
-    ALICE,
-    BOB,
-    GATEWAY,
-    PHONE_APP,
-    REVOKE,
-    TOKEN,
-    WEB_SHOP,
-    assert_error,
-    login_form,
-)
+from tests.support.actors import ALICE, BOB, GATEWAY, PHONE_APP, REVOKE, TOKEN, WEB_SHOP, assert_error, login_form
 
 WRONG_SHOP = replace(WEB_SHOP, client_secret="wrong")
 WRONG_ALICE = replace(ALICE, password="wrong")

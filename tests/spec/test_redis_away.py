@@ -11,16 +11,7 @@ import pytest
 from service.redis_client.deadline import DEADLINE_SECONDS
 from service.web.api.health import REMEMBERED_SECONDS
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.actors import (
-    ALICE,
-    AUDITOR,
-    PHONE_APP,
-    WEB_SHOP,
-    assert_error,
-    revoke_all,
-    tokens_of,
-    verify,
-)
+from tests.support.actors import ALICE, AUDITOR, PHONE_APP, WEB_SHOP, assert_error, revoke_all, tokens_of, verify
 from tests.support.loop_time import STEP_SECONDS, LoopTime
 from tests.support.servers import RedisServer, stop
 from tests.support.waiting import until_status

@@ -12,15 +12,7 @@ import redis
 from service.crypto.password_hashing import hash_generated_secret
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, make_code, serving
-from tests.support.actors import (
-    ALICE,
-    PHONE_APP,
-    PHONE_CALLBACK,
-    WEB_SHOP,
-    App,
-    assert_error,
-    tokens_of,
-)
+from tests.support.actors import ALICE, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, App, assert_error, tokens_of
 
 
 async def change_client(parts: Worker, app: App, **changes: object) -> None:

@@ -7,17 +7,7 @@ import pytest
 import redis
 
 from tests.conftest import Clock, MakeSettings, serving
-from tests.support.actors import (
-    ALICE,
-    MADE_SECRET,
-    PHONE_APP,
-    TOKEN,
-    WEB_SHOP,
-    App,
-    assert_error,
-    is_live,
-    tokens_of,
-)
+from tests.support.actors import ALICE, MADE_SECRET, PHONE_APP, TOKEN, WEB_SHOP, App, assert_error, is_live, tokens_of
 
 
 @pytest.mark.clause(

@@ -7,15 +7,7 @@ import pytest
 
 from service.worker import Worker
 from tests.conftest import make_code
-from tests.support.actors import (
-    ALICE,
-    PHONE_APP,
-    PHONE_CALLBACK,
-    Person,
-    assert_error,
-    revoke_all,
-    tokens_of,
-)
+from tests.support.actors import ALICE, PHONE_APP, PHONE_CALLBACK, Person, assert_error, revoke_all, tokens_of
 
 
 @pytest.mark.clause("6749-3.3-order-free", "6749-3.3-granted-scope-told", "spec-2.1-final-scope", "spec-2.2-items")

@@ -19,16 +19,7 @@ from service.store.attempts import Counter
 from service.store.keys import address_key
 from service.worker import Worker
 from tests.conftest import SEED, Clock, MakeSettings, client_of, lifespan_of, make_code
-from tests.support.actors import (
-    ALICE,
-    PHONE_APP,
-    PHONE_CALLBACK,
-    WEB_SHOP,
-    App,
-    Person,
-    revoke_all,
-    tokens_of,
-)
+from tests.support.actors import ALICE, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, App, Person, revoke_all, tokens_of
 from tests.support.browser import SESSIONS, Browser, Page, ask
 from tests.support.events import events_of
 from tests.support.redis_monitor import ONE_SERVER, watching

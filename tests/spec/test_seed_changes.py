@@ -8,17 +8,7 @@ import pytest
 import redis
 
 from tests.conftest import SEED, Clock, MakeSettings, serving
-from tests.support.actors import (
-    ALICE,
-    BOB,
-    PHONE_APP,
-    WEB_SHOP,
-    App,
-    Person,
-    assert_error,
-    is_live,
-    tokens_of,
-)
+from tests.support.actors import ALICE, BOB, PHONE_APP, WEB_SHOP, App, Person, assert_error, is_live, tokens_of
 
 
 @pytest.mark.clause("decided-user-change-ends-tokens", "decided-seed-ends-sessions", "decided-ended-families")

@@ -10,16 +10,7 @@ import redis
 
 from service.worker import Worker
 from tests.conftest import Clock
-from tests.support.actors import (
-    ALICE,
-    BOB,
-    PHONE_APP,
-    PHONE_CALLBACK,
-    WEB_SHOP,
-    assert_error,
-    is_live,
-    tokens_of,
-)
+from tests.support.actors import ALICE, BOB, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, assert_error, is_live, tokens_of
 from tests.support.browser import (
     SESSIONS,
     Browser,

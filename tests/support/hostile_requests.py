@@ -11,15 +11,7 @@ from typing import NamedTuple
 from urllib.parse import quote, urlencode
 
 from tests.conftest import SEED
-from tests.support.actors import (
-    INTROSPECT,
-    PHONE_APP,
-    PHONE_CALLBACK,
-    REVOKE,
-    REVOKE_ALL,
-    TOKEN,
-    VERIFY,
-)
+from tests.support.actors import INTROSPECT, PHONE_APP, PHONE_CALLBACK, REVOKE, REVOKE_ALL, TOKEN, VERIFY
 from tests.support.waiting import PATIENCE_SECONDS
 
 SIZE = 60_000

@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from service.crypto.opaque_tokens import make_access_token
 from service.gateway.lookup import BearerLookup
-from service.observability.metrics import bearers
+from service.observability.metrics import CacheCounts
 from service.redis_client.deadline import StoreUnavailable, with_own_budget
 from service.registry.cache import ClientCache
 from service.store.client import StoreClient
@@ -42,6 +42,7 @@ class HealthEndpoint:
         self,
         connection: StoreClient,
         bearer: BearerLookup,
+        counts: CacheCounts,
         clients: ClientCache,
         is_seed_in_force: Callable[[], Awaitable[bool]],
         *,
@@ -49,6 +50,7 @@ class HealthEndpoint:
     ) -> None:
         self._redis = connection
         self._bearer = bearer
+        self._counts = counts
         self._clients = clients
         self._is_seed_in_force = is_seed_in_force
         self._remembered_seconds = remembered_seconds
@@ -86,7 +88,7 @@ class HealthEndpoint:
 
         All checks run concurrently, so that a slow Redis has time to reply to each.
         """
-        bearers.count_lookup()
+        self._counts.count_lookup()
         try:
             found, is_seed_in_force, *_ = await asyncio.gather(
                 with_own_budget(find_obstacle(self._redis)),

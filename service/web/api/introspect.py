@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from service.crypto.keyring import Keyring, RefreshToken
 from service.gateway.lookup import BearerLookup
-from service.observability.metrics import bearers
+from service.observability.metrics import CacheCounts
 from service.protocol.client import check_introspection
 from service.protocol.introspection import INACTIVE, Introspection, describe_token
 from service.protocol.parameters import INTROSPECTION_PARAMETERS, require
@@ -26,6 +26,7 @@ from service.web.responses import render_introspection
 class IntrospectionEndpoint:
     authenticator: ClientAuthenticator
     bearer: BearerLookup
+    counts: CacheCounts
     families: Families
     keyring: Keyring
     issuer: str
@@ -46,7 +47,7 @@ class IntrospectionEndpoint:
         return render_introspection(await self._describe_refresh_token(refresh_token) if may_see else INACTIVE)
 
     async def _describe_access_token(self, token: str) -> Introspection:
-        bearers.count_lookup()
+        self.counts.count_lookup()
         grant = await self.bearer.lookup(token)
         if grant is None:
             return INACTIVE

@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from service.gateway.bearer import require_grant
 from service.gateway.lookup import BearerLookup
-from service.observability.metrics import bearers
+from service.observability.metrics import CacheCounts
 from service.protocol.bearer import AccessGrant, check_scope, parse_needed_scope
 from service.protocol.errors import BearerMissing, InvalidToken, MalformedBearer, OAuthError, TemporarilyUnavailable
 from service.redis_client.deadline import StoreUnavailable
@@ -39,6 +39,7 @@ log = logging.getLogger("service")
 @dataclass(frozen=True, slots=True)
 class VerifyEndpoint:
     bearer: BearerLookup
+    counts: CacheCounts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request of any method, since a proxy uses the method of the request that it holds."""
@@ -64,7 +65,7 @@ class VerifyEndpoint:
         Other endpoints answer two credentials by 400, which a proxy would treat as a failure.
         """
         authorization = list_header_values(scope, b"authorization")
-        bearers.count_lookup()
+        self.counts.count_lookup()
         try:
             grant = await require_grant(self.bearer, authorization)
         except MalformedBearer:

@@ -66,7 +66,7 @@ class AccessLog:
             self._write(scope, status, seconds)
 
     def _write(self, scope: Scope, status: int, seconds: float) -> None:
-        is_usual = status == 200 or REASON.get(scope, "") == "store_unavailable"
+        is_usual = status == 200 or scope.get(REASON.name) == "store_unavailable"
         is_quiet = scope["path"].endswith(_PROBES) or (is_usual and scope["path"].endswith(_QUIET_WHERE_USUAL))
         level = logging.DEBUG if is_quiet else logging.INFO
         if not _log.shows(level):
@@ -78,8 +78,8 @@ class AccessLog:
             "ms": round(seconds * 1000, 2),
             "address": scope["client"][0] if scope.get("client") else LOCAL_PEER,
         }
-        if reason := REASON.get(scope, ""):
-            fields["reason"] = reason
+        if REASON.name in scope:
+            fields["reason"] = scope[REASON.name]
         _log.write(level, "request", fields)
 
 
@@ -90,4 +90,4 @@ def _count(scope: Scope, status: int, seconds: float) -> None:
     """
     route = scope.get("route")
     endpoint = "other" if route is None else route.name
-    count_request(endpoint, GRANT.get(scope, "none"), status, REASON.get(scope, "") or None, seconds)
+    count_request(endpoint, scope.get(GRANT.name, "none"), status, scope.get(REASON.name), seconds)

@@ -12,7 +12,10 @@ Value = TypeVar("Value")
 
 
 class ScopeKey(Generic[Value]):
-    """A key of an ASGI scope, or of its state, and the type of its value."""
+    """A key of an ASGI scope, or of its state, and the type of its value.
+
+    Code that runs at every request uses `name` directly, since a method call takes five times as long.
+    """
 
     __slots__ = ("name",)
 

@@ -18,9 +18,7 @@ from service.protocol.authorization_code import AuthorizationCode, RedeemedCode,
 from service.protocol.client import AUTHORIZATION_CODE
 from service.protocol.errors import InvalidGrant
 from service.protocol.parameters import Form
-from service.protocol.scope import (
-    parse_realm,
-)
+from service.protocol.scope import parse_realm
 from service.protocol.token_form import RandomToken, parse_authorization_code
 from service.protocol.token_response import TokenResponse
 from service.store.codes import Codes

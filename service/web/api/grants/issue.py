@@ -12,9 +12,7 @@ from starlette.requests import Request
 from service.crypto.keyring import Keyring, RefreshToken
 from service.observability.audit import record_event
 from service.protocol.parameters import Form
-from service.protocol.scope import (
-    parse_realm,
-)
+from service.protocol.scope import parse_realm
 from service.protocol.token_form import RandomToken
 from service.protocol.token_response import TokenResponse
 from service.web.request.client_address import get_address

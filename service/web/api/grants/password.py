@@ -16,12 +16,7 @@ from service.observability.audit import record_event
 from service.protocol.client import PASSWORD, check_grant_type, check_scope
 from service.protocol.errors import InvalidClient, InvalidGrant, InvalidScope
 from service.protocol.parameters import Form, check_text
-from service.protocol.scope import (
-    Scope,
-    check_one_realm_one_role,
-    check_user_has,
-    parse_scope,
-)
+from service.protocol.scope import Scope, check_one_realm_one_role, check_user_has, parse_scope
 from service.protocol.token_response import TokenResponse
 from service.realms.login import Logins
 from service.registry.cache import ClientCache, UserCache

@@ -17,11 +17,7 @@ from service.observability.metrics import count_refresh
 from service.protocol.client import REFRESH_TOKEN, check_scope
 from service.protocol.errors import InvalidGrant, InvalidScope, OAuthError
 from service.protocol.parameters import Form
-from service.protocol.scope import (
-    check_narrowing,
-    parse_realm,
-    parse_scope,
-)
+from service.protocol.scope import check_narrowing, parse_realm, parse_scope
 from service.protocol.token_response import TokenResponse
 from service.store.families import Families, RefreshRefused, Spent
 from service.web.api.grants.issue import make_token_response
