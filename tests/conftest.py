@@ -349,9 +349,15 @@ async def parts(make_settings: MakeSettings, clock: Clock, registry: None) -> As
 
 
 @pytest.fixture
-async def http(make_settings: MakeSettings, clock: Clock, registry: None) -> AsyncIterator[httpx2.AsyncClient]:
+def worker(make_settings: MakeSettings, clock: Clock, registry: None) -> Worker:
+    """The worker behind `http`, for tests that change one of its limits."""
+    return Worker(make_settings(), lambda: clock.offset_ms)
+
+
+@pytest.fixture
+async def http(worker: Worker) -> AsyncIterator[httpx2.AsyncClient]:
     """The service with the default settings."""
-    async with serving(make_settings(), clock) as client:
+    async with serving_worker(worker) as client:
         yield client
 
 
@@ -379,7 +385,14 @@ async def serving(
 
     Each of its answers must be one that docs/openapi.yaml describes.
     """
-    app = build_app(Worker(settings, lambda: clock.offset_ms))
+    async with serving_worker(Worker(settings, lambda: clock.offset_ms), address=address) as client:
+        yield client
+
+
+@asynccontextmanager
+async def serving_worker(worker: Worker, *, address: str = "203.0.113.7") -> AsyncIterator[httpx2.AsyncClient]:
+    """The service in this process, with a worker that the test has made."""
+    app = build_app(worker)
     async with lifespan_of(app), client_of(app, address) as client:
         yield client
 

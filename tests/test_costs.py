@@ -92,10 +92,10 @@ async def begin_session(http: httpx2.AsyncClient, parts: Worker) -> Session:
 
 @pytest.mark.parametrize("name", OPERATIONS)
 async def test_no_more_is_asked_of_redis_than_before(
-    http: httpx2.AsyncClient, parts: Worker, store: redis.Redis, monkeypatch: pytest.MonkeyPatch, name: str
+    http: httpx2.AsyncClient, worker: Worker, parts: Worker, store: redis.Redis, name: str
 ) -> None:
     # A client's secret is admitted once a second, whatever it does.
-    monkeypatch.setattr("service.web.request.client_authentication.ADMITTED_SECONDS", 3600)
+    worker.authenticator.admitted_seconds = 3600
     operation = OPERATIONS[name]
     for _ in range(3):
         # Clients and users are remembered by now, and Redis knows the scripts.

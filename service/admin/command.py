@@ -44,7 +44,8 @@ def console() -> None:
 def command(group: click.Group, name: str) -> Callable[[Work], click.Command]:
     """Return a decorator that adds a coroutine to a group as a command with the options --json and --yes.
 
-    The coroutine is called with the context, the output and its own parameters.
+    The coroutine is called with the context, the output and its own parameters. A caller of the console may pass
+    another function than `open_context` as the object of click's context.
     """
 
     def decorate(work: Work) -> click.Command:
@@ -61,7 +62,8 @@ def command(group: click.Group, name: str) -> Callable[[Work], click.Command]:
 
 
 async def _run_in_context(work: Work, output: Output, parameters: dict[str, Any]) -> None:
-    context: AdminContext = open_context()
+    make_context: Callable[[], AdminContext] = click.get_current_context().obj or open_context
+    context = make_context()
     context.open()
     try:
         await work(context, output, **parameters)

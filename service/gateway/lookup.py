@@ -24,7 +24,7 @@ from ..protocol.token_form import DIGEST_BYTES, RANDOM_TOKEN_CHARACTERS, SHARD, 
 from ..redis_client.clock import read_clock
 from ..redis_client.deadline import CallObserver, StoreUnavailable, ignore_call
 from ..redis_client.managed_connection import ManagedConnection
-from ..redis_client.options import ConnectionOptions
+from ..redis_client.options import DEFAULT_LIMITS, ConnectionLimits, ConnectionOptions
 from ..redis_client.router import Router
 from ..redis_client.tracked_cache import STALE, TrackedCache
 from ..redis_client.url import RedisUrl, parse_redis_url, without_password
@@ -47,7 +47,7 @@ class BearerLookup:
 
     `redis_url` takes all forms of the service's REDIS_URL. Without `memory` every lookup asks Redis. `most_live` and
     `most_unknown` bound the cache; the tokens that were not used for longest are dropped first. `watch` is called after
-    each lookup that asked Redis. `clock_offset_ms` moves the clock and is for tests only.
+    each lookup that asked Redis. `clock_offset_ms`, which moves the clock, and `limits` are for tests only.
     """
 
     def __init__(
@@ -59,7 +59,9 @@ class BearerLookup:
         most_unknown: int = MAX_UNKNOWN,
         watch: CallObserver = ignore_call,
         clock_offset_ms: Callable[[], int] = lambda: 0,
+        limits: ConnectionLimits = DEFAULT_LIMITS,
     ) -> None:
+        self.limits = limits
         self._url = _parse_url(redis_url) if isinstance(redis_url, str) else redis_url
         self._memory = memory
         self._watch = watch
@@ -126,8 +128,9 @@ class BearerLookup:
         loop = asyncio.get_running_loop()
         if self._router is None or self._loop is not loop:
             self.invalidate(None)
+            listener = self if self._memory else None
             self._router = Router(
-                ConnectionOptions(self._url, "lookups", self if self._memory else None, probe_keys=PROBE_KEYS)
+                ConnectionOptions(self._url, "lookups", listener, probe_keys=PROBE_KEYS, limits=self.limits)
             )
             self._loop = loop
         return self._router

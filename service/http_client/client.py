@@ -11,7 +11,7 @@ import asyncio
 import ipaddress
 import socket
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, Final, NamedTuple
@@ -48,10 +48,25 @@ class HttpResponse(NamedTuple):
     body: bytes
 
 
-class HttpClient:
-    """The connection pool for all identity providers. Their circuit breakers limit the number of concurrent calls."""
+LookUp = Callable[[str, int], list[str]]
 
-    def __init__(self) -> None:
+
+def look_up_addresses(host: str, port: int) -> list[str]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError:  # for example an empty label, or a label of more than 63 characters
+        raise OSError(f"{host} is no name of a host") from None
+    return [str(entry[4][0]) for entry in found]
+
+
+class HttpClient:
+    """The connection pool for all identity providers. Their circuit breakers limit the number of concurrent calls.
+
+    `look_up` returns the addresses of a host name, and is called in threads.
+    """
+
+    def __init__(self, *, look_up: LookUp = look_up_addresses) -> None:
+        self._look_up = look_up
         self._lookups = ThreadPoolExecutor(LOOKUPS, thread_name_prefix="provider-names")
         self._pool: httpcore2.AsyncConnectionPool | None = None
 
@@ -78,7 +93,7 @@ class HttpClient:
                 ssl_context=certificates,
                 max_connections=None,
                 keepalive_expiry=IDLE_SECONDS,
-                network_backend=_Network(self._lookups),
+                network_backend=_Network(self._lookups, self._look_up),
             )
         return self._pool
 
@@ -114,7 +129,8 @@ def _prepare() -> ssl.SSLContext:
 class _Network(httpcore2.AsyncNetworkBackend):
     """The library's own backend, except that host names are resolved in our threads."""
 
-    def __init__(self, lookups: ThreadPoolExecutor) -> None:
+    def __init__(self, lookups: ThreadPoolExecutor, look_up: LookUp) -> None:
+        self._look_up = look_up
         self._lookups = lookups
         self._network = httpcore2.AnyIOBackend()
 
@@ -142,7 +158,7 @@ class _Network(httpcore2.AsyncNetworkBackend):
         except ValueError:
             pass
         loop = asyncio.get_running_loop()
-        found = await loop.run_in_executor(self._lookups, _look_up, host, port)
+        found = await loop.run_in_executor(self._lookups, self._look_up, host, port)
         return list(dict.fromkeys(found))
 
 
@@ -184,14 +200,6 @@ class _Stream(httpcore2.AsyncNetworkStream):
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)
-
-
-def _look_up(host: str, port: int) -> list[str]:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError:  # for example an empty label, or a label of more than 63 characters
-        raise OSError(f"{host} is no name of a host") from None
-    return [str(entry[4][0]) for entry in found]
 
 
 async def _read_body(response: httpcore2.Response) -> bytes:

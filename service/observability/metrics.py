@@ -12,6 +12,7 @@ import functools
 import logging
 import os
 import time
+from collections.abc import Sequence
 from math import nan
 from pathlib import Path
 from typing import Final, Literal
@@ -66,6 +67,13 @@ class Metrics:
         self._make_sessions()
         self._make_hashing()
         self._make_caches()
+        self.buffers = (
+            self.request_tally,
+            self.request_spans,
+            self.redis_spans,
+            self.refresh_tally,
+            self.lookup_tally,
+        )
 
     def _make_requests(self) -> None:
         self.requests = Counter(
@@ -196,19 +204,13 @@ def get_metrics() -> Metrics:
     return Metrics(os.environ.get(FOLDER))
 
 
-def flush_counts() -> None:
-    """Pass the buffered counts to prometheus_client. Call this in the thread of the event loop, which counts them.
+def flush_counts(buffers: Sequence[CounterBuffer | HistogramBuffer] = ()) -> None:
+    """Pass the buffered counts to prometheus_client, those of all buffers unless some are named.
 
-    If the shared file cannot be written, counts are lost, but none is passed twice.
+    Call this in the thread of the event loop, which counts them. If the shared file cannot be written, counts are lost,
+    but none is passed twice.
     """
-    metrics = get_metrics()
-    for pending in (
-        metrics.request_tally,
-        metrics.request_spans,
-        metrics.redis_spans,
-        metrics.refresh_tally,
-        metrics.lookup_tally,
-    ):
+    for pending in buffers or get_metrics().buffers:
         try:
             pending.flush()
         except OSError:

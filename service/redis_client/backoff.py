@@ -19,7 +19,8 @@ class Backoff:
     The time that an attempt took counts as part of its pause.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, stable_seconds: float = STABLE_SECONDS) -> None:
+        self._stable_seconds = stable_seconds
         self.failures = 0
 
     def fail(self, took_seconds: float) -> float:
@@ -30,8 +31,8 @@ class Backoff:
 
     def end(self, lasted_seconds: float) -> float:
         """Return the seconds to wait after a connection that lasted for `lasted_seconds`."""
-        if lasted_seconds < STABLE_SECONDS:
+        if lasted_seconds < self._stable_seconds:
             self.failures += 1
-            return max(0.0, random.uniform(0, STABLE_SECONDS) - lasted_seconds)
+            return max(0.0, random.uniform(0, self._stable_seconds) - lasted_seconds)
         self.failures = 0
         return 0.0

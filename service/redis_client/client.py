@@ -17,7 +17,7 @@ from .durable_writes import ConfirmationPool, DurableWork
 from .errors import NoScriptError
 from .lock import RedisLock, Run
 from .managed_connection import ManagedConnection
-from .options import ConnectionOptions
+from .options import DEFAULT_LIMITS, ConnectionLimits, ConnectionOptions
 from .router import Router
 from .script import Script, load_own_script
 from .slots import NodeSlots, get_slot, guard_key, list_unsettled, parse_own_slots
@@ -62,7 +62,8 @@ class RedisClient:
     `scripts` maps SHA-1 digests to the texts that the handshake loads. `barrier_key` returns the name of the key of a
     shard that `leave_fence` writes. `probe_keys` are for the heartbeats to cluster nodes. `watch` is called after each
     call. `on_moving_slot` is called each time a command must be sent again because its slot is moving.
-    `clock_offset_ms` moves the clock of every script and is for tests only.
+    `scan_whole` looks at all keys up to `max_looks` times. `clock_offset_ms` moves the clock of every script and is for
+    tests only.
     """
 
     def __init__(
@@ -76,7 +77,13 @@ class RedisClient:
         clock_offset_ms: Callable[[], int] = lambda: 0,
         watch: CallObserver = ignore_call,
         on_moving_slot: Callable[[], None] = lambda: None,
+        limits: ConnectionLimits = DEFAULT_LIMITS,
+        max_looks: int = MAX_LOOKS,
+        scan_retry_delay_seconds: float = SCAN_RETRY_DELAY_SECONDS,
     ) -> None:
+        self.limits = limits
+        self.max_looks = max_looks
+        self.scan_retry_delay_seconds = scan_retry_delay_seconds
         self._url = url
         self._scripts = scripts
         self._barrier_key = barrier_key
@@ -171,7 +178,7 @@ class RedisClient:
         StoreUnavailable if slots keep moving for too long.
         """
         wanted: set[int] | None = None
-        for _ in range(MAX_LOOKS):
+        for _ in range(self.max_looks):
             before = await self.list_slots()
             async for keys in self.scan(pattern):
                 yield [key for key in keys if wanted is None or get_slot(key) in wanted]
@@ -179,10 +186,10 @@ class RedisClient:
             wanted = unsettled if wanted is None else wanted & unsettled
             if not wanted:
                 return
-            await asyncio.sleep(SCAN_RETRY_DELAY_SECONDS)
+            await asyncio.sleep(self.scan_retry_delay_seconds)
         raise StoreUnavailable(
-            f"slots of the cluster did not stop moving during {MAX_LOOKS} looks at all keys; end the resharding, or "
-            "repair the slot that was left half moved (doctor names it), and try again"
+            f"slots of the cluster did not stop moving during {self.max_looks} looks at all keys; end the resharding, "
+            "or repair the slot that was left half moved (doctor names it), and try again"
         )
 
     async def list_slots(self) -> list[NodeSlots]:
@@ -240,7 +247,9 @@ class RedisClient:
 
     def _get_router(self) -> Router:
         if self._router is None:
-            options = ConnectionOptions(self._url, "requests", scripts=self._scripts, probe_keys=self._probe_keys)
+            options = ConnectionOptions(
+                self._url, "requests", scripts=self._scripts, probe_keys=self._probe_keys, limits=self.limits
+            )
             self._router = Router(options, on_moving_slot=self._on_moving_slot)
         return self._router
 

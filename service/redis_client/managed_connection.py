@@ -32,12 +32,6 @@ TRUSTED_SECONDS: Final = 1.0
 MAX_SILENCE_SECONDS: Final = HEARTBEAT_SECONDS + TRUSTED_SECONDS + UNREAD_REPLY_SECONDS
 """The connection to a silent server is closed within this time, and its pending calls fail."""
 
-MAX_PENDING: Final = 10_000
-"""The number of commands that may be pending on one connection. The heartbeat bounds how long they are pending."""
-
-DRIFT_SECONDS: Final = 0.1
-"""If Redis's clock and ours drift apart by more than this, their difference is noted anew; see `_note_clock`."""
-
 CLOSED: Final = "the store is closed"
 
 log = logging.getLogger("service.store")
@@ -73,7 +67,8 @@ class ManagedConnection:
         self._check = check
         self._is_tracked = False
         self._refusal: str | None = None
-        self._backoff = Backoff()
+        self._max_pending = options.limits.max_pending
+        self._backoff = Backoff(stable_seconds=options.limits.stable_seconds)
         self._lost_at: float | None = None
         self._is_pause_skipped = asyncio.Event()
         self._connection: Availability[Connection] = Availability()
@@ -164,8 +159,8 @@ class ManagedConnection:
     def _send(
         self, connection: Connection, command: Command, decode: Callable[[Any], Value], is_tracked: bool
     ) -> asyncio.Future[Value]:
-        if len(connection.pending) >= MAX_PENDING:
-            return _refuse(TooManyPending(f"{MAX_PENDING} commands wait for their answers already"))
+        if len(connection.pending) >= self._max_pending:
+            return _refuse(TooManyPending(f"{self._max_pending} commands wait for their answers already"))
         if is_tracked and self._is_tracked:
             connection.send(_TRACK_NEXT, decode_raw).add_done_callback(self._end_if_tracking_failed)
         return connection.send(command, decode)
@@ -337,15 +332,16 @@ class ManagedConnection:
         """Note how far Redis's clock is ahead of ours. `redis_time` was read after `sent` and before now.
 
         The greatest possible lead is noted, which makes deadlines early, not late. If the real lead has grown by more
-        than DRIFT_SECONDS, deadlines computed before would be late, so earlier answers are distrusted.
+        than the limit of drift, deadlines computed before would be late, so earlier answers are distrusted.
         """
+        drift_seconds = self._options.limits.drift_seconds
         least, most = redis_time - read_clock(), redis_time - sent
         if self._clock_lead is None:
             self._clock_lead = most
-        elif least > self._clock_lead + DRIFT_SECONDS:
+        elif least > self._clock_lead + drift_seconds:
             self.distrust()
             self._clock_lead = most
-        elif most < self._clock_lead - DRIFT_SECONDS:
+        elif most < self._clock_lead - drift_seconds:
             self._clock_lead = most
 
     def _handle_push(self, push: Sequence[Any]) -> None:

@@ -1,12 +1,22 @@
-"""The options of a group of connections."""
+"""The options of a group of connections, and their limits."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
+from .backoff import STABLE_SECONDS
 from .url import RedisUrl
+
+MAX_PENDING: Final = 10_000
+"""The number of commands that may be pending on one connection. The heartbeat bounds how long they are pending."""
+
+DRIFT_SECONDS: Final = 0.1
+"""If Redis's clock and ours drift apart by more than this, their difference is noted anew."""
+
+WATCH_SECONDS: Final = 1.0
+"""The interval at which Sentinels or cluster nodes are asked where the masters are."""
 
 
 class InvalidationListener(Protocol):
@@ -17,6 +27,21 @@ class InvalidationListener(Protocol):
 
     def invalidate_slots(self, slots: Collection[int]) -> None:
         """Forget the keys of hash slots whose owner changed."""
+
+
+class ConnectionLimits(NamedTuple):
+    """The limits of each connection. Only tests change them.
+
+    A connection that ends within `stable_seconds` is followed by a pause.
+    """
+
+    max_pending: int = MAX_PENDING
+    drift_seconds: float = DRIFT_SECONDS
+    stable_seconds: float = STABLE_SECONDS
+    watch_seconds: float = WATCH_SECONDS
+
+
+DEFAULT_LIMITS: Final = ConnectionLimits()
 
 
 class ConnectionOptions(NamedTuple):
@@ -32,3 +57,4 @@ class ConnectionOptions(NamedTuple):
     listener: InvalidationListener | None = None
     scripts: Mapping[str, str] = MappingProxyType({})
     probe_keys: Sequence[str] = ()
+    limits: ConnectionLimits = DEFAULT_LIMITS

@@ -28,7 +28,6 @@ from .tasks import end_task
 from .trust import Check
 from .url import Node
 
-WATCH_SECONDS: Final = 1.0
 OLD_MAP_SECONDS: Final = 10.0
 """The time for which a map older than the one in use is refused.
 
@@ -113,6 +112,7 @@ class SentinelTopology(_SingleMaster):
 
     def __init__(self, options: ConnectionOptions) -> None:
         self._sentinels = Sentinels(options.url)
+        self._watch_seconds = options.limits.watch_seconds
         super().__init__(ManagedConnection(options, self._get_node, CHECK_IS_MASTER))
         self._task = asyncio.create_task(self._watch(), context=Context())
 
@@ -132,7 +132,7 @@ class SentinelTopology(_SingleMaster):
         """Reconnect when the Sentinels name another master, until cancelled or until the event loop ends."""
         try:
             while True:
-                await asyncio.sleep(WATCH_SECONDS if self._master.is_up else WATCH_SECONDS / 2)
+                await asyncio.sleep(self._watch_seconds if self._master.is_up else self._watch_seconds / 2)
                 try:
                     node = await self._get_node()
                 except Exception as error:
@@ -239,6 +239,7 @@ class ClusterTopology:
             await asyncio.gather(*retiring, *(master.close() for master in self._masters.values()))
 
     async def _run(self) -> None:
+        watch_seconds = self._options.limits.watch_seconds
         while True:
             self._turn += 1
             nodes = list(dict.fromkeys((*self._masters, *self._options.url.nodes)))
@@ -249,7 +250,7 @@ class ClusterTopology:
             except Exception as error:  # a mistake in our code must not stop this task either
                 if self._by_slot.value is None and self._by_slot.fail(str(error)):
                     log.warning(str(error))
-            await asyncio.sleep(WATCH_SECONDS if self._by_slot.value else WATCH_SECONDS / 2)
+            await asyncio.sleep(watch_seconds if self._by_slot.value else watch_seconds / 2)
 
     async def _refresh(self, nodes: Sequence[Node]) -> None:
         """Use the first good map. The map of a node that is cut off from the others is used only if there is no other.

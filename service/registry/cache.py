@@ -25,7 +25,7 @@ from service.protocol.user import User, UserIdentity
 from service.redis_client.clock import read_clock
 from service.redis_client.deadline import StoreUnavailable, within_deadline
 from service.redis_client.managed_connection import ManagedConnection
-from service.redis_client.options import ConnectionOptions
+from service.redis_client.options import DEFAULT_LIMITS, ConnectionLimits, ConnectionOptions
 from service.redis_client.router import Router
 from service.redis_client.slots import get_slot
 from service.redis_client.tracked_cache import STALE, UNTIL_INVALIDATED, TrackedCache
@@ -142,8 +142,14 @@ class RegistryCaches:
     """
 
     def __init__(
-        self, url: RedisUrl, clock_offset_ms: Callable[[], int] = lambda: 0, *, max_entries: int = MAX_ENTRIES
+        self,
+        url: RedisUrl,
+        clock_offset_ms: Callable[[], int] = lambda: 0,
+        *,
+        max_entries: int = MAX_ENTRIES,
+        limits: ConnectionLimits = DEFAULT_LIMITS,
     ) -> None:
+        self.limits = limits
         self._url = url
         self._clock_offset_ms = clock_offset_ms
         self._router: Router | None = None
@@ -169,7 +175,9 @@ class RegistryCaches:
 
     def _get_router(self) -> Router:
         if self._router is None:
-            self._router = Router(ConnectionOptions(self._url, "registry", self, probe_keys=PROBE_KEYS))
+            self._router = Router(
+                ConnectionOptions(self._url, "registry", self, probe_keys=PROBE_KEYS, limits=self.limits)
+            )
         return self._router
 
     def invalidate(self, keys: Sequence[bytes] | None) -> None:

@@ -34,7 +34,15 @@ log = logging.getLogger("service.registry")
 
 
 class PendingRevocations:
-    def __init__(self, registry: RegistryStore, revocations: Revocations, session_scan: SessionScan) -> None:
+    def __init__(
+        self,
+        registry: RegistryStore,
+        revocations: Revocations,
+        session_scan: SessionScan,
+        *,
+        scan_delay_seconds: float = SCAN_DELAY_SECONDS,
+    ) -> None:
+        self.scan_delay_seconds = scan_delay_seconds
         self._registry = registry
         self._revocations = revocations
         self._session_scan = session_scan
@@ -67,7 +75,7 @@ class PendingRevocations:
         if not (owed or realms):
             return
         ended = await self._sweep_clients(owed, lock)
-        await asyncio.sleep(SCAN_DELAY_SECONDS)
+        await asyncio.sleep(self.scan_delay_seconds)
         await lock.renew()
         ended += await self._sweep_clients(owed, lock)
         if owed:

@@ -1,6 +1,6 @@
 """A uvicorn server with connection draining, so that its end behind a load balancer fails no request.
 
-After SIGTERM the server is not ready any more, but serves for DRAIN_SECONDS, since load balancers notice late or not at
+After SIGTERM the server is not ready any more, but serves for two seconds, since load balancers notice late or not at
 all. Each response announces that it is the last of its connection. Then new connections are refused, and connections in
 the accept queue are still served. Idle connections are left for their peers to close, since a peer may be about to send
 a request. SIGINT, a second signal, and a store that only this process serves cut the waiting short. Requests in
@@ -58,10 +58,14 @@ def _most_connections() -> int:
 
 
 class DrainingServer(uvicorn.Server):
-    """A uvicorn server with connection draining. Set `drains` if other instances serve the same store."""
+    """A uvicorn server with connection draining. Set `drains` if other instances serve the same store.
 
-    def __init__(self, config: uvicorn.Config, *, drains: bool) -> None:
+    `drain_seconds` is the time of service after SIGTERM.
+    """
+
+    def __init__(self, config: uvicorn.Config, *, drains: bool, drain_seconds: float = DRAIN_SECONDS) -> None:
         super().__init__(config)
+        self.drain_seconds = drain_seconds
         self._connections = Connections(_most_connections())
         self.server_state = self._connections
         self._sockets: Iterable[socket.socket] = ()
@@ -96,18 +100,19 @@ class DrainingServer(uvicorn.Server):
         An idle connection ends when its peer closes it, at its own time limit, or after one more request.
         """
         if self._drains_since is None:
-            log.info("ending: not ready any more, and serving for %g s yet", DRAIN_SECONDS)
+            log.info("ending: not ready any more, and serving for %g s yet", self.drain_seconds)
             self._drains_since = now
             self._announce_end()
         seconds = now - self._drains_since
-        if seconds < DRAIN_SECONDS:
+        if seconds < self.drain_seconds:
             return False
         if not self._listener_copies:
             self._stop_accepting()
             return False
         if self._listens:
             await self._accept_backlog()
-        return not self._connections.awaiting_request or seconds > max(DRAIN_SECONDS, self.config.timeout_keep_alive)
+        most_seconds = max(self.drain_seconds, self.config.timeout_keep_alive)
+        return not self._connections.awaiting_request or seconds > most_seconds
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._announce_end()

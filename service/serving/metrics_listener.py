@@ -58,9 +58,11 @@ def _remove_if_left(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def answering_metrics(sockets: Sequence[socket.socket]) -> Iterator[None]:
+def answering_metrics(
+    sockets: Sequence[socket.socket], *, read_timeout_seconds: float = READ_TIMEOUT_SECONDS
+) -> Iterator[None]:
     """Serve /metrics in threads of this process, on sockets that already listen."""
-    servers = [_Server(listening) for listening in sockets]
+    servers = [_Server(listening, read_timeout_seconds) for listening in sockets]
     for server in servers:
         threading.Thread(target=server.serve_forever, args=(POLL_SECONDS,), daemon=True).start()
     try:
@@ -78,7 +80,8 @@ class _Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, listening: socket.socket) -> None:
+    def __init__(self, listening: socket.socket, read_timeout_seconds: float) -> None:
+        self.read_timeout_seconds = read_timeout_seconds
         self._room = threading.Semaphore(MAX_READERS)
         super().__init__(listening.getsockname()[:2], _Handler, bind_and_activate=False)
         self.socket.close()
@@ -101,7 +104,11 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    timeout = READ_TIMEOUT_SECONDS
+    server: _Server
+
+    def setup(self) -> None:
+        super().setup()
+        self.connection.settimeout(self.server.read_timeout_seconds)
 
     def do_GET(self) -> None:
         if self.path.partition("?")[0] != PATH:

@@ -82,7 +82,23 @@ class Exhausted(Exception):
 
 
 class Attempts:
-    def __init__(self, redis: StoreClient) -> None:
+    """The counters of failed checks.
+
+    A caller waits up to `queue_timeout_seconds` for pending checks, at most `max_waiting` callers for one counter. The
+    first of them asks Redis again after each `retry_delay_seconds`.
+    """
+
+    def __init__(
+        self,
+        redis: StoreClient,
+        *,
+        queue_timeout_seconds: float = QUEUE_TIMEOUT_SECONDS,
+        retry_delay_seconds: float = RETRY_DELAY_SECONDS,
+        max_waiting: int = MAX_WAITING,
+    ) -> None:
+        self.queue_timeout_seconds = queue_timeout_seconds
+        self.retry_delay_seconds = retry_delay_seconds
+        self.max_waiting = max_waiting
         self._redis = redis
         self._queues: WeakValueDictionary[str, _Queue] = WeakValueDictionary()
         self._giving_back: set[asyncio.Task[None]] = set()
@@ -136,18 +152,17 @@ class Attempts:
     async def reserve(self, counters: Sequence[Counter]) -> None:
         """Reserve one attempt on all of these counters, which share a hash tag.
 
-        If pending checks fill a limit, wait up to QUEUE_TIMEOUT_SECONDS for their outcome, in the order of arrival.
-        Raises Exhausted if failed checks have reached a limit. Raises TemporarilyUnavailable if the wait times out or
-        MAX_WAITING callers wait already.
+        If pending checks fill a limit, wait for their outcome, in the order of arrival. Raises Exhausted if failed
+        checks have reached a limit. Raises TemporarilyUnavailable if the wait times out or too many callers wait.
         """
         queue = self._queues.setdefault(counters[0].key, _Queue())
-        if queue.length >= MAX_WAITING:
+        if queue.length >= self.max_waiting:
             raise _too_busy()
         started_at = time.monotonic()
-        gives_up_at = started_at + QUEUE_TIMEOUT_SECONDS
+        gives_up_at = started_at + self.queue_timeout_seconds
         queue.length += 1
         try:
-            async with asyncio.timeout(QUEUE_TIMEOUT_SECONDS):
+            async with asyncio.timeout(self.queue_timeout_seconds):
                 await queue.head.acquire()
             charge_wait(started_at)
             try:
@@ -174,7 +189,7 @@ class Attempts:
                 raise Exhausted(int(verdict[1]))
             if time.monotonic() >= gives_up_at:
                 raise _too_busy()
-            await asyncio.sleep(RETRY_DELAY_SECONDS)
+            await asyncio.sleep(self.retry_delay_seconds)
 
     async def settle(self, counters: Sequence[Counter], *, passed: bool) -> None:
         keys, limits = _split(counters)

@@ -8,6 +8,7 @@ from service.gateway.access_record import PROBE_KEYS
 from service.redis_client.client import RedisClient
 from service.redis_client.deadline import CallObserver, ignore_call
 from service.redis_client.durability import Durability
+from service.redis_client.options import DEFAULT_LIMITS, ConnectionLimits
 from service.redis_client.url import RedisUrl
 from service.store.keys import fence_key
 from service.store.scripts import load_all_scripts
@@ -24,6 +25,7 @@ class StoreClient(RedisClient):
         clock_offset_ms: Callable[[], int] = lambda: 0,
         watch: CallObserver = ignore_call,
         on_moving_slot: Callable[[], None] = lambda: None,
+        limits: ConnectionLimits = DEFAULT_LIMITS,
     ) -> None:
         super().__init__(
             url,
@@ -34,4 +36,5 @@ class StoreClient(RedisClient):
             clock_offset_ms=clock_offset_ms,
             watch=watch,
             on_moving_slot=on_moving_slot,
+            limits=limits,
         )

@@ -40,7 +40,10 @@ class Consent(NamedTuple):
 
 
 class Consents:
-    def __init__(self, redis: StoreClient, lifetimes: Lifetimes) -> None:
+    """The authorization requests that wait for a consent. A user has `consent_ms` for the answer."""
+
+    def __init__(self, redis: StoreClient, lifetimes: Lifetimes, *, consent_ms: int = CONSENT_MS) -> None:
+        self._consent_ms = consent_ms
         self._redis = redis
         self._lifetimes = lifetimes
 
@@ -51,7 +54,7 @@ class Consents:
         """
         keys = [consent_key(name.shard, name.digest), browser_key(session.shard, session.digest)]
         record = msgspec.json.encode(authorization_request).decode()
-        arguments: list[str | int] = [name.digest, record, CONSENT_MS, self._redis.clock_offset_ms()]
+        arguments: list[str | int] = [name.digest, record, self._consent_ms, self._redis.clock_offset_ms()]
         return (await self._redis.run(_HOLD, keys, arguments))[0] == "held"
 
     async def find(self, name: RandomToken) -> Consent | None:

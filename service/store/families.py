@@ -43,7 +43,7 @@ EndReason = Literal[
 _SUCCESSES: Final = frozenset(get_args(Success))
 _REFUSALS: Final = frozenset(get_args(SpendRefusal))
 
-_MEMBERS_AT_ONCE: Final = 500
+MEMBERS_AT_ONCE: Final = 500
 
 _START: Final = load_script("start_family")
 _SPEND: Final = load_script("spend_refresh_token")
@@ -92,7 +92,10 @@ class FamilyView(NamedTuple):
 
 
 class Families:
-    def __init__(self, redis: StoreClient, lifetimes: Lifetimes) -> None:
+    """The families of all users. `members_at_once` is the number of members that one call reads of a user's index."""
+
+    def __init__(self, redis: StoreClient, lifetimes: Lifetimes, *, members_at_once: int = MEMBERS_AT_ONCE) -> None:
+        self.members_at_once = members_at_once
         self._redis = redis
         self._lifetimes = lifetimes
 
@@ -219,12 +222,12 @@ class Families:
         """
         shard, subject = identity.shard, identity.subject
         families: list[str] = []
-        for start in count(0, _MEMBERS_AT_ONCE):
+        for start in count(0, self.members_at_once):
             # The index is read in parts, because it also holds codes, consents and browser sessions, possibly many.
-            stop = start + _MEMBERS_AT_ONCE - 1
+            stop = start + self.members_at_once - 1
             members = await self._redis.read("ZREVRANGE", index_key(shard, subject), start, stop)
             families += [member[7:].decode() for member in members if member[:7] == b"family:"]
-            if len(families) > most or len(members) < _MEMBERS_AT_ONCE:
+            if len(families) > most or len(members) < self.members_at_once:
                 break
         mark, *records = await self._redis.read_many(
             [("GET", mark_key(shard, subject)), *(("HGETALL", family_key(shard, digest)) for digest in families[:most])]

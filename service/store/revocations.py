@@ -32,7 +32,10 @@ _DELETE: Final = load_script("delete_revoked")
 
 
 class Revocations:
-    def __init__(self, redis: StoreClient) -> None:
+    """The end of everything that a user has. One call of the script deletes at most `max_keys` keys."""
+
+    def __init__(self, redis: StoreClient, *, max_keys: int = MAX_KEYS) -> None:
+        self._max_keys = max_keys
         self._redis = redis
 
     async def revoke_all(
@@ -113,7 +116,7 @@ class Revocations:
         self, run: Run, shard: str, subject: str, until_ms: int, kept_member: str, reason: EndReason
     ) -> None:
         keys = [revoked_key(shard, subject), mark_key(shard, subject), index_key(shard, subject)]
-        arguments: list[str | int] = [MAX_KEYS, kept_member, until_ms, reason, self._redis.clock_offset_ms()]
+        arguments: list[str | int] = [self._max_keys, kept_member, until_ms, reason, self._redis.clock_offset_ms()]
         verdict = "more"
         while verdict == "more":
             verdict = str((await run(_DELETE, keys, arguments))[0])

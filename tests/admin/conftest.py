@@ -14,11 +14,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from service.admin import command
 from service.admin.__main__ import load_console
-from service.admin.context import AdminContext
+from service.admin.context import AdminContext, open_context
 from service.config.settings import load_settings
-from service.registry import pending_revocations
 from tests.conftest import Clock, environment_of
 from tests.support.servers import RedisServer
 
@@ -55,18 +53,25 @@ def logs_as_before() -> Iterator[None]:
     root.setLevel(level)
 
 
-def type_in(*words: str, typed: str | None = None, environment: dict[str, str]) -> Answer:
-    """`typed` is what stdin brings; it is no terminal."""
+def type_in(
+    *words: str,
+    typed: str | None = None,
+    environment: dict[str, str],
+    make_context: Callable[[], AdminContext] = open_context,
+) -> Answer:
+    """`typed` is what stdin brings; it is no terminal. A sweep does not wait: nothing is under way meanwhile."""
+
+    def make_quick_context() -> AdminContext:
+        context = make_context()
+        context.pending_revocations.scan_delay_seconds = 0
+        return context
+
     with logs_as_before():
-        result = CliRunner(env=environment).invoke(CONSOLE, words, input=typed, prog_name="token-service-admin")
+        result = CliRunner(env=environment).invoke(
+            CONSOLE, words, input=typed, prog_name="token-service-admin", obj=make_quick_context
+        )
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
     return Answer(result.exit_code, result.stdout, result.stderr)
-
-
-@pytest.fixture(autouse=True)
-def no_worker_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing is under way a sweep need not wait."""
-    monkeypatch.setattr(pending_revocations, "SCAN_DELAY_SECONDS", 0)
 
 
 @pytest.fixture
@@ -75,15 +80,13 @@ def environment(redis_server: RedisServer) -> dict[str, str]:
 
 
 @pytest.fixture
-def admin(environment: dict[str, str], clock: Clock, registry: None, monkeypatch: pytest.MonkeyPatch) -> Admin:
+def admin(environment: dict[str, str], clock: Clock, registry: None) -> Admin:
     """Types a command, with the cast registered."""
 
-    def open_context() -> AdminContext:
+    def make_context() -> AdminContext:
         return AdminContext(load_settings(os.environ), lambda: clock.offset_ms)
 
-    monkeypatch.setattr(command, "open_context", open_context)
-
     async def run(*words: str, typed: str | None = None) -> Answer:
-        return await asyncio.to_thread(type_in, *words, typed=typed, environment=environment)
+        return await asyncio.to_thread(type_in, *words, typed=typed, environment=environment, make_context=make_context)
 
     return run

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable
 import httpx2
 import pytest
 
-from service.registry import pending_revocations
 from service.worker import Worker
 from tests.admin.conftest import Answer, type_in
 from tests.cluster.nodes import Cluster
@@ -22,8 +21,7 @@ pytestmark = pytest.mark.clause("decided-redis-cluster")
 
 
 @pytest.fixture
-def admin(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Admin:
-    monkeypatch.setattr(pending_revocations, "SCAN_DELAY_SECONDS", 0)
+def admin(cluster: Cluster) -> Admin:
     environment = {"REDIS_URL": cluster.url_of("console"), "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}
 
     async def run(*words: str) -> Answer:

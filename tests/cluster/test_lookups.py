@@ -12,9 +12,9 @@ import redis
 
 from service.crypto.opaque_tokens import make_access_token
 from service.gateway import BearerLookup, StoreUnavailable
-from service.redis_client import backoff, managed_connection
 from service.redis_client.deadline import DEADLINE_SECONDS
 from service.redis_client.managed_connection import HEARTBEAT_SECONDS
+from service.redis_client.options import DEFAULT_LIMITS, ConnectionLimits
 from service.store.access_tokens import AccessTokens
 from service.worker import Worker
 from tests.cluster.moving import moving_slot
@@ -29,8 +29,8 @@ USERS = 12
 
 
 @asynccontextmanager
-async def lookup_at(url: str) -> AsyncIterator[BearerLookup]:
-    bearer = BearerLookup(url)
+async def lookup_at(url: str, *, limits: ConnectionLimits = DEFAULT_LIMITS) -> AsyncIterator[BearerLookup]:
+    bearer = BearerLookup(url, limits=limits)
     yield bearer
     await bearer.close()
 
@@ -108,14 +108,12 @@ async def test_without_a_node_its_tokens_are_errors_and_the_others_live(tmp_path
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-gateway-stops-trusting", "decided-i8-fail-closed")
-async def test_a_node_that_lost_the_majority_is_not_believed(
-    tmp_path: Path, held_time: LoopTime, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_node_that_lost_the_majority_is_not_believed(tmp_path: Path, held_time: LoopTime) -> None:
     """It lives, it is a master, and it tells the time; elsewhere its successor may have revoked what it still has."""
-    monkeypatch.setattr(backoff, "STABLE_SECONDS", 0.0)  # so that there is no pause before the next connection
-    monkeypatch.setattr(managed_connection, "DRIFT_SECONDS", 3_600.0)  # the clock of Redis goes on while ours is held
+    # There is no pause before the next connection, and the clock of Redis goes on while ours is held.
+    limits = ConnectionLimits(stable_seconds=0.0, drift_seconds=3_600.0)
     with running_cluster(tmp_path) as cluster:
-        async with parts_at(cluster.url) as parts, lookup_at(cluster.url) as bearer:
+        async with parts_at(cluster.url) as parts, lookup_at(cluster.url, limits=limits) as bearer:
             tokens = [token for token in await start_many(parts) if cluster.node_of(access_key_of(token)) == 0]
             assert all([await bearer.lookup(token) for token in tokens * 2])
 

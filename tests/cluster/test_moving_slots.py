@@ -13,12 +13,12 @@ import httpx2
 import pytest
 from _pytest.mark import ParameterSet
 
+from service.admin.context import AdminContext, open_context
 from service.app import build_app
 from service.config.settings import Settings, load_settings
 from service.crypto.keyring import Keyring
 from service.observability import metrics
 from service.protocol.user import User, identify_user
-from service.redis_client import client as connection
 from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable
 from service.redis_client.slots import RETRY_DELAY_SECONDS
 from service.store.keys import family_key, index_key
@@ -243,9 +243,9 @@ async def check_answers(stage: Stage, held_time: LoopTime, name: str) -> None:
 
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-redis-cluster")
 @pytest.mark.single_server("it brings a cluster along")
-async def test_a_sweep_finds_what_moves_while_it_looks(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "SCAN_RETRY_DELAY_SECONDS", 0)
-    monkeypatch.setattr(connection, "MAX_LOOKS", 1_000_000)
+async def test_a_sweep_finds_what_moves_while_it_looks(stage: Stage) -> None:
+    stage.parts.redis.scan_retry_delay_seconds = 0
+    stage.parts.redis.max_looks = 1_000_000
     people = [await stage.start() for _ in range(12)]
 
     batches = count()
@@ -298,10 +298,8 @@ async def test_a_slot_that_was_left_half_moved_is_told_and_holds_up_nobody_else(
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-redis-cluster")
 @pytest.mark.single_server("it brings a cluster along")
 async def test_a_mass_logout_reaches_everybody_but_the_users_of_a_slot_that_stays_half_moved(
-    stage: Stage, loop_time: LoopTime, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, loop_time: LoopTime
 ) -> None:
-    monkeypatch.setattr(connection, "MAX_LOOKS", 3)
-    monkeypatch.setattr(connection, "SCAN_RETRY_DELAY_SECONDS", 0)
     held, *others = [await stage.start() for _ in range(6)]
 
     with moving_slot(stage.cluster, held.key) as moving:
@@ -323,9 +321,17 @@ async def ask_doctor(cluster: Cluster) -> Any:
     return (await ask_console(cluster, "doctor", "--json")).json
 
 
+def make_impatient_context() -> AdminContext:
+    """A console that looks at all keys a few times only, without a pause."""
+    context = open_context()
+    context.redis.max_looks = 3
+    context.redis.scan_retry_delay_seconds = 0
+    return context
+
+
 async def ask_console(cluster: Cluster, *words: str) -> Answer:
     environment = {"REDIS_URL": cluster.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}
-    return await asyncio.to_thread(type_in, *words, environment=environment)
+    return await asyncio.to_thread(type_in, *words, environment=environment, make_context=make_impatient_context)
 
 
 @pytest.mark.clause("decided-redis-cluster")

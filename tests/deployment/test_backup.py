@@ -14,7 +14,6 @@ import httpx2
 import pytest
 
 from service.config.settings import load_settings
-from service.registry import pending_revocations
 from tests.admin.conftest import type_in
 from tests.conftest import Clock, environment_of, serving
 from tests.support.actors import (
@@ -87,9 +86,8 @@ class Machine:
 
 
 async def test_what_was_revoked_since_a_backup_stays_revoked_when_it_is_restored_by_the_guide(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(pending_revocations, "SCAN_DELAY_SECONDS", 0)
     machine = Machine(tmp_path)
     settings = load_settings(environment_of(machine.redis))
     before, after = RESTORING.split("./scripts/admin")

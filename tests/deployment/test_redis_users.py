@@ -21,7 +21,6 @@ from service.config.settings import load_settings
 from service.protocol.user import identify_user
 from service.redis_client.script import load_own_script
 from service.redis_client.url import parse_redis_url
-from service.registry import pending_revocations
 from service.registry.seed_file.reader import parse_seed
 from service.store import keys
 from service.store.client import StoreClient
@@ -69,12 +68,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def no_worker_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing is under way a sweep need not wait."""
-    monkeypatch.setattr(pending_revocations, "SCAN_DELAY_SECONDS", 0)
-
-
 class Use:
     """Commands in small letters, and the kinds of keys that they named; filled when the watch ends."""
 
@@ -120,6 +113,7 @@ async def test_the_service_uses_all_that_it_was_granted(
     )
     with watching(store, "service") as use:
         parts = Worker(settings, lambda: clock.offset_ms)
+        parts.pending_revocations.scan_delay_seconds = 0
         app = build_app(parts)
         async with lifespan_of(app), client_of(app) as http:
             async for _ in Life(http, parts, clock).operations():

@@ -15,6 +15,7 @@ from service.config.settings import load_settings
 from service.crypto.keyring import Keyring, make_first_refresh_token
 from service.crypto.opaque_tokens import make_access_token
 from service.protocol.user import User
+from service.redis_client.options import ConnectionLimits
 from service.store.keys import ended_key, family_key
 from service.store.records import FamilyRecord, parse_family
 from service.store.scripts import load_all_scripts, load_script
@@ -128,6 +129,11 @@ class Stage:
     def count_calls(self, command: str) -> int:
         statistics: dict[str, dict[str, int]] = self.store.info("commandstats")
         return statistics.get(f"cmdstat_{command}", {"calls": 0})["calls"]
+
+
+def limit_connections(worker: Worker, limits: ConnectionLimits) -> None:
+    """Change the limits of the connections that the worker will open."""
+    worker.redis.limits = worker.bearer.limits = worker.caches.limits = limits
 
 
 @asynccontextmanager

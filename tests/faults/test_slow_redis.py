@@ -10,13 +10,22 @@ import httpx2
 import pytest
 
 from service.config.settings import load_settings
-from service.redis_client import managed_connection
+from service.redis_client.options import ConnectionLimits
 from service.redis_client.tasks import end_task
 from service.worker import Worker
-from tests.conftest import Clock, make_code, serving
+from tests.conftest import make_code, serving_worker
 from tests.faults.proxy import Proxy
-from tests.faults.stage import LATEST_SECONDS, Stage
-from tests.support.actors import ALICE, AUDITOR, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, assert_error, tokens_of, verify
+from tests.faults.stage import LATEST_SECONDS, Stage, limit_connections
+from tests.support.actors import (
+    ALICE,
+    AUDITOR,
+    PHONE_APP,
+    PHONE_CALLBACK,
+    WEB_SHOP,
+    assert_error,
+    tokens_of,
+    verify,
+)
 from tests.support.loop_time import STEP_SECONDS, TURNS, LoopTime
 from tests.support.waiting import take_turn, until_status
 
@@ -47,22 +56,18 @@ async def passing_time(held_time: LoopTime, proxy: Proxy) -> AsyncIterator[None]
 
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-one-deadline", "decided-i8-fail-closed")
-async def test_a_redis_that_answers_late_is_no_outage(
-    stage: Stage, parts: Worker, held_time: LoopTime, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_redis_that_answers_late_is_no_outage(stage: Stage, parts: Worker, held_time: LoopTime) -> None:
     """All connections are made anew while it is slow. A login needs more answers than there is time for."""
-
-    monkeypatch.setattr(
-        managed_connection, "DRIFT_SECONDS", 3_600.0
-    )  # Redis's clock is not the one that the test moves
 
     async def measure(request: Awaitable[httpx2.Response]) -> tuple[httpx2.Response, float]:
         asked = held_time.read()
         return await request, held_time.read() - asked
 
     proxy = Proxy(stage.redis.port)
-    settings = load_settings(stage.environment(REDIS_URL=proxy.url))
-    async with passing_time(held_time, proxy), proxy.serving(), serving(settings, Clock(stage.store)) as http:
+    worker = Worker(load_settings(stage.environment(REDIS_URL=proxy.url)))
+    # Redis's clock is not the one that the test moves.
+    limit_connections(worker, ConnectionLimits(drift_seconds=3_600.0))
+    async with passing_time(held_time, proxy), proxy.serving(), serving_worker(worker) as http:
         alice = tokens_of(await PHONE_APP.log_in(http, ALICE))
         shop = [tokens_of(await WEB_SHOP.log_in(http, ALICE)) for _ in range(2 * ROUNDS)]
         for _ in range(3):  # from then on the worker knows this client's secret

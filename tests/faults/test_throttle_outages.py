@@ -9,11 +9,18 @@ import httpx2
 import pytest
 
 from service.config.settings import load_settings
-from service.redis_client import backoff
-from service.web.request import client_authentication
-from tests.conftest import Clock, serving
-from tests.faults.stage import LATEST_SECONDS, Stage, call_of
-from tests.support.actors import ALICE, MADE_SECRET, PHONE_APP, Person, assert_error, tokens_of
+from service.redis_client.options import ConnectionLimits
+from service.worker import Worker
+from tests.conftest import Clock, serving_worker
+from tests.faults.stage import LATEST_SECONDS, Stage, call_of, limit_connections
+from tests.support.actors import (
+    ALICE,
+    MADE_SECRET,
+    PHONE_APP,
+    Person,
+    assert_error,
+    tokens_of,
+)
 from tests.support.loop_time import STEP_SECONDS, LoopTime
 from tests.support.waiting import until_status
 
@@ -29,17 +36,16 @@ Ask = Callable[[httpx2.AsyncClient, str], Awaitable[httpx2.Response]]
 
 @pytest.mark.clause("decided-only-failures-count", "decided-login-limit", "decided-i10-outage-is-not-theft")
 @pytest.mark.parametrize("lost", [RESERVE, SETTLE], ids=["reservation", "settlement"])
-async def test_checks_that_an_outage_broke_off_use_up_nobodys_attempts(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, lost: bytes
-) -> None:
-    monkeypatch.setattr(backoff, "STABLE_SECONDS", 0.0)  # so that there is no pause before each new connection
+async def test_checks_that_an_outage_broke_off_use_up_nobodys_attempts(stage: Stage, lost: bytes) -> None:
     limits = {
         "TOKEN_SERVICE_LOGIN_ATTEMPTS": f"{ALLOWED}/minute",
         "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS": f"{ALLOWED}/minute",
     }
     settings = load_settings(stage.environment(REDIS_URL=stage.proxy.url, **limits))
     clock = Clock(stage.store)
-    async with serving(settings, clock) as http:
+    worker = Worker(settings, lambda: clock.offset_ms)
+    limit_connections(worker, ConnectionLimits(stable_seconds=0.0))  # no pause before each new connection
+    async with serving_worker(worker) as http:
         for _ in range(ALLOWED):
             stage.proxy.cut_after = lost
             assert_error(await PHONE_APP.log_in(http, ALICE), 503, "temporarily_unavailable")
@@ -63,11 +69,12 @@ def log_in(http: httpx2.AsyncClient, _: str) -> Awaitable[httpx2.Response]:
 @pytest.mark.clause("decided-i8-fail-closed", "decided-redis-away")
 @pytest.mark.parametrize("ask", [refresh, log_in])
 async def test_who_waits_behind_others_for_a_frozen_redis_is_answered_in_time_as_well(
-    stage: Stage, held_time: LoopTime, monkeypatch: pytest.MonkeyPatch, ask: Ask
+    stage: Stage, held_time: LoopTime, ask: Ask
 ) -> None:
     """They come one after the other: when the first has waited for nothing, the last has not begun to wait."""
-    monkeypatch.setattr(client_authentication, "ADMITTED_SECONDS", 0.0)
-    async with serving(load_settings(stage.environment()), Clock(stage.store)) as http:
+    worker = Worker(load_settings(stage.environment()))
+    worker.authenticator.admitted_seconds = 0.0
+    async with serving_worker(worker) as http:
         refresh_token = tokens_of(await MADE_SECRET.log_in(http, ALICE))["refresh_token"]
         seconds: list[float] = []
 

@@ -68,7 +68,7 @@ class ServiceUnderTest:
         self._families = Families(self._connection, LIFETIMES)
         self._codes = Codes(self._connection, LIFETIMES)
         self._browser_sessions = BrowserSessions(self._connection)
-        self._consents = Consents(self._connection, LIFETIMES)
+        self._consents = Consents(self._connection, LIFETIMES, consent_ms=round(1000 * model.CONSENT_SECONDS))
         self._keyring = Keyring((SECRET_KEY.encode(),))
         self._access_tokens = AccessTokens(self._connection)
         self._revocations = Revocations(self._connection)

@@ -18,7 +18,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from service.store import consents
 from tests.conftest import AnyRedis
 from tests.invariants import model
 from tests.invariants.model import Model
@@ -275,11 +274,8 @@ class Histories(RuleBasedStateMachine):
 
 @pytest.mark.clause("decided-i2-one-head", "decided-i7-revocation-is-final", "decided-i6-everything-expires")
 @pytest.mark.parametrize("histories", [60, pytest.param(1_000, marks=pytest.mark.long)])
-def test_random_histories_go_as_the_design_says(
-    redis_server: AnyRedis, monkeypatch: pytest.MonkeyPatch, histories: int
-) -> None:
+def test_random_histories_go_as_the_design_says(redis_server: AnyRedis, histories: int) -> None:
     """Prints a seed and the shortest history it finds when one goes differently."""
-    monkeypatch.setattr(consents, "CONSENT_MS", 1000 * model.CONSENT_SECONDS)
     assert model.GRACE_SECONDS < model.ACCESS_SECONDS < model.REFRESH_SECONDS < model.MOST_AGE_SECONDS
     Histories.server, Histories.loop = redis_server, asyncio.new_event_loop()
     thread = threading.Thread(target=Histories.loop.run_forever)

@@ -13,12 +13,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Self
 
 import pytest
 import redis
-from prometheus_client import Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from service.observability import metrics
+from service.observability.metric_buffers import CounterBuffer
 from tests.conftest import environment_of
 from tests.support.actors import PHONE_APP, TOKEN
 from tests.support.metrics_scrape import Scrape
@@ -105,26 +107,32 @@ def test_a_call_is_told_as_the_library_would_have_observed_it(seconds: float) ->
     assert {name: new - old for (name, old), (_, new) in zip(before, after, strict=True)} == wanted
 
 
-def test_what_could_not_be_told_is_lost_and_nothing_is_told_twice(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def read(verdict: str) -> float:
-        return Scrape(metrics.render().decode()).sum("token_service_refresh_tokens_presented_total", verdict=verdict)
+class CounterOnDisk(Counter):
+    """A counter whose file has no room while `is_full`."""
 
-    def refuse(*_: str) -> Counter:
-        raise OSError(28, "No space left on device")
+    is_full = False
 
-    metrics.flush_counts()
-    repeated, replayed = read("repeated"), read("replayed")
-    metrics.count_refresh("repeated")
-    with monkeypatch.context() as patch:
-        patch.setattr(metrics.get_metrics().refreshes, "labels", refuse)
-        metrics.flush_counts()
-    metrics.count_refresh("replayed")
-    metrics.flush_counts()
-    metrics.flush_counts()
-    assert (read("repeated"), read("replayed")) == (repeated, replayed + 1)
+    def labels(self, *labelvalues: Any, **labelkwargs: Any) -> Self:
+        if self.is_full:
+            raise OSError(28, "No space left on device")
+        return super().labels(*labelvalues, **labelkwargs)
+
+
+def test_what_could_not_be_told_is_lost_and_nothing_is_told_twice(caplog: pytest.LogCaptureFixture) -> None:
+    registry = CollectorRegistry()
+    counter = CounterOnDisk("told", "By word.", ("word",), registry=registry)
+    buffer = CounterBuffer(counter)
+    counter.is_full = True
+    buffer.count("lost")
+    metrics.flush_counts([buffer])
     assert "cannot be written" in caplog.text
+
+    counter.is_full = False
+    buffer.count("told")
+    metrics.flush_counts([buffer])
+    metrics.flush_counts([buffer])
+    told = [registry.get_sample_value("told_total", {"word": word}) for word in ("lost", "told")]
+    assert told == [None, 1]
 
 
 @pytest.mark.clause("decided-metrics")

@@ -5,9 +5,6 @@ from __future__ import annotations
 import socket
 import urllib.request
 
-import pytest
-
-from service.serving import metrics_listener
 from service.serving.metrics_listener import MAX_READERS, answering_metrics
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
@@ -20,12 +17,12 @@ def is_answered(port: int) -> bool:
         return False
 
 
-def test_who_connects_and_says_nothing_takes_no_more_threads_than_there_is_room_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_who_connects_and_says_nothing_takes_no_more_threads_than_there_is_room_for() -> None:
     # No patience ends with the silent ones.
-    monkeypatch.setattr(metrics_listener._Handler, "timeout", 3600)
-    with socket.create_server(("127.0.0.1", 0)) as listening, answering_metrics([listening]):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        answering_metrics([listening], read_timeout_seconds=3600),
+    ):
         port = listening.getsockname()[1]
         silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(MAX_READERS)]
         with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as one_too_many:

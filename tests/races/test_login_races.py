@@ -11,13 +11,12 @@ import httpx2
 import pytest
 import redis
 
-from service.app import build_app
 from service.config.settings import Settings
 from service.protocol.user import identify_user
-from service.store import attempts
+from service.store.attempts import MAX_WAITING
 from service.store.keys import login_key
 from service.worker import Worker
-from tests.conftest import Clock, MakeSettings, client_of, lifespan_of, serving
+from tests.conftest import Clock, MakeSettings, serving_worker
 from tests.races.arena import CONTENDERS, Arena, all_at_once, patiently
 from tests.support.actors import ALICE, BOB, PHONE_APP, WEB_SHOP, App, Person, assert_error, tokens_of
 from tests.support.loop_time import LoopTime
@@ -98,25 +97,27 @@ async def test_of_a_hundred_right_logins_at_once_none_counts_as_guessing(
     assert not list(arena.store.scan_iter("address:*"))
 
 
-@pytest.fixture
-def endless_time(held_time: LoopTime, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No time passes, so that no limit is reached; and who waits for room asks again at once."""
-    monkeypatch.setattr(attempts, "RETRY_DELAY_SECONDS", 0)
+def make_eager_worker(settings: Settings, clock: Clock) -> Worker:
+    """A worker where who waits for room asks again at once. With `held_time` no limit is reached meanwhile."""
+    worker = Worker(settings, lambda: clock.offset_ms)
+    worker.attempts.retry_delay_seconds = 0
+    return worker
 
 
 @pytest.mark.clause("decided-parallel-logins-wait")
 async def test_of_a_hundred_right_logins_at_once_all_succeed_where_there_is_time_for_all(
-    endless_time: None, make_settings: MakeSettings, clock: Clock, registry: None
+    held_time: LoopTime, make_settings: MakeSettings, clock: Clock, registry: None
 ) -> None:
     """One login is checked at a time, so that all others wait."""
-    async with serving(make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS="1/minute"), clock) as http:
+    settings = make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS="1/minute")
+    async with serving_worker(make_eager_worker(settings, clock)) as http:
         answers = await result_of(all_at_once([PHONE_APP.log_in(http, ALICE) for _ in range(CROWD)]))
 
     assert len({tokens_of(answer)["access_token"] for answer in answers}) == CROWD
 
 
 @pytest.fixture
-def full(endless_time: None, store: redis.Redis, registry: None) -> str:
+def full(held_time: LoopTime, store: redis.Redis, registry: None) -> str:
     """Alice's counter, with as many checks under way as may be."""
     counter = login_key(identify_user(ALICE.realm, ALICE.username))
     store.set("lease:" + counter, 1_000, px=60_000)
@@ -148,10 +149,10 @@ class Waiting:
 
 
 @asynccontextmanager
-async def waiting_at(settings: Settings, clock: Clock) -> AsyncIterator[Waiting]:
-    parts = Worker(settings, lambda: clock.offset_ms)
-    app = build_app(parts)
-    async with lifespan_of(app), client_of(app) as http:
+async def waiting_at(settings: Settings, clock: Clock, *, max_waiting: int = MAX_WAITING) -> AsyncIterator[Waiting]:
+    parts = make_eager_worker(settings, clock)
+    parts.attempts.max_waiting = max_waiting
+    async with serving_worker(parts) as http:
         waiting = Waiting(parts, http)
         try:
             yield waiting
@@ -201,11 +202,10 @@ async def test_logins_of_one_user_are_let_in_in_the_order_of_their_arrival(
 
 @pytest.mark.clause("decided-parallel-logins-wait", "decided-password-queue-full")
 async def test_no_more_logins_wait_for_one_user_than_may(
-    make_settings: MakeSettings, clock: Clock, store: redis.Redis, full: str, monkeypatch: pytest.MonkeyPatch
+    make_settings: MakeSettings, clock: Clock, store: redis.Redis, full: str
 ) -> None:
-    assert attempts.MAX_WAITING == 200
-    monkeypatch.setattr(attempts, "MAX_WAITING", 10)
-    async with waiting_at(make_settings(), clock) as waiting:
+    assert MAX_WAITING == 200
+    async with waiting_at(make_settings(), clock, max_waiting=10) as waiting:
         crowd = [waiting.log_in() for _ in range(15)]
         await until(lambda: sum(task.done() for task in crowd) == 5)
         assert waiting.count() == 10

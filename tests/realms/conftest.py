@@ -107,7 +107,6 @@ def assert_trouble(
     browser: Browser,
     enlist: Enlist,
     json_logs: io.StringIO,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> AssertTrouble:
     """A login with this trouble comes to nothing, for the reason that is told, and the next one is right."""
 
@@ -123,6 +122,6 @@ def assert_trouble(
         assert trouble.told in troubles_of(json_logs)
         assert bool(troubles_of(json_logs)) is (trouble.error == "temporarily_unavailable")
         await organisation.left_alone()
-        await assert_healthy(enlist, organisation, browser, monkeypatch)
+        await assert_healthy(enlist, organisation, browser)
 
     return assert_trouble

@@ -39,11 +39,8 @@ CONTENDERS = 20
 Bend: TypeAlias = Callable[[FakeProvider], None]
 
 
-async def assert_healthy(
-    enlist: Enlist, organisation: FakeProvider, browser: Browser, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def assert_healthy(enlist: Enlist, organisation: FakeProvider, browser: Browser) -> None:
     """As soon as the organisation is right again, the same browser gets in."""
-    monkeypatch.undo()
     organisation.claims = dict(CLAIMS)
     organisation.id_token_claims, organisation.id_token_header = {}, {}
     organisation.userinfo, organisation.introspection = {}, {}

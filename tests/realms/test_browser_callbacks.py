@@ -97,7 +97,6 @@ async def test_a_redirect_that_brings_no_login(
     browser: Browser,
     enlist: Enlist,
     json_logs: io.StringIO,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await enlist()
     trouble.bend(organisation)
@@ -105,7 +104,7 @@ async def test_a_redirect_that_brings_no_login(
 
     assert organisation.calls(TOKEN) == []
     assert trouble.told in troubles_of(json_logs)
-    await assert_healthy(enlist, organisation, browser, monkeypatch)
+    await assert_healthy(enlist, organisation, browser)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +115,6 @@ async def test_a_parameter_that_stands_twice_or_cannot_be_read(
     browser: Browser,
     enlist: Enlist,
     json_logs: io.StringIO,
-    monkeypatch: pytest.MonkeyPatch,
     more: str,
 ) -> None:
     await enlist()
@@ -125,7 +123,7 @@ async def test_a_parameter_that_stands_twice_or_cannot_be_read(
 
     assert organisation.calls(TOKEN) == []
     assert "stands twice or cannot be read" in troubles_of(json_logs)
-    await assert_healthy(enlist, organisation, browser, monkeypatch)
+    await assert_healthy(enlist, organisation, browser)
 
 
 async def test_no_issuer_where_none_is_promised_is_no_trouble(

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from joserfc.jwk import ECKey, Key, KeySet, OKPKey, RSAKey
 
+from service.realms.provider.client import NEW_KEYS_SECONDS
 from tests.realms.failing_logins import (
     ASK,
     OTHER_ISSUER,
@@ -32,6 +33,9 @@ from tests.support.fake_provider import (
     published_key,
     read_wall_clock,
 )
+from tests.support.loop_time import LoopTime
+
+MOMENT_SECONDS = 0.01
 
 pytestmark = pytest.mark.usefixtures("no_secret_is_told")
 
@@ -194,10 +198,10 @@ async def test_keys_of_every_usual_kind_are_known(
 
 @pytest.mark.clause("decided-external-id-token")
 async def test_a_new_key_is_found_by_asking_once_more(
-    organisation: FakeProvider, browser: Browser, cep: None, monkeypatch: pytest.MonkeyPatch
+    organisation: FakeProvider, browser: Browser, cep: None, loop_time: LoopTime
 ) -> None:
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
-    monkeypatch.setattr("service.realms.provider.client.NEW_KEYS_SECONDS", 0.0)
+    loop_time.advance(NEW_KEYS_SECONDS)
     key = other_key(auto_kid=True)
     organisation.keys = [key, published_key()]
     organisation.sign_with(key)
@@ -208,17 +212,15 @@ async def test_a_new_key_is_found_by_asking_once_more(
 
 
 async def test_a_key_that_is_nowhere_is_asked_for_once_more_and_then_not_for_a_while(
-    organisation: FakeProvider, browser: Browser, cep: None, monkeypatch: pytest.MonkeyPatch
+    organisation: FakeProvider, browser: Browser, cep: None, held_time: LoopTime
 ) -> None:
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
     organisation.sign_with(other_key(auto_kid=True))
-    with monkeypatch.context() as patch:
-        patch.setattr("service.realms.provider.client.NEW_KEYS_SECONDS", 0.0)
-        other = Browser(browser.http)
-        assert_came_to_nothing(await log_in_by_way_of_cep(other, ASK), other, "temporarily_unavailable")
-        assert len(organisation.calls(KEYS)) == 2
+    held_time.advance(NEW_KEYS_SECONDS + MOMENT_SECONDS)
+    other = Browser(browser.http)
+    assert_came_to_nothing(await log_in_by_way_of_cep(other, ASK), other, "temporarily_unavailable")
+    assert len(organisation.calls(KEYS)) == 2
 
-    patch.setattr("service.realms.provider.client.NEW_KEYS_SECONDS", 3600.0)
     for _ in range(3):
         assert_came_to_nothing(await log_in_by_way_of_cep(other, ASK), other, "temporarily_unavailable")
     assert len(organisation.calls(KEYS)) == 2

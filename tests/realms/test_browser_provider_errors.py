@@ -138,14 +138,13 @@ async def test_an_organisation_that_is_away_when_a_browser_sets_out(
     browser: Browser,
     enlist: Enlist,
     json_logs: io.StringIO,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await enlist()
     async with organisation.away():
         assert_came_to_nothing(await browser.open(ASK), browser, "temporarily_unavailable")
 
     assert "it cannot be reached" in troubles_of(json_logs)
-    await assert_healthy(enlist, organisation, browser, monkeypatch)
+    await assert_healthy(enlist, organisation, browser)
 
 
 @pytest.mark.clause("decided-external-realm-down")
@@ -154,7 +153,6 @@ async def test_an_organisation_that_is_away_when_a_browser_comes_back(
     browser: Browser,
     enlist: Enlist,
     json_logs: io.StringIO,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await enlist()
     path = await log_in_there(await set_out(browser, ASK))
@@ -162,7 +160,7 @@ async def test_an_organisation_that_is_away_when_a_browser_comes_back(
         assert_came_to_nothing(await come_back(browser, path), browser, "temporarily_unavailable")
 
     assert "it cannot be reached" in troubles_of(json_logs)
-    await assert_healthy(enlist, organisation, browser, monkeypatch)
+    await assert_healthy(enlist, organisation, browser)
 
 
 def publishes_no_source(organisation: FakeProvider) -> None:

@@ -47,7 +47,6 @@ async def test_a_realm_that_another_organisation_has_now(
     organisation: FakeProvider,
     browser: Browser,
     enlist: Enlist,
-    monkeypatch: pytest.MonkeyPatch,
     names_itself: bool,
 ) -> None:
     """Its code goes to nobody else, whether or not its redirect says whose it is."""
@@ -62,12 +61,12 @@ async def test_a_realm_that_another_organisation_has_now(
         assert elsewhere.calls(TOKEN) == []
 
     organisation.redirect = {}
-    await assert_healthy(enlist, organisation, browser, monkeypatch)
+    await assert_healthy(enlist, organisation, browser)
 
 
 @pytest.mark.clause("decided-external-follows-the-record")
 async def test_a_realm_that_changes_while_the_organisation_is_asked(
-    organisation: FakeProvider, browser: Browser, enlist: Enlist, monkeypatch: pytest.MonkeyPatch
+    organisation: FakeProvider, browser: Browser, enlist: Enlist
 ) -> None:
     """What it says then was said under a configuration that is no more."""
     await enlist()
@@ -80,13 +79,11 @@ async def test_a_realm_that_changes_while_the_organisation_is_asked(
     changed.set()
 
     assert_came_to_nothing(await coming_back, browser, "temporarily_unavailable")
-    await assert_healthy(enlist, organisation, browser, monkeypatch)
+    await assert_healthy(enlist, organisation, browser)
 
 
-async def test_a_realm_that_gives_no_roles_any_more(
-    browser: Browser, enlist: Enlist, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("service.registry.pending_revocations.SCAN_DELAY_SECONDS", 0)
+async def test_a_realm_that_gives_no_roles_any_more(browser: Browser, enlist: Enlist, parts: Worker) -> None:
+    parts.pending_revocations.scan_delay_seconds = 0
     await enlist()
     path = await log_in_there(await set_out(browser, ASK))
     await enlist(default_roles=["partner", "enduser"])

@@ -294,10 +294,11 @@ async def test_what_is_packed_is_not_unpacked(http_client: HttpClient) -> None:
             await http_client.get(f"http://127.0.0.1:{port}/", {})
 
 
-async def test_every_address_of_a_name_is_tried(http_client: HttpClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.http_client.client._look_up", lambda host, port: ["127.0.0.2", "127.0.0.1"])
+async def test_every_address_of_a_name_is_tried() -> None:
+    http_client = HttpClient(look_up=lambda host, port: ["127.0.0.2", "127.0.0.1"])
     async with serving(Connections()) as port:
         assert (await http_client.get(f"http://login.example:{port}/", {})).status == 200
+    await http_client.close()
 
 
 @pytest.mark.clause("decided-external-realm-down")

@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from service.gateway import BearerLookup
+from service.redis_client.options import DEFAULT_LIMITS, ConnectionLimits
 
 
 @asynccontextmanager
-async def lookup_at(url: str) -> AsyncIterator[BearerLookup]:
-    bearer = BearerLookup(url)
+async def lookup_at(url: str, *, limits: ConnectionLimits = DEFAULT_LIMITS) -> AsyncIterator[BearerLookup]:
+    bearer = BearerLookup(url, limits=limits)
     yield bearer
     await bearer.close()
 

@@ -12,8 +12,9 @@ from service.gateway import BearerLookup
 from service.gateway.access_record import SHARDS, list_subject_starts
 from service.protocol.token_form import SHARD
 from service.protocol.user import identify_user
+from service.redis_client.options import WATCH_SECONDS
 from service.redis_client.slots import SLOTS, get_slot
-from service.redis_client.topology import OLD_MAP_SECONDS, WATCH_SECONDS
+from service.redis_client.topology import OLD_MAP_SECONDS
 from tests.redis_client.lookups import lookup_at, remember
 from tests.redis_client.passing import Passing
 from tests.redis_client.scripted_cluster import ScriptedCluster, key_of, record, render_map, scripted_cluster

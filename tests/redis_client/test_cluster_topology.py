@@ -8,11 +8,10 @@ import pytest
 
 from service.crypto.opaque_tokens import make_access_token
 from service.gateway import BearerLookup, StoreUnavailable
-from service.redis_client import topology
 from service.redis_client.backoff import STABLE_SECONDS
 from service.redis_client.deadline import DEADLINE_SECONDS
 from service.redis_client.managed_connection import HEARTBEAT_SECONDS
-from service.redis_client.topology import WATCH_SECONDS
+from service.redis_client.options import WATCH_SECONDS, ConnectionLimits
 from tests.redis_client.lookups import lookup_at, remember
 from tests.redis_client.moving_masters import answer_of, comes_to
 from tests.redis_client.passing import Passing
@@ -379,10 +378,10 @@ async def test_a_node_that_was_emptied_and_knows_of_no_slots_takes_nothing_from_
 
 @pytest.mark.clause("decided-redis-cluster")
 async def test_a_lookup_that_waits_for_a_node_which_the_map_drops_is_asked_elsewhere(
-    passing: Passing, monkeypatch: pytest.MonkeyPatch
+    passing: Passing,
 ) -> None:
-    monkeypatch.setattr(topology, "WATCH_SECONDS", 0.2)
-    async with scripted_cluster(2) as cluster, lookup_at(cluster.url) as bearer:
+    limits = ConnectionLimits(watch_seconds=0.2)
+    async with scripted_cluster(2) as cluster, lookup_at(cluster.url, limits=limits) as bearer:
         first, silent = cluster.nodes
         silent.mute()
         token = cluster.make_token(silent)

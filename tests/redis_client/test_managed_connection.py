@@ -9,19 +9,17 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from service.redis_client import managed_connection
 from service.redis_client.backoff import FIRST_PAUSE_SECONDS, STABLE_SECONDS
 from service.redis_client.connection import Connection, decode_raw
 from service.redis_client.errors import ConnectionLost
 from service.redis_client.managed_connection import (
-    DRIFT_SECONDS,
     HEARTBEAT_SECONDS,
     MAX_SILENCE_SECONDS,
     TRUSTED_SECONDS,
     ManagedConnection,
     TooManyPending,
 )
-from service.redis_client.options import ConnectionOptions
+from service.redis_client.options import DEFAULT_LIMITS, DRIFT_SECONDS, ConnectionLimits, ConnectionOptions
 from service.redis_client.tasks import UNREAD_REPLY_SECONDS
 from service.redis_client.trust import NO_CHECK, Check
 from service.redis_client.url import Node
@@ -39,15 +37,21 @@ async def get_node(scripted: ScriptedRedis) -> Node:
     return scripted.url.nodes[0]
 
 
-def make_link(scripted: ScriptedRedis, memory: Memory | None = None, check: Check = NO_CHECK) -> ManagedConnection:
-    return ManagedConnection(
-        ConnectionOptions(scripted.url, "lookups", memory or Memory()), lambda: get_node(scripted), check
-    )
+def make_link(
+    scripted: ScriptedRedis,
+    memory: Memory | None = None,
+    check: Check = NO_CHECK,
+    limits: ConnectionLimits = DEFAULT_LIMITS,
+) -> ManagedConnection:
+    options = ConnectionOptions(scripted.url, "lookups", memory or Memory(), limits=limits)
+    return ManagedConnection(options, lambda: get_node(scripted), check)
 
 
 @asynccontextmanager
-async def link_to(scripted: ScriptedRedis, memory: Memory | None = None) -> AsyncIterator[ManagedConnection]:
-    master = make_link(scripted, memory)
+async def link_to(
+    scripted: ScriptedRedis, memory: Memory | None = None, *, limits: ConnectionLimits = DEFAULT_LIMITS
+) -> AsyncIterator[ManagedConnection]:
+    master = make_link(scripted, memory, limits=limits)
     await until(lambda: master.is_up)
     try:
         yield master
@@ -337,11 +341,8 @@ async def test_a_closed_link_says_so_to_who_asks_and_to_who_waited() -> None:
 
 
 @pytest.mark.clause("decided-redis-away")
-async def test_too_many_requests_at_once_are_refused_and_the_connection_lives_on(
-    monkeypatch: pytest.MonkeyPatch, held_time: LoopTime
-) -> None:
-    monkeypatch.setattr(managed_connection, "MAX_PENDING", 20)
-    async with scripted_redis() as scripted, link_to(scripted) as master:
+async def test_too_many_requests_at_once_are_refused_and_the_connection_lives_on(held_time: LoopTime) -> None:
+    async with scripted_redis() as scripted, link_to(scripted, limits=ConnectionLimits(max_pending=20)) as master:
         may_answer = asyncio.Event()
         scripted.waits_for = lambda _: may_answer
         first = master.send_if_connected(("GET", "first"), decode_raw, is_tracked=False)

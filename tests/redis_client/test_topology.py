@@ -7,7 +7,7 @@ import pytest
 from service.gateway import StoreUnavailable
 from service.redis_client.backoff import FIRST_PAUSE_SECONDS
 from service.redis_client.managed_connection import TRUSTED_SECONDS
-from service.redis_client.topology import WATCH_SECONDS
+from service.redis_client.options import WATCH_SECONDS
 from tests.redis_client.lookups import lookup_at, remember
 from tests.redis_client.moving_masters import comes_to, name, put_token, say_master, sentinel_of, url_of
 from tests.redis_client.passing import Passing

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 import pytest
 import redis
 
-from service.registry import pending_revocations
 from service.registry.seed_file.apply import Seeding
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings
@@ -15,16 +14,11 @@ from tests.registry.seeds import make_seeding
 from tests.store.sessions import Sessions
 
 
-@pytest.fixture(autouse=True)
-def no_worker_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sweep waits until no request under the old registration is under way; here there is none to wait for."""
-    monkeypatch.setattr(pending_revocations, "SCAN_DELAY_SECONDS", 0)
-
-
 @pytest.fixture
 async def parts(make_settings: MakeSettings, clock: Clock, store: redis.Redis) -> AsyncIterator[Worker]:
-    """The service's parts over an empty registry."""
+    """The service's parts over an empty registry. A sweep does not wait for requests under the old registration."""
     parts = Worker(make_settings(), lambda: clock.offset_ms)
+    parts.pending_revocations.scan_delay_seconds = 0
     yield parts
     await parts.close()
 

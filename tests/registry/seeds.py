@@ -59,9 +59,16 @@ class SeedText:
         return parse_seed(self.text.encode())
 
 
-def make_seeding(connection: StoreClient, *secret_keys: bytes, lifetimes: Lifetimes = DEFAULT_LIFETIMES) -> Seeding:
-    """As a process with these keys starts."""
+def make_seeding(
+    connection: StoreClient,
+    *secret_keys: bytes,
+    lifetimes: Lifetimes = DEFAULT_LIFETIMES,
+    scan_delay_seconds: float = 0,
+) -> Seeding:
+    """As a process with these keys starts. A sweep waits for requests under the old registration; here are none."""
     registry = RegistryStore(connection)
     session_scan = SessionScan(connection, Families(connection, lifetimes))
-    pending_revocations = PendingRevocations(registry, Revocations(connection), session_scan)
+    pending_revocations = PendingRevocations(
+        registry, Revocations(connection), session_scan, scan_delay_seconds=scan_delay_seconds
+    )
     return Seeding(registry, Keyring(secret_keys or (KEY_ONE,)), pending_revocations, hashing_threads=2)

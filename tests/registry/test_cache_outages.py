@@ -15,7 +15,7 @@ from service.protocol.client import Client
 from service.redis_client.backoff import STABLE_SECONDS
 from service.redis_client.deadline import DEADLINE_SECONDS, StoreUnavailable
 from service.redis_client.managed_connection import TRUSTED_SECONDS
-from service.redis_client.topology import WATCH_SECONDS
+from service.redis_client.options import WATCH_SECONDS
 from service.redis_client.trust import Trust
 from service.redis_client.url import parse_redis_url
 from service.registry.cache import RegistryCaches

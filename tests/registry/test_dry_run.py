@@ -209,10 +209,9 @@ async def test_progress_is_told_batch_by_batch(seeding: Seeding) -> None:
 @pytest.mark.clause("decided-seed-plain-passwords-warned")
 @pytest.mark.parametrize(("plain", "warnings"), [(100, 0), (101, 1)])
 async def test_past_a_hundred_plain_passwords_a_warning_names_the_command(
-    seeding: Seeding, monkeypatch: pytest.MonkeyPatch, plain: int, warnings: int
+    seeding: Seeding, plain: int, warnings: int
 ) -> None:
     """Each takes a slow hash; here a quick one."""
-    monkeypatch.setattr("service.registry.records.hash_password", lambda _: OTHER_HASH)
     text = "users:" + "".join(f"\n- {{username: u{number}, password: twelve chars}}" for number in range(plain))
     outcome = await seeding.apply(parse_seed(text.encode()))
 

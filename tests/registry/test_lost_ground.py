@@ -6,10 +6,10 @@ import pytest
 
 from service.redis_client.deadline import DEADLINE_SECONDS
 from service.redis_client.managed_connection import TRUSTED_SECONDS
-from service.registry import pending_revocations
 from service.registry.pending_revocations import SCAN_DELAY_SECONDS
 from service.registry.seed_file.apply import Seeding
-from tests.registry.seeds import OTHER_HASH, SeedText
+from service.worker import Worker
+from tests.registry.seeds import OTHER_HASH, SeedText, make_seeding
 from tests.store.sessions import ENDUSER, Session, Sessions
 from tests.support.actors import ALICE, BOB
 from tests.support.loop_time import LoopTime
@@ -126,10 +126,10 @@ def test_a_sweep_waits_longer_than_a_request_can_rest_on_the_old_registration() 
 
 
 async def test_a_login_that_was_under_way_while_the_client_was_narrowed_ends_as_well(
-    sessions: Sessions, seeding: Seeding, monkeypatch: pytest.MonkeyPatch, held_time: LoopTime
+    sessions: Sessions, parts: Worker, held_time: LoopTime
 ) -> None:
     """A worker that still remembers the old registration gives out tokens until the sweep begins."""
-    monkeypatch.setattr(pending_revocations, "SCAN_DELAY_SECONDS", SCAN_DELAY_SECONDS)
+    seeding = make_seeding(parts.redis, scan_delay_seconds=SCAN_DELAY_SECONDS)
     await seeding.apply(SeedText().seed)
     applying = asyncio.create_task(seeding.apply(SeedText().but(scope=ENDUSER).seed))
     await until(lambda: held_time.is_due_in(SCAN_DELAY_SECONDS), "the pause before the sweep")

@@ -18,11 +18,11 @@ import redis
 
 from service.protocol.user import identify_user
 from service.redis_client.url import parse_redis_url
-from service.registry.seed_file import apply as seeding_module
 from service.registry.seed_file.apply import Seeding
 from service.registry.seed_file.reader import parse_seed
 from service.registry.seed_file.schema import BadSeed
 from service.store.client import StoreClient
+from service.store.registry import RegistryStore
 from service.worker import Worker
 from tests.conftest import MakeSettings
 from tests.registry.seeds import make_seeding
@@ -141,10 +141,9 @@ class Costs:
 
 @pytest.mark.clause("decided-seed-many-users")
 async def test_to_apply_a_file_takes_as_many_commands_for_each_user(
-    store: redis.Redis, make_settings: MakeSettings, held_time: LoopTime, monkeypatch: pytest.MonkeyPatch
+    store: redis.Redis, make_settings: MakeSettings, held_time: LoopTime
 ) -> None:
     """The time stands still, so that there are no other commands. No existing hash is hashed again."""
-    monkeypatch.delattr("service.registry.records.hash_password")
     url = make_settings().redis_url
     assert url is not None
     calls: list[str] = []
@@ -165,6 +164,9 @@ async def test_to_apply_a_file_takes_as_many_commands_for_each_user(
             before = count()
             await seeding.apply(parse_seed("".join(make_lines(users)).encode()), force=costs is agains)
             costs.append(count() - before)
+    seed = parse_seed("".join(make_lines(PER_BATCH)).encode())
+    found = await RegistryStore(connection).find_users([identify_user("main", entry.username) for entry in seed.users])
+    assert [user and user.password_hash for user in found] == [entry.password_hash for entry in seed.users]
     await connection.close()
 
     for one, two, three in (firsts, agains):
@@ -177,8 +179,8 @@ async def test_to_apply_a_file_takes_as_many_commands_for_each_user(
     assert of_a_batch_again.writes == 0
 
 
-async def test_batches_miss_nobody(parts: Worker, seeding: Seeding, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seeding_module, "_USERS_PER_BATCH", 7)
+async def test_batches_miss_nobody(parts: Worker, seeding: Seeding) -> None:
+    seeding.users_per_batch = 7
     seed = parse_seed("".join(make_lines(40)).encode())
     told: list[int] = []
 
@@ -188,16 +190,16 @@ async def test_batches_miss_nobody(parts: Worker, seeding: Seeding, monkeypatch:
     assert (await seeding.apply(parse_seed(b"users:"), prune=True)).users.removed == 40
 
 
-async def test_a_file_that_is_in_force_is_not_read_again(
-    seeding: Seeding, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As each worker starts; the supervisor has looked at the file already."""
+async def test_a_file_that_is_in_force_is_not_read_again(seeding: Seeding, tmp_path: Path) -> None:
+    """As each worker starts; the supervisor has looked at the file already. The second time it would be refused."""
     file = tmp_path / "seed.yaml"
-    file.write_text("".join(make_lines(3)))
+    file.write_text("users:\n- {username: alice, password: twelve chars}\n")
 
-    assert (await seeding.apply_file(file, 8)).users.added == 3
-    monkeypatch.delattr(seeding_module, "load_seed")
-    assert (await seeding.apply_file(file, 8)).changes == 0
+    assert (await seeding.apply_file(file, 12)).users.added == 1
+    assert (await seeding.apply_file(file, 13)).changes == 0
+    file.write_text(file.read_text() + "# edited\n")
+    with pytest.raises(BadSeed):
+        await seeding.apply_file(file, 13)
 
 
 @pytest.mark.clause("decided-seed-all-mistakes-at-once")

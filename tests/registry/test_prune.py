@@ -133,18 +133,17 @@ async def test_what_the_console_deleted_and_the_file_still_has_stays_deleted(par
     assert await parts.registry.find_client("web-shop") is None
 
 
-@pytest.fixture
-def few_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only those of somebody: to ask the others takes calls that change nothing, and most of the time."""
-    shards = sorted({identify_user(entry.realm, entry.username).shard for entry in FIRST.users})
-    monkeypatch.setattr("service.registry.seed_file.apply._SHARDS", shards)
+FEW_SHARDS = sorted({identify_user(entry.realm, entry.username).shard for entry in FIRST.users})
+"""Those of somebody: to ask the others takes calls that change nothing, and most of the time."""
 
 
 async def break_off(make_settings: MakeSettings, calls: int) -> bool:
     """Prunes over a connection that breaks after so many calls; whether it did break."""
     connection = BreakingConnection(make_settings(), calls=calls)
+    seeding = make_seeding(connection)
+    seeding.shards = FEW_SHARDS
     try:
-        await make_seeding(connection).apply(LEFT, prune=True)
+        await seeding.apply(LEFT, prune=True)
     except StoreUnavailable:
         return True
     finally:
@@ -152,12 +151,12 @@ async def break_off(make_settings: MakeSettings, calls: int) -> bool:
     return False
 
 
-@pytest.mark.usefixtures("few_shards")
 @pytest.mark.clause("decided-seed-prune", "decided-seed-interrupted", "decided-seed-ends-sessions")
 async def test_a_pruning_that_broke_off_anywhere_is_finished_by_the_next(
     sessions: Sessions, seeding: Seeding, make_settings: MakeSettings
 ) -> None:
     """A start in between removes nothing more, and ends the sessions of what was removed."""
+    seeding.shards = FEW_SHARDS
     calls, is_broken = 0, True
     while is_broken:
         sessions.store.flushall()
@@ -178,7 +177,6 @@ async def test_a_pruning_that_broke_off_anywhere_is_finished_by_the_next(
     assert calls > 25
 
 
-@pytest.mark.usefixtures("few_shards")
 @pytest.mark.clause("decided-seed-prune", "decided-seed-interrupted")
 async def test_a_pruning_that_broke_off_is_undone_by_the_file_of_before(
     parts: Worker, seeding: Seeding, make_settings: MakeSettings

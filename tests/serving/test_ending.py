@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from service.app import build_app
-from service.serving import draining_server as serving_server
 from service.serving.draining_server import DRAIN_SECONDS
 from service.worker import Worker
 from tests.conftest import MakeSettings, environment_of
@@ -81,10 +80,10 @@ def test_an_ending_instance_serves_for_two_seconds(
 @pytest.mark.parametrize("numbers", [[signal.SIGINT], [signal.SIGTERM, signal.SIGTERM]], ids=["ctrl-C", "twice"])
 @pytest.mark.clause("decided-not-ready-before-the-end")
 def test_ctrl_c_and_a_second_signal_do_not_wait_for_balancers(
-    numbers: list[signal.Signals], monkeypatch: pytest.MonkeyPatch
+    numbers: list[signal.Signals],
 ) -> None:
-    monkeypatch.setattr(serving_server, "DRAIN_SECONDS", 3600)
     with running_server(drains=True) as serving:
+        serving.server.drain_seconds = 3600
         peer = serving.connect()
         peer.send(GET)
         assert peer.read().startswith(ANSWER)
@@ -120,9 +119,8 @@ def test_an_answer_that_was_being_made_says_that_it_is_the_last(held_time: LoopT
 
 
 @pytest.mark.clause("decided-not-ready-before-the-end")
-def test_whoever_connected_in_time_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_connected_in_time_is_answered() -> None:
     """They come as fast as they can until nobody listens any more; then they are refused, and never cut off."""
-    monkeypatch.setattr(serving_server, "DRAIN_SECONDS", 0)
     cut_off: list[str] = []
     answered: list[str] = []
 
@@ -142,6 +140,7 @@ def test_whoever_connected_in_time_is_answered(monkeypatch: pytest.MonkeyPatch) 
             (answered if answer.startswith(ANSWER) else cut_off).append(repr(answer))
 
     with running_server(drains=True) as serving:
+        serving.server.drain_seconds = 0
         threads = [threading.Thread(target=come, args=(serving.port,)) for _ in range(8)]
         for thread in threads:
             thread.start()

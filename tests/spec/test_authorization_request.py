@@ -11,7 +11,8 @@ import httpx2
 import pytest
 import redis
 
-from service.store.consents import Consents
+from service.protocol.user import identify_user
+from service.store.keys import mark_key
 from service.worker import Worker
 from tests.conftest import Clock, MakeSettings, serving
 from tests.support.actors import (
@@ -330,11 +331,10 @@ async def test_a_redis_that_fails_later_is_temporarily_unavailable_by_redirect(
 
 
 @pytest.mark.clause("6749-4.1.2.1-error", "6749-4.1.2.1-state-returned")
-async def test_something_unforeseen_is_server_error_by_redirect(
-    browser: Browser, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_something_unforeseen_is_server_error_by_redirect(browser: Browser, store: redis.Redis) -> None:
     await browser.sign_in()
-    monkeypatch.setattr(Consents, "hold", None)
+    identity = identify_user(ALICE.realm, ALICE.username)
+    store.set(mark_key(identity.shard, identity.subject), "no time of ours")
 
     answer = assert_sent_back(await browser.open(ask(state="x")), "server_error")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import httpx2
 import pytest
+import redis
 
 from service.protocol.client import Client
-from service.web.request.client_authentication import ClientAuthenticator
 from service.worker import Worker
 from tests.support.actors import (
     ALICE,
@@ -149,12 +149,17 @@ async def test_revoke_knows_no_callback(http: httpx2.AsyncClient) -> None:
 @pytest.mark.clause("decided-cors-origins", "decided-server-error")
 @pytest.mark.parametrize("address", [TOKEN, REVOKE])
 async def test_a_registered_origin_may_read_that_something_unforeseen_happened(
-    http: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch, address: str
+    http: httpx2.AsyncClient, store: redis.Redis, address: str
 ) -> None:
-    monkeypatch.setattr(ClientAuthenticator, "authenticate", None)
+    refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
+    for key in store.scan_iter("family:*"):
+        store.hset(key, "t", "no times of ours")
+    form = PHONE_APP.credentials | {"grant_type": "refresh_token", "refresh_token": refresh_token}
+    if address == REVOKE:
+        form = PHONE_APP.credentials | {"token": refresh_token}
 
     for origin, permission in ((KNOWN, KNOWN), (STRANGER, None)):
-        response = await http.post(address, data=PHONE_APP.credentials, headers={"Origin": origin})
+        response = await http.post(address, data=form, headers={"Origin": origin})
 
         assert_error(response, 500, "server_error")
         assert response.headers.get("access-control-allow-origin") == permission

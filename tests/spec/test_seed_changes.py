@@ -7,8 +7,19 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.conftest import SEED, Clock, MakeSettings, serving
-from tests.support.actors import ALICE, BOB, PHONE_APP, WEB_SHOP, App, Person, assert_error, is_live, tokens_of
+from service.worker import Worker
+from tests.conftest import SEED, Clock, MakeSettings, serving, serving_worker
+from tests.support.actors import (
+    ALICE,
+    BOB,
+    PHONE_APP,
+    WEB_SHOP,
+    App,
+    Person,
+    assert_error,
+    is_live,
+    tokens_of,
+)
 
 
 @pytest.mark.clause("decided-user-change-ends-tokens", "decided-seed-ends-sessions", "decided-ended-families")
@@ -39,21 +50,20 @@ async def test_a_session_ends_with_what_it_rested_on(
     registry: None,
     store: redis.Redis,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     app: App,
     person: Person,
     before: str,
     after: str,
 ) -> None:
-    # No request is under way meanwhile.
-    monkeypatch.setattr("service.registry.pending_revocations.SCAN_DELAY_SECONDS", 0)
     seed = SEED.read_text(encoding="utf-8")
     edited = tmp_path / "seed.yaml"
     edited.write_text(seed.replace(before, after), encoding="utf-8")
     async with serving(make_settings(), clock) as http:
         tokens = tokens_of(await app.log_in(http, person))
 
-    async with serving(make_settings(TOKEN_SERVICE_SEED_FILE=str(edited)), clock) as http:
+    worker = Worker(make_settings(TOKEN_SERVICE_SEED_FILE=str(edited)), lambda: clock.offset_ms)
+    worker.pending_revocations.scan_delay_seconds = 0  # no request is under way meanwhile
+    async with serving_worker(worker) as http:
         assert edited.read_text(encoding="utf-8") != seed
         assert not is_live(store, tokens["access_token"])
         assert_error(await app.refresh(http, tokens["refresh_token"]), 400, "invalid_grant")

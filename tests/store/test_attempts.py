@@ -7,7 +7,6 @@ import pytest
 import redis
 
 from service.protocol.errors import TemporarilyUnavailable
-from service.store import attempts as attempts_module
 from service.store.attempts import MAX_WAITING, RETRY_DELAY_SECONDS, Attempts, Counter, Exhausted
 from service.worker import Worker
 from tests.conftest import Clock
@@ -19,9 +18,9 @@ MANY = Counter("login:{abc}:many", 1_000, 3_600_000)
 
 
 @pytest.fixture
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def patience(parts: Worker) -> None:
     """A machine under load may take its time."""
-    monkeypatch.setattr(attempts_module, "QUEUE_TIMEOUT_SECONDS", 30)
+    parts.attempts.queue_timeout_seconds = 30
 
 
 async def guess(attempts: Attempts, checked: list[int]) -> str:
@@ -60,8 +59,8 @@ async def test_a_hundred_right_logins_at_once_all_pass(parts: Worker, store: red
     assert not store.exists(TEN.key)
 
 
-async def test_whoever_waits_in_vain_is_told_to_come_back(parts: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempts_module, "QUEUE_TIMEOUT_SECONDS", 0.05)
+async def test_whoever_waits_in_vain_is_told_to_come_back(parts: Worker) -> None:
+    parts.attempts.queue_timeout_seconds = 0.05
     for _ in range(10):
         await parts.attempts.reserve([TEN])
 
@@ -179,16 +178,14 @@ async def test_whoever_stops_waiting_leaves_the_queue_to_the_others(parts: Worke
     assert crowd.reserved == [number for number in range(200) if number != leaver] + [0]
 
 
-async def test_a_queue_that_gave_up_is_empty_again(
-    parts: Worker, crowd: Crowd, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(attempts_module, "QUEUE_TIMEOUT_SECONDS", 0.05)
+async def test_a_queue_that_gave_up_is_empty_again(parts: Worker, crowd: Crowd, store: redis.Redis) -> None:
+    parts.attempts.queue_timeout_seconds = 0.05
     await crowd.gather(MAX_WAITING)
     outcomes = await asyncio.gather(*crowd.waiting, return_exceptions=True)
     assert {TemporarilyUnavailable} == {type(outcome) for outcome in outcomes}
     assert (store.get(f"lease:{TEN.key}"), store.exists(TEN.key)) == ("10", 0)
 
-    monkeypatch.setattr(attempts_module, "QUEUE_TIMEOUT_SECONDS", 30)
+    parts.attempts.queue_timeout_seconds = 30
     crowd.waiting.clear()
     await crowd.gather(MAX_WAITING)
     await parts.attempts.settle([TEN], passed=True)
@@ -196,12 +193,10 @@ async def test_a_queue_that_gave_up_is_empty_again(
     assert crowd.reserved == list(range(200))
 
 
-async def test_the_end_of_patience_forgets_no_reservation(
-    parts: Worker, store: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_end_of_patience_forgets_no_reservation(parts: Worker, store: redis.Redis) -> None:
     """Broken off while Redis reserves, room would be taken for nobody."""
     await parts.attempts.reserve([TEN])
-    monkeypatch.setattr(attempts_module, "QUEUE_TIMEOUT_SECONDS", 0)
+    parts.attempts.queue_timeout_seconds = 0
     outcomes = await asyncio.gather(*(parts.attempts.reserve([TEN]) for _ in range(5)), return_exceptions=True)
 
     assert store.get(f"lease:{TEN.key}") == str(1 + outcomes.count(None))

@@ -2,7 +2,6 @@
 
 import pytest
 
-from service.store import families
 from service.store.families import FamilyView
 from tests.conftest import Clock
 from tests.store.pages import Pages
@@ -129,10 +128,8 @@ async def test_a_family_that_can_be_refreshed_no_more_is_shown_while_its_access_
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 7])
-async def test_an_index_of_any_length_is_read_to_its_end(
-    sessions: Sessions, pages: Pages, monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
-    monkeypatch.setattr(families, "_MEMBERS_AT_ONCE", step)
+async def test_an_index_of_any_length_is_read_to_its_end(sessions: Sessions, pages: Pages, step: int) -> None:
+    sessions.families.members_at_once = step
     started = [await sessions.start() for _ in range(3)]
     for _ in range(2):
         await pages.sign_in(lifetime_ms=2_592_000_000)

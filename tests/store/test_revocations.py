@@ -7,7 +7,6 @@ import pytest
 from service.gateway.access_record import access_key
 from service.protocol.user import identify_user
 from service.redis_client.deadline import StoreUnavailable
-from service.store import revocations as revocations_module
 from service.store.keys import index_key, mark_key, revoked_key
 from service.store.revocations import MAX_KEYS, Revocations
 from tests.conftest import Clock, MakeSettings
@@ -94,6 +93,9 @@ async def test_a_user_without_anything_is_no_fault(sessions: Sessions) -> None:
     assert (await sessions.spend(await sessions.start(), 1)).verdict == "rotated"
 
 
+KEYS_PER_STEP = 2
+
+
 class Retries:
     """revokeAll asked for again and again with one token; a step takes so little that there are many."""
 
@@ -115,7 +117,8 @@ class Retries:
         try:
             async with asyncio.timeout(20):
                 digest = self.kept.first.family_digest
-                await Revocations(connection).revoke_all(IDENTITY.shard, IDENTITY.subject, kept_family=digest)
+                revocations = Revocations(connection, max_keys=KEYS_PER_STEP)
+                await revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, kept_family=digest)
         except StoreUnavailable:
             return True
         finally:
@@ -139,8 +142,7 @@ class Retries:
 
 
 @pytest.fixture
-def retries(sessions: Sessions, make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch) -> Retries:
-    monkeypatch.setattr(revocations_module, "MAX_KEYS", 2)
+def retries(sessions: Sessions, make_settings: MakeSettings) -> Retries:
     return Retries(sessions, make_settings)
 
 
@@ -239,7 +241,8 @@ class Ages:
         connection = BreakingConnection(self._make_settings(), calls=calls)
         connection.clock_offset_ms = self._sessions.parts.redis.clock_offset_ms
         try:
-            await Revocations(connection).revoke_all(IDENTITY.shard, IDENTITY.subject, until_ms=until_ms)
+            revocations = Revocations(connection, max_keys=KEYS_PER_STEP)
+            await revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, until_ms=until_ms)
         except StoreUnavailable:
             return True
         finally:
@@ -258,8 +261,7 @@ class Ages:
 
 
 @pytest.fixture
-def ages(sessions: Sessions, clock: Clock, make_settings: MakeSettings, monkeypatch: pytest.MonkeyPatch) -> Ages:
-    monkeypatch.setattr(revocations_module, "MAX_KEYS", 2)
+def ages(sessions: Sessions, clock: Clock, make_settings: MakeSettings) -> Ages:
     return Ages(sessions, clock, make_settings)
 
 

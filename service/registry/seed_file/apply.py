@@ -45,24 +45,21 @@ from service.registry.seed_file.batch import (
 )
 from service.registry.seed_file.fingerprint import read_fingerprint
 from service.registry.seed_file.plan import (
-    Act,
     Change,
     Difference,
-    EntryKind,
     Outcome,
     Planned,
-    Record,
     Tally,
     describe,
-    is_same,
+    plan_change,
 )
 from service.registry.seed_file.reader import load_seed
 from service.registry.seed_file.schema import ClientEntry, RealmEntry, Seed, UserEntry, read_user_entry
 from service.store.registry import RegistryStore
 
-_USERS_PER_BATCH: Final = 500
+USERS_PER_BATCH: Final = 500
 _SHARDS_PER_BATCH: Final = 128
-_SHARDS: Final = tuple(f"{number:03x}" for number in range(4096))
+SHARDS: Final = tuple(f"{number:03x}" for number in range(4096))
 _UNDER_WAY: Final = "under way"
 """The value in place of the digest of an entry that is being written.
 
@@ -71,11 +68,20 @@ If the write is interrupted, any seed file writes the entry again, also the old 
 
 
 class Seeding:
-    """The application of seeds, and its dry run."""
+    """The application of seeds, and its dry run. Pruning looks for users in `shards`, which are all that exist."""
 
     def __init__(
-        self, registry: RegistryStore, keyring: Keyring, pending_revocations: PendingRevocations, hashing_threads: int
+        self,
+        registry: RegistryStore,
+        keyring: Keyring,
+        pending_revocations: PendingRevocations,
+        hashing_threads: int,
+        *,
+        users_per_batch: int = USERS_PER_BATCH,
+        shards: Sequence[str] = SHARDS,
     ) -> None:
+        self.users_per_batch = users_per_batch
+        self.shards = shards
         self._registry = registry
         self._keyring = keyring
         self._pending_revocations = pending_revocations
@@ -179,7 +185,7 @@ class Seeding:
         for client_entry in seed.clients:
             yield await self._judge_client(client_entry, judgement)
         with ThreadPoolExecutor(self._hashing_threads, thread_name_prefix="seed") as threads:
-            for texts in batches(seed.user_texts, _USERS_PER_BATCH):
+            for texts in batches(seed.user_texts, self.users_per_batch):
                 yield await self._judge_users(texts, judgement, threads)
         if judgement.prune:
             async for batch in self._judge_left_out(seed, judgement.renew):
@@ -195,7 +201,7 @@ class Seeding:
         old = await self._registry.find_realm(name)
         new = make_provider(name, entry, old, self._keyring)
         is_narrowed = old is not None and not set(old.default_roles) <= set(new.default_roles)
-        planned = _plan("realm", name, old, new, is_changed, judgement.force, is_narrowed)
+        planned = plan_change("realm", name, old, new, is_changed, judgement.force, is_narrowed)
         if not planned and known == digest:
             return nothing_to_do("realm")
         return Batch("realm", 1, planned, partial(self._write_realm, name, new, digest, is_narrowed))
@@ -219,7 +225,7 @@ class Seeding:
         old = await self._registry.find_client(entry.client_id)
         new = await asyncio.to_thread(make_client, entry, old)
         narrowing = None if old is None else find_narrowing(old, new)
-        planned = _plan("client", entry.client_id, old, new, is_changed, judgement.force, narrowing is not None)
+        planned = plan_change("client", entry.client_id, old, new, is_changed, judgement.force, narrowing is not None)
         if not planned:
             return Batch("client", 1, (), partial(self._remember, name, known, digest))
 
@@ -265,7 +271,9 @@ class Seeding:
         plans = []
         for (_, digest, is_changed), user, old, before in zip(entries, users, olds, befores, strict=True):
             is_lost = before is not None and is_narrowed(before, user)
-            for planned in _plan("user", user.username, old, user, is_changed, judgement.force, is_lost, user.realm):
+            for planned in plan_change(
+                "user", user.username, old, user, is_changed, judgement.force, is_lost, user.realm
+            ):
                 plans.append(UserPlan(planned, user, digest))
         return plans
 
@@ -315,14 +323,14 @@ class Seeding:
         Users come first, because users of a realm log in through it.
         """
         kept = set[str]()
-        for texts in batches(seed.user_texts, 10 * _USERS_PER_BATCH):
+        for texts in batches(seed.user_texts, 10 * self.users_per_batch):
             entries = map(read_user_entry, texts)
             kept |= {identify_user(entry.realm, entry.username).subject for entry in entries}
             await renew()
-        for shards in batches(_SHARDS, _SHARDS_PER_BATCH):
+        for shards in batches(self.shards, _SHARDS_PER_BATCH):
             seeded = await self._registry.list_seeded_users(shards)
             left_out = [identity for identity in seeded if identity.subject not in kept]
-            for identities in batches(left_out, _USERS_PER_BATCH):
+            for identities in batches(left_out, self.users_per_batch):
                 yield await self._judge_left_users(identities)
         names = {f"realm:{name}" for name in seed.realms} | {f"client:{entry.client_id}" for entry in seed.clients}
         for name in sorted(set(await self._registry.list_seeds()) - names - {"file"}):
@@ -374,23 +382,3 @@ class Seeding:
         if digest is None or digest == _UNDER_WAY:
             return False
         return self._keyring.recognises_seed(digest, text) or not self._keyring.made_seed_digest(digest)
-
-
-def _plan(
-    kind: EntryKind,
-    name: str,
-    old: Record | None,
-    new: Record,
-    is_changed: bool,
-    force: bool,
-    ends_sessions: bool,
-    realm: str = "",
-) -> tuple[Planned, ...]:
-    """Return the change of an entry, or nothing.
-
-    An entry with unchanged text is only applied again by `force`, and only if the record differs.
-    """
-    act: Act = "restore" if not is_changed else "update" if old is not None else "add"
-    if not is_changed and not (force and not is_same(old, new)):
-        return ()
-    return (Planned(kind, name, act, old, new, ends_sessions, realm),)

@@ -166,6 +166,26 @@ class Tally:
         return tuple(warnings)
 
 
+def plan_change(
+    kind: EntryKind,
+    name: str,
+    old: Record | None,
+    new: Record,
+    is_changed: bool,
+    force: bool,
+    ends_sessions: bool,
+    realm: str = "",
+) -> tuple[Planned, ...]:
+    """Return the change of an entry, or nothing.
+
+    An entry with unchanged text is only applied again by `force`, and only if the record differs.
+    """
+    act: Act = "restore" if not is_changed else "update" if old is not None else "add"
+    if not is_changed and not (force and not is_same(old, new)):
+        return ()
+    return (Planned(kind, name, act, old, new, ends_sessions, realm),)
+
+
 def describe(planned: Planned) -> Change:
     fields = () if planned.old is None or planned.new is None else dict.fromkeys(_compare(planned.old, planned.new))
     return Change(

@@ -60,6 +60,8 @@ class AuthenticatedClient(NamedTuple):
 
 
 class ClientAuthenticator:
+    """The authentication of clients. `allowed` is the limit of one address: a count and a window in milliseconds."""
+
     def __init__(
         self,
         clients: ClientCache,
@@ -67,7 +69,12 @@ class ClientAuthenticator:
         allowed: tuple[int, int],
         secrets: HashingPool,
         now_ms: Callable[[], int],
+        *,
+        admitted_seconds: float = ADMITTED_SECONDS,
+        renewed_seconds: float = RENEWED_SECONDS,
     ) -> None:
+        self.admitted_seconds = admitted_seconds
+        self.renewed_seconds = renewed_seconds
         self._clients = clients
         self._attempts = attempts
         self._allowed = allowed
@@ -121,7 +128,7 @@ class ClientAuthenticator:
                 if client is None:
                     return await self._verify_slowly(candidates, counters, prefixes[-1].network)
         left = self._admitted.seconds_left(counters)
-        if left <= 0 or (left < RENEWED_SECONDS and counters not in self._admissions):
+        if left <= 0 or (left < self.renewed_seconds and counters not in self._admissions):
             await self._admit(counters)
         return client
 
@@ -165,12 +172,12 @@ class ClientAuthenticator:
         """
         async with _turn(self._admissions, counters):
             self._check_block(counters)
-            if self._admitted.seconds_left(counters) < RENEWED_SECONDS:
+            if self._admitted.seconds_left(counters) < self.renewed_seconds:
                 try:
                     await self._attempts.admit(counters)
                 except Exhausted as error:
                     self._block(counters, error)
-                self._admitted.set(counters, ADMITTED_SECONDS)
+                self._admitted.set(counters, self.admitted_seconds)
 
     async def _verify_slowly(self, candidates: Candidates, counters: Counters, network: str) -> Client:
         """Reserve one attempt, check each reading, and count one failure if all are wrong.
