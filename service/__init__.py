@@ -1,9 +1,9 @@
 """The map of the token service.
 
-Every request is four steps: load facts, judge them with a pure function, commit with one Lua script, render the answer.
-Python decides the words, Lua decides the race.
+Most requests are four steps: load facts, judge them with a pure function, commit with one Lua script, render the
+response. A refresh has no first two steps, since its script judges as well. A lookup of a token only reads.
 
-The packages. Each imports only those above it; packages that stand in one row import each other neither way.
+The packages. Each imports only those above it.
 tests/house/test_import_law.py holds the order, and which package may import which library.
 
     system/         calls of the operating system: parent death, private files, malloc, a packet filter
@@ -16,7 +16,7 @@ tests/house/test_import_law.py holds the order, and which package may import whi
     embedded/       the Redis server that the service starts itself
     config/         the settings and what they mean
     store/          Redis: one noun a file, one transition a Lua script; every key name in store/keys.py
-    registry/       clients, users and realms: each worker's cache, the editor; seed_file/ reads and applies a seed
+    registry/       clients, users and realms: caches of the workers, changes by operators; seed_file/ applies a seed
     realms/         how a login is checked and throttled: by our own passwords, or at an identity provider
     web/            HTTP: middleware, how requests are read, the endpoints for programs (api), the pages for people
     admin/          the console behind scripts/admin: one subject a file
@@ -25,8 +25,8 @@ tests/house/test_import_law.py holds the order, and which package may import whi
     routes          every path and its handler
     app             the application: the middleware in order, and the table from exception to answer
 
-system and protocol share a row, and so do http_client, crypto and embedded, and web and admin. protocol, redis_client
-and gateway import each other relatively and nothing else of ours.
+Three groups of packages do not import each other: system and protocol; http_client, crypto and embedded; web and admin.
+protocol, redis_client and gateway use relative imports, and import no other package of the service.
 
 Where the sections of the specification are kept:
 

@@ -147,7 +147,7 @@ def _make_page_routes(worker: Worker) -> list[Route]:
         "/authorization/callback": {"GET": external.get},
         "/authorization/consent": {"GET": consent.get, "POST": consent.post},
         "/authorization/switch": {"POST": authorization.switch},
-        "/sessions": {"GET": sessions.lead},
+        "/sessions": {"GET": sessions.redirect_with_slash},
         "/sessions/": {"GET": sessions.get},
         "/sessions/end": {"POST": sessions.end},
         "/sessions/end-all": {"POST": sessions.end_all},

@@ -55,18 +55,18 @@ class AdminContext:
         self.revocations = Revocations(self.redis)
         self.events = EventStream(self.redis)
         self.actor = get_actor()
-        self._trail = AuditStream(self.events.append)
+        self._audit_stream = AuditStream(self.events.append)
         self.session_scan = SessionScan(self.redis, self.families)
         self.pending_revocations = PendingRevocations(self.registry, self.revocations, self.session_scan)
-        self.editor = RegistryEditor(self.registry, self.pending_revocations, self.actor, on_wait=tell_waiting)
+        self.editor = RegistryEditor(self.registry, self.pending_revocations, self.actor, on_wait=print_waiting)
         self.seeding = Seeding(
             self.registry, self.keyring, self.pending_revocations, hashing_threads=os.cpu_count() or 1
         )
 
     def open(self) -> None:
         """Start to send security events to the stream. Call this in the task that uses the context."""
-        use_audit_stream(self._trail)
-        self._trail.start()
+        use_audit_stream(self._audit_stream)
+        self._audit_stream.start()
 
     async def check_realm(self, realm: str) -> None:
         if realm != MAIN_REALM and await self.registry.find_realm(realm) is None:
@@ -85,7 +85,7 @@ class AdminContext:
 
     async def close(self) -> None:
         """Write the pending events and disconnect. Events that cannot be written are logged, and nothing is raised."""
-        await self._trail.close()
+        await self._audit_stream.close()
         await self.redis.close()
 
 
@@ -103,7 +103,7 @@ def open_context() -> AdminContext:
     return AdminContext(settings)
 
 
-def tell_waiting() -> None:
+def print_waiting() -> None:
     click.echo("waiting for a seed, or another change, to be finished …", err=True)
 
 

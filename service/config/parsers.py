@@ -211,7 +211,7 @@ def parse_page_name(text: str) -> str:
 
 
 def parse_logo(text: str) -> Path:
-    """Parse an image file. The end of its name must show the type, since browsers get the type from the name, too."""
+    """Parse an image file. Its suffix must be one of LOGO_TYPES, as the Content-Type that is sent follows from it."""
     file = parse_file(text)
     if file.suffix.lower() not in LOGO_TYPES:
         raise ValueError(f"an image file whose name ends in {', '.join(LOGO_TYPES)}")
@@ -253,7 +253,8 @@ def _split_keys(text: str) -> tuple[bytes, ...]:
 def _find_key_weakness(key: bytes) -> str | None:
     """Return what is wrong with a key, or None. The result never contains the key.
 
-    Hexadecimal text has at most 16 distinct characters, however random it is. So its decoded bytes may count instead.
+    Hexadecimal text of one case has at most 16 distinct characters, however random it is. So its decoded bytes may
+    count instead.
     """
     if len(key) < SECRET_KEY_BYTES:
         return f"has {len(key)} bytes"

@@ -1,7 +1,7 @@
 """Bounded pools of threads for slow hashes.
 
-Clients and users have a pool each, so that neither kind waits for the other. A full pool refuses at once. Callers from
-different networks take turns in the queue, so that no network keeps the others out.
+Clients and users have a pool each, so that neither kind waits for the other. Callers from different networks take turns
+in the queue. If the queue is full, a newcomer is refused, or takes the place of a call from a busier network.
 
 Clauses: RFC 6749 §2.3.1, §10.10
 """
@@ -33,14 +33,14 @@ Result = TypeVar("Result")
 class HashingPool:
     """A pool of threads for slow hashes, with a short queue.
 
-    Each hash takes `MEMORY_KIB`. The memory is kept for the next hash, and returned to the system after `IDLE_SECONDS`
-    without a hash.
+    Each hash takes 19 MiB (MEMORY_KIB in password_hashing.py). The memory is kept for the next hash, and returned to
+    the system after `IDLE_SECONDS` without a hash.
     """
 
     def __init__(self, name: str, threads: int | None = None) -> None:
         self._threads = threads or os.cpu_count() or 1
         limit_arenas()
-        self._giving_back: asyncio.TimerHandle | None = None
+        self._trim_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
         self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix=name)
         self._queue = _FairQueue(running=self._threads + 1, waiting=self._threads * _QUEUED_PER_THREAD - 1)
@@ -55,15 +55,15 @@ class HashingPool:
     async def run(self, function: Callable[..., Result], *arguments: str, network: str = "") -> Result:
         """Run the function in a thread and return its result. `network` is the network of the caller.
 
-        Raises TemporarilyUnavailable if the queue is full and no other network has more callers in it. A call that
-        waits gets the same error if its network has the most callers when a caller of another network finds no room.
+        Raises TemporarilyUnavailable if the queue is full and no other network has at least two more waiting calls than
+        this one. Otherwise the newest waiting call of the network with the most is refused in its place.
         """
         turn = self._queue.enter(network)
         if turn is None:
             self._refuse()
         self._under_way += 1
-        if self._giving_back is not None:
-            self._giving_back.cancel()
+        if self._trim_timer is not None:
+            self._trim_timer.cancel()
         self._counts.count_begun()
         loop = asyncio.get_running_loop()
         work = functools.partial(self._begin, time.perf_counter(), function, *arguments)
@@ -76,7 +76,7 @@ class HashingPool:
             self._under_way -= 1
             self._counts.count_ended()
             if self._under_way == 0 and not self._is_closed:
-                self._giving_back = loop.call_later(IDLE_SECONDS, self._executor.submit, trim_heap)
+                self._trim_timer = loop.call_later(IDLE_SECONDS, self._executor.submit, trim_heap)
 
     def _refuse(self) -> NoReturn:
         self._counts.count_refused()
@@ -88,8 +88,8 @@ class HashingPool:
 
     def close(self) -> None:
         self._is_closed = True
-        if self._giving_back is not None:
-            self._giving_back.cancel()
+        if self._trim_timer is not None:
+            self._trim_timer.cancel()
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 

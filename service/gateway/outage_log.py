@@ -23,25 +23,25 @@ class OutageLog:
         self._what = what
         self._clock = clock
         self._quiet_until = 0.0
-        self._kept_back = 0
-        self._is_told = False
+        self._suppressed = 0
+        self._is_reported = False
 
     def count(self) -> None:
         """Count one more request that was refused because of an outage that is logged already."""
-        self._kept_back += 1
+        self._suppressed += 1
 
     def report_recovery(self) -> None:
         """Log the end of an outage once, and not within a second after the last line about the outage."""
-        if self._is_told and self._clock() >= self._quiet_until:
-            self._log.warning("over: %s (requests refused since the last report: %d)", self._what, self._kept_back)
-            self._is_told, self._kept_back = False, 0
+        if self._is_reported and self._clock() >= self._quiet_until:
+            self._log.warning("over: %s (requests refused since the last report: %d)", self._what, self._suppressed)
+            self._is_reported, self._suppressed = False, 0
 
-    def tell(self, error: Exception) -> None:
+    def log_error(self, error: Exception) -> None:
         self.count()
         now = self._clock()
         if now >= self._quiet_until:
-            self._log.error("%s: %s (requests refused since the last report: %d)", self._what, error, self._kept_back)
-            self._is_told, self._quiet_until, self._kept_back = True, now + QUIET_SECONDS, 0
+            self._log.error("%s: %s (requests refused since the last report: %d)", self._what, error, self._suppressed)
+            self._is_reported, self._quiet_until, self._suppressed = True, now + QUIET_SECONDS, 0
 
 
 _report = OutageLog(logging.getLogger("service.store"), "the store is not available")
@@ -49,5 +49,5 @@ _report = OutageLog(logging.getLogger("service.store"), "the store is not availa
 
 def report_outage(error: Exception) -> TemporarilyUnavailable:
     """Log the outage. Returns the error for the caller, which does not contain the reason."""
-    _report.tell(error)
+    _report.log_error(error)
     return TemporarilyUnavailable("store_unavailable", retry_after_seconds=1)

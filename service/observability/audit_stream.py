@@ -80,8 +80,8 @@ class AuditStream:
             return
         reason, is_written = "the worker ended", False
         try:
-            told = [make_event("events_lost", count=lost)] if lost else []
-            await self._append([*batch, *told], of_strangers)
+            lost_events = [make_event("events_lost", count=lost)] if lost else []
+            await self._append([*batch, *lost_events], of_strangers)
             reason, is_written = "too many at once", True
         except Exception as error:  # no error may end the sending task
             reason = str(error)
@@ -126,7 +126,7 @@ class _StreamBuffer:
 
     def take(self, event: Event, fields: Fields) -> None:
         is_first = self._note_name(event, fields)
-        if is_first or self._written[event] < KINDS[event].most_a_minute:
+        if is_first or self._written[event] < KINDS[event].entries_a_minute:
             self._written[event] += 1
             self._add(make_event(event, **fields))
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import traceback
 from collections.abc import Mapping
@@ -28,6 +29,8 @@ _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tup
 
 RECORD_FIELDS: Final = "fields"
 """The attribute of a log record that holds the fields of an event."""
+
+_AMBIGUOUS: Final = re.compile(r"[\s='\"]|^$")
 
 _LEVEL_COLOURS: Final = {"debug": "36", "info": "32", "warning": "33", "error": "31", "critical": "31;1"}
 
@@ -94,7 +97,8 @@ class _ConsoleFormatter(logging.Formatter):
     """A line for people: time, level, event, logger and fields, in colours on a terminal.
 
     Control characters are escaped, so that text from a caller can neither begin a line nor control the terminal. A
-    trace has lines of code but no values, which may be passwords and tokens.
+    value that holds a space, a quote or `=` is quoted, so that it cannot look like further fields. A trace has lines of
+    code but no values, which may be passwords and tokens.
     """
 
     def __init__(self, *, has_colours: bool) -> None:
@@ -111,7 +115,7 @@ class _ConsoleFormatter(logging.Formatter):
             f"[{self._paint(_LEVEL_COLOURS.get(str(level), '0'), f'{level:<8}')}]",
             self._paint("1", f"{text:<30}"),
             f"[{logger}]",
-            *(f"{self._paint('36', name)}={value}" for name, value in fields.items()),
+            *(f"{self._paint('36', name)}={_quote(str(value))}" for name, value in fields.items()),
         ]
         line = " ".join(parts)
         trace = _list_trace_lines(record.exc_info) if record.exc_info else []
@@ -170,6 +174,10 @@ def _name_event(event: str, level: int, logger: str, when: datetime) -> dict[str
 
 def _show(value: object) -> str:
     return make_printable(value if isinstance(value, str) else repr(value))
+
+
+def _quote(shown: str) -> str:
+    return repr(shown) if _AMBIGUOUS.search(shown) else shown
 
 
 def _list_trace_lines(exc_info: _ExcInfo) -> list[str]:

@@ -1,4 +1,4 @@
-"""Every metric of the service, for Prometheus, which reads several workers as one.
+"""Every metric of the service. `render` merges those of several workers.
 
 Label values are words of our own code. No text from a caller becomes a label.
 
@@ -47,7 +47,7 @@ _THROTTLED: Final = frozenset({"client_throttled", "login_throttled", "pages_thr
 log = logging.getLogger("service.metrics")
 
 FLUSH_SECONDS: Final = 0.05
-"""The interval at which the counts of requests are passed to prometheus_client, and so become visible."""
+"""The interval at which a worker passes its buffered numbers to prometheus_client, so that they become visible."""
 
 
 class Metrics:
@@ -130,8 +130,8 @@ class Metrics:
     def _make_sessions(self) -> None:
         self.refreshes = Counter(
             "token_service_refresh_tokens_presented",
-            "Refresh tokens presented for a refresh, by verdict "
-            "(repeated: a retry within the grace; replayed: a theft).",
+            "Refresh tokens presented for a refresh, by verdict (repeated: a retry within the grace; replayed: "
+            "presented after it, which ended the session; recovered: newer than Redis knew, as Redis lost writes).",
             ("verdict",),
             registry=self.registry,
         )
@@ -181,14 +181,14 @@ class Metrics:
     def _make_caches(self) -> None:
         self.lookups = Counter(
             "token_service_cache_lookups",
-            "Questions to a worker's memory: clients, origins, realms, users, "
+            "Lookups in a worker's caches: clients, origins, realms, users, "
             "or the bearer tokens of verify and introspect.",
             ("cache",),
             registry=self.registry,
         )
         self.misses = Counter(
             "token_service_cache_misses",
-            "Of these, the ones that Redis had to answer.",
+            "Cache lookups that a worker could not answer from memory and sent to Redis.",
             ("cache",),
             registry=self.registry,
         )
@@ -284,7 +284,7 @@ class CacheCounts:
         self._misses.inc()
 
     def count_bearer_read(self, call: str, seconds: float, failed: bool) -> None:
-        """Count a lookup of a bearer token that asked Redis. The gateway's library calls this and counts nothing."""
+        """Count a lookup of a bearer token that asked Redis. BearerLookup calls this: it has no metrics of its own."""
         self.count_miss()
         count_redis_call(call, seconds, failed)
 

@@ -1,4 +1,4 @@
-"""The exchange of an authorization code for tokens.
+"""The rules for the exchange of an authorization code: a first one, and a repeated one.
 
 Clauses: RFC 6749 §4.1.2, §4.1.3, §4.1.4, RFC 7636 §4.6, SPEC §4.2 (authorization_code)
 """

@@ -1,4 +1,4 @@
-"""Character sets of the standards under their ABNF names, and the escaping of text that is printed.
+"""Regular expressions for the ABNF rules of the standards, and the escaping of text that is printed.
 
 Clauses: RFC 6749 Appendix A, RFC 6750 §2.1, RFC 7636 §4.1, §4.2
 """
@@ -28,10 +28,12 @@ S256_CHALLENGE: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 def is_vschar(text: str) -> bool:
+    """Return True for one or more printable ASCII characters."""
     return VSCHAR.fullmatch(text) is not None
 
 
 def is_unicode_without_line_ends(text: str) -> bool:
+    """Return True for one or more characters of UNICODECHARNOCRLF: no control character but the tab."""
     return UNICODECHARNOCRLF.fullmatch(text) is not None
 
 

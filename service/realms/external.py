@@ -80,7 +80,7 @@ class ExternalRealm:
 
         Clauses: RFC 6749 §4.3.2
         """
-        async with self._asking(with_password=True):
+        async with self._calling(with_password=True):
             try:
                 tokens = await self._provider_client.request_password_tokens(username, password)
             except ProviderError as refusal:
@@ -127,7 +127,7 @@ class ExternalRealm:
         Clauses: RFC 6749 §4.1.2, §4.1.3, §4.1.4
         """
         code = self._read_callback(answer, await self._get_endpoints())
-        async with self._asking():
+        async with self._calling():
             try:
                 tokens = await self._provider_client.exchange_code(
                     code, redirect_uri=redirect_uri, code_verifier=binding.code_verifier
@@ -170,7 +170,7 @@ class ExternalRealm:
         try:
             return read_callback(answer, server)
         except InvalidProviderResponse as problem:
-            raise self._report_trouble(problem) from None
+            raise self._report_problem(problem) from None
 
     async def _get_endpoints(self) -> ProviderEndpoints:
         """Return the endpoints of the identity provider.
@@ -179,18 +179,18 @@ class ExternalRealm:
         """
         server = self._provider_client.known_endpoints
         if server is None:
-            async with self._asking():
+            async with self._calling():
                 server = await self._provider_client.get_endpoints()
         return server
 
     @asynccontextmanager
-    async def _asking(self, *, with_password: bool = False) -> AsyncIterator[None]:
+    async def _calling(self, *, with_password: bool = False) -> AsyncIterator[None]:
         try:
             with self._counting():
                 async with self._breaker.guard():
                     yield
         except (InvalidProviderResponse, ProviderError) as problem:
-            refusal = self._report_trouble(problem)
+            refusal = self._report_problem(problem)
             if with_password and isinstance(problem, ProviderError | InvalidLoginResponse) and problem.is_of_login:
                 refusal = LoginRefused(refusal.reason, retry_after_seconds=RETRY_SECONDS)
             raise refusal from None
@@ -208,9 +208,9 @@ class ExternalRealm:
             self._report.count()
             raise
 
-    def _report_trouble(self, problem: Exception) -> TemporarilyUnavailable:
+    def _report_problem(self, problem: Exception) -> TemporarilyUnavailable:
         """Log the problem, and return an error which only says that the identity provider is unavailable."""
-        self._report.tell(problem)
+        self._report.log_error(problem)
         return make_refusal() if isinstance(problem, ProviderError | InvalidLoginResponse) else make_unavailable()
 
 

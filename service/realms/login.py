@@ -89,13 +89,13 @@ class Logins:
             # The counters of the user come first: a caller that waits for them must not hold an attempt of an address
             # that other callers share.
             checking = self._attempts.checking(of_user, of_address, failure=InvalidGrant)
-            async with checking, self.sparing(realm, prefixes, username):
+            async with checking, self.limiting_refusals(realm, prefixes, username):
                 return await checker.log_in(username, password, network)
         except Exhausted as error:
             raise LoginThrottled("login_throttled", retry_after_seconds=error.wait_seconds) from None
 
     @asynccontextmanager
-    async def sparing(self, realm: str, prefixes: Prefixes, username: str = "") -> AsyncIterator[None]:
+    async def limiting_refusals(self, realm: str, prefixes: Prefixes, username: str = "") -> AsyncIterator[None]:
         """Limit requests that an identity provider refuses for another reason than a wrong password.
 
         An example is a made-up code. Such a refusal uses up no login attempts, but it may hide a wrong password. It

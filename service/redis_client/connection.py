@@ -165,7 +165,7 @@ async def open_connection(
     *,
     begin: Callable[[Connection], Coroutine[Any, Any, None]] | None = None,
     first_address: int = 0,
-    beside: Connection | None = None,
+    same_address_as: Connection | None = None,
 ) -> Connection:
     """Connect to a node, and speak RESP3 in the database of the URL.
 
@@ -175,7 +175,7 @@ async def open_connection(
 
     Raises OSError or RedisError. The caller sets the time limit.
     """
-    connection = await _connect(url, node, first_address, beside)
+    connection = await _connect(url, node, first_address, same_address_as)
     connection.on_push, connection.on_lost = on_push, on_lost
     try:
         if begin is None:
@@ -189,11 +189,13 @@ async def open_connection(
     return connection
 
 
-async def _connect(url: RedisUrl, node: Node | None, first_address: int, beside: Connection | None) -> Connection:
+async def _connect(
+    url: RedisUrl, node: Node | None, first_address: int, same_address_as: Connection | None
+) -> Connection:
     if node is None:
         _, connection = await asyncio.get_running_loop().create_unix_connection(Connection, url.path)
         return connection
-    addresses = [node[0]] if _is_address(node[0]) else await _resolve(node, first_address, beside)
+    addresses = [node[0]] if _is_address(node[0]) else await _resolve(node, first_address, same_address_as)
     attempts = [functools.partial(_connect_to, url, address, node) for address in addresses]
     try:
         return await get_first(attempts, pause_seconds=ADDRESS_PAUSE_SECONDS, discard=_discard)
@@ -201,13 +203,13 @@ async def _connect(url: RedisUrl, node: Node | None, first_address: int, beside:
         raise error.errors[0] if len(error.errors) == 1 else ConnectionError(str(error)) from error
 
 
-async def _resolve(node: Node, first_address: int, beside: Connection | None) -> list[str]:
+async def _resolve(node: Node, first_address: int, same_address_as: Connection | None) -> list[str]:
     """Return the IP addresses of the node's name, beginning with number `first_address`.
 
     If another connection is given, returns only the address of that one.
     """
-    if beside is not None:
-        return [beside.get_address()]
+    if same_address_as is not None:
+        return [same_address_as.get_address()]
     found = await asyncio.get_running_loop().getaddrinfo(*node, type=socket.SOCK_STREAM)
     addresses = [str(address[0]) for *_, address in found]
     start = first_address % len(addresses)

@@ -98,7 +98,9 @@ class ConfirmationPool:
                 connection.close("the connection is idle for too long")
             elif not connection.lost.done():
                 return Lease(connection, checked, room)
-        return Lease(await open_connection(self._url, master.node, "confirmations", beside=checked), checked, room)
+        return Lease(
+            await open_connection(self._url, master.node, "confirmations", same_address_as=checked), checked, room
+        )
 
     def release(self, lease: Lease, *, is_clean: bool) -> None:
         """Return the connection to the pool. `is_clean` means that each of its commands was answered.

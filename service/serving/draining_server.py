@@ -70,14 +70,14 @@ class DrainingServer(uvicorn.Server):
         self.server_state = self._connections
         self._sockets: Iterable[socket.socket] = ()
         self._drains = drains
-        self._lingering = False
-        self._drains_since: float | None = None
+        self._is_draining = False
+        self._draining_since: float | None = None
         self._listener_copies: list[socket.socket] = []
         self._listens = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if sig == signal.SIGTERM and self._drains and not self._lingering:
-            self._lingering = True
+        if sig == signal.SIGTERM and self._drains and not self._is_draining:
+            self._is_draining = True
             self._captured_signals.append(sig)
         else:
             super().handle_exit(sig, frame)
@@ -90,7 +90,7 @@ class DrainingServer(uvicorn.Server):
     async def on_tick(self, counter: int) -> bool:
         if counter % LATE_EVERY_TICKS == 0:
             self._connections.close_expired(asyncio.get_running_loop().time())
-        if self._lingering and not self.should_exit:
+        if self._is_draining and not self.should_exit:
             self.should_exit = await self._is_drained(time.monotonic())
         return await super().on_tick(counter)
 
@@ -99,11 +99,11 @@ class DrainingServer(uvicorn.Server):
 
         An idle connection ends when its peer closes it, at its own time limit, or after one more request.
         """
-        if self._drains_since is None:
+        if self._draining_since is None:
             log.info("ending: not ready any more, and serving for %g s yet", self.drain_seconds)
-            self._drains_since = now
+            self._draining_since = now
             self._announce_end()
-        seconds = now - self._drains_since
+        seconds = now - self._draining_since
         if seconds < self.drain_seconds:
             return False
         if not self._listener_copies:

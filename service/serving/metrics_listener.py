@@ -62,6 +62,9 @@ def answering_metrics(
     sockets: Sequence[socket.socket], *, read_timeout_seconds: float = READ_TIMEOUT_SECONDS
 ) -> Iterator[None]:
     """Serve /metrics in threads of this process, on sockets that already listen."""
+    if sockets and metrics.FOLDER not in os.environ:
+        # A thread and the application could otherwise make the metrics of this process at the same time, each its own.
+        metrics.get_metrics()
     servers = [_Server(listening, read_timeout_seconds) for listening in sockets]
     for server in servers:
         threading.Thread(target=server.serve_forever, args=(POLL_SECONDS,), daemon=True).start()

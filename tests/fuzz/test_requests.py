@@ -376,7 +376,7 @@ def test_cookies_are_ours_or_nothing(draw: st.DataObject) -> None:
     cookies = f"ts_session={session.text}; {device}; ts_browser={'b' * 43}"
     request = make_request(draw.draw(bent(st.just(cookies.encode()), data)), draw.draw(data))
 
-    name, secret = BROWSERS.find_session_name(request), BROWSERS.find_secret(request)
+    name, secret = BROWSERS.find_session_token(request), BROWSERS.find_secret(request)
     assert name is None or parse_browser_session(name.text) == name
     assert secret is None or (len(secret) == 43 and secret.isascii())
     assert BROWSERS.get_device(request, ALICE.identity, ALICE.revision) in ("", device[10:53])

@@ -7,12 +7,12 @@ import logging
 import re
 from typing import get_args
 
-from service.observability.audit import ALL, FEW, KINDS, LOG_ALONE, SOME, Event, Fields
+from service.observability.audit import KINDS, LIMIT_10, LIMIT_60, LIMIT_600, LOG_ONLY, Event, Fields
 from tests.support.servers import CHECKOUT
 
 CONSOLE = re.compile(r"client_secret_rotated|user_(?:password_set|disabled|enabled)|.*_deleted|.*_by_console")
 """What is told by the console alone."""
-SHARES = {LOG_ALONE: "", FEW: "few", SOME: "some", ALL: "all"}
+SHARES = {LOG_ONLY: "", LIMIT_10: "few", LIMIT_60: "some", LIMIT_600: "all"}
 
 
 def read_table() -> dict[str, tuple[str, str, tuple[str, ...]]]:
@@ -25,7 +25,7 @@ def read_table() -> dict[str, tuple[str, str, tuple[str, ...]]]:
 
 def test_every_event_stands_in_the_docs_with_its_level_and_its_fields() -> None:
     told = {
-        event: ("warning" if kind.level == logging.WARNING else "info", SHARES[kind.most_a_minute], kind.fields)
+        event: ("warning" if kind.level == logging.WARNING else "info", SHARES[kind.entries_a_minute], kind.fields)
         for event, kind in KINDS.items()
     }
     told["events_lost"] = ("warning", "all", KINDS["events_lost"].fields)  # the trail writes it there by itself

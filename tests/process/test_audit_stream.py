@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from service.config.settings import load_settings
-from service.observability.audit import ALL, FEW, KINDS, record_event, use_audit_stream
+from service.observability.audit import KINDS, LIMIT_10, LIMIT_600, record_event, use_audit_stream
 from service.observability.audit_stream import LAST_SECONDS, MAX_NAMED, MAX_WAITING, AuditStream
 from service.observability.logs import configure_logging
 from service.redis_client.deadline import StoreUnavailable
@@ -111,9 +111,11 @@ async def test_of_a_flood_the_first_are_told_and_then_how_many_more_there_were(
     await trail.flush()
     failures = [entry for entry in stream.entries if entry["event"] == "login_failed"]
 
-    assert [entry.get("address") for entry in failures[:FEW]] == [f"192.0.2.{number}" for number in range(FEW)]
-    assert failures[FEW] == {"event": "login_failed", "count": 1000 - FEW}
-    assert len(failures) == FEW + 2
+    assert [entry.get("address") for entry in failures[:LIMIT_10]] == [
+        f"192.0.2.{number}" for number in range(LIMIT_10)
+    ]
+    assert failures[LIMIT_10] == {"event": "login_failed", "count": 1000 - LIMIT_10}
+    assert len(failures) == LIMIT_10 + 2
     assert len([entry for entry in stream.entries if entry["event"] == "refresh_token_replayed"]) == 3
     assert len(events_of(json_logs)) == 1000 + 3 + 1
 
@@ -121,7 +123,7 @@ async def test_of_a_flood_the_first_are_told_and_then_how_many_more_there_were(
 @pytest.mark.clause("decided-events-sampled")
 async def test_a_flood_of_failures_takes_no_room_from_a_theft(trail: AuditStream, stream: Stream) -> None:
     for event, kind in KINDS.items():
-        if kind.most_a_minute == FEW:
+        if kind.entries_a_minute == LIMIT_10:
             for _ in range(MAX_WAITING):
                 record_event(event)
     steal(1)
@@ -157,10 +159,10 @@ async def test_of_each_user_one_event_of_a_kind_is_told_in_a_minute(
     await trail.flush()
     told = [entry.get("username") for entry in stream.entries]
 
-    assert told[:FEW] == ["alice"] * FEW
-    assert told[FEW:60] == [f"user{number}" for number in range(50)]
+    assert told[:LIMIT_10] == ["alice"] * LIMIT_10
+    assert told[LIMIT_10:60] == [f"user{number}" for number in range(50)]
     assert stream.entries[60] == {"event": "login_failed", "count": 90 + 50}
-    assert told[61:] == ["alice"] * FEW
+    assert told[61:] == ["alice"] * LIMIT_10
 
 
 @pytest.mark.clause("decided-events-of-users", "decided-events-sampled")
@@ -171,7 +173,7 @@ async def test_of_each_client_one_event_of_a_kind_is_told_in_a_minute(trail: Aud
     record_event("client_authentication_failed", client_id="gateway", reason="client_secret_wrong", address="::1")
     await trail.flush()
 
-    assert [entry.get("client_id") for entry in stream.entries] == ["shop", None] * (FEW // 2) + ["gateway"]
+    assert [entry.get("client_id") for entry in stream.entries] == ["shop", None] * (LIMIT_10 // 2) + ["gateway"]
 
 
 @pytest.mark.clause("decided-events-sampled")
@@ -206,7 +208,7 @@ async def test_a_day_of_made_up_events_removes_no_event_of_a_user(parts: Worker,
     use_audit_stream(trail)
     guess("bob")
     for _ in range(24 * 60):
-        fail_to_log_in(2 * FEW)
+        fail_to_log_in(2 * LIMIT_10)
         record_event("client_authentication_failed", client_id="shop", reason="client_secret_wrong", address="::1")
         record_event("pages_throttled", address="::1")
         now.seconds += 60
@@ -247,7 +249,7 @@ async def test_more_than_can_wait_is_counted(
     """While Redis hangs there is a bound to what waits, and nobody waits for it."""
     stream.may_answer.clear()
     for _ in range(4):
-        for _ in range(ALL):
+        for _ in range(LIMIT_600):
             record_event("lost_generations_recovered", username="alice")
         now.seconds += 60
     stream.may_answer.set()
@@ -262,10 +264,10 @@ async def test_more_than_can_wait_is_counted(
 
 async def test_the_end_writes_what_waits_and_what_a_minute_left_out(trail: AuditStream, stream: Stream) -> None:
     trail.start()
-    fail_to_log_in(FEW + 5)
+    fail_to_log_in(LIMIT_10 + 5)
     await trail.close()
 
-    assert len(stream.entries) == FEW + 1
+    assert len(stream.entries) == LIMIT_10 + 1
     assert stream.entries[-1] == {"event": "login_failed", "count": 5}
 
 

@@ -72,6 +72,13 @@ def test_the_console_format_is_for_people(capsys: pytest.CaptureFixture[str]) ->
     assert "port=8000" in capsys.readouterr().err
 
 
+def test_no_value_looks_like_further_fields_on_the_console(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("info", "console")
+    EventLog("service.access").info("request", path="/x status=200 reason=none", status=404, agent='a"b', empty="")
+    line = capsys.readouterr().err.rstrip()
+    assert line.endswith("""path='/x status=200 reason=none' status=404 agent='a"b' empty=''""")
+
+
 @pytest.mark.parametrize("log_format", ["json", "console"])
 def test_a_trace_shows_no_values(capsys: pytest.CaptureFixture[str], log_format: str) -> None:
     """They are passwords and tokens."""

@@ -16,12 +16,12 @@ def test_an_outage_is_told_at_once_and_then_once_a_second_with_a_count(caplog: p
     outage = StoreUnavailable("ConnectionRefusedError")
 
     for _ in range(500):
-        report.tell(outage)
+        report.log_error(outage)
     moment += QUIET_SECONDS
     for _ in range(500):
-        report.tell(outage)
+        report.log_error(outage)
     moment += 1000
-    report.tell(outage)
+    report.log_error(outage)
 
     assert [record.getMessage().partition("report: ")[2] for record in caplog.records] == [
         "1)",
@@ -35,7 +35,7 @@ def test_the_end_of_an_outage_is_told_once_with_what_it_cost(caplog: pytest.LogC
     moment = 1000.0
     report = OutageLog(logging.getLogger("service.realms"), "the organisation is away", lambda: moment)
     report.report_recovery()
-    report.tell(StoreUnavailable("no answer"))
+    report.log_error(StoreUnavailable("no answer"))
     for _ in range(7):
         report.count()
     moment += QUIET_SECONDS
@@ -54,7 +54,7 @@ def test_trouble_that_comes_and_goes_is_told_no_oftener_than_trouble_that_stays(
     moment = 1000.0
     report = OutageLog(logging.getLogger("service.realms"), "the organisation is away", lambda: moment)
     for _ in range(100):
-        report.tell(StoreUnavailable("no answer"))
+        report.log_error(StoreUnavailable("no answer"))
         report.report_recovery()
         moment += QUIET_SECONDS / 50
 

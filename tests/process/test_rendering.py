@@ -44,7 +44,7 @@ CONTEXTS: dict[str, dict[str, Any]] = {
         "username_error": "missing",
         "password_error": "missing",
         "has_passwords": True,
-        "organisations": [SimpleNamespace(name="cep", label="Example Energy Cooperative")],
+        "providers": [SimpleNamespace(name="cep", label="Example Energy Cooperative")],
     },
     "consent.html": {
         "action": "/authorization/consent",
@@ -302,19 +302,19 @@ def test_a_general_error_is_announced() -> None:
 
 def test_each_organisation_has_a_button_of_its_own() -> None:
     two = [SimpleNamespace(name=name, label=f"The {name}") for name in ("cep", "coop")]
-    page = render("login.html", organisations=two)
+    page = render("login.html", providers=two)
 
     assert [found["value"] for found in page.find("input", name="realm")] == ["cep", "coop"]
     assert "Sign in with The coop" in " ".join(page.words.split())
-    assert not render("login.html", organisations=[]).find("input", name="realm")
+    assert not render("login.html", providers=[]).find("input", name="realm")
 
 
 @pytest.mark.parametrize(
-    ("has_passwords", "organisations", "divided"), [(True, True, True), (True, False, False), (False, True, False)]
+    ("has_passwords", "providers", "divided"), [(True, True, True), (True, False, False), (False, True, False)]
 )
-def test_a_choice_is_only_offered_where_there_is_one(has_passwords: bool, organisations: bool, divided: bool) -> None:
-    offered = CONTEXTS["login.html"]["organisations"] if organisations else []
-    page = render("login.html", has_passwords=has_passwords, organisations=offered)
+def test_a_choice_is_only_offered_where_there_is_one(has_passwords: bool, providers: bool, divided: bool) -> None:
+    offered = CONTEXTS["login.html"]["providers"] if providers else []
+    page = render("login.html", has_passwords=has_passwords, providers=offered)
 
     assert bool(page.find("input", name="password")) == has_passwords
     assert bool(page.find("p", **{"class": "or"})) == divided

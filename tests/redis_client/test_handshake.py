@@ -209,7 +209,7 @@ async def test_a_second_connection_goes_to_the_address_of_the_first(monkeypatch:
         first = await open_at(scripted, "redis.example")
         resolve(monkeypatch, "redis.example", "127.0.0.2")
         url = replace(scripted.url, nodes=(("redis.example", scripted.port),))
-        second = await open_connection(url, url.nodes[0], "test", beside=first)
+        second = await open_connection(url, url.nodes[0], "test", same_address_as=first)
 
         assert second.get_address() == first.get_address()
         await until(lambda: scripted.connected == 2)

@@ -113,13 +113,13 @@ async def _look_at_slots(context: AdminContext) -> AsyncIterator[Finding]:
     if leaving:
         says = (
             f"slots that are moving or half moved: {_join(leaving)}. Changes of their users wait, and are 503 after "
-            "1.8 seconds. If no operator moves slots now, docs/operations/deploy.md says how to end it"
+            "1.8 seconds. If no operator moves slots now, docs/operations/incidents.md says how to end it"
         )
         yield Finding("trouble", "Redis Cluster", says)
     if forgotten:
         says = (
             f"slots whose owner has forgotten that they are moving: {_join(forgotten)}. Keys of their users "
-            "may lie on another master, where no logout reaches them. docs/operations/deploy.md says how to end it"
+            "may lie on another master, where no logout reaches them. docs/operations/incidents.md says how to end it"
         )
         yield Finding("trouble", "Redis Cluster", says)
 

@@ -24,17 +24,17 @@ SHOWN_FIRST: Final = 20
 
 
 @command(console, "events")
-@click.option("--follow", is_flag=True, help="Go on, and print what comes, until Ctrl-C.")
-@click.option("--user", "username", metavar="NAME", help="Those about this user only.")
-@click.option("--client", "client_id", metavar="ID", help="Those about this client only.")
+@click.option("--follow", is_flag=True, help="Keep printing new events until Ctrl-C.")
+@click.option("--user", "username", metavar="NAME", help="Only events about this user.")
+@click.option("--client", "client_id", metavar="ID", help="Only events about this client.")
 async def events(
     context: AdminContext, output: Output, follow: bool, username: str | None, client_id: str | None
 ) -> None:
     """Print security events, oldest first.
 
-    The events are thefts, revocations, changes, throttling, and failures, which are sampled. Redis keeps about the last
-    ten thousand events that name a user or an operator, and as many others, for 30 days. With --json each line is one
-    JSON value.
+    The events are replays, revocations, changes by operators, throttling and failures. If one kind occurs very often in
+    a minute, Redis keeps the first events and a count of the rest. Redis keeps about the last ten thousand events that
+    name a user or an operator, and as many others, for 30 days. With --json each line is one JSON value.
     """
     stream = context.events
     wanted = {"username": username, "client_id": client_id}

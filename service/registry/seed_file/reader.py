@@ -56,7 +56,7 @@ _YAML_WORDS: Final = {
     "bool": "true or false",
     "null": "nothing",
 }
-_NOBODY: Final = frozenset(
+_NON_IDENTIFYING_CLAIMS: Final = frozenset(
     {"iss", "aud", "azp", "client_id", "scope", "token_type", "active", "acr", "amr"}
     | {"exp", "iat", "nbf", "auth_time", "jti", "nonce", "sid", "at_hash", "c_hash"}
 )
@@ -302,7 +302,7 @@ class _Reader:
             self.note(f"{place}.scope", "openid is written in small letters")
         if not self._is_text(entry.username_claim):
             self.note(f"{place}.username_claim", "expected the name of a claim, in one line")
-        if entry.username_claim in _NOBODY:
+        if entry.username_claim in _NON_IDENTIFYING_CLAIMS:
             self.note(f"{place}.username_claim", "expected a claim that names a user, and always by the same name")
         if entry.trust_email and entry.username_claim != EMAIL_CLAIM:
             self.note(f"{place}.trust_email", f"expected username_claim: {EMAIL_CLAIM} in the same entry")

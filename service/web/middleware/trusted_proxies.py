@@ -45,12 +45,12 @@ class TrustedProxies:
         self._app = app
         self._networks = networks
         self._clock = clock
-        self._unnamed_warning_at = self._nameless_warning_at = -WARNING_SECONDS
+        self._unnamed_warning_at = self._unnamed_client_warning_at = -WARNING_SECONDS
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http":
             if self._networks and self._is_trusted(get_peer(scope)):
-                self._believe(scope)
+                self._apply_forwarded(scope)
             elif self._clock() - self._unnamed_warning_at >= WARNING_SECONDS and forwards_addresses(scope):
                 self._unnamed_warning_at = self._clock()
                 log.warning(
@@ -61,7 +61,7 @@ class TrustedProxies:
                 )
         return self._app(scope, receive, send)
 
-    def _believe(self, scope: Scope) -> None:
+    def _apply_forwarded(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
         PEER_IS_TRUSTED.set(scope, True)
         scope["client"] = (self._get_client(scope, headers.getlist("x-forwarded-for")), 0)
@@ -84,16 +84,16 @@ class TrustedProxies:
         for hop in reversed(hops):
             address = parse_hop(hop)
             if address is None:
-                self._warn_of_nameless(peer)
+                self._warn_of_unnamed(peer)
                 return UNKNOWN
             client = str(address)
             if not self._is_trusted(client):
                 break
         return client
 
-    def _warn_of_nameless(self, peer: str) -> None:
-        if self._clock() - self._nameless_warning_at >= WARNING_SECONDS:
-            self._nameless_warning_at = self._clock()
+    def _warn_of_unnamed(self, peer: str) -> None:
+        if self._clock() - self._unnamed_client_warning_at >= WARNING_SECONDS:
+            self._unnamed_client_warning_at = self._clock()
             log.warning(
                 "the trusted proxy %s names its caller by no address in X-Forwarded-For: all callers that it does not "
                 "name there share one limit",

@@ -63,9 +63,9 @@ class AuthorizationEndpoint:
         with redirecting_all_errors_to(return_address):
             authorization_request = parse_authorization_request(query, client, return_address)
             realms = list_open_realms(authorization_request, client, await self.logins.list_realm_names())
-            return await self._go_on(request, authorization_request, client, realms)
+            return await self._continue(request, authorization_request, client, realms)
 
-    async def _go_on(
+    async def _continue(
         self, request: Request, authorization_request: AuthorizationRequest, client: Client, realms: Sequence[str]
     ) -> Response:
         """Return the consent page if the browser session satisfies the request, or else the login page.
@@ -77,7 +77,7 @@ class AuthorizationEndpoint:
         The login page then forces a login, because an identity provider would otherwise return the same user.
         """
         force_login = self.browsers.find_notice(request) == SWITCHED
-        name = self.browsers.find_session_name(request)
+        name = self.browsers.find_session_token(request)
         session = await self.browser_sessions.find(name) if name else None
         if session is not None and session.realm in realms:
             user = await self.logins.find_user(session.realm, session.username)
@@ -89,7 +89,7 @@ class AuthorizationEndpoint:
                     force_login = True
                 except PageRefusal:
                     pass  # the session has ended, or an interrupted revokeAll covers it and has not deleted it yet
-        return await self.login.offer(request, authorization_request, client, force_login=force_login)
+        return await self.login.show_login(request, authorization_request, client, force_login=force_login)
 
     async def switch(self, request: Request) -> Response:
         """End the browser session, and start the same authorization request again (POST /authorization/switch)."""
@@ -99,6 +99,6 @@ class AuthorizationEndpoint:
         )
         await self.browser_sessions.end(session.name)
         path = f"/authorization/?{make_query(authorization_request)}"
-        response = self.pages.go_to(self.browsers.make_notice(request, path, SWITCHED))
-        self.browsers.remove_session(response)
+        response = self.pages.redirect(self.browsers.make_notice(request, path, SWITCHED))
+        self.browsers.remove_session_cookie(response)
         return response

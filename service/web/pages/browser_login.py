@@ -48,7 +48,7 @@ class BrowserLogin:
         """
         session = make_browser_session(user.identity.shard)
         lifetime_ms = self.remember_me_ms if remember_me else self.session_ms
-        former = self.browsers.find_session_name(request)
+        former = self.browsers.find_session_token(request)
         if not await self.browser_sessions.start(
             session, user, lifetime_ms=lifetime_ms, former=former, shown_name=shown_name
         ):
@@ -62,10 +62,10 @@ class BrowserLogin:
             address=get_address(request),
         )
         if authorization_request is None:
-            response = self.pages.go_to("/sessions/")
+            response = self.pages.redirect("/sessions/")
         else:
-            response = await self.consent.ask_next(request, authorization_request, session, user)
+            response = await self.consent.redirect_to_consent(request, authorization_request, session, user)
         if former is not None:
             await self.browser_sessions.end(former)
-        self.browsers.put_session(response, session, lifetime_ms // 1000 if remember_me else None)
+        self.browsers.set_session_cookie(response, session, lifetime_ms // 1000 if remember_me else None)
         return response

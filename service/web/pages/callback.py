@@ -58,7 +58,7 @@ class ExternalLoginEndpoint:
     browser_login: BrowserLogin
     redirect_uri: str
 
-    async def set_out(
+    async def redirect_to_provider(
         self,
         realm: ExternalRealm,
         authorization_request: AuthorizationRequest | None,
@@ -73,8 +73,8 @@ class ExternalLoginEndpoint:
         state = self.pending_logins.seal_external(
             digest_token(browser_secret), authorization_request, realm=realm.name, provider=realm.provider.fingerprint
         )
-        binding = _derive_proofs(state, browser_secret)
-        return self.pages.leave_for(
+        binding = _derive_binding(state, browser_secret)
+        return self.pages.redirect_elsewhere(
             await realm.make_authorization_address(binding, self.redirect_uri, force_login=force_login)
         )
 
@@ -94,8 +94,8 @@ class ExternalLoginEndpoint:
         browser_secret = self.browsers.find_bound_secret(request, login.browser_digest)
         if browser_secret is None:
             raise PageRefusal("astray", "external_login_of_another_browser")
-        await self._take(state, login)
-        binding = _derive_proofs(state, browser_secret)
+        await self._note_return(state, login)
+        binding = _derive_binding(state, browser_secret)
         if login.request is None:
             return await self._return_to_sessions(request, login, answer, binding)
         authorization_request = login.request
@@ -106,12 +106,12 @@ class ExternalLoginEndpoint:
                 await self.clients.find(authorization_request.client_id),
             )
             with redirecting_all_errors_to(authorization_request.return_address):
-                response = await self._enter(request, login, answer, binding)
+                response = await self._log_in(request, login, answer, binding)
         except AuthorizationRefused as refused:
             response = self.pages.refuse_client(request, refused.return_address, refused.error)
-        return self.pages.land(response)
+        return self.pages.show_link(response)
 
-    async def _take(self, state: str, login: ExternalLogin) -> None:
+    async def _note_return(self, state: str, login: ExternalLogin) -> None:
         await self.logins.list_realm_names()  # this read gives the worker the time of Redis
         time_left_ms = self.pending_logins.find_time_left_ms(login)
         if time_left_ms is None:
@@ -127,24 +127,24 @@ class ExternalLoginEndpoint:
         No client waits for a response.
         """
         try:
-            return await self._enter(request, login, answer, binding)
+            return await self._log_in(request, login, answer, binding)
         except StoreUnavailable as outage:
             error: OAuthError = report_outage(outage)
         except OAuthError as refusal:
             error = refusal
         REASON.set(request.scope, error.reason)
-        return self.pages.go_to(
+        return self.pages.redirect(
             self.browsers.make_notice(request, "/sessions/", _NOTICES.get(error.reason, "login_failed"))
         )
 
-    async def _enter(self, request: Request, login: ExternalLogin, answer: Query, binding: LoginBinding) -> Response:
+    async def _log_in(self, request: Request, login: ExternalLogin, answer: Query, binding: LoginBinding) -> Response:
         realm = await self.logins.get_external_realm(login.realm)
         if realm.provider.fingerprint != login.provider:
             # The realm has another identity provider now, which must not receive the code of the former one.
             raise make_unavailable()
         client_id = login.request.client_id if login.request else ""
         with recording_login(request, realm=login.realm, client_id=client_id):
-            async with self.logins.sparing(login.realm, get_prefixes(request)):
+            async with self.logins.limiting_refusals(login.realm, get_prefixes(request)):
                 user, shown_name = await realm.finish(answer, binding, self.redirect_uri)
             response = await self.browser_login.start_session(
                 request, login.request, user, remember_me=False, shown_name=shown_name
@@ -154,7 +154,7 @@ class ExternalLoginEndpoint:
         return response
 
 
-def _derive_proofs(state: str, browser_secret: str) -> LoginBinding:
+def _derive_binding(state: str, browser_secret: str) -> LoginBinding:
     return LoginBinding(
         state=state,
         nonce=derive_from_browser(browser_secret, "nonce", state),

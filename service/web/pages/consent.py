@@ -98,10 +98,10 @@ class ConsentEndpoint:
         """
         consent_request = make_consent_request(authorization_request, user.realm, user.roles)
         await self.page_limit.count(request)
-        name = await self._hold(consent_request, session.name)
+        name = await self._create(consent_request, session.name)
         return await self._render(OpenConsent(name, consent_request, client, session, user))
 
-    async def ask_next(
+    async def redirect_to_consent(
         self, request: Request, authorization_request: AuthorizationRequest, session: RandomToken, user: User
     ) -> Response:
         """Redirect to the consent page after a login.
@@ -112,10 +112,10 @@ class ConsentEndpoint:
             consent_request = make_consent_request(authorization_request, user.realm, user.roles)
         except AccessDenied as error:
             return self.pages.refuse_client(request, authorization_request.return_address, error)
-        name = await self._hold(consent_request, session)
-        return self.pages.go_to(f"/authorization/consent?request={name.text}")
+        name = await self._create(consent_request, session)
+        return self.pages.redirect(f"/authorization/consent?request={name.text}")
 
-    async def _hold(self, authorization_request: ConsentRequest, session: RandomToken) -> RandomToken:
+    async def _create(self, authorization_request: ConsentRequest, session: RandomToken) -> RandomToken:
         """Store the consent request under a new name in the user's shard.
 
         A party that knows the name of the pending login does not know the new name.
@@ -134,7 +134,7 @@ class ConsentEndpoint:
         return consent.authorization_request.request, consent.session
 
     async def _find(self, request: Request, text: str, *, answered_too: bool = False) -> OpenConsent:
-        name, session_name = parse_consent(text), self.browsers.find_session_name(request)
+        name, session_name = parse_consent(text), self.browsers.find_session_token(request)
         session = await self.browser_sessions.find(session_name) if session_name else None
         if session is None:
             raise PageRefusal("signed_out", "browser_session_missing")

@@ -59,14 +59,14 @@ class BrowserCookies:
         """
         self._put(response, self._browser, secret, _YEAR_SECONDS)
 
-    def find_session_name(self, request: Request) -> RandomToken | None:
+    def find_session_token(self, request: Request) -> RandomToken | None:
         return parse_browser_session(self._find(request, self._session))
 
-    def put_session(self, response: Response, name: RandomToken, max_age_seconds: int | None) -> None:
+    def set_session_cookie(self, response: Response, name: RandomToken, max_age_seconds: int | None) -> None:
         """Set the session cookie. If `max_age_seconds` is None, the cookie ends when the browser is closed."""
         self._put(response, self._session, name.text, max_age_seconds)
 
-    def remove_session(self, response: Response) -> None:
+    def remove_session_cookie(self, response: Response) -> None:
         self._put(response, self._session, "", 0)
 
     def has_devices(self, request: Request) -> bool:

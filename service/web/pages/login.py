@@ -57,16 +57,16 @@ class LoginForm(NamedTuple):
     request: AuthorizationRequest | None
     client: Client | None
     has_passwords: bool
-    organisations: Sequence[ExternalRealm]
+    providers: Sequence[ExternalRealm]
     force_login: bool
 
     @property
-    def only_organisation(self) -> ExternalRealm | None:
+    def only_provider(self) -> ExternalRealm | None:
         """The identity provider to redirect to at once, if it is the only way to log in. None otherwise."""
-        return self.organisations[0] if len(self.organisations) == 1 and not self.has_passwords else None
+        return self.providers[0] if len(self.providers) == 1 and not self.has_passwords else None
 
-    def get_external_realm(self, realm: str | None) -> ExternalRealm | None:
-        return next((organisation for organisation in self.organisations if organisation.name == realm), None)
+    def find_provider(self, realm: str | None) -> ExternalRealm | None:
+        return next((provider for provider in self.providers if provider.name == realm), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class LoginEndpoint:
         fields = await read_form(request, LOGIN_PARAMETERS)
         return await self._judge(request, await self._get_form(request, fields.get("request", "")), fields)
 
-    async def offer(
+    async def show_login(
         self,
         request: Request,
         authorization_request: AuthorizationRequest | None,
@@ -145,36 +145,36 @@ class LoginEndpoint:
         if authorization_request is not None and client is not None:
             with redirecting_oauth_errors_to(authorization_request.return_address):
                 realms = list_open_realms(authorization_request, client, realms)
-        organisations = [await self.logins.get_external_realm(realm) for realm in realms if realm != MAIN_REALM]
+        providers = [await self.logins.get_external_realm(realm) for realm in realms if realm != MAIN_REALM]
         return LoginForm(
-            "", browser_secret, authorization_request, client, MAIN_REALM in realms, organisations, force_login
+            "", browser_secret, authorization_request, client, MAIN_REALM in realms, providers, force_login
         )
 
     async def _show(self, form: LoginForm, *, notice: str | None = None) -> Response:
         """Return the page, or a redirect to the identity provider if that is the only way to log in."""
-        if form.only_organisation is None or form.request is None:
+        if form.only_provider is None or form.request is None:
             return self._render(form, notice=notice)
         with redirecting_all_errors_to(form.request.return_address):
-            return await self._set_out(form, form.only_organisation)
+            return await self._redirect_to_provider(form, form.only_provider)
 
     async def _judge(self, request: Request, form: LoginForm, fields: Form) -> Response:
         realm = fields.get("realm")
-        organisation = form.get_external_realm(realm)
-        if organisation is None and not (form.has_passwords and realm in (None, MAIN_REALM)):
+        provider = form.find_provider(realm)
+        if provider is None and not (form.has_passwords and realm in (None, MAIN_REALM)):
             raise PageRefusal("forged", "realm_not_open")
         try:
             await self.page_limit.count(request)
-            if organisation is not None:
-                return await self._set_out(form, organisation)
+            if provider is not None:
+                return await self._redirect_to_provider(form, provider)
             return await self._handle_password(request, form, fields)
         except (InvalidGrant, LoginThrottled, TemporarilyUnavailable) as error:
-            return self._refuse(request, form, fields, error, organisation)
+            return self._refuse(request, form, fields, error, provider)
         except StoreUnavailable as outage:
             return self._refuse(request, form, fields, report_outage(outage))
 
-    async def _set_out(self, form: LoginForm, organisation: ExternalRealm) -> Response:
-        return await self.external.set_out(
-            organisation, form.request, form.browser_secret, force_login=form.force_login
+    async def _redirect_to_provider(self, form: LoginForm, provider: ExternalRealm) -> Response:
+        return await self.external.redirect_to_provider(
+            provider, form.request, form.browser_secret, force_login=form.force_login
         )
 
     async def _handle_password(self, request: Request, form: LoginForm, fields: Form) -> Response:
@@ -200,7 +200,7 @@ class LoginEndpoint:
         form: LoginForm,
         fields: Form,
         error: OAuthError,
-        organisation: ExternalRealm | None = None,
+        provider: ExternalRealm | None = None,
     ) -> Response:
         """Return the form again with an error. All fields keep their values, but for the password."""
         REASON.set(request.scope, error.reason)
@@ -208,8 +208,8 @@ class LoginEndpoint:
             return self._render(form, fields, error=self.pages.text("login.error_wrong"))
         kind = "throttled" if isinstance(error, LoginThrottled) else "busy"
         text = self.pages.text(f"login.error_{kind}")
-        if organisation is not None and error.reason.startswith("organisation_"):
-            text = self.pages.text("login.error_organisation", organisation=organisation.label)
+        if provider is not None and error.reason.startswith("organisation_"):
+            text = self.pages.text("login.error_organisation", organisation=provider.label)
         response = self._render(form, fields, error=text, status=error.status)
         response.headers["Retry-After"] = str(error.retry_after_seconds)
         return response
@@ -250,11 +250,11 @@ class LoginEndpoint:
             username_error=self.pages.text("login.username_missing") if missing and "username" not in fields else None,
             password_error=self.pages.text("login.password_missing") if missing and "password" not in fields else None,
             has_passwords=form.has_passwords,
-            organisations=form.organisations,
+            providers=form.providers,
         )
 
 
 def _list_form_targets(form: LoginForm) -> str:
     if form.request is not None:
         return list_form_targets(form.request.return_address.redirect_uri)
-    return list_form_targets() if form.organisations else ""
+    return list_form_targets() if form.providers else ""

@@ -108,11 +108,11 @@ class Pages:
         headers = self._headers | {"Content-Security-Policy": policy.rstrip()}
         return Response(self._renderer.render(template, **context), status, headers, "text/html")
 
-    def go_to(self, path: str) -> Response:
+    def redirect(self, path: str) -> Response:
         """Redirect to one of our pages, at an address that does not depend on the Host header."""
         return Response(status_code=303, headers=self._headers | {"Location": self.web_path + path})
 
-    def leave_for(self, address: str) -> Response:
+    def redirect_elsewhere(self, address: str) -> Response:
         """Redirect to an identity provider's login, at an address that follows from the realm's configuration."""
         return Response(status_code=303, headers=self._headers | {"Location": address})
 
@@ -132,7 +132,7 @@ class Pages:
         location = make_location(return_address, self._issuer, answer)
         return Response(status_code=303, headers=self._headers | {"Location": location})
 
-    def land(self, response: Response) -> Response:
+    def show_link(self, response: Response) -> Response:
         """Return a page with a link in place of a redirect to an app, after a login at an identity provider failed.
 
         Browsers check the redirects that follow the identity provider's form against the policy of the identity

@@ -56,16 +56,16 @@ class SessionsEndpoint:
     revocations: Revocations
     login: LoginEndpoint
 
-    async def lead(self, _: Request) -> Response:
+    async def redirect_with_slash(self, _: Request) -> Response:
         """Redirect to /sessions/. People type the address without its last slash."""
-        return self.pages.go_to("/sessions/")
+        return self.pages.redirect("/sessions/")
 
     async def get(self, request: Request) -> Response:
         check_is_page(request)
         session = await self._find_session(request)
         if session is None:
             notice = self.browsers.find_notice(request)
-            return await self.login.offer(request, None, None, notice=notice, force_login=notice in _FORCES_LOGIN)
+            return await self.login.show_login(request, None, None, notice=notice, force_login=notice in _FORCES_LOGIN)
         found, more = await self.families.list_of_user(session.identity, MAX_SHOWN)
         sessions = [await self._show(family) for family in found]
         path = f"{self.pages.web_path}/sessions"
@@ -100,7 +100,7 @@ class SessionsEndpoint:
                         family=family.digest,
                         address=get_address(request),
                     )
-        return self.pages.go_to("/sessions/")
+        return self.pages.redirect("/sessions/")
 
     async def end_all(self, request: Request) -> Response:
         """End every session in every application and browser, including this browser, as revokeAll does.
@@ -109,7 +109,7 @@ class SessionsEndpoint:
         """
         _, session = await self._read(request)
         if session is None:
-            return self.pages.go_to("/sessions/")
+            return self.pages.redirect("/sessions/")
         name = session.name
         await self.revocations.revoke_all(
             name.shard, session.identity.subject, kept_browser=name.digest, reason="signed_out_everywhere"
@@ -121,20 +121,20 @@ class SessionsEndpoint:
             reason="sessions_page",
             address=get_address(request),
         )
-        return self._leave(request, "signed_out_everywhere")
+        return self._redirect_to_login(request, "signed_out_everywhere")
 
     async def sign_out(self, request: Request) -> Response:
         """End the session of this browser only. The sessions of applications continue."""
         _, session = await self._read(request)
         if session is None:
-            return self.pages.go_to("/sessions/")
+            return self.pages.redirect("/sessions/")
         await self.browser_sessions.end(session.name)
         record_event("signed_out", username=session.username, realm=session.realm, address=get_address(request))
-        return self._leave(request, "signed_out_here")
+        return self._redirect_to_login(request, "signed_out_here")
 
-    def _leave(self, request: Request, notice: Leaving) -> Response:
-        response = self.pages.go_to(self.browsers.make_notice(request, "/sessions/", notice))
-        self.browsers.remove_session(response)
+    def _redirect_to_login(self, request: Request, notice: Leaving) -> Response:
+        response = self.pages.redirect(self.browsers.make_notice(request, "/sessions/", notice))
+        self.browsers.remove_session_cookie(response)
         return response
 
     async def _read(self, request: Request) -> tuple[Form, BrowserSession | None]:
@@ -149,7 +149,7 @@ class SessionsEndpoint:
         return fields, session
 
     async def _find_session(self, request: Request) -> BrowserSession | None:
-        name = self.browsers.find_session_name(request)
+        name = self.browsers.find_session_token(request)
         session = await self.browser_sessions.find(name) if name else None
         if session is None or await self.logins.find_user(session.realm, session.username) is None:
             return None
