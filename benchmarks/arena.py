@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.processes import LOAD_CORE, SERVER_CORE, on_core
 from service.worker import Worker
-from tests.faults.stage import Session, Stage, parts_on, start_sessions
+from tests.faults.stage import Session, Stage, start_sessions, worker_on
 from tests.support.actors import WEB_SHOP
 from tests.support.servers import ServiceProcess, running_service
 
@@ -50,12 +50,12 @@ class Arena:
         return asyncio.run(self._start_sessions_of(username, count))
 
     async def _start_sessions_of(self, username: str, count: int) -> list[Session]:
-        async with parts_on(self.stage) as parts:
-            return await start_sessions(parts, username, count, CLIENT.client_id)
+        async with worker_on(self.stage) as worker:
+            return await start_sessions(worker, username, count, CLIENT.client_id)
 
     async def _start_sessions(self, count: int) -> list[Session]:
-        async with parts_on(self.stage) as parts:
-            return await start_users(parts, count)
+        async with worker_on(self.stage) as worker:
+            return await start_users(worker, count)
 
     def write_lines(self, lines: Iterable[str]) -> str:
         """The path of a file of its own."""
@@ -77,14 +77,14 @@ def running_arena(folder: Path, name: str, *options: str) -> Iterator[Arena]:
         arena.close()
 
 
-async def start_users(parts: Worker, count: int) -> list[Session]:
+async def start_users(worker: Worker, count: int) -> list[Session]:
     """As many new users, each with one session."""
     waiting = iter(range(count))
     sessions: list[Session] = []
 
     async def go_on() -> None:
         for _ in waiting:
-            sessions.extend(await start_sessions(parts, f"user{next(_users)}@example.com", 1, CLIENT.client_id))
+            sessions.extend(await start_sessions(worker, f"user{next(_users)}@example.com", 1, CLIENT.client_id))
 
     await asyncio.gather(*(go_on() for _ in range(_STARTED_AT_ONCE)))
     return sessions

@@ -35,29 +35,29 @@ def measure_busy_session(arena: Arena) -> float:
 async def _measure(stage: Stage) -> float:
     clock_offset_ms = 0
     settings = load_settings({"REDIS_URL": stage.redis.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY})
-    parts = Worker(settings, lambda: clock_offset_ms)
+    worker = Worker(settings, lambda: clock_offset_ms)
 
     stage.store.flushdb()
-    (busy,) = await _start(parts, 1)
+    (busy,) = await _start(worker, 1)
 
     async def refresh_busily(times: int) -> None:
         nonlocal busy, clock_offset_ms
         for _ in range(times):
             clock_offset_ms += PAUSE_MS
-            (busy,) = await rotate(parts, [busy])
+            (busy,) = await rotate(worker, [busy])
 
     await refresh_busily(REFRESHES)
     of_busy, of_fresh = [], []
     for _ in range(ROUNDS):
-        fresh = await _start(parts, MEASURED)
-        of_fresh.append(await _measure_calls(stage.store, rotate(parts, fresh)))
+        fresh = await _start(worker, MEASURED)
+        of_fresh.append(await _measure_calls(stage.store, rotate(worker, fresh)))
         of_busy.append(await _measure_calls(stage.store, refresh_busily(MEASURED)))
-    await parts.close()
+    await worker.close()
     return min(of_busy) / min(of_fresh)
 
 
-async def _start(parts: Worker, count: int) -> list[RefreshToken]:
-    return [token for _, text in await start_users(parts, count) if (token := KEYRING.parse_refresh_token(text))]
+async def _start(worker: Worker, count: int) -> list[RefreshToken]:
+    return [token for _, text in await start_users(worker, count) if (token := KEYRING.parse_refresh_token(text))]
 
 
 async def _measure_calls(store: redis.Redis, work: Awaitable[object]) -> float:

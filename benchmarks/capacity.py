@@ -26,7 +26,7 @@ from service.gateway.access_record import access_key
 from service.protocol.user import User, identify_user
 from service.worker import Worker
 from tests.conftest import SECRET_KEY, make_code
-from tests.faults.stage import KEYRING, Session, Stage, client_of, parts_on, start_sessions
+from tests.faults.stage import KEYRING, Session, Stage, client_of, start_sessions, worker_on
 from tests.support.actors import ALICE, INTROSPECT, PHONE_APP, REVOKE, TOKEN, VERIFY, access_name_of, bearer, login_form
 from tests.support.servers import running_service, start_redis, stop
 from tests.support.waiting import wait_until
@@ -79,15 +79,15 @@ def _shard_of(n: int) -> str:
 
 
 async def _measure_memory(stage: Stage) -> None:
-    async with parts_on(stage) as parts:
+    async with worker_on(stage) as worker:
         for sessions_each in (16, 4, 2, 1):
-            await _measure_sessions(stage, parts, sessions_each)
+            await _measure_sessions(stage, worker, sessions_each)
         await _measure_rewrite(stage)
     stage.store.flushdb()
-    async with parts_on(stage) as parts:
+    async with worker_on(stage) as worker:
         before = _used(stage)
         users = [User(realm="main", username=f"user{n}@example.com", password_hash="x" * 97) for n in range(USERS)]
-        await parts.registry.put_users(users)
+        await worker.registry.put_users(users)
         _say(f"a user's record: {(_used(stage) - before) / USERS:.0f} bytes\n")
     stage.store.flushdb()
 
@@ -102,14 +102,14 @@ async def _measure_rewrite(stage: Stage) -> None:
     _say(f"its fork: {fork_ms:.1f} ms, {copied} MiB copied of {_used(stage) >> 20} MiB\n")
 
 
-async def _measure_sessions(stage: Stage, parts: Worker, sessions_each: int) -> None:
+async def _measure_sessions(stage: Stage, worker: Worker, sessions_each: int) -> None:
     """With one live access token each, and then without."""
     stage.store.flushdb()
     before = _used(stage)
     sessions: list[Session] = []
     users = USERS // sessions_each
     for n in range(users):
-        sessions += await start_sessions(parts, f"user{n}@example.com", sessions_each)
+        sessions += await start_sessions(worker, f"user{n}@example.com", sessions_each)
     whole = (_used(stage) - before) / len(sessions)
     stage.store.delete(*(access_key(name.shard, name.digest) for name in map(access_name_of, dict(sessions))))
     idle = (_used(stage) - before) / len(sessions)
@@ -132,14 +132,14 @@ async def _measure_scripts(stage: Stage) -> None:
         try:
             hours: list[int] = []
             settings = load_settings({"REDIS_URL": stage.redis.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY})
-            parts = Worker(settings, lambda: len(hours) * 3_600_000)
-            await _measure_each_script(stage, parts, hours)
-            await parts.close()
+            worker = Worker(settings, lambda: len(hours) * 3_600_000)
+            await _measure_each_script(stage, worker, hours)
+            await worker.close()
         finally:
             stop(replica.process)
 
 
-async def _measure_each_script(stage: Stage, parts: Worker, hours: list[int]) -> None:
+async def _measure_each_script(stage: Stage, worker: Worker, hours: list[int]) -> None:
     """Each entry of `hours` moves the clock of the scripts by one, so that sessions grow as old ones do."""
     _say("of Redis:  in the script, in all (with sending and the file), and bytes to the replica and to the file")
     sessions: list[Session] = []
@@ -147,12 +147,12 @@ async def _measure_each_script(stage: Stage, parts: Worker, hours: list[int]) ->
     with meter.of("start_family", CALLS):
         for n in range(CALLS):
             if n % AT_ONCE == 0:
-                await asyncio.gather(*(_start(parts, f"user{n + i}@example.com", sessions) for i in range(AT_ONCE)))
+                await asyncio.gather(*(_start(worker, f"user{n + i}@example.com", sessions) for i in range(AT_ONCE)))
     current = [token for _, text in sessions if (token := KEYRING.parse_refresh_token(text))]
     count = len(current)
 
     async def spend(token: RefreshToken) -> None:
-        await parts.families.spend(
+        await worker.families.spend(
             token,
             client_id="phone-app",
             secret_used=False,
@@ -173,40 +173,42 @@ async def _measure_each_script(stage: Stage, parts: Worker, hours: list[int]) ->
         await _each(current, spend)
     names = [access_name_of(access_token) for access_token, _ in sessions]
     with meter.of("GET of an access token", count):
-        await _each(names, lambda name: parts.access_tokens.find(name))
+        await _each(names, lambda name: worker.access_tokens.find(name))
     with meter.of("revoke_access_token", count):
-        await _each(names, lambda name: parts.access_tokens.revoke(name, client_id="phone-app"))
+        await _each(names, lambda name: worker.access_tokens.revoke(name, client_id="phone-app"))
     with meter.of("end_family", count):
         await _each(
             current,
-            lambda token: parts.families.end(token.shard, token.family_digest, client_id="phone-app", reason="revoked"),
+            lambda token: worker.families.end(
+                token.shard, token.family_digest, client_id="phone-app", reason="revoked"
+            ),
         )
     for size in (1, CALLS // 5, 2 * CALLS):
-        await _measure_index(parts, meter, size, spend)
+        await _measure_index(worker, meter, size, spend)
     for size in (1, 10, 1000, 5000):
         owners = [User(realm="main", username=f"owner{size}-{n}@example.com") for n in range(5000 // size)]
         for owner in owners:
-            await start_sessions(parts, owner.username, size)
+            await start_sessions(worker, owner.username, size)
         with meter.of(f"revokeAll of {size}, a session", size * len(owners)):
             identities = [owner.identity for owner in owners]
-            await _each(identities, lambda one: parts.revocations.revoke_all(one.shard, one.subject))
+            await _each(identities, lambda one: worker.revocations.revoke_all(one.shard, one.subject))
     _say("")
 
 
 async def _measure_index(
-    parts: Worker, meter: _Meter, size: int, spend: Callable[[RefreshToken], Awaitable[None]]
+    worker: Worker, meter: _Meter, size: int, spend: Callable[[RefreshToken], Awaitable[None]]
 ) -> None:
     """A refresh of somebody who has so many sessions, all in one index."""
-    sessions = await start_sessions(parts, f"hot{size}@example.com", size)
+    sessions = await start_sessions(worker, f"hot{size}@example.com", size)
     while len(sessions) < CALLS // 5:
-        sessions += await start_sessions(parts, f"hot{size}-{len(sessions)}@example.com", size)
+        sessions += await start_sessions(worker, f"hot{size}-{len(sessions)}@example.com", size)
     some = [token for _, text in sessions[: CALLS // 5] if (token := KEYRING.parse_refresh_token(text))]
     with meter.of(f"spend, one of {size}", len(some)):
         await _each(some, spend)
 
 
-async def _start(parts: Worker, username: str, sessions: list[Session]) -> None:
-    sessions += await start_sessions(parts, username, 1)
+async def _start(worker: Worker, username: str, sessions: list[Session]) -> None:
+    sessions += await start_sessions(worker, username, 1)
 
 
 async def _each(items: Sequence[Item], work: Callable[[Item], Awaitable[object]]) -> None:
@@ -253,16 +255,16 @@ async def _measure_requests(stage: Stage) -> None:
     _say("of the service: processor time a request, and of Redis meanwhile")
     with tempfile.TemporaryDirectory() as folder, running_service(Path(folder), stage.environment()) as service:
         pids = service.process.pid, stage.redis.process.pid
-        async with client_of(service) as http, parts_on(stage) as parts:
+        async with client_of(service) as http, worker_on(stage) as worker:
             logins = [login_form(ALICE) | PHONE_APP.credentials] * LOGINS
             await _measure_posts("password", pids, http, TOKEN, logins)
-            sessions = await start_sessions(parts, "somebody@example.com", 2_000)
+            sessions = await start_sessions(worker, "somebody@example.com", 2_000)
             refreshes = [
                 PHONE_APP.credentials | {"grant_type": "refresh_token", "refresh_token": token} for _, token in sessions
             ]
             await _measure_posts("refresh", pids, http, TOKEN, refreshes)
             await _measure_posts("refresh, come again", pids, http, TOKEN, refreshes)
-            codes = [await make_code(parts) for _ in range(500)]
+            codes = [await make_code(worker) for _ in range(500)]
             exchanges = [
                 PHONE_APP.credentials
                 | {"grant_type": "authorization_code", "code": code, "redirect_uri": "http://127.0.0.1:9000/callback"}

@@ -45,7 +45,7 @@ def measure_changes(arena: Arena, rounds: int) -> Rows:
 async def _measure(arena: Arena, workers: Sequence[ServiceProcess], rounds: int) -> dict[str, list[float]]:
     measured: dict[str, list[float]] = {"added": [], "rotated": [], "deleted": []}
     is_over = asyncio.Event()
-    parts = Worker(load_settings(arena.stage.environment()))
+    worker = Worker(load_settings(arena.stage.environment()))
     async with _clients_of(workers) as ways, _clients_of(workers) as loaded:
 
         async def change(what: str, work: Awaitable[object], app: App, status: int) -> None:
@@ -56,13 +56,13 @@ async def _measure(arena: Arena, workers: Sequence[ServiceProcess], rounds: int)
         for _ in range(rounds):
             # All remember that there is no such client.
             await asyncio.gather(*(_time_until(http, OLD, 401) for http in ways))
-            await change("added", _put(parts, FIRST), OLD, 200)
-            await change("rotated", _put(parts, SECOND), OLD, 401)
+            await change("added", _put(worker, FIRST), OLD, 200)
+            await change("rotated", _put(worker, SECOND), OLD, 401)
             await asyncio.gather(*(_time_until(http, NEW, 200) for http in ways))
-            await change("deleted", parts.registry.delete_client(SECOND, origins=()), NEW, 401)
+            await change("deleted", worker.registry.delete_client(SECOND, origins=()), NEW, 401)
         is_over.set()
         await asyncio.gather(*load)
-    await parts.close()
+    await worker.close()
     return measured
 
 
@@ -94,5 +94,5 @@ async def _use(http: httpx2.AsyncClient, is_over: asyncio.Event) -> None:
         tokens = {app: tokens_of(answer) for app, answer in answers.items()}
 
 
-async def _put(parts: Worker, client: Client) -> None:
-    await parts.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
+async def _put(worker: Worker, client: Client) -> None:
+    await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)

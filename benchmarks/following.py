@@ -107,9 +107,9 @@ async def _remembering(
     store: Cluster | Watched, is_there: Callable[[str], bool]
 ) -> AsyncIterator[tuple[BearerLookup, Sequence[str]]]:
     """The library with access tokens of the shard; it remembers each from its second use on."""
-    parts = Worker(load_settings(environment_of(store)))
-    sessions = [(await start_sessions(parts, f"user {number}", 2)) for number in range(USERS)]
-    await parts.close()
+    worker = Worker(load_settings(environment_of(store)))
+    sessions = [(await start_sessions(worker, f"user {number}", 2)) for number in range(USERS)]
+    await worker.close()
     tokens = [token for of_user in sessions for token, _ in of_user if is_there(access_key_of(token))]
     async with BearerLookup(store.url) as bearer:
         for token in tokens * 2:

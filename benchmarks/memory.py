@@ -74,26 +74,26 @@ async def _measure_growth(stage: Stage) -> float:
             "TOKEN_SERVICE_REFRESH_GRACE": str(SHORT_SECONDS),
         }
     )
-    parts = Worker(settings, lambda: 0)
+    worker = Worker(settings, lambda: 0)
     stage.store.flushdb()
-    sessions = await start_users(parts, ROTATED_SESSIONS)
+    sessions = await start_users(worker, ROTATED_SESSIONS)
     tokens = [token for _, text in sessions if (token := KEYRING.parse_refresh_token(text))]
     # What an access token leaves is its family, and that in its user's index.
     keys = 2 * len(tokens)
     weights: list[int] = []
     for _ in range(1 + ROTATIONS):
         _await_expiry(stage.store, keys)
-        tokens = await rotate(parts, tokens)
+        tokens = await rotate(worker, tokens)
         _await_expiry(stage.store, keys)
         weights.append(_weigh_keys(stage.store))
-    await parts.close()
+    await worker.close()
     return (weights[-1] - weights[0]) / (ROTATIONS * len(tokens))
 
 
-async def rotate(parts: Worker, tokens: Sequence[RefreshToken]) -> list[RefreshToken]:
+async def rotate(worker: Worker, tokens: Sequence[RefreshToken]) -> list[RefreshToken]:
     """The next refresh token of each session, whose present one is spent."""
     for token in tokens:
-        await parts.families.spend(
+        await worker.families.spend(
             token,
             client_id=CLIENT.client_id,
             secret_used=True,

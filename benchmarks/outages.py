@@ -21,7 +21,7 @@ from service.gateway import BearerLookup, StoreUnavailable
 from service.redis_client.deadline import DEADLINE_SECONDS, charge, start_budget
 from tests.conftest import environment_of, make_code
 from tests.faults.proxy import running_proxy
-from tests.faults.stage import Stage, client_of, parts_on, start_sessions
+from tests.faults.stage import Stage, client_of, start_sessions, worker_on
 from tests.support.actors import (
     ALICE,
     AUDITOR,
@@ -84,8 +84,8 @@ async def _measure_outage(stage: Stage, name: str, outage: str, rows: Rows) -> N
         await until_status(lambda: PHONE_APP.log_in(http, ALICE), 200)
         alice, bob = tokens_of(await PHONE_APP.log_in(http, ALICE)), tokens_of(await WEB_SHOP.log_in(http, BOB))
         refresh = lambda: PHONE_APP.refresh(http, alice["refresh_token"])  # noqa: E731 - it is named twice
-        async with parts_on(stage) as parts:
-            code = await make_code(parts)
+        async with worker_on(stage) as worker:
+            code = await make_code(worker)
         requests: Sequence[Ask] = (
             lambda: PHONE_APP.log_in(http, ALICE),
             lambda: READER.log_in(http, ALICE),
@@ -164,8 +164,8 @@ async def _measure_library_beyond(stage: Stage, rows: Rows) -> None:
 @asynccontextmanager
 async def _remembering(stage: Stage, url: str) -> AsyncIterator[tuple[BearerLookup, str]]:
     """The library with a token that it remembers: it does so from the second use on."""
-    async with parts_on(stage) as parts:
-        ((token, _),) = await start_sessions(parts, "carol@example.com", 1)
+    async with worker_on(stage) as worker:
+        ((token, _),) = await start_sessions(worker, "carol@example.com", 1)
     async with BearerLookup(url) as bearer:
         for _ in range(2):
             if await bearer.lookup(token) is None:

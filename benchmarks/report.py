@@ -53,7 +53,7 @@ def write_report(results: Results, folder: Path) -> str:
 
 def format_report(results: Results, charts: Iterable[str], *, has_profile: bool = False) -> str:
     series = results.series
-    parts = [
+    worker = [
         HEAD,
         format_machine(results.machine),
         _format_extent(results),
@@ -76,7 +76,7 @@ def format_report(results: Results, charts: Iterable[str], *, has_profile: bool 
         METHOD,
         REPRODUCTION,
     ]
-    return "\n".join(parts)
+    return "\n".join(worker)
 
 
 def judge_bound(rounds: Sequence[Round]) -> str:

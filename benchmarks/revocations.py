@@ -16,7 +16,7 @@ from benchmarks.arena import Arena
 from benchmarks.load import LoadFailed
 from benchmarks.results import Rows
 from service.store.revocations import MAX_KEYS
-from tests.faults.stage import client_of, parts_on, start_sessions
+from tests.faults.stage import client_of, start_sessions, worker_on
 from tests.support.actors import revoke_all
 from tests.support.servers import ServiceProcess
 
@@ -50,8 +50,8 @@ async def _measure_once(arena: Arena, http: httpx2.AsyncClient, count: int) -> t
     """
     store = arena.stage.store
     before_us = _read_us(store)
-    async with parts_on(arena.stage) as parts:
-        sessions = await start_sessions(parts, USERNAME, count)
+    async with worker_on(arena.stage) as worker:
+        sessions = await start_sessions(worker, USERNAME, count)
     start_us = (_read_us(store) - before_us) / count
     before_us, began = _read_us(store), time.perf_counter()
     while (answer := await revoke_all(http, sessions[0][0])).status_code == 503:

@@ -41,16 +41,16 @@ def read_peak_kib():
     return int(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
 
 async def main(file, url, secret_key):
-    parts = Worker(load_settings({"REDIS_URL": url, "TOKEN_SERVICE_SECRET_KEY": secret_key}))
+    worker = Worker(load_settings({"REDIS_URL": url, "TOKEN_SERVICE_SECRET_KEY": secret_key}))
     before = read_peak_kib()
     seconds, changed = [], []
     for _ in range(2):
         started = time.process_time()
         seed = load_seed(Path(file), 8)
-        outcome = await parts.seeding.apply(seed)
+        outcome = await worker.seeding.apply(seed)
         seconds.append(time.process_time() - started)
         changed.append(outcome.users.added)
-    await parts.close()
+    await worker.close()
     growth = read_peak_kib() - before
     print(json.dumps({"seconds": seconds, "added": changed, "growth_kib": growth}))
 

@@ -46,9 +46,9 @@ def _fill(cluster: Cluster) -> None:
 async def _measure(cluster: Cluster, service: ServiceProcess) -> float:
     names = (f"mover-{number}@example.com" for number in count())
     movers = list(islice((name for name in names if identify_user("main", name).shard == SHARD), SESSIONS))
-    parts = Worker(load_settings(environment_of(cluster)))
-    tokens = [(await start_sessions(parts, name, 1))[0][1] for name in movers]
-    await parts.close()
+    worker = Worker(load_settings(environment_of(cluster)))
+    tokens = [(await start_sessions(worker, name, 1))[0][1] for name in movers]
+    await worker.close()
     statuses: list[int] = []
     is_over = asyncio.Event()
     async with client_of(service) as http:

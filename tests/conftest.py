@@ -314,9 +314,9 @@ def registry_dump(single_server: RedisServer) -> Mapping[bytes, bytes]:
 
 
 async def _seed(settings: Settings) -> None:
-    parts = Worker(settings, lambda: 0)
-    await parts.apply_seed()
-    await parts.close()
+    worker = Worker(settings, lambda: 0)
+    await worker.apply_seed()
+    await worker.close()
 
 
 @pytest.fixture
@@ -341,23 +341,23 @@ def registry(registry_dump: Mapping[bytes, bytes], store: redis.Redis) -> None:
 
 
 @pytest.fixture
-async def parts(make_settings: MakeSettings, clock: Clock, registry: None) -> AsyncIterator[Worker]:
-    """The service's parts with the default settings, for tests below HTTP and to make codes."""
-    parts = Worker(make_settings(), lambda: clock.offset_ms)
-    yield parts
-    await parts.close()
+async def worker(make_settings: MakeSettings, clock: Clock, registry: None) -> AsyncIterator[Worker]:
+    """A second worker with the default settings, for tests below HTTP and to make codes."""
+    worker = Worker(make_settings(), lambda: clock.offset_ms)
+    yield worker
+    await worker.close()
 
 
 @pytest.fixture
-def worker(make_settings: MakeSettings, clock: Clock, registry: None) -> Worker:
+def http_worker(make_settings: MakeSettings, clock: Clock, registry: None) -> Worker:
     """The worker behind `http`, for tests that change one of its limits."""
     return Worker(make_settings(), lambda: clock.offset_ms)
 
 
 @pytest.fixture
-async def http(worker: Worker) -> AsyncIterator[httpx2.AsyncClient]:
+async def http(http_worker: Worker) -> AsyncIterator[httpx2.AsyncClient]:
     """The service with the default settings."""
-    async with serving_worker(worker) as client:
+    async with serving_worker(http_worker) as client:
         yield client
 
 
@@ -439,7 +439,7 @@ async def lifespan_of(app: ASGIApp) -> AsyncIterator[None]:
 
 
 async def make_code(
-    parts: Worker,
+    worker: Worker,
     person: Person = ALICE,
     app: App = PHONE_APP,
     *,
@@ -448,7 +448,7 @@ async def make_code(
     code_challenge: str | None = None,
 ) -> str:
     """An authorization code as the consent page would hand it out; users of other realms need no record here."""
-    user = await parts.registry.find_user(identify_user(person.realm, person.username))
+    user = await worker.registry.find_user(identify_user(person.realm, person.username))
     user = user or User(realm=person.realm, username=person.username)
     code = AuthorizationCode(
         subject=user.identity.subject,
@@ -458,5 +458,5 @@ async def make_code(
         scope=scope,
         code_challenge=code_challenge,
     )
-    name = await allow_code(parts.browser_sessions, parts.consents, parts.keyring, user, code)
+    name = await allow_code(worker.browser_sessions, worker.consents, worker.keyring, user, code)
     return name.text

@@ -85,22 +85,22 @@ COSTS = {
 """For each: what is sent, and how many commands its scripts run."""
 
 
-async def begin_session(http: httpx2.AsyncClient, parts: Worker) -> Session:
+async def begin_session(http: httpx2.AsyncClient, worker: Worker) -> Session:
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
-    return Session(tokens["access_token"], tokens["refresh_token"], await make_code(parts))
+    return Session(tokens["access_token"], tokens["refresh_token"], await make_code(worker))
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
 async def test_no_more_is_asked_of_redis_than_before(
-    http: httpx2.AsyncClient, worker: Worker, parts: Worker, store: redis.Redis, name: str
+    http: httpx2.AsyncClient, http_worker: Worker, worker: Worker, store: redis.Redis, name: str
 ) -> None:
     # A client's secret is admitted once a second, whatever it does.
-    worker.authenticator.admitted_seconds = 3600
+    http_worker.authenticator.admitted_seconds = 3600
     operation = OPERATIONS[name]
     for _ in range(3):
         # Clients and users are remembered by now, and Redis knows the scripts.
-        assert (await operation(http, await begin_session(http, parts))).status_code == 200
-    session = await begin_session(http, parts)
+        assert (await operation(http, await begin_session(http, worker))).status_code == 200
+    session = await begin_session(http, worker)
     with asking(store) as asked:
         response = await operation(http, session)
     assert response.status_code == 200, response.text

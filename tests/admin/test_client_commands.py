@@ -153,11 +153,11 @@ async def test_without_an_overlap_the_old_secret_ends_at_once(admin: Admin, http
 
 @pytest.mark.clause("decided-client-deleted")
 async def test_a_deleted_client_is_gone_with_all_that_it_had(
-    admin: Admin, http: httpx2.AsyncClient, parts: Worker
+    admin: Admin, http: httpx2.AsyncClient, worker: Worker
 ) -> None:
     tokens = (await WEB_SHOP.log_in(http, ALICE)).json()
     others = (await PHONE_APP.log_in(http, ALICE)).json()
-    await make_code(parts, app=WEB_SHOP, redirect_uri="https://shop.example/callback")
+    await make_code(worker, app=WEB_SHOP, redirect_uri="https://shop.example/callback")
 
     deleted = await admin("client", "delete", "web-shop", "--yes", "--json")
 
@@ -165,8 +165,8 @@ async def test_a_deleted_client_is_gone_with_all_that_it_had(
     assert (await WEB_SHOP.log_in(http, ALICE)).status_code == 401
     for token, is_live in ((tokens["access_token"], False), (others["access_token"], True)):
         assert (await GATEWAY.introspect(http, token)).json()["active"] is is_live
-    assert [key async for keys in parts.redis.scan("code:*") for key in keys] == []
-    assert not await parts.registry.is_origin("https://shop.example")
+    assert [key async for keys in worker.redis.scan("code:*") for key in keys] == []
+    assert not await worker.registry.is_origin("https://shop.example")
     assert (await admin("client", "show", "web-shop")).status == 1
 
 

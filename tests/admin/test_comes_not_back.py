@@ -77,7 +77,7 @@ async def test_a_console_with_another_key_applies_no_seed_by_mistake(
 @pytest.mark.parametrize("is_restarted", [False, True])
 async def test_what_a_console_that_was_killed_still_owed_is_ended_by_the_service(
     http: httpx2.AsyncClient,
-    parts: Worker,
+    worker: Worker,
     store: redis.Redis,
     make_settings: MakeSettings,
     clock: Clock,
@@ -89,8 +89,8 @@ async def test_what_a_console_that_was_killed_still_owed_is_ended_by_the_service
     """
     alices, bobs = [(await PHONE_APP.log_in(http, person)).json() for person in (ALICE, BOB)]
     identity = identify_user(ALICE.realm, ALICE.username)
-    await parts.registry.add_pending_users([identity])
-    await parts.registry.delete_users([identity])
+    await worker.registry.add_pending_users([identity])
+    await worker.registry.delete_users([identity])
 
     if is_restarted:
         async with serving(make_settings(), clock):
@@ -99,18 +99,18 @@ async def test_what_a_console_that_was_killed_still_owed_is_ended_by_the_service
         held_time.advance(PENDING_REVOCATIONS_SECONDS)
         await until(lambda: not store.exists(registry_key("owed_revocations")), "what is owed to be ended")
 
-    assert not await parts.registry.has_pending()
+    assert not await worker.registry.has_pending()
     assert not await is_live(http, alices["access_token"])
     assert await is_live(http, bobs["access_token"])
 
 
-async def test_a_change_that_is_refused_still_ends_what_was_owed(admin: Admin, parts: Worker) -> None:
+async def test_a_change_that_is_refused_still_ends_what_was_owed(admin: Admin, worker: Worker) -> None:
     """Whoever repeats a command that was killed is told that there is nobody any more, and finishes it."""
-    await parts.registry.add_pending_users([identify_user(ALICE.realm, ALICE.username)])
+    await worker.registry.add_pending_users([identify_user(ALICE.realm, ALICE.username)])
 
     assert (await admin("user", "delete", "nobody", "--yes")).status == 1
 
-    assert not await parts.registry.has_pending()
+    assert not await worker.registry.has_pending()
 
 
 async def test_force_undoes_it(

@@ -79,9 +79,9 @@ class TestEvents:
         assert [event.get("username") for event in everything].count(None) == 11
 
     async def test_following_shows_each_event_of_either_stream_once(
-        self, environment: dict[str, str], parts: Worker
+        self, environment: dict[str, str], worker: Worker
     ) -> None:
-        await parts.event_stream.append([b'{"event":"1"}'], [b'{"event":"2"}'] * 30)
+        await worker.event_stream.append([b'{"event":"1"}'], [b'{"event":"2"}'] * 30)
         words = (sys.executable, "-X", "faulthandler", "-m", "service.admin", "events", "--follow", "--json")
         console = await asyncio.create_subprocess_exec(
             *words, env=os.environ | environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
@@ -92,7 +92,7 @@ class TestEvents:
                 shown = [await console.stdout.readline() for _ in range(20)]
                 for number in (3, 4, 5):
                     batch = [b'{"event":"%d"}' % number]
-                    await parts.event_stream.append(*((batch, []) if number == 4 else ([], batch)))
+                    await worker.event_stream.append(*((batch, []) if number == 4 else ([], batch)))
                     shown.append(await console.stdout.readline())
         finally:
             console.send_signal(signal.SIGINT)
@@ -105,12 +105,12 @@ class TestEvents:
         assert (rest, told, console.returncode) == (b"", b"", 0)
 
     async def test_a_name_with_control_characters_is_shown_and_not_obeyed(
-        self, admin: Admin, parts: Worker, store: redis.Redis
+        self, admin: Admin, worker: Worker, store: redis.Redis
     ) -> None:
         """Whoever may choose a name at an organisation must not be able to write on an admin's terminal."""
         eve = User(realm="cep", username="eve\x9b31m\x1b[31m\u202e")
         store.set("realm:{registry}:cep", '{"client_id":"us"}')
-        await parts.registry.put_users([eve])
+        await worker.registry.put_users([eve])
         await admin("user", "disable", eve.username, "--realm", "cep")
 
         for words in (

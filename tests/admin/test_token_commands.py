@@ -71,7 +71,7 @@ async def test_who_ended_a_session_and_why_is_told(
     assert told["replayed_generation"] == 1
 
 
-async def test_the_other_ends_are_told_apart(admin: Admin, http: httpx2.AsyncClient, parts: Worker) -> None:
+async def test_the_other_ends_are_told_apart(admin: Admin, http: httpx2.AsyncClient, worker: Worker) -> None:
     revoked, everywhere, console = [(await PHONE_APP.log_in(http, ALICE)).json() for _ in range(3)]
     await PHONE_APP.revoke(http, revoked["refresh_token"])
     await admin("token", "revoke", console["refresh_token"])
@@ -87,9 +87,9 @@ async def test_the_other_ends_are_told_apart(admin: Admin, http: httpx2.AsyncCli
 
 
 async def test_a_code_is_told_before_and_after_its_exchange(
-    admin: Admin, http: httpx2.AsyncClient, parts: Worker
+    admin: Admin, http: httpx2.AsyncClient, worker: Worker
 ) -> None:
-    code = await make_code(parts)
+    code = await make_code(worker)
     assert (await explain(admin, code)).startswith("Waits for its exchange, for another ")
 
     await PHONE_APP.exchange(http, code, PHONE_CALLBACK)

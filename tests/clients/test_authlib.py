@@ -51,11 +51,11 @@ def service(own_redis: RedisServer, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture
-async def parts(own_redis: RedisServer, service: ServiceProcess) -> AsyncIterator[Worker]:
+async def worker(own_redis: RedisServer, service: ServiceProcess) -> AsyncIterator[Worker]:
     """To make codes as the consent page would."""
-    parts = Worker(load_settings(environment_of(own_redis)), lambda: 0)
-    yield parts
-    await parts.close()
+    worker = Worker(load_settings(environment_of(own_redis)), lambda: 0)
+    yield worker
+    await worker.close()
 
 
 @asynccontextmanager
@@ -126,11 +126,11 @@ async def test_an_expired_token_is_refreshed_by_authlib_on_its_own(service: Serv
 @pytest.mark.parametrize(("app", "method"), METHODS)
 @pytest.mark.parametrize("verifier", [None, VERIFIER], ids=["without PKCE", "with PKCE"])
 async def test_a_code_is_exchanged_for_tokens(
-    service: ServiceProcess, parts: Worker, app: App, method: str, verifier: str | None
+    service: ServiceProcess, worker: Worker, app: App, method: str, verifier: str | None
 ) -> None:
     callback = SHOP_CALLBACK if app is WEB_SHOP else PHONE_CALLBACK
     challenge = create_s256_code_challenge(verifier) if verifier else None
-    code = await make_code(parts, app=app, redirect_uri=callback, code_challenge=challenge)
+    code = await make_code(worker, app=app, redirect_uri=callback, code_challenge=challenge)
     extra = {"code_verifier": verifier} if verifier else {}
 
     async with authlib_client(service, app, method) as client:

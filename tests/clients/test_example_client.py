@@ -43,11 +43,11 @@ def service(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture
-async def parts(environment: dict[str, str], service: ServiceProcess) -> AsyncIterator[Worker]:
+async def worker(environment: dict[str, str], service: ServiceProcess) -> AsyncIterator[Worker]:
     """To make codes as the consent page would."""
-    parts = Worker(load_settings(environment), lambda: 0)
-    yield parts
-    await parts.close()
+    worker = Worker(load_settings(environment), lambda: 0)
+    yield worker
+    await worker.close()
 
 
 @asynccontextmanager
@@ -91,10 +91,10 @@ async def come_back(browser: httpx2.AsyncClient, **answer: str) -> str:
     return await read_page(browser)
 
 
-async def sign_in(browser: httpx2.AsyncClient, parts: Worker, issuer: str) -> str:
+async def sign_in(browser: httpx2.AsyncClient, worker: Worker, issuer: str) -> str:
     asked = await ask_to_sign_in(browser)
     code = await make_code(
-        parts, app=WEB_SHOP, redirect_uri=asked["redirect_uri"], code_challenge=asked["code_challenge"]
+        worker, app=WEB_SHOP, redirect_uri=asked["redirect_uri"], code_challenge=asked["code_challenge"]
     )
     return await come_back(browser, code=code, state=asked["state"], iss=issuer)
 
@@ -124,9 +124,9 @@ async def test_the_button_leads_to_the_authorization_endpoint_of_the_metadata(
 
 
 async def test_a_code_becomes_tokens_that_are_refreshed_and_then_revoked(
-    browser: httpx2.AsyncClient, service: ServiceProcess, parts: Worker
+    browser: httpx2.AsyncClient, service: ServiceProcess, worker: Worker
 ) -> None:
-    signed_in = await sign_in(browser, parts, service.url)
+    signed_in = await sign_in(browser, worker, service.url)
     assert "You are signed in." in signed_in
     assert SCOPE in signed_in
     assert "600 seconds" in signed_in
@@ -146,7 +146,7 @@ async def test_a_code_becomes_tokens_that_are_refreshed_and_then_revoked(
 
 
 async def test_an_answer_that_this_browser_did_not_ask_for_is_not_taken(
-    browser: httpx2.AsyncClient, service: ServiceProcess, parts: Worker
+    browser: httpx2.AsyncClient, service: ServiceProcess, worker: Worker
 ) -> None:
     asked = await ask_to_sign_in(browser)
     answers = {
@@ -158,7 +158,7 @@ async def test_an_answer_that_this_browser_did_not_ask_for_is_not_taken(
     async with browser_at_client(service.url) as other:
         assert "did not ask for that answer" in await come_back(other, code="x", state=asked["state"], iss=service.url)
 
-    assert "You are signed in." in await sign_in(browser, parts, service.url)
+    assert "You are signed in." in await sign_in(browser, worker, service.url)
 
 
 @pytest.mark.parametrize("iss", [{}, {"iss": "http://127.0.0.1:1"}, {"iss": ""}], ids=["none", "another", "empty"])

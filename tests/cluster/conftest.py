@@ -38,9 +38,9 @@ def cluster_settings(cluster: Cluster) -> Settings:
 @pytest.fixture
 async def cluster_parts(cluster_settings: Settings) -> AsyncIterator[Worker]:
     """Of the service that `cluster_http` speaks to."""
-    parts = Worker(cluster_settings, lambda: 0)
-    yield parts
-    await parts.close()
+    worker = Worker(cluster_settings, lambda: 0)
+    yield worker
+    await worker.close()
 
 
 @pytest.fixture

@@ -282,22 +282,22 @@ def _wait_until_whole(shards: Sequence[Shard]) -> None:
     servers = [server for shard in shards for server in shard.servers]
     for server in servers:
         server.await_start()
-    parts = {server.port: "master" for server in servers}
-    parts |= {replica.port: "slave" for shard in shards for replica in shard.replicas}
+    worker = {server.port: "master" for server in servers}
+    worker |= {replica.port: "slave" for shard in shards for replica in shard.replicas}
     for server in servers:
         with server.connect() as client:
-            wait_until(lambda client=client: _is_whole(client, parts), "the cluster")
+            wait_until(lambda client=client: _is_whole(client, worker), "the cluster")
     for shard in shards:
         shard.wait_until_copied()
 
 
-def _is_whole(client: redis.Redis, parts: dict[int, str]) -> bool:
+def _is_whole(client: redis.Redis, worker: dict[int, str]) -> bool:
     """Whether a node finds the slots all served, and every port to be of the kind that we think it is."""
     seen = {}
     for address, node in client.cluster("NODES").items():
         flags = node["flags"].removeprefix("myself,")
         seen[int(address.rpartition(":")[2])] = flags if node["connected"] else "away"
-    return client.cluster("INFO")["cluster_state"] == "ok" and seen == parts
+    return client.cluster("INFO")["cluster_state"] == "ok" and seen == worker
 
 
 @dataclass

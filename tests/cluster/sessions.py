@@ -22,13 +22,13 @@ PEOPLE = tuple(Person(f"user-{number}@example.com", ALICE.password) for number i
 Tokens = dict[str, str]
 
 
-async def start_session(parts: Worker, person: Person, client_id: str = "phone-app") -> Tokens:
+async def start_session(worker: Worker, person: Person, client_id: str = "phone-app") -> Tokens:
     """A session as a login would make it."""
     identity = identify_user(person.realm, person.username)
-    user = await parts.registry.find_user(identity) or User(realm=person.realm, username=person.username)
+    user = await worker.registry.find_user(identity) or User(realm=person.realm, username=person.username)
     refresh_token = make_first_refresh_token(user.identity.shard)
     access_token = make_access_token(user.identity.shard)
-    lives_ms = await parts.families.start(
+    lives_ms = await worker.families.start(
         user,
         client_id=client_id,
         scope="realm:main role:enduser",

@@ -53,11 +53,11 @@ from tests.support.loop_time import LoopTime
 from tests.support.waiting import until, until_status
 
 
-async def register(parts: Worker, people: Sequence[Person]) -> None:
+async def register(worker: Worker, people: Sequence[Person]) -> None:
     """All with Alice's password, whose hash costs something."""
-    alice = await parts.registry.find_user(identify_user(ALICE.realm, ALICE.username))
+    alice = await worker.registry.find_user(identify_user(ALICE.realm, ALICE.username))
     assert alice is not None
-    await parts.registry.put_users([replace(alice, username=person.username) for person in people])
+    await worker.registry.put_users([replace(alice, username=person.username) for person in people])
 
 
 @pytest.mark.clause("decided-redis-cluster", "decided-readyz")

@@ -38,10 +38,10 @@ async def service_at(url: str, durability: str = "memory") -> AsyncIterator[tupl
         "TOKEN_SERVICE_DURABILITY": durability,
         "LOG_LEVEL": "warning",
     }
-    parts = Worker(load_settings(settings), lambda: 0)
-    app = build_app(parts)
+    worker = Worker(load_settings(settings), lambda: 0)
+    app = build_app(worker)
     async with lifespan_of(app), client_of(app) as http:
-        yield parts, http
+        yield worker, http
 
 
 def shard_of_alice(cluster: Cluster) -> Shard:
@@ -72,9 +72,9 @@ async def test_a_cluster_that_loses_a_master_is_served_again_with_all_that_was_p
 ) -> None:
     """A frozen one keeps its connections open and says nothing: nobody else would tell us that it was replaced."""
     shard = shard_of_alice(cluster)
-    async with service_at(cluster.url, "replica") as (parts, http):
+    async with service_at(cluster.url, "replica") as (worker, http):
         kept, revoked = [
-            tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK)) for _ in range(2)
+            tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK)) for _ in range(2)
         ]
         assert (await PHONE_APP.revoke(http, revoked["refresh_token"])).status_code == 200
 
@@ -85,10 +85,10 @@ async def test_a_cluster_that_loses_a_master_is_served_again_with_all_that_was_p
         assert (await verify(http, revoked["access_token"])).status_code == 401
         assert_error(await PHONE_APP.refresh(http, revoked["refresh_token"]), 400, "invalid_grant")
         assert_error(
-            await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK), 503, "temporarily_unavailable"
+            await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK), 503, "temporarily_unavailable"
         )
         await put_back(cluster, shard)
-        assert tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK))
+        assert tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK))
         assert (await verify(http, revoked["access_token"])).status_code == 401
 
 

@@ -19,7 +19,7 @@ from service.store.access_tokens import AccessTokens
 from service.worker import Worker
 from tests.cluster.moving import moving_slot
 from tests.cluster.nodes import MASTER_NAME, Cluster, running_cluster, running_sentinel
-from tests.cluster.workers import parts_at
+from tests.cluster.workers import worker_at
 from tests.faults.stage import start_sessions
 from tests.support.actors import access_key_of, access_name_of
 from tests.support.loop_time import STEP_SECONDS, LoopTime
@@ -35,14 +35,14 @@ async def lookup_at(url: str, *, limits: ConnectionLimits = DEFAULT_LIMITS) -> A
     await bearer.close()
 
 
-async def start_many(parts: Worker) -> list[str]:
+async def start_many(worker: Worker) -> list[str]:
     """Access tokens of users all over the shards."""
-    sessions = [await start_sessions(parts, f"user {n}", 2) for n in range(USERS)]
+    sessions = [await start_sessions(worker, f"user {n}", 2) for n in range(USERS)]
     return [access_token for of_user in sessions for access_token, _ in of_user]
 
 
-async def revoke(parts: Worker, token: str) -> None:
-    assert await AccessTokens(parts.redis).revoke(access_name_of(token), client_id="phone-app") is not None
+async def revoke(worker: Worker, token: str) -> None:
+    assert await AccessTokens(worker.redis).revoke(access_name_of(token), client_id="phone-app") is not None
 
 
 async def is_answered(bearer: BearerLookup, token: str) -> bool:
@@ -90,8 +90,8 @@ async def test_memory_follows_every_node_of_a_cluster(
 @pytest.mark.clause("decided-redis-cluster", "decided-gateway-stops-trusting", "decided-i8-fail-closed")
 async def test_without_a_node_its_tokens_are_errors_and_the_others_live(tmp_path: Path, held_time: LoopTime) -> None:
     with running_cluster(tmp_path) as cluster:
-        async with parts_at(cluster.url) as parts, lookup_at(cluster.url) as bearer:
-            tokens = await start_many(parts)
+        async with worker_at(cluster.url) as worker, lookup_at(cluster.url) as bearer:
+            tokens = await start_many(worker)
             assert all([await bearer.lookup(token) for token in tokens * 2])
             lost = [token for token in tokens if cluster.node_of(access_key_of(token)) == 1]
             assert lost
@@ -113,8 +113,8 @@ async def test_a_node_that_lost_the_majority_is_not_believed(tmp_path: Path, hel
     # There is no pause before the next connection, and the clock of Redis goes on while ours is held.
     limits = ConnectionLimits(stable_seconds=0.0, drift_seconds=3_600.0)
     with running_cluster(tmp_path) as cluster:
-        async with parts_at(cluster.url) as parts, lookup_at(cluster.url, limits=limits) as bearer:
-            tokens = [token for token in await start_many(parts) if cluster.node_of(access_key_of(token)) == 0]
+        async with worker_at(cluster.url) as worker, lookup_at(cluster.url, limits=limits) as bearer:
+            tokens = [token for token in await start_many(worker) if cluster.node_of(access_key_of(token)) == 0]
             assert all([await bearer.lookup(token) for token in tokens * 2])
 
             for node in cluster.nodes[1:]:
@@ -138,8 +138,8 @@ async def is_unavailable(bearer: BearerLookup, token: str) -> bool:
 @pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
 async def test_a_token_is_found_while_its_slot_moves_and_where_it_went(tmp_path: Path) -> None:
     with running_cluster(tmp_path) as cluster:
-        async with parts_at(cluster.url) as parts, lookup_at(cluster.url) as bearer:
-            ((token, _), (other, _)) = await start_sessions(parts, "user", 2)
+        async with worker_at(cluster.url) as worker, lookup_at(cluster.url) as bearer:
+            ((token, _), (other, _)) = await start_sessions(worker, "user", 2)
             assert await bearer.lookup(token)
             with moving_slot(cluster, access_key_of(token)) as moving:
                 moving.move_keys()
@@ -157,8 +157,8 @@ async def test_a_token_is_found_while_its_slot_moves_and_where_it_went(tmp_path:
 @pytest.mark.clause("decided-redis-cluster", "decided-memory-follows-redis")
 async def test_memory_follows_a_replica_that_becomes_the_master(tmp_path: Path, loop_time: LoopTime) -> None:
     with running_cluster(tmp_path, replicas=1) as cluster, cluster.shards[0].replica.connect() as newcomer:
-        async with parts_at(cluster.url) as parts, lookup_at(cluster.url) as bearer:
-            tokens = [token for token in await start_many(parts) if cluster.node_of(access_key_of(token)) == 0]
+        async with worker_at(cluster.url) as worker, lookup_at(cluster.url) as bearer:
+            tokens = [token for token in await start_many(worker) if cluster.node_of(access_key_of(token)) == 0]
             assert all([await bearer.lookup(token) for token in tokens * 2])
 
             wait_until(lambda: _obeys(newcomer, "FAILOVER"), "the failover to begin")
@@ -195,8 +195,8 @@ async def test_memory_follows_the_master_that_the_sentinels_name(
 ) -> None:
     """The old one dies, or lives on as a replica: it would still answer us then."""
     with running_sentinel(tmp_path) as watched, redis.Redis(port=watched.sentinel_port) as sentinel:
-        async with parts_at(watched.url) as parts, lookup_at(watched.url) as bearer:
-            tokens = [token for token, _ in await start_sessions(parts, "user", 3)]
+        async with worker_at(watched.url) as worker, lookup_at(watched.url) as bearer:
+            tokens = [token for token, _ in await start_sessions(worker, "user", 3)]
             assert all([await bearer.lookup(token) for token in tokens * 2])
             with watched.master.connect() as master, watched.replica.connect() as replica:
                 wait_until(lambda: replica.dbsize() == master.dbsize(), "the replica to have everything")

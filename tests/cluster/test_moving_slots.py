@@ -64,7 +64,7 @@ MOVED: dict[str, Callable[[str], bool]] = {
 class Stage:
     cluster: Cluster
     settings: Settings
-    parts: Worker
+    worker: Worker
     http: httpx2.AsyncClient
     users: int = 0
 
@@ -76,13 +76,13 @@ class Stage:
     async def start(self) -> Held:
         """What a new user has: two access tokens of one session, refreshed once, and a code."""
         person = self.make_person()
-        alice = await self.parts.registry.find_user(identify_user(ALICE.realm, ALICE.username))
+        alice = await self.worker.registry.find_user(identify_user(ALICE.realm, ALICE.username))
         assert alice is not None
         user = User(realm="main", username=person.username, password_hash=alice.password_hash, roles=alice.roles)
-        ((access_token, refresh_token),) = await start_sessions(self.parts, person.username, 1)
-        await self.parts.registry.put_users([user])
+        ((access_token, refresh_token),) = await start_sessions(self.worker, person.username, 1)
+        await self.worker.registry.put_users([user])
         refreshed = tokens_of(await PHONE_APP.refresh(self.http, refresh_token))
-        code = await make_code(self.parts, person)
+        code = await make_code(self.worker, person)
         return Held(person, [access_token, refreshed["access_token"]], refreshed["refresh_token"], code)
 
     async def begin_to_revoke(self, held: Held) -> None:
@@ -168,11 +168,11 @@ async def running_stage(cluster: Cluster, **variables: str) -> AsyncIterator[Sta
             **variables,
         }
     )
-    parts = Worker(settings, lambda: 0)
-    app = build_app(parts)
+    worker = Worker(settings, lambda: 0)
+    app = build_app(worker)
     async with lifespan_of(app), client_of(app) as http:
-        yield Stage(cluster, settings, parts, http)
-    await parts.close()
+        yield Stage(cluster, settings, worker, http)
+    await worker.close()
 
 
 @pytest.mark.clause("decided-i4-one-slot", "decided-i7-revocation-is-final", "decided-redis-cluster")
@@ -244,8 +244,8 @@ async def check_answers(stage: Stage, held_time: LoopTime, name: str) -> None:
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-redis-cluster")
 @pytest.mark.single_server("it brings a cluster along")
 async def test_a_sweep_finds_what_moves_while_it_looks(stage: Stage) -> None:
-    stage.parts.redis.scan_retry_delay_seconds = 0
-    stage.parts.redis.max_looks = 1_000_000
+    stage.worker.redis.scan_retry_delay_seconds = 0
+    stage.worker.redis.max_looks = 1_000_000
     people = [await stage.start() for _ in range(12)]
 
     batches = count()
@@ -258,7 +258,7 @@ async def test_a_sweep_finds_what_moves_while_it_looks(stage: Stage) -> None:
     with moving_slot(stage.cluster, people[0].key) as moving:
         moving.move_keys(lambda key: key.startswith("access:"))
         sweep = asyncio.create_task(
-            stage.parts.session_scan.end_sessions(["phone-app"], lambda _: False, after_batch=after_batch)
+            stage.worker.session_scan.end_sessions(["phone-app"], lambda _: False, after_batch=after_batch)
         )
         await until(looked_twice.is_set)
         assert not sweep.done()

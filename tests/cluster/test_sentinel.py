@@ -30,13 +30,13 @@ async def test_a_service_behind_sentinel_outlives_its_master(tmp_path: Path, loo
                 "LOG_LEVEL": "warning",
             }
         )
-        parts = Worker(settings, lambda: 0)
-        app = build_app(parts)
+        worker = Worker(settings, lambda: 0)
+        app = build_app(worker)
         async with lifespan_of(app), client_of(app) as http:
             assert (await http.get("/readyz")).status_code == 200
             alice = tokens_of(await PHONE_APP.log_in(http, ALICE))
             other = tokens_of(await WEB_SHOP.log_in(http, ALICE))
-            assert await estimate_session_count(parts.redis) == (2, 2)
+            assert await estimate_session_count(worker.redis) == (2, 2)
             many = await asyncio.gather(*(PHONE_APP.refresh(http, alice["refresh_token"]) for _ in range(150)))
             assert len({tokens_of(answer)["refresh_token"] for answer in many}) == 1
             with watched.master.connect() as master, watched.replica.connect() as replica:

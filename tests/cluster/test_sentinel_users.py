@@ -16,7 +16,7 @@ from service.redis_client.url import parse_redis_url
 from service.store.client import StoreClient
 from service.store.reports.readiness import find_obstacle
 from tests.cluster.nodes import MASTER_NAME, OPERATOR, running_sentinel
-from tests.cluster.workers import parts_at
+from tests.cluster.workers import worker_at
 from tests.support.loop_time import LoopTime
 from tests.support.redis_users import find_refusals
 from tests.support.servers import CHECKOUT, PASSWORD, free_port, knows_users, server_binary
@@ -42,8 +42,8 @@ async def test_the_users_of_replication_and_sentinel_may_do_what_a_failover_take
         watched.replica.connect() as replica,
         redis.Redis(port=watched.sentinel_port) as sentinel,
     ):
-        async with parts_at(watched.url_of("service")) as parts:
-            assert await find_obstacle(parts.redis) is None
+        async with worker_at(watched.url_of("service")) as worker:
+            assert await find_obstacle(worker.redis) is None
             assert {client["user"] for client in master.client_list()} >= {"replica", "sentinel", "service"}
             await confirm_something(watched.url_of("service"))
 
@@ -51,8 +51,8 @@ async def test_the_users_of_replication_and_sentinel_may_do_what_a_failover_take
             await until(lambda: replica.info("replication")["role"] == "master")
 
             with loop_time.passing(1):
-                await until_reachable(parts)
-            assert await find_obstacle(parts.redis) is None
+                await until_reachable(worker)
+            assert await find_obstacle(worker.redis) is None
         for server in (master, replica):
             assert find_refusals(server, {"service", "replica", "sentinel"}) == []
 
@@ -75,8 +75,8 @@ async def test_a_sentinel_that_asks_for_a_password_is_told_that_of_the_url(
 ) -> None:
     with running_sentinel(tmp_path, watching=lines) as watched:
         url = watched.url.replace("//", f"//{user}{PASSWORD}@")
-        async with parts_at(url) as parts:
-            assert await find_obstacle(parts.redis) is None
+        async with worker_at(url) as worker:
+            assert await find_obstacle(worker.redis) is None
         bearer = BearerLookup(url)
         assert await bearer.lookup(make_access_token("0a3").text) is None
         await bearer.close()
@@ -86,8 +86,8 @@ async def test_a_sentinel_that_asks_for_none_is_not_told_it(tmp_path: Path) -> N
     with running_sentinel(tmp_path) as watched:
         async with overheard(watched.sentinel_port) as (port, said):
             url = watched.url_of("service").replace(str(watched.sentinel_port), str(port))
-            async with parts_at(url) as parts:
-                assert await find_obstacle(parts.redis) is None
+            async with worker_at(url) as worker:
+                assert await find_obstacle(worker.redis) is None
             bearer = BearerLookup(url)
             assert await bearer.lookup(make_access_token("0a3").text) is None
             await bearer.close()

@@ -11,7 +11,7 @@ from tests.conftest import SECRET_KEY
 
 
 @asynccontextmanager
-async def parts_at(url: str) -> AsyncIterator[Worker]:
-    parts = Worker(load_settings({"REDIS_URL": url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}), lambda: 0)
-    yield parts
-    await parts.close()
+async def worker_at(url: str) -> AsyncIterator[Worker]:
+    worker = Worker(load_settings({"REDIS_URL": url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}), lambda: 0)
+    yield worker
+    await worker.close()

@@ -112,27 +112,27 @@ async def test_the_service_uses_all_that_it_was_granted(
         environment_of(redis_server, REDIS_URL=redis_server.url_of("service"), TOKEN_SERVICE_VERIFY_CACHE="on")
     )
     with watching(store, "service") as use:
-        parts = Worker(settings, lambda: clock.offset_ms)
-        parts.pending_revocations.scan_delay_seconds = 0
-        app = build_app(parts)
+        worker = Worker(settings, lambda: clock.offset_ms)
+        worker.pending_revocations.scan_delay_seconds = 0
+        app = build_app(worker)
         async with lifespan_of(app), client_of(app) as http:
-            async for _ in Life(http, parts, clock).operations():
+            async for _ in Life(http, worker, clock).operations():
                 pass
-            await make_code(parts)
+            await make_code(worker)
             await PHONE_APP.log_in(http, ALICE)
-            await change_the_seed(parts)
-            assert await parts.external_logins.take("state", 60_000)
-            await estimate_session_count(parts.redis)
-            await leave_fences(parts.redis, store)
+            await change_the_seed(worker)
+            assert await worker.external_logins.take("state", 60_000)
+            await estimate_session_count(worker.redis)
+            await leave_fences(worker.redis, store)
             fill(store, sessions=COUNTED_KEYS, access_tokens=0)
-            await estimate_session_count(parts.redis)
+            await estimate_session_count(worker.redis)
 
     assert not find_refusals(store, {"service"})
     assert_all_is_used(use, "service")
     assert use.kinds == {row.kind for row in read_table()} | DECLARED
 
 
-async def change_the_seed(parts: Worker) -> None:
+async def change_the_seed(worker: Worker) -> None:
     """A realm that comes and loses a role, and a user and a client who lose one."""
     text = SEED.read_text()
     for changed in (
@@ -140,11 +140,11 @@ async def change_the_seed(parts: Worker) -> None:
         REALM.format(roles="") + text.replace("roles: [enduser, organisation]", "roles: [enduser]"),
         text.replace("role:organisation role:device", "role:device"),
     ):
-        await parts.seeding.apply(parse_seed(changed.encode()))
+        await worker.seeding.apply(parse_seed(changed.encode()))
 
 
 async def test_the_console_uses_all_that_it_was_granted(
-    redis_server: RedisServer, store: redis.Redis, parts: Worker, http: httpx2.AsyncClient, tmp_path: Path
+    redis_server: RedisServer, store: redis.Redis, worker: Worker, http: httpx2.AsyncClient, tmp_path: Path
 ) -> None:
     environment = environment_of(redis_server, REDIS_URL=redis_server.url_of("console"))
     browser = Browser(http)
@@ -159,7 +159,7 @@ async def test_the_console_uses_all_that_it_was_granted(
         for person in (ALICE, BOB):
             await PHONE_APP.log_in(http, person)
             await browser.reach_consent(ask())
-            await make_code(parts, person)
+            await make_code(worker, person)
         tokens = dict(tokens_of(await PHONE_APP.log_in(http, ALICE)))
         await PHONE_APP.refresh(http, tokens["refresh_token"])
         return tokens
@@ -173,7 +173,7 @@ async def test_the_console_uses_all_that_it_was_granted(
         seed.write_text(SEED.read_text())
         await admin("seed", str(seed), "--force", "--prune", "--yes")
 
-        tokens, code = await live(), await make_code(parts)
+        tokens, code = await live(), await make_code(worker)
         for token in (tokens["access_token"], tokens["refresh_token"], code):
             await admin("token", "inspect", typed=token)
         await PHONE_APP.exchange(http, code, PHONE_CALLBACK)

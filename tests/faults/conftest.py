@@ -9,7 +9,7 @@ import pytest
 
 from service.worker import Worker
 from tests.faults.proxy import running_proxy
-from tests.faults.stage import Stage, client_of, parts_on
+from tests.faults.stage import Stage, client_of, worker_on
 from tests.support.servers import other_binaries, running_service
 
 
@@ -59,7 +59,7 @@ async def beyond(stage: Stage) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 @pytest.fixture
-async def parts(stage: Stage) -> AsyncIterator[Worker]:
+async def worker(stage: Stage) -> AsyncIterator[Worker]:
     """The store below HTTP, straight to Redis."""
-    async with parts_on(stage) as parts:
-        yield parts
+    async with worker_on(stage) as worker:
+        yield worker

@@ -137,21 +137,21 @@ def limit_connections(worker: Worker, limits: ConnectionLimits) -> None:
 
 
 @asynccontextmanager
-async def parts_on(stage: Stage) -> AsyncIterator[Worker]:
+async def worker_on(stage: Stage) -> AsyncIterator[Worker]:
     settings = {"REDIS_URL": stage.redis.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}
-    parts = Worker(load_settings(settings), lambda: 0)
-    yield parts
-    await parts.close()
+    worker = Worker(load_settings(settings), lambda: 0)
+    yield worker
+    await worker.close()
 
 
-async def start_sessions(parts: Worker, username: str, count: int, client_id: str = "phone-app") -> list[Session]:
+async def start_sessions(worker: Worker, username: str, count: int, client_id: str = "phone-app") -> list[Session]:
     """Sessions of somebody whom the registry does not know, as a login would make them."""
     user = User(realm="main", username=username)
 
     async def start() -> Session:
         refresh_token = make_first_refresh_token(user.identity.shard)
         access_token = make_access_token(user.identity.shard)
-        lives_ms = await parts.families.start(
+        lives_ms = await worker.families.start(
             user,
             client_id=client_id,
             scope="realm:main role:enduser",

@@ -56,10 +56,10 @@ def replica(built_pair: tuple[RedisServer, RedisServer]) -> RedisServer:
 
 @asynccontextmanager
 async def service_on(server: RedisServer, durability: str) -> AsyncIterator[tuple[Worker, httpx2.AsyncClient]]:
-    parts = Worker(load_settings(environment_of(server, TOKEN_SERVICE_DURABILITY=durability)), lambda: 0)
-    app = build_app(parts)
+    worker = Worker(load_settings(environment_of(server, TOKEN_SERVICE_DURABILITY=durability)), lambda: 0)
+    app = build_app(worker)
     async with lifespan_of(app), client_of(app) as http:
-        yield parts, http
+        yield worker, http
 
 
 def knows(server: RedisServer, tokens: dict[str, str]) -> bool:
@@ -67,8 +67,8 @@ def knows(server: RedisServer, tokens: dict[str, str]) -> bool:
         return bool(client.exists(access_key_of(tokens["access_token"])))
 
 
-async def confirm(parts: Worker) -> None:
-    async with parts.redis.durable("0a3") as scripts:
+async def confirm(worker: Worker) -> None:
+    async with worker.redis.durable("0a3") as scripts:
         await scripts.leave_fence()
 
 
@@ -80,16 +80,16 @@ def read_waits(commands: Sequence[str]) -> list[int]:
 @pytest.mark.clause("decided-durability")
 async def test_what_was_answered_is_at_the_replica(master: RedisServer, replica: RedisServer) -> None:
     """Looked at with the answer in hand, many times, many at once."""
-    async with service_on(master, "replica") as (parts, http):
+    async with service_on(master, "replica") as (worker, http):
 
         async def live() -> None:
-            tokens = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK)))
+            tokens = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK)))
             assert knows(replica, tokens)
             assert (await PHONE_APP.revoke(http, tokens["refresh_token"])).status_code == 200
             assert not knows(replica, tokens)
 
         await asyncio.gather(*(live() for _ in range(CONTENDERS)))
-        tokens = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK)))
+        tokens = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK)))
         assert (await revoke_all(http, tokens["access_token"])).status_code == 200
         assert not knows(replica, tokens)
 
@@ -98,10 +98,10 @@ async def test_what_was_answered_is_at_the_replica(master: RedisServer, replica:
 async def test_without_a_replica_that_answers_nothing_of_this_is_called_done(
     master: RedisServer, replica: RedisServer
 ) -> None:
-    async with service_on(master, "replica") as (parts, http):
-        first = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK)))
-        second = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK)))
-        code = await make_code(parts)
+    async with service_on(master, "replica") as (worker, http):
+        first = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK)))
+        second = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK)))
+        code = await make_code(worker)
         with replica.frozen(), master.connect() as client:
             with watching(client) as commands:
                 answers = await asyncio.gather(
@@ -128,8 +128,8 @@ async def test_the_retry_of_a_revocation_that_nobody_confirmed_waits_as_well(
     master: RedisServer, replica: RedisServer, kind: str
 ) -> None:
     """It finds nothing to do any more, and yet a failover would bring the token back."""
-    async with service_on(master, "replica") as (parts, http):
-        tokens = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK)))
+    async with service_on(master, "replica") as (worker, http):
+        tokens = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK)))
         with replica.frozen():
             assert_error(await PHONE_APP.revoke(http, tokens[kind]), 503, "temporarily_unavailable")
             assert not knows(master, tokens)
@@ -143,8 +143,8 @@ async def test_the_retry_of_a_revocation_that_nobody_confirmed_waits_as_well(
 async def test_the_retry_of_a_revoke_all_that_nobody_confirmed_finishes_it(
     master: RedisServer, replica: RedisServer
 ) -> None:
-    async with service_on(master, "replica") as (parts, http):
-        tokens = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK)))
+    async with service_on(master, "replica") as (worker, http):
+        tokens = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK)))
         with replica.frozen():
             assert_error(await revoke_all(http, tokens["access_token"]), 503, "temporarily_unavailable")
 
@@ -154,9 +154,9 @@ async def test_the_retry_of_a_revoke_all_that_nobody_confirmed_finishes_it(
 
 @pytest.mark.clause("decided-durability")
 async def test_in_memory_nobody_waits(master: RedisServer, replica: RedisServer) -> None:
-    async with service_on(master, "memory") as (parts, http):
+    async with service_on(master, "memory") as (worker, http):
         with replica.frozen():
-            tokens = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK)))
+            tokens = dict(tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK)))
             assert (await PHONE_APP.revoke(http, tokens["access_token"])).status_code == 200
             assert (await PHONE_APP.revoke(http, tokens["access_token"])).status_code == 200
         with master.connect() as client:
@@ -172,18 +172,18 @@ async def test_connections_that_wait_are_kept_for_the_next_and_given_up_with_the
     def count(client: redis.Redis) -> int:
         return sum(each["name"] == "token-confirmations" for each in client.client_list())
 
-    async with service_on(master, "replica") as (parts, _):
+    async with service_on(master, "replica") as (worker, _):
         with master.connect() as client:
             for _ in range(5):
-                await confirm(parts)
+                await confirm(worker)
             assert count(client) == 1
             with replica.frozen():
-                waiting = asyncio.ensure_future(confirm(parts))
+                waiting = asyncio.ensure_future(confirm(worker))
                 await until(lambda: client.info("clients")["blocked_clients"] == 1)
                 waiting.cancel()
                 await asyncio.wait({waiting})
                 await until(lambda: count(client) == 0)
-            await confirm(parts)
+            await confirm(worker)
             assert count(client) == 1
 
 
@@ -196,12 +196,12 @@ async def test_connections_that_were_idle_for_long_are_not_used_any_more(
     def names(client: redis.Redis) -> set[str]:
         return {each["id"] for each in client.client_list() if each["name"] == "token-confirmations"}
 
-    async with service_on(master, "replica") as (parts, _):
+    async with service_on(master, "replica") as (worker, _):
         with master.connect() as client:
-            await asyncio.gather(*(confirm(parts) for _ in range(3)))
+            await asyncio.gather(*(confirm(worker) for _ in range(3)))
             before = names(client)
             held_time.advance(MAX_IDLE_SECONDS + 1)
-            await confirm(parts)
+            await confirm(worker)
 
             await until(lambda: len(names(client)) == 1)
             assert not before & names(client)
@@ -218,9 +218,9 @@ async def test_what_was_answered_is_on_the_disk(tmp_path: Path, policy: str, pau
         tmp_path, "--appendonly", "yes", "--appendfsync", policy, "--no-appendfsync-on-rewrite", pauses
     )
     try:
-        async with service_on(server, "memory") as (parts, _):
-            code = await make_code(parts)
-        async with service_on(server, "disk") as (parts, http):
+        async with service_on(server, "memory") as (worker, _):
+            code = await make_code(worker)
+        async with service_on(server, "disk") as (worker, http):
             answer = await PHONE_APP.exchange(http, code, PHONE_CALLBACK)
             if (policy, pauses) == ("always", "no"):
                 tokens = dict(tokens_of(answer))
@@ -228,15 +228,15 @@ async def test_what_was_answered_is_on_the_disk(tmp_path: Path, policy: str, pau
             else:
                 assert_error(answer, 503, "temporarily_unavailable")
                 with pytest.raises(StoreUnavailable, match="appendfsync always"):
-                    await confirm(parts)
+                    await confirm(worker)
     finally:
         stop(server.process)
 
 
 @pytest.mark.clause("decided-durability")
 async def test_a_server_that_writes_no_file_confirms_nothing_of_a_disk(master: RedisServer) -> None:
-    async with service_on(master, "memory") as (parts, _):
-        code = await make_code(parts)
+    async with service_on(master, "memory") as (worker, _):
+        code = await make_code(worker)
     async with service_on(master, "disk") as (_, http):
         answer = await PHONE_APP.exchange(http, code, PHONE_CALLBACK)
 

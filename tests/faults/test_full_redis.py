@@ -61,10 +61,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed", "decided-i10-outage-is-not-theft")
 async def test_what_a_full_redis_refuses_is_503_and_leaves_everything_as_it_was(
-    stage: Stage, direct: httpx2.AsyncClient, parts: Worker
+    stage: Stage, direct: httpx2.AsyncClient, worker: Worker
 ) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(direct, ALICE))
-    code = await make_code(parts)
+    code = await make_code(worker)
     family = stage.find_family(tokens["refresh_token"])
 
     with stage.full():
@@ -233,9 +233,9 @@ def look_at_pages(stage: Stage) -> dict[str, str]:
 
 
 @pytest.mark.clause("decided-revoke-all-on-a-full-redis", "decided-i7-revocation-is-final")
-async def test_a_full_redis_takes_a_revoke_all(stage: Stage, direct: httpx2.AsyncClient, parts: Worker) -> None:
+async def test_a_full_redis_takes_a_revoke_all(stage: Stage, direct: httpx2.AsyncClient, worker: Worker) -> None:
     sessions = [tokens_of(await app.log_in(direct, ALICE)) for app in (PHONE_APP, WEB_SHOP, MADE_SECRET)]
-    code = await make_code(parts)
+    code = await make_code(worker)
 
     with stage.full():
         answer = await revoke_all(direct, sessions[0]["access_token"])
@@ -251,19 +251,19 @@ async def test_a_full_redis_takes_a_revoke_all(stage: Stage, direct: httpx2.Asyn
 
 @pytest.mark.clause("decided-redis-away", "decided-ended-families", "decided-second-exchange-ends-family")
 async def test_on_a_full_redis_a_code_or_a_refresh_token_that_comes_again_ends_the_session(
-    stage: Stage, direct: httpx2.AsyncClient, parts: Worker
+    stage: Stage, direct: httpx2.AsyncClient, worker: Worker
 ) -> None:
-    code = await make_code(parts)
+    code = await make_code(worker)
     exchanged = tokens_of(await PHONE_APP.exchange(direct, code, PHONE_CALLBACK))
     stolen = tokens_of(await PHONE_APP.log_in(direct, ALICE))
     await PHONE_APP.refresh(direct, stolen["refresh_token"])
-    parts.redis.clock_offset_ms = lambda: 301_000
+    worker.redis.clock_offset_ms = lambda: 301_000
     name = KEYRING.parse_refresh_token(stolen["refresh_token"])
     assert name is not None
 
     with stage.full():
         assert_error(await PHONE_APP.exchange(direct, code, PHONE_CALLBACK), 400, "invalid_grant")
-        late = await parts.families.spend(
+        late = await worker.families.spend(
             name,
             client_id=PHONE_APP.client_id,
             secret_used=False,
@@ -280,16 +280,16 @@ async def test_on_a_full_redis_a_code_or_a_refresh_token_that_comes_again_ends_t
 
 @pytest.mark.clause("decided-revoke-all-issued-before", "decided-revoke-all-on-a-full-redis")
 async def test_a_full_redis_takes_a_revoke_all_for_an_earlier_time_and_keeps_what_is_younger(
-    stage: Stage, direct: httpx2.AsyncClient, parts: Worker
+    stage: Stage, direct: httpx2.AsyncClient, worker: Worker
 ) -> None:
     alice = identify_user("main", ALICE.username)
     older = tokens_of(await PHONE_APP.log_in(direct, ALICE))
-    until_ms = await parts.families.read_clock_ms()
+    until_ms = await worker.families.read_clock_ms()
     wait_until(lambda: read_clock_ms(stage.store) > until_ms, "the next millisecond of Redis")
     younger = tokens_of(await PHONE_APP.log_in(direct, ALICE))
 
     with stage.full():
-        await parts.revocations.revoke_all(alice.shard, alice.subject, until_ms=until_ms, reason="console")
+        await worker.revocations.revoke_all(alice.shard, alice.subject, until_ms=until_ms, reason="console")
         assert stage.find_family(older["refresh_token"]) is None
         assert stage.find_ending(older["refresh_token"]) == "console"
 
@@ -300,16 +300,16 @@ async def test_a_full_redis_takes_a_revoke_all_for_an_earlier_time_and_keeps_wha
 
 @pytest.mark.clause("decided-redis-away", "decided-ended-families")
 async def test_a_full_redis_takes_the_sweep_of_a_client(
-    stage: Stage, direct: httpx2.AsyncClient, parts: Worker
+    stage: Stage, direct: httpx2.AsyncClient, worker: Worker
 ) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(direct, ALICE))
-    code = await make_code(parts)
+    code = await make_code(worker)
 
     async def go_on() -> None:
         pass
 
     with stage.full():
-        assert await parts.session_scan.end_sessions(["phone-app"], lambda _: False, after_batch=go_on) == 2
+        assert await worker.session_scan.end_sessions(["phone-app"], lambda _: False, after_batch=go_on) == 2
         assert stage.find_ending(tokens["refresh_token"]) == "withdrawn"
 
     assert_error(await PHONE_APP.exchange(direct, code, PHONE_CALLBACK), 400, "invalid_grant")

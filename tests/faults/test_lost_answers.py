@@ -79,9 +79,9 @@ TRANSITIONS = (
 @pytest.mark.clause("decided-i10-own-retry", "decided-i8-fail-closed")
 @pytest.mark.parametrize("transition", TRANSITIONS, ids=lambda transition: transition.script)
 async def test_no_script_is_run_twice_by_the_redis_client_itself(
-    stage: Stage, beyond: httpx2.AsyncClient, parts: Worker, transition: Transition
+    stage: Stage, beyond: httpx2.AsyncClient, worker: Worker, transition: Transition
 ) -> None:
-    tokens, code = tokens_of(await PHONE_APP.log_in(beyond, ALICE)), await make_code(parts)
+    tokens, code = tokens_of(await PHONE_APP.log_in(beyond, ALICE)), await make_code(worker)
     families = count_families(stage)
     stage.proxy.cut_after = call_of(transition.script)
 
@@ -231,11 +231,11 @@ async def test_a_revocation_whose_answer_was_lost_holds_and_can_be_asked_for_aga
 
 @pytest.mark.clause("decided-i10-cancelled-request", "decided-i8-one-deadline")
 async def test_an_answer_that_came_too_late_is_heard_by_nobody_else(
-    stage: Stage, beyond: httpx2.AsyncClient, parts: Worker
+    stage: Stage, beyond: httpx2.AsyncClient, worker: Worker
 ) -> None:
     """Their requests are given up, and the connection with them, which all share."""
     usernames = [f"user-{number}@example.com" for number in range(USERS)]
-    sessions = [(username, (await start_sessions(parts, username, 1))[0]) for username in usernames]
+    sessions = [(username, (await start_sessions(worker, username, 1))[0]) for username in usernames]
     stage.proxy.keep_back = call_of("spend_refresh_token")
 
     given_up = await asyncio.gather(*(ask_often(stage, beyond, *session) for session in sessions))

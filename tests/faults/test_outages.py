@@ -48,9 +48,9 @@ class Held(NamedTuple):
     code: str
 
 
-async def hold_something(http: httpx2.AsyncClient, parts: Worker) -> Held:
+async def hold_something(http: httpx2.AsyncClient, worker: Worker) -> Held:
     alice, bob = tokens_of(await PHONE_APP.log_in(http, ALICE)), tokens_of(await WEB_SHOP.log_in(http, BOB))
-    return Held(alice, bob, await make_code(parts))
+    return Held(alice, bob, await make_code(worker))
 
 
 def ask_for_everything(http: httpx2.AsyncClient, held: Held) -> list[Awaitable[httpx2.Response]]:
@@ -85,10 +85,10 @@ def assert_all_refused(answers: list[httpx2.Response]) -> None:
 )
 @pytest.mark.parametrize("outage", OUTAGES)
 async def test_without_redis_everything_is_503_and_works_again_after_it(
-    stage: Stage, parts: Worker, loop_time: LoopTime, outage: str
+    stage: Stage, worker: Worker, loop_time: LoopTime, outage: str
 ) -> None:
     async with client_of(stage.beyond if outage == "cut_off" else stage.direct) as http:
-        held = await hold_something(http, parts)
+        held = await hold_something(http, worker)
         alice, bob, _ = held
 
         with getattr(stage, outage)():
@@ -102,10 +102,10 @@ async def test_without_redis_everything_is_503_and_works_again_after_it(
         assert (await AUDITOR.introspect(http, alice["access_token"])).json()["active"]
         await until_status(lambda: http.get("/readyz"), 200)
         with loop_time.passing(1):
-            await until_reachable(parts)
+            await until_reachable(worker)
         many = await asyncio.gather(*(PHONE_APP.refresh(http, alice["refresh_token"]) for _ in range(CROWD)))
         assert len({tokens_of(answer)["refresh_token"] for answer in many}) == 1
-        assert (await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK)).status_code == 200
+        assert (await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK)).status_code == 200
         assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
         assert (await WEB_SHOP.revoke(http, bob["refresh_token"])).status_code == 200
         assert not stage.knows_access_token(bob["access_token"])
@@ -114,11 +114,11 @@ async def test_without_redis_everything_is_503_and_works_again_after_it(
 @pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed", "decided-i8-one-deadline")
 @pytest.mark.parametrize("outage", OUTAGES)
 async def test_without_redis_each_answer_comes_within_two_seconds(
-    stage: Stage, parts: Worker, held_time: LoopTime, outage: str
+    stage: Stage, worker: Worker, held_time: LoopTime, outage: str
 ) -> None:
     url = stage.proxy.url if outage == "cut_off" else stage.redis.url
     async with serving(load_settings(stage.environment(REDIS_URL=url)), Clock(stage.store)) as http:
-        held = await hold_something(http, parts)
+        held = await hold_something(http, worker)
         with getattr(stage, outage)():
             for _ in range(ROUNDS):
                 *answers, alive, ready = await ask_at_once(

@@ -78,11 +78,11 @@ def assert_bounded(step: list[list[str]]) -> None:
 )
 @pytest.mark.parametrize("count", [2_000, pytest.param(10_000, marks=pytest.mark.long)])
 async def test_thousands_of_sessions_are_gone_when_the_answer_is_sent_and_no_step_is_long(
-    stage: Stage, parts: Worker, held_time: LoopTime, count: int
+    stage: Stage, worker: Worker, held_time: LoopTime, count: int
 ) -> None:
     """However many sessions there are, a step deletes few keys. The bench says how long a step takes."""
-    of_another = await start_sessions(parts, "another@example.com", 1)
-    sessions = await start_sessions(parts, USERNAME, count)
+    of_another = await start_sessions(worker, "another@example.com", 1)
+    sessions = await start_sessions(worker, USERNAME, count)
     async with serving(load_settings(stage.environment()), Clock(stage.store)) as http:
         with watching(stage.store) as commands:
             answer = await revoke_all(http, sessions[0][0])
@@ -102,11 +102,11 @@ async def test_thousands_of_sessions_are_gone_when_the_answer_is_sent_and_no_ste
 
 @pytest.mark.clause("decided-revoke-all-many-sessions")
 async def test_others_of_the_same_redis_are_served_while_sessions_are_deleted(
-    stage: Stage, direct: httpx2.AsyncClient, parts: Worker, held_time: LoopTime
+    stage: Stage, direct: httpx2.AsyncClient, worker: Worker, held_time: LoopTime
 ) -> None:
     """The deletion is held between two of its steps."""
-    sessions = await start_sessions(parts, USERNAME, 1_000)
-    ((_, refresh_token),) = await start_sessions(parts, "another@example.com", 1)
+    sessions = await start_sessions(worker, USERNAME, 1_000)
+    ((_, refresh_token),) = await start_sessions(worker, "another@example.com", 1)
 
     async with beyond_proxy(stage) as http:
         stage.proxy.hold_at = (call_of(DELETE.name), 3)
@@ -131,9 +131,9 @@ async def beyond_proxy(stage: Stage) -> AsyncIterator[httpx2.AsyncClient]:
 )
 @pytest.mark.parametrize("steps", [1, pytest.param(2, marks=pytest.mark.long), 4])
 async def test_a_revoke_all_that_an_outage_breaks_off_is_finished_by_who_asks_again_with_the_same_token(
-    stage: Stage, direct: httpx2.AsyncClient, parts: Worker, held_time: LoopTime, steps: int
+    stage: Stage, direct: httpx2.AsyncClient, worker: Worker, held_time: LoopTime, steps: int
 ) -> None:
-    sessions = await start_sessions(parts, USERNAME, 1_000)
+    sessions = await start_sessions(worker, USERNAME, 1_000)
 
     async with beyond_proxy(stage) as http:
         stage.proxy.hold_at = (call_of(DELETE.name), steps)
@@ -147,7 +147,7 @@ async def test_a_revoke_all_that_an_outage_breaks_off_is_finished_by_who_asks_ag
         assert stage.knows_access_token(sessions[0][0])
         # The mark holds already: what is not deleted yet cannot be refreshed any more.
         assert_error(await PHONE_APP.refresh(direct, sessions[-1][1]), 400, "invalid_grant")
-        later = await start_sessions(parts, USERNAME, 1)
+        later = await start_sessions(worker, USERNAME, 1)
         assert stage.knows_access_token(later[0][0])
 
         with held_time.passing(1):
@@ -160,9 +160,9 @@ async def test_a_revoke_all_that_an_outage_breaks_off_is_finished_by_who_asks_ag
     "decided-revoke-all-many-sessions", "decided-revoke-all-presented-token-last", "decided-i7-revocation-is-final"
 )
 async def test_a_revoke_all_whose_service_is_killed_is_finished_by_another_instance(
-    stage: Stage, direct: httpx2.AsyncClient, parts: Worker, tmp_path: Path
+    stage: Stage, direct: httpx2.AsyncClient, worker: Worker, tmp_path: Path
 ) -> None:
-    sessions = await start_sessions(parts, USERNAME, 1_000)
+    sessions = await start_sessions(worker, USERNAME, 1_000)
 
     with running_service(tmp_path, stage.environment(REDIS_URL=stage.proxy.url)) as victim:
         async with client_of(victim) as http:

@@ -56,7 +56,7 @@ async def passing_time(held_time: LoopTime, proxy: Proxy) -> AsyncIterator[None]
 
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-one-deadline", "decided-i8-fail-closed")
-async def test_a_redis_that_answers_late_is_no_outage(stage: Stage, parts: Worker, held_time: LoopTime) -> None:
+async def test_a_redis_that_answers_late_is_no_outage(stage: Stage, worker: Worker, held_time: LoopTime) -> None:
     """All connections are made anew while it is slow. A login needs more answers than there is time for."""
 
     async def measure(request: Awaitable[httpx2.Response]) -> tuple[httpx2.Response, float]:
@@ -64,10 +64,10 @@ async def test_a_redis_that_answers_late_is_no_outage(stage: Stage, parts: Worke
         return await request, held_time.read() - asked
 
     proxy = Proxy(stage.redis.port)
-    worker = Worker(load_settings(stage.environment(REDIS_URL=proxy.url)))
+    slow_worker = Worker(load_settings(stage.environment(REDIS_URL=proxy.url)))
     # Redis's clock is not the one that the test moves.
-    limit_connections(worker, ConnectionLimits(drift_seconds=3_600.0))
-    async with passing_time(held_time, proxy), proxy.serving(), serving_worker(worker) as http:
+    limit_connections(slow_worker, ConnectionLimits(drift_seconds=3_600.0))
+    async with passing_time(held_time, proxy), proxy.serving(), serving_worker(slow_worker) as http:
         alice = tokens_of(await PHONE_APP.log_in(http, ALICE))
         shop = [tokens_of(await WEB_SHOP.log_in(http, ALICE)) for _ in range(2 * ROUNDS)]
         for _ in range(3):  # from then on the worker knows this client's secret
@@ -84,7 +84,7 @@ async def test_a_redis_that_answers_late_is_no_outage(stage: Stage, parts: Worke
             await until_status(ask, 200)
 
         for _ in range(ROUNDS):
-            code = await make_code(parts)
+            code = await make_code(worker)
             under_way = asyncio.gather(
                 measure(PHONE_APP.log_in(http, ALICE)), measure(PHONE_APP.exchange(http, code, PHONE_CALLBACK))
             )

@@ -128,22 +128,22 @@ def test_an_answer_that_is_no_text_is_an_outage(kind: str, answer: Any) -> None:
 @example(FAMILY.replace(b"9700000000000", b"9" * 400))
 @given(st.one_of(bent_bytes(FAMILY, CODE, REDEEMED, TOMBSTONE, GRANT), pieces))
 async def test_whatever_stands_in_the_place_of_a_session_is_read_or_an_outage(
-    parts: Worker, store: redis.Redis, record: bytes
+    worker: Worker, store: redis.Redis, record: bytes
 ) -> None:
     """For a client, for the user's page, for the console, and for a gateway that may remember it."""
     code, access_token = make_random_token("tsac1_", "0a3"), make_access_token("0a3")
     refresh_token = make_first_refresh_token("0a3")._replace(family_id=b"f" * 16)
-    digest, inspection = refresh_token.family_digest, TokenInspection(parts.redis, DEFAULT_LIFETIMES)
+    digest, inspection = refresh_token.family_digest, TokenInspection(worker.redis, DEFAULT_LIFETIMES)
     looks: list[tuple[str, Branding]] = [
-        (family_key("0a3", digest), lambda: parts.families.find("0a3", digest)),
-        (family_key("0a3", digest), lambda: parts.families.find_live(refresh_token)),
+        (family_key("0a3", digest), lambda: worker.families.find("0a3", digest)),
+        (family_key("0a3", digest), lambda: worker.families.find_live(refresh_token)),
         (family_key("0a3", digest), lambda: inspection.inspect_refresh_token(refresh_token)),
         (ended_key("0a3", digest), lambda: inspection.inspect_refresh_token(refresh_token)),
         (code_key("0a3", code.digest), lambda: inspection.inspect_code(code)),
         (redeemed_key("0a3", code.digest), lambda: inspection.inspect_code(code)),
         (access_key("0a3", access_token.digest), lambda: inspection.inspect_access_token(access_token)),
-        (access_key("0a3", access_token.digest), lambda: parts.bearer.lookup(access_token.text)),
-        (access_key("0a3", access_token.digest), lambda: parts.bearer.lookup(access_token.text)),
+        (access_key("0a3", access_token.digest), lambda: worker.bearer.lookup(access_token.text)),
+        (access_key("0a3", access_token.digest), lambda: worker.bearer.lookup(access_token.text)),
     ]
     for key, look in looks:
         store.set(key, record)

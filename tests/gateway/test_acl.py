@@ -15,7 +15,7 @@ from service.gateway.access_record import access_key
 from service.redis_client.connection import open_connection
 from service.redis_client.url import parse_redis_url
 from service.store import keys
-from tests.faults.stage import Stage, parts_on, start_sessions
+from tests.faults.stage import Stage, start_sessions, worker_on
 from tests.gateway.acl import ACL_FILE
 from tests.support.redis_users import WITHOUT_RIGHTS, find_allowed
 from tests.support.servers import stop
@@ -38,8 +38,8 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 @pytest.mark.usefixtures("held_time")  # memory, and so how often Redis is asked, depends on the time
 async def test_the_gateways_user_looks_tokens_up_and_hears_of_their_end(stage: Stage) -> None:
     bearer = BearerLookup(stage.redis.url.replace("//", "//gateway:change-me@"))
-    async with parts_on(stage) as parts:
-        tokens = [token for token, _ in await start_sessions(parts, "carol@example.com", 3)]
+    async with worker_on(stage) as worker:
+        tokens = [token for token, _ in await start_sessions(worker, "carol@example.com", 3)]
         reads = stage.count_calls("get")
         for _ in range(3):
             assert all([await bearer.lookup(token) for token in tokens])

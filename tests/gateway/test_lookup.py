@@ -40,9 +40,9 @@ COUNTS_READS = pytest.mark.single_server("reads are counted, and on a cluster a 
 
 
 @pytest.fixture
-async def tokens(parts: Worker) -> list[str]:
+async def tokens(worker: Worker) -> list[str]:
     """Live access tokens of one user, each of a session of its own."""
-    return [access_token for access_token, _ in await start_sessions(parts, CAROL.username, 20)]
+    return [access_token for access_token, _ in await start_sessions(worker, CAROL.username, 20)]
 
 
 @contextmanager
@@ -283,10 +283,10 @@ async def test_the_tokens_that_were_not_asked_for_longest_leave_a_full_memory(
 
 
 @pytest.mark.clause("decided-memory-follows-redis", "decided-i7-revocation-is-final")
-async def test_a_revoked_token_leaves_memory(lookup: BearerLookup, parts: Worker, tokens: list[str]) -> None:
+async def test_a_revoked_token_leaves_memory(lookup: BearerLookup, worker: Worker, tokens: list[str]) -> None:
     await remember(lookup, tokens[:2])
 
-    await AccessTokens(parts.redis).revoke(access_name_of(tokens[0]), client_id="phone-app")
+    await AccessTokens(worker.redis).revoke(access_name_of(tokens[0]), client_id="phone-app")
 
     assert await turns(lookup, tokens[0], live=False)
     assert await is_live(lookup, tokens[1])
@@ -294,12 +294,12 @@ async def test_a_revoked_token_leaves_memory(lookup: BearerLookup, parts: Worker
 
 @pytest.mark.clause("decided-memory-follows-redis", "decided-i7-revocation-is-final")
 async def test_revoke_all_empties_memory_of_the_users_tokens(
-    lookup: BearerLookup, parts: Worker, tokens: list[str]
+    lookup: BearerLookup, worker: Worker, tokens: list[str]
 ) -> None:
-    (other, _), *_ = await start_sessions(parts, "dave@example.com", 1)
+    (other, _), *_ = await start_sessions(worker, "dave@example.com", 1)
     await remember(lookup, [*tokens, other])
 
-    await parts.revocations.revoke_all(CAROL.shard, CAROL.subject)
+    await worker.revocations.revoke_all(CAROL.shard, CAROL.subject)
 
     assert all([await turns(lookup, token, live=False) for token in tokens])
     assert await is_live(lookup, other)
@@ -454,10 +454,10 @@ async def test_a_record_that_nobody_can_read_is_an_error_and_not_an_answer(
 
 
 @pytest.mark.clause("decided-memory-follows-redis")
-async def test_no_old_news_stays_where_reads_and_revocations_race(lookup: BearerLookup, parts: Worker) -> None:
+async def test_no_old_news_stays_where_reads_and_revocations_race(lookup: BearerLookup, worker: Worker) -> None:
     """A stale fill: a read, its invalidation, and only then the old value is put into memory, for good."""
     for _ in range(10):
-        tokens = [token for token, _ in await start_sessions(parts, CAROL.username, 100)]
+        tokens = [token for token, _ in await start_sessions(worker, CAROL.username, 100)]
 
         async def look(token: str) -> None:
             for _ in range(secrets.randbelow(8)):
@@ -466,7 +466,7 @@ async def test_no_old_news_stays_where_reads_and_revocations_race(lookup: Bearer
         async def revoke(token: str) -> None:
             for _ in range(secrets.randbelow(8)):
                 await asyncio.sleep(0)
-            await parts.redis.write("DEL", access_key_of(token))
+            await worker.redis.write("DEL", access_key_of(token))
 
         await asyncio.gather(*(act(token) for token in tokens for act in (look, revoke, look)))
         await lookup.lookup(make_access_token("0a3").text)  # its answer stands behind all news in the stream
@@ -476,7 +476,7 @@ async def test_no_old_news_stays_where_reads_and_revocations_race(lookup: Bearer
 
 @pytest.mark.clause("decided-one-connection-many-answers")
 async def test_a_lookup_that_is_given_up_leaves_its_answer_to_nobody(
-    redis_server: AnyRedis, parts: Worker, tokens: list[str]
+    redis_server: AnyRedis, worker: Worker, tokens: list[str]
 ) -> None:
     async with lookup_with(redis_server.url, memory=False) as bearer:
         expected = {token: await bearer.lookup(token) for token in tokens}

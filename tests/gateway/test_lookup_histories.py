@@ -134,13 +134,13 @@ class World:
 
     async def issue(self) -> None:
         username = f"user {self.chance.randrange(5)}"
-        parts = self.passing if self.chance.random() < 0.4 else self.lasting
-        lifetime_ms = parts.settings.access_token_ttl_ms
+        worker = self.passing if self.chance.random() < 0.4 else self.lasting
+        lifetime_ms = worker.settings.access_token_ttl_ms
         before_ms = self.history.heard_ms
-        sessions = await start_sessions(parts, username, 3)
+        sessions = await start_sessions(worker, username, 3)
         tokens = [Token(access_name_of(text), username, (before_ms + lifetime_ms, inf)) for text, _ in sessions]
         self.history.tokens += tokens
-        after_ms = await parts.redis.read_clock_ms()
+        after_ms = await worker.redis.read_clock_ms()
         for token in tokens:
             token.ends_ms = before_ms + lifetime_ms, after_ms + lifetime_ms
 

@@ -16,7 +16,7 @@ from service.redis_client.managed_connection import HEARTBEAT_SECONDS, TRUSTED_S
 from service.redis_client.trust import Trust
 from service.worker import Worker
 from tests.faults.proxy import running_proxy
-from tests.faults.stage import Stage, parts_on, start_sessions
+from tests.faults.stage import Stage, start_sessions, worker_on
 from tests.redis_client.scripted_cluster import record
 from tests.redis_client.scripted_redis import ScriptedRedis, scripted_redis
 from tests.support.actors import access_key_of
@@ -48,14 +48,14 @@ def stage(built_stage: Stage) -> Stage:
 
 
 @pytest.fixture
-async def parts(stage: Stage) -> AsyncIterator[Worker]:
-    async with parts_on(stage) as parts:
-        yield parts
+async def worker(stage: Stage) -> AsyncIterator[Worker]:
+    async with worker_on(stage) as worker:
+        yield worker
 
 
 @pytest.fixture
-async def tokens(parts: Worker) -> list[str]:
-    return [access_token for access_token, _ in await start_sessions(parts, CAROL.username, 5)]
+async def tokens(worker: Worker) -> list[str]:
+    return [access_token for access_token, _ in await start_sessions(worker, CAROL.username, 5)]
 
 
 @pytest.fixture
@@ -265,11 +265,11 @@ async def test_a_request_that_used_most_of_its_time_does_not_wait_for_a_frozen_r
 
 @pytest.mark.clause("decided-gateway-stops-trusting", "decided-i8-fail-closed")
 async def test_what_is_revoked_beyond_a_cut_network_is_live_for_a_second_at_most(
-    stage: Stage, beyond: BearerLookup, parts: Worker, tokens: list[str], held_time: LoopTime
+    stage: Stage, beyond: BearerLookup, worker: Worker, tokens: list[str], held_time: LoopTime
 ) -> None:
     await remember(beyond, tokens)
     with stage.cut_off():
-        await parts.revocations.revoke_all(CAROL.shard, CAROL.subject)
+        await worker.revocations.revoke_all(CAROL.shard, CAROL.subject)
         await let_trust_end(beyond, tokens[0], held_time)
         asking = start_lookups(beyond, tokens)
         await held_time.pass_by(DEADLINE_SECONDS)

@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 import pytest
 
 from service.system.parent_death import __file__ as parent_death
-from tests.faults.stage import Stage, parts_on, start_sessions
+from tests.faults.stage import Stage, start_sessions, worker_on
 from tests.support.servers import CHECKOUT, ServiceProcess, running_service, stop
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
@@ -111,8 +111,8 @@ def _running_gateway(stage: Stage) -> Iterator[Gateway]:
 
 def _start(stage: Stage, count: int) -> list[str]:
     async def start() -> list[str]:
-        async with parts_on(stage) as parts:
-            return [token for token, _ in await start_sessions(parts, "carol@example.com", count)]
+        async with worker_on(stage) as worker:
+            return [token for token, _ in await start_sessions(worker, "carol@example.com", count)]
 
     return asyncio.run(start())
 

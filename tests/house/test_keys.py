@@ -32,41 +32,41 @@ PERSISTENT = ("for good", "while a client", "while a user", "while a realm")
 
 
 async def every_kind_of_key(
-    parts: Worker, http: httpx2.AsyncClient, broken: StoreClient, durable: StoreClient
+    worker: Worker, http: httpx2.AsyncClient, broken: StoreClient, durable: StoreClient
 ) -> AsyncIterator[str]:
     """One of every operation; after each the store may be looked at."""
-    await parts.seeding.apply(parse_seed(REALM))
+    await worker.seeding.apply(parse_seed(REALM))
     yield "a seed"
-    async with parts.registry.make_lock():
+    async with worker.registry.make_lock():
         yield "a seed under way"
-    client = await parts.registry.find_client("web-shop")
+    client = await worker.registry.find_client("web-shop")
     assert client is not None
-    await parts.registry.put_client(client, old_origins=(), new_origins=(), narrowing="refresh")
+    await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing="refresh")
     yield "a narrowed client"
-    await parts.registry.add_pending_realm("cep")
+    await worker.registry.add_pending_realm("cep")
     yield "a narrowed realm"
-    await parts.registry.add_pending_users([identify_user("main", ALICE.username)])
+    await worker.registry.add_pending_users([identify_user("main", ALICE.username)])
     yield "a changed user"
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
-    await make_code(parts)
+    await make_code(worker)
     yield "a login and a code"
     await PHONE_APP.revoke(http, tokens["refresh_token"])
     await PHONE_APP.log_in(http, ALICE)
     yield "a session revoked"
     await Browser(http).reach_consent(ask())
     yield "a consent page"
-    await parts.external_logins.take("state", 600_000)
+    await worker.external_logins.take("state", 600_000)
     yield "a login that came back from an organisation"
-    tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK))
+    tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK))
     yield "an exchanged code"
     await http.post("/oauth2/v1/token", data={"grant_type": "password"}, auth=(WEB_SHOP.client_id, "wrong"))
     await PHONE_APP.log_in(http, ALICE.__class__(ALICE.username, "wrong"))
     yield "failed checks"
-    await parts.attempts.reserve([Counter(keys.address_key("login", "192.0.2.1"), 10, 60_000)])
+    await worker.attempts.reserve([Counter(keys.address_key("login", "192.0.2.1"), 10, 60_000)])
     yield "a check under way"
-    await find_obstacle(parts.redis)
+    await find_obstacle(worker.redis)
     yield "a probe"
-    await parts.event_stream.append([b"{}"], [b"{}"])
+    await worker.event_stream.append([b"{}"], [b"{}"])
     yield "security events"
     with pytest.raises(StoreUnavailable):
         async with durable.durable("0a3") as scripts:
@@ -91,13 +91,13 @@ def look_at_every_key(store: redis.Redis) -> list[tuple[str, str, int]]:
 
 
 async def test_every_key_stands_in_the_table_and_every_row_is_true(
-    parts: Worker, http: httpx2.AsyncClient, store: redis.Redis, make_settings: MakeSettings
+    worker: Worker, http: httpx2.AsyncClient, store: redis.Redis, make_settings: MakeSettings
 ) -> None:
     table = read_table()
     seen = set[Row]()
     broken = BreakingConnection(make_settings(), calls=1)
     durable = StoreClient(make_redis_url(make_settings()), durability="disk")
-    async for operation in every_kind_of_key(parts, http, broken, durable):
+    async for operation in every_kind_of_key(worker, http, broken, durable):
         for key, found_type, left_ms in look_at_every_key(store):
             rows = [row for row in table if row.fits(key)]
 

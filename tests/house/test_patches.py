@@ -92,12 +92,12 @@ def list_files() -> list[Path]:
         "from service.store import attempts\nattempts.MAX_WAITING = 1",
         "monkeypatch.setattr('service.store.attempts.MAX_WAITING', 1)",
         "monkeypatch.delattr('service.store.attempts.MAX_WAITING')",
-        "monkeypatch.setattr(parts.attempts, 'admit', None)",
-        "from unittest.mock import patch\npatch.object(parts.attempts, 'admit')",
-        "from unittest import mock\nmock.patch.object(parts.attempts, 'admit')",
+        "monkeypatch.setattr(worker.attempts, 'admit', None)",
+        "from unittest.mock import patch\npatch.object(worker.attempts, 'admit')",
+        "from unittest import mock\nmock.patch.object(worker.attempts, 'admit')",
         "from unittest.mock import patch\npatch('service.store.attempts.MAX_WAITING', 1)",
         "from unittest import mock\nmock.patch('service.store.attempts.MAX_WAITING', 1)",
-        "setattr(parts.attempts, 'admit', None)",
+        "setattr(worker.attempts, 'admit', None)",
     ],
 )
 def test_the_reader_of_patches_sees_every_form(text: str) -> None:
@@ -111,7 +111,7 @@ def test_the_reader_of_patches_sees_every_form(text: str) -> None:
         "from argon2 import low_level\npatch.setattr(low_level, 'hash_secret', make)",
         "monkeypatch.setattr('socket.getaddrinfo', look_up)",
         "monkeypatch.setenv('SSL_CERT_FILE', 'x')",
-        "parts.attempts.max_waiting = 1",
+        "worker.attempts.max_waiting = 1",
     ],
 )
 def test_what_is_a_librarys_and_what_is_made_to_be_changed_is_no_patch(text: str) -> None:

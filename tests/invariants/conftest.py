@@ -13,10 +13,10 @@ from tests.store.sessions import Sessions
 
 
 @pytest.fixture
-def life(http: httpx2.AsyncClient, parts: Worker, clock: Clock) -> Life:
-    return Life(http, parts, clock)
+def life(http: httpx2.AsyncClient, worker: Worker, clock: Clock) -> Life:
+    return Life(http, worker, clock)
 
 
 @pytest.fixture
-def sessions(parts: Worker, store: redis.Redis) -> Sessions:
-    return Sessions(parts, store)
+def sessions(worker: Worker, store: redis.Redis) -> Sessions:
+    return Sessions(worker, store)

@@ -35,7 +35,7 @@ class Life:
     holds: its cookies, and the names and signatures in its forms."""
 
     http: httpx2.AsyncClient
-    parts: Worker
+    worker: Worker
     clock: Clock
     presentable: set[str] = field(default_factory=set)
 
@@ -53,7 +53,7 @@ class Life:
         yield "wrong passwords"
         await App(WEB_SHOP.client_id, WRONG_SECRET).log_in(self.http, ALICE)
         yield "a wrong secret"
-        code = await make_code(self.parts, code_challenge=make_code_challenge(VERIFIER))
+        code = await make_code(self.worker, code_challenge=make_code_challenge(VERIFIER))
         self.presentable.add(code)
         yield "a code"
         await PHONE_APP.exchange(self.http, code, PHONE_CALLBACK, code_verifier="w" * 43)
@@ -79,7 +79,7 @@ class Life:
         yield "a session revoked"
         async for operation in self._pages():
             yield operation
-        self.presentable.add(await make_code(self.parts))
+        self.presentable.add(await make_code(self.worker))
         last = self._keep(await PHONE_APP.log_in(self.http, ALICE))
         await revoke_all(self.http, last["access_token"])
         yield "revokeAll"

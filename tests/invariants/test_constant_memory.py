@@ -19,7 +19,7 @@ class OldKeys:
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
         self._offset_ms = 0
-        sessions.parts.redis.clock_offset_ms = lambda: self._offset_ms
+        sessions.worker.redis.clock_offset_ms = lambda: self._offset_ms
 
     def advance(self, milliseconds: int) -> None:
         self._offset_ms += milliseconds
@@ -127,7 +127,7 @@ async def test_an_ended_family_leaves_less_than_it_took_whatever_its_life_was(se
         session = await sessions.start()
         await sessions.refresh(session, refreshes)
         before = memory(sessions)
-        await sessions.parts.revocations.revoke_all(session.identity.shard, session.identity.subject)
+        await sessions.worker.revocations.revoke_all(session.identity.shard, session.identity.subject)
         assert memory(sessions)["ended"][0] == 1
         assert memory(sessions)["ended"][1] < before["family"][1]
         sizes.append(memory(sessions)["ended"][1])

@@ -40,8 +40,8 @@ def test_the_search_finds_every_spelling() -> None:
     "6749-10.4-confidential-in-storage",
 )
 async def test_after_each_operation_redis_holds_nothing_presentable(life: Life, store: redis.Redis) -> None:
-    await life.parts.seeding.apply(load_seed(SEED, 8))
-    await life.parts.seeding.apply(parse_seed(REALM.encode()))
+    await life.worker.seeding.apply(load_seed(SEED, 8))
+    await life.worker.seeding.apply(parse_seed(REALM.encode()))
     life.presentable |= {SECRET_KEY, ORGANISATION_SECRET}
     async for operation in life.operations():
         assert find_secrets(dump_everything(store), life.presentable) == set(), operation
@@ -81,12 +81,12 @@ class Monitor:
 
 @pytest.mark.clause("decided-i5-nothing-presentable-at-rest")
 @ONE_SERVER
-async def test_nothing_presentable_is_ever_sent_to_redis(life: Life, redis_server: RedisServer, parts: Worker) -> None:
+async def test_nothing_presentable_is_ever_sent_to_redis(life: Life, redis_server: RedisServer, worker: Worker) -> None:
     """Someone who watches the traffic with MONITOR sees digests and hashes, no token and no password."""
     monitor = Monitor(redis_server)
     monitor.start()
-    await parts.seeding.apply(load_seed(SEED, 8))
-    await parts.seeding.apply(parse_seed(REALM.encode()))
+    await worker.seeding.apply(load_seed(SEED, 8))
+    await worker.seeding.apply(parse_seed(REALM.encode()))
     async for _ in life.operations():
         pass
     sent = monitor.stop()

@@ -74,11 +74,11 @@ def start_service(shared_stage: Stage, store: redis.Redis, tmp_path: Path) -> It
 
 
 @pytest.fixture
-async def parts(shared_stage: Stage, service: ServiceProcess) -> AsyncIterator[Worker]:
-    """The parts of a service on the same Redis, to register who is not in the seed."""
-    parts = Worker(load_settings(shared_stage.environment))
-    yield parts
-    await parts.close()
+async def worker(shared_stage: Stage, service: ServiceProcess) -> AsyncIterator[Worker]:
+    """A worker on the same Redis, to register clients and users that are not in the seed."""
+    worker = Worker(load_settings(shared_stage.environment))
+    yield worker
+    await worker.close()
 
 
 @pytest.fixture

@@ -67,12 +67,12 @@ async def sign_in(page: Page, person: Person = ALICE, *, stay: bool = False) -> 
     await expect_heading(page, "sessions.heading")
 
 
-async def be_signed_in(page: Page, parts: Worker, person: Person = ALICE) -> None:
+async def be_signed_in(page: Page, worker: Worker, person: Person = ALICE) -> None:
     """As after a login that is no subject of the test, and that it need not wait for."""
-    user = await parts.logins.find_user(person.realm, person.username)
+    user = await worker.logins.find_user(person.realm, person.username)
     assert user is not None
     session = make_browser_session(user.identity.shard)
-    assert await parts.browser_sessions.start(session, user, lifetime_ms=SESSION_MS)
+    assert await worker.browser_sessions.start(session, user, lifetime_ms=SESSION_MS)
     for name, value in (("ts_browser", make_browser_secret()), ("ts_session", session.text)):
         await page.context.add_cookies(
             [
@@ -132,9 +132,9 @@ async def expect_refusal(page: Page, kind: str) -> None:
     await expect(page.get_by_role("button")).to_have_count(0)
 
 
-async def register_person(parts: Worker, username: str, **changes: object) -> Person:
+async def register_person(worker: Worker, username: str, **changes: object) -> Person:
     """Somebody with Alice's password, and her roles unless the changes say otherwise."""
-    alice = await parts.logins.find_user(ALICE.realm, ALICE.username)
+    alice = await worker.logins.find_user(ALICE.realm, ALICE.username)
     assert alice is not None
-    await parts.registry.put_users([msgspec.structs.replace(alice, username=username, **changes)])
+    await worker.registry.put_users([msgspec.structs.replace(alice, username=username, **changes)])
     return Person(username, ALICE.password)

@@ -41,7 +41,7 @@ class Scene:
     """All that a state of a page may need."""
 
     page: Page
-    parts: Worker
+    worker: Worker
     http: httpx2.AsyncClient
     store: redis.Redis
     stage: Stage
@@ -52,7 +52,7 @@ class Scene:
         return ask(SHOP, self.application.callback)
 
     async def reach_consent(self, address: str = "", client_name: str = "Example Shop", person: Person = ALICE) -> None:
-        await be_signed_in(self.page, self.parts, person)
+        await be_signed_in(self.page, self.worker, person)
         await self.page.goto(address or self.request_address)
         await expect_consent(self.page, client_name)
 
@@ -60,13 +60,13 @@ class Scene:
 @pytest.fixture
 def scene(
     page: Page,
-    parts: Worker,
+    worker: Worker,
     http: httpx2.AsyncClient,
     store: redis.Redis,
     shared_stage: Stage,
     application: Application,
 ) -> Scene:
-    return Scene(page, parts, http, store, shared_stage, application)
+    return Scene(page, worker, http, store, shared_stage, application)
 
 
 async def start(scene: Scene) -> None:
@@ -104,7 +104,7 @@ async def consent(scene: Scene) -> None:
 
 async def consent_to_several_roles_over_http(scene: Scene) -> None:
     callback = "http://shop.example/callback"
-    plain = await register(scene.parts, "plain", callback, client_name="Plain Shop")
+    plain = await register(scene.worker, "plain", callback, client_name="Plain Shop")
     await scene.reach_consent(ask(plain, callback, scope="role:enduser role:organisation"), "Plain Shop")
     await expect(scene.page.get_by_text(page_text("consent.insecure_heading"))).to_be_visible()
 
@@ -112,8 +112,8 @@ async def consent_to_several_roles_over_http(scene: Scene) -> None:
 async def consent_of_long_names(scene: Scene) -> None:
     """As long as a registration may have them, without a place to break a line."""
     name = "Donaudampfschifffahrtsgesellschaft" * 6
-    client = await register(scene.parts, "long" * 60, scene.application.callback, client_name=name)
-    person = await register_person(scene.parts, "w" * 240 + "@example.com", name="M" * 200)
+    client = await register(scene.worker, "long" * 60, scene.application.callback, client_name=name)
+    person = await register_person(scene.worker, "w" * 240 + "@example.com", name="M" * 200)
     await scene.reach_consent(ask(client, scene.application.callback), name, person)
 
 
@@ -180,7 +180,7 @@ async def unforeseen(scene: Scene) -> None:
 
 
 async def sessions_none(scene: Scene) -> None:
-    await be_signed_in(scene.page, scene.parts)
+    await be_signed_in(scene.page, scene.worker)
     await scene.page.goto(SESSIONS)
     await expect(scene.page.get_by_text(page_text("sessions.none_heading"))).to_be_visible()
 
@@ -189,13 +189,13 @@ async def sessions(scene: Scene) -> None:
     await PHONE_APP.log_in(scene.http, ALICE)
     await PHONE_APP.log_in(scene.http, ALICE)
     await WEB_SHOP.log_in(scene.http, ALICE)
-    await be_signed_in(scene.page, scene.parts)
+    await be_signed_in(scene.page, scene.worker)
     await scene.page.goto(SESSIONS)
     await expect(scene.page.locator("ul.sessions > li")).to_have_count(3)
 
 
 async def signed_out(scene: Scene) -> None:
-    await be_signed_in(scene.page, scene.parts)
+    await be_signed_in(scene.page, scene.worker)
     await scene.page.goto(SESSIONS)
     await button(scene.page, "sessions.sign_out").click()
     await expect(scene.page.get_by_role("status")).to_be_visible()

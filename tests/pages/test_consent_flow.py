@@ -46,9 +46,9 @@ def request_address(application: Application) -> str:
 
 
 @pytest.fixture
-async def asked(page: Page, parts: Worker, request_address: str) -> Page:
+async def asked(page: Page, worker: Worker, request_address: str) -> Page:
     """Alice, signed in some time ago, at the consent page."""
-    await be_signed_in(page, parts)
+    await be_signed_in(page, worker)
     await page.goto(request_address)
     await expect_consent(page)
     return page
@@ -101,9 +101,9 @@ async def test_who_denies_sends_the_application_away_without_a_code(
 
 @pytest.mark.clause("decided-consent-every-time", "6819-5.2.4.1-no-automatic-repeat", "6749-10.2-no-automatic-repeat")
 async def test_who_is_signed_in_is_only_asked_and_asked_every_time(
-    page: Page, parts: Worker, application: Application, request_address: str
+    page: Page, worker: Worker, application: Application, request_address: str
 ) -> None:
-    await be_signed_in(page, parts)
+    await be_signed_in(page, worker)
     for times in (1, 2):
         await page.goto(request_address)
         await expect_consent(page)
@@ -239,10 +239,10 @@ async def assert_unanswered(page: Page, application: Application) -> None:
 
 
 async def test_a_click_meant_for_the_page_before_answers_nothing(
-    page: Page, parts: Worker, application: Application, request_address: str
+    page: Page, worker: Worker, application: Application, request_address: str
 ) -> None:
     """The second click of a double click is ignored while the page is new. The keyboard works at once."""
-    await be_signed_in(page, parts)
+    await be_signed_in(page, worker)
     await page.mouse.move(1, 1)
     async with held_animations(page):
         await page.goto(request_address)
@@ -302,10 +302,10 @@ async def test_the_keyboard_answers_while_a_pointer_that_has_just_come_is_ignore
 
 @pytest.mark.clause("decided-consent-ignores-double-click")
 async def test_the_first_tap_on_a_phone_answers(
-    open_page: OpenPage, parts: Worker, application: Application, request_address: str
+    open_page: OpenPage, worker: Worker, application: Application, request_address: str
 ) -> None:
     page = await open_page(PHONE)
-    await be_signed_in(page, parts)
+    await be_signed_in(page, worker)
     await page.goto(request_address)
     middle = await find_middle(button(page, "consent.allow"))
     await page.evaluate(END_OF_ANIMATIONS)
@@ -430,12 +430,12 @@ async def test_a_login_page_left_open_across_revoke_all_still_works(
 
 @pytest.mark.long
 async def test_a_consent_page_of_who_was_disabled_meanwhile_gives_nothing(
-    page: Page, application: Application, parts: Worker, store: redis.Redis, request_address: str
+    page: Page, application: Application, worker: Worker, store: redis.Redis, request_address: str
 ) -> None:
-    dora = await register_person(parts, "dora@example.com")
-    await be_signed_in(page, parts, dora)
+    dora = await register_person(worker, "dora@example.com")
+    await be_signed_in(page, worker, dora)
     await page.goto(request_address)
-    await change_user(parts, dora, disabled=True)
+    await change_user(worker, dora, disabled=True)
     await allow(page)
 
     await expect_refusal(page, "signed_out")
@@ -448,12 +448,12 @@ async def test_a_consent_page_of_who_was_disabled_meanwhile_gives_nothing(
 
 @pytest.mark.long
 async def test_a_consent_page_that_shows_a_role_which_was_lost_gives_nothing(
-    page: Page, application: Application, parts: Worker, store: redis.Redis, request_address: str
+    page: Page, application: Application, worker: Worker, store: redis.Redis, request_address: str
 ) -> None:
-    emil = await register_person(parts, "emil@example.com")
-    await be_signed_in(page, parts, emil)
+    emil = await register_person(worker, "emil@example.com")
+    await be_signed_in(page, worker, emil)
     await page.goto(request_address)
-    await change_user(parts, emil, roles=("enduser",))
+    await change_user(worker, emil, roles=("enduser",))
     await allow(page)
 
     await expect_refusal(page, "expired")
@@ -476,11 +476,11 @@ async def test_an_application_on_the_own_machine_is_answered_on_the_port_that_it
 
 
 async def test_an_app_on_a_phone_is_answered_at_a_scheme_of_its_own(
-    page: Page, parts: Worker, service: ServiceProcess, http: httpx2.AsyncClient
+    page: Page, worker: Worker, service: ServiceProcess, http: httpx2.AsyncClient
 ) -> None:
     """No such app is installed here, so Chromium gives up once it knows where to go."""
     callback = "com.example.app:/callback"
-    native = await register(parts, "native", callback, client_name="Native App")
+    native = await register(worker, "native", callback, client_name="Native App")
     await page.goto(ask(native, callback, state="s"))
     await log_in(page)
     await expect_consent(page, "Native App")

@@ -191,11 +191,11 @@ async def test_who_denies_at_the_organisation_sends_the_application_away_without
 @pytest.mark.clause("spec-4.1-denial", "spec-7.3-redirect-errors")
 @pytest.mark.long
 async def test_who_denies_at_the_organisation_gets_back_to_an_app_on_their_phone_by_a_link(
-    page: Page, parts: Worker, service: ServiceProcess, organisation: IdentityProvider
+    page: Page, worker: Worker, service: ServiceProcess, organisation: IdentityProvider
 ) -> None:
     """Chromium holds the redirects after the organisation's form against its policy, which does not know the app."""
     callback = "com.example.app:/callback"
-    native = await register(parts, "native", callback, scope=f"realm:main {CEP}", default_scope=CEP)
+    native = await register(worker, "native", callback, scope=f"realm:main {CEP}", default_scope=CEP)
     await page.goto(ask(native, callback, state="a state"))
     await log_in(page, ZOE)
     await expect_consent(page, OUR_NAME)

@@ -43,14 +43,14 @@ async def lure(page: Page, application: Application, where: str, action: str, fi
 @pytest.mark.parametrize("where", [pytest.param(SAME_SITE, marks=pytest.mark.long), OTHER_SITE])
 @pytest.mark.long
 async def test_no_page_can_be_framed(
-    browser: Browser, parts: Worker, service: ServiceProcess, application: Application, where: str
+    browser: Browser, worker: Worker, service: ServiceProcess, application: Application, where: str
 ) -> None:
     """Chromium shows an error of its own instead, and says why once or twice, which nobody here counts."""
     context = await new_context(browser, DESKTOP, service.url)
     page = await context.new_page()
     for signed_in in (False, True):
         if signed_in:
-            await be_signed_in(page, parts)
+            await be_signed_in(page, worker)
         for target in (ask(SHOP, application.callback), SESSIONS, "/"):
             application.serve("/frame", f'<iframe title="framed" src="{service.url}{target}"></iframe>')
             async with page.expect_console_message(lambda message: "frame-ancestors 'none'" in message.text):
@@ -87,7 +87,7 @@ async def test_nobody_is_logged_in_by_a_form_of_another_site(
 @pytest.mark.parametrize(("where", "kind"), [(SAME_SITE, "forged"), (OTHER_SITE, "signed_out")])
 async def test_nobody_consents_by_a_form_of_another_site(
     page: Page,
-    parts: Worker,
+    worker: Worker,
     http: httpx2.AsyncClient,
     service: ServiceProcess,
     application: Application,
@@ -98,7 +98,7 @@ async def test_nobody_consents_by_a_form_of_another_site(
     """Not even where the name of the open page is known; from another site the browser sends no cookie along."""
     bob = BrowserWithoutScreen(http)
     own = PageWithoutScreen(await bob.reach_consent(ask(SHOP, application.callback), BOB)).find_form(CONSENT)
-    await be_signed_in(page, parts)
+    await be_signed_in(page, worker)
     await page.goto(ask(SHOP, application.callback))
     asked = await page.locator("input[name=request]").get_attribute("value") or ""
 
@@ -117,7 +117,7 @@ async def test_nobody_consents_by_a_form_of_another_site(
 @pytest.mark.parametrize("where", [SAME_SITE, OTHER_SITE])
 async def test_nobody_is_signed_out_by_a_form_of_another_site(
     page: Page,
-    parts: Worker,
+    worker: Worker,
     http: httpx2.AsyncClient,
     service: ServiceProcess,
     application: Application,
@@ -125,7 +125,7 @@ async def test_nobody_is_signed_out_by_a_form_of_another_site(
     where: str,
 ) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(http, BOB))
-    await be_signed_in(page, parts, BOB)
+    await be_signed_in(page, worker, BOB)
     for action in ("sign-out", "end-all"):
         application.serve(
             "/lure",
@@ -142,10 +142,10 @@ async def test_nobody_is_signed_out_by_a_form_of_another_site(
 
 @pytest.mark.clause("6749-10.12-csrf")
 async def test_a_link_of_another_site_opens_a_question_and_answers_nothing(
-    page: Page, parts: Worker, service: ServiceProcess, application: Application, store: redis.Redis
+    page: Page, worker: Worker, service: ServiceProcess, application: Application, store: redis.Redis
 ) -> None:
     """Whoever is signed in stays so: the cookies come along where somebody follows a link."""
-    await be_signed_in(page, parts)
+    await be_signed_in(page, worker)
     application.serve("/", f'<a href="{service.url}{ask(SHOP, application.callback)}&decision=allow">a link</a>')
     await page.goto(application.other_site)
     await page.get_by_role("link").click()
@@ -162,9 +162,9 @@ OPENER_PAGE = """<!doctype html><link rel="icon" href="data:,">
 
 @pytest.mark.clause("decided-pages-cut-off-opener")
 async def test_a_page_in_a_popup_has_no_opener_and_the_callback_page_still_reports_back(
-    page: Page, parts: Worker, service: ServiceProcess, application: Application
+    page: Page, worker: Worker, service: ServiceProcess, application: Application
 ) -> None:
-    await be_signed_in(page, parts)
+    await be_signed_in(page, worker)
     address = service.url + ask(SHOP, application.callback, state="s")
     application.serve("/", OPENER_PAGE.format(address=address))
     application.serve("/callback", CALLBACK_PAGE)
@@ -193,9 +193,9 @@ async def test_the_browser_knows_every_feature_that_the_pages_turn_off(page: Pag
 
 @pytest.mark.clause("decided-pages-never-cors")
 async def test_a_script_of_another_origin_reads_no_page(
-    page: Page, parts: Worker, service: ServiceProcess, application: Application, complaints: Complaints
+    page: Page, worker: Worker, service: ServiceProcess, application: Application, complaints: Complaints
 ) -> None:
-    await be_signed_in(page, parts)
+    await be_signed_in(page, worker)
     application.serve("/", "<title>A page</title>")
     await page.goto(application.url)
     for target in (ask(SHOP, application.callback), SESSIONS, SESSIONS + "end-all"):
@@ -211,12 +211,12 @@ async def test_a_script_of_another_origin_reads_no_page(
 
 
 async def test_no_script_runs_on_a_page_whoever_puts_it_there(
-    page: Page, parts: Worker, application: Application, complaints: Complaints
+    page: Page, worker: Worker, application: Application, complaints: Complaints
 ) -> None:
     await page.goto(SESSIONS)
     await expect_login(page)
     await assert_inert(page, complaints)
-    await be_signed_in(page, parts)
+    await be_signed_in(page, worker)
     for address in ("/", SESSIONS, ask(SHOP, application.callback)):
         await page.goto(address)
         await assert_inert(page, complaints)
@@ -240,10 +240,10 @@ async def assert_inert(page: Page, complaints: Complaints) -> None:
 
 
 async def test_a_form_that_leads_to_no_application_ends_nowhere_else(
-    page: Page, parts: Worker, application: Application, complaints: Complaints
+    page: Page, worker: Worker, application: Application, complaints: Complaints
 ) -> None:
     """Markup that somebody could smuggle into the page of sessions sends nothing away."""
-    await be_signed_in(page, parts)
+    await be_signed_in(page, worker)
     await page.goto(SESSIONS)
     async with page.expect_console_message(lambda message: "form-action" in message.text):
         await page.evaluate(
@@ -258,9 +258,9 @@ async def test_a_form_that_leads_to_no_application_ends_nowhere_else(
     assert not application.visits
 
 
-async def test_pages_are_not_kept_by_the_browser(page: Page, parts: Worker, application: Application) -> None:
+async def test_pages_are_not_kept_by_the_browser(page: Page, worker: Worker, application: Application) -> None:
     """Whoever uses the machine next, and goes back, reads nothing."""
-    await be_signed_in(page, parts)
+    await be_signed_in(page, worker)
     await page.goto(f"{SESSIONS}?{urlencode({'signed_out': 'here'})}")
     await expect_heading(page, "sessions.heading")
     await page.goto(application.callback)

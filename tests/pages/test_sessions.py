@@ -31,9 +31,9 @@ async def shop(http: httpx2.AsyncClient) -> Tokens:
 
 
 @pytest.fixture
-async def listed(page: Page, parts: Worker, phone: Tokens, shop: Tokens) -> Page:
+async def listed(page: Page, worker: Worker, phone: Tokens, shop: Tokens) -> Page:
     """Alice at her page, where two applications stand."""
-    await be_signed_in(page, parts)
+    await be_signed_in(page, worker)
     await page.goto(SESSIONS)
     await expect_heading(page, "sessions.heading")
     return page
@@ -82,14 +82,14 @@ async def test_who_signs_out_here_leaves_the_applications_alone(
 async def test_who_signs_out_everywhere_ends_every_application_and_every_browser(
     listed: Page,
     open_page: OpenPage,
-    parts: Worker,
+    worker: Worker,
     http: httpx2.AsyncClient,
     store: redis.Redis,
     phone: Tokens,
     shop: Tokens,
 ) -> None:
     other = tokens_of(await PHONE_APP.log_in(http, BOB))
-    await be_signed_in(await open_page(), parts)
+    await be_signed_in(await open_page(), worker)
     assert len(list(store.scan_iter("browser:*"))) == 2
     await button(listed, "sessions.end_all").click()
 
@@ -116,8 +116,8 @@ async def test_a_page_of_sessions_left_open_across_signing_out_everywhere_asks_f
     assert is_live(store, later["access_token"])
 
 
-async def test_the_start_page_leads_to_the_sessions(page: Page, parts: Worker) -> None:
-    await be_signed_in(page, parts)
+async def test_the_start_page_leads_to_the_sessions(page: Page, worker: Worker) -> None:
+    await be_signed_in(page, worker)
     await page.goto("/")
     await page.get_by_role("link", name=page_text("start.sessions"), exact=True).click()
     await expect_heading(page, "sessions.heading")

@@ -40,9 +40,9 @@ async def test_two_tabs_with_two_applications_log_in_and_consent_in_turns(
 
 @pytest.mark.long
 async def test_a_signed_in_browser_answers_two_applications_in_two_tabs(
-    page: Page, parts: Worker, application: Application, http: httpx2.AsyncClient
+    page: Page, worker: Worker, application: Application, http: httpx2.AsyncClient
 ) -> None:
-    await be_signed_in(page, parts)
+    await be_signed_in(page, worker)
     other = await page.context.new_page()
     await page.goto(ask(SHOP, application.callback, state="shop"))
     await other.goto(ask(PHONE_APP, application.callback, state="phone"))

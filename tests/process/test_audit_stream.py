@@ -203,8 +203,8 @@ async def test_strangers_fill_no_room_in_which_events_of_users_wait(
 
 
 @pytest.mark.clause("decided-events-of-users", "decided-event-stream")
-async def test_a_day_of_made_up_events_removes_no_event_of_a_user(parts: Worker, now: Now) -> None:
-    trail = AuditStream(parts.event_stream.append, now)
+async def test_a_day_of_made_up_events_removes_no_event_of_a_user(worker: Worker, now: Now) -> None:
+    trail = AuditStream(worker.event_stream.append, now)
     use_audit_stream(trail)
     guess("bob")
     for _ in range(24 * 60):
@@ -215,7 +215,7 @@ async def test_a_day_of_made_up_events_removes_no_event_of_a_user(parts: Worker,
         if now.seconds % 600 < 60:
             await trail.flush()
     await trail.flush()
-    entries = await parts.event_stream.read_latest(2 * MAX_EVENTS)
+    entries = await worker.event_stream.read_latest(2 * MAX_EVENTS)
 
     assert msgspec.json.decode(entries[0].text)["username"] == "bob"
     assert MAX_EVENTS < len(entries) < MAX_EVENTS + 300
@@ -288,16 +288,16 @@ async def test_the_end_waits_for_a_redis_that_hangs_no_longer_than_it_may(
 
 @pytest.mark.clause("decided-events-lost-counted", "decided-audit-off-the-way")
 async def test_an_outage_of_redis_fails_nothing_and_is_told_after_it(own_redis: RedisServer) -> None:
-    parts = Worker(load_settings(environment_of(own_redis)))
-    use_audit_stream(parts.audit_stream)
+    worker = Worker(load_settings(environment_of(own_redis)))
+    use_audit_stream(worker.audit_stream)
     stop(own_redis.process)
     steal(2)
-    await parts.audit_stream.flush()
+    await worker.audit_stream.flush()
     again = start_redis(own_redis.folder, port=own_redis.port)
-    await until_reachable(parts)
-    await parts.audit_stream.flush()
-    entries = [msgspec.json.decode(entry.text) for entry in await parts.event_stream.read()]
-    await parts.close()
+    await until_reachable(worker)
+    await worker.audit_stream.flush()
+    entries = [msgspec.json.decode(entry.text) for entry in await worker.event_stream.read()]
+    await worker.close()
     stop(again.process)
 
     assert entries == [{"event": "events_lost", "count": 2}]
@@ -305,16 +305,16 @@ async def test_an_outage_of_redis_fails_nothing_and_is_told_after_it(own_redis: 
 
 @pytest.mark.clause("decided-events-lost-counted")
 async def test_a_full_redis_fails_nothing(own_redis: RedisServer) -> None:
-    parts = Worker(load_settings(environment_of(own_redis)))
-    use_audit_stream(parts.audit_stream)
+    worker = Worker(load_settings(environment_of(own_redis)))
+    use_audit_stream(worker.audit_stream)
     with own_redis.connect() as direct:
         direct.config_set("maxmemory", 1)
         steal(2)
-        await parts.audit_stream.flush()
+        await worker.audit_stream.flush()
         direct.config_set("maxmemory", 0)
-    await parts.audit_stream.flush()
-    entries = [msgspec.json.decode(entry.text) for entry in await parts.event_stream.read()]
-    await parts.close()
+    await worker.audit_stream.flush()
+    entries = [msgspec.json.decode(entry.text) for entry in await worker.event_stream.read()]
+    await worker.close()
 
     assert entries == [{"event": "events_lost", "count": 2}]
 

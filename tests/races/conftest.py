@@ -54,8 +54,8 @@ async def http(arena: Arena) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 @pytest.fixture
-async def parts(arena: Arena) -> AsyncIterator[Worker]:
+async def worker(arena: Arena) -> AsyncIterator[Worker]:
     """Beside the instances: to make codes as the consent page would, and to change what is registered."""
-    parts = Worker(load_settings({"REDIS_URL": arena.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}), lambda: 0)
-    yield parts
-    await parts.close()
+    worker = Worker(load_settings({"REDIS_URL": arena.url, "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}), lambda: 0)
+    yield worker
+    await worker.close()

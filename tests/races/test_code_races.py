@@ -23,10 +23,10 @@ ROUNDS = 4
 )
 @pytest.mark.parametrize(("app", "callback"), [(PHONE_APP, PHONE_CALLBACK), (WEB_SHOP, SHOP_CALLBACK)])
 async def test_of_many_exchanges_of_one_code_one_wins_at_most_and_the_rest_end_what_it_won(
-    arena: Arena, http: httpx2.AsyncClient, parts: Worker, app: App, callback: str
+    arena: Arena, http: httpx2.AsyncClient, worker: Worker, app: App, callback: str
 ) -> None:
     for _ in range(ROUNDS):
-        code = await make_code(parts, app=app, redirect_uri=callback)
+        code = await make_code(worker, app=app, redirect_uri=callback)
 
         answers = await all_at_once([app.exchange(http, code, callback) for _ in range(CONTENDERS)])
 
@@ -40,10 +40,10 @@ async def test_of_many_exchanges_of_one_code_one_wins_at_most_and_the_rest_end_w
 
 @pytest.mark.clause("decided-i1-one-winner", "decided-wrong-exchange-leaves-the-code")
 async def test_a_code_survives_many_exchanges_by_another_client_and_is_good_for_its_own(
-    arena: Arena, http: httpx2.AsyncClient, parts: Worker
+    arena: Arena, http: httpx2.AsyncClient, worker: Worker
 ) -> None:
     for place in (0, CONTENDERS // 2, CONTENDERS):
-        code = await make_code(parts)
+        code = await make_code(worker)
         requests = [WEB_SHOP.exchange(http, code, PHONE_CALLBACK) for _ in range(CONTENDERS)]
         requests.insert(place, PHONE_APP.exchange(http, code, PHONE_CALLBACK))
 

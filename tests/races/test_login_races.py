@@ -127,9 +127,9 @@ def full(held_time: LoopTime, store: redis.Redis, registry: None) -> str:
 class Waiting:
     """A service in this process, and how many logins wait in it for room on a counter."""
 
-    def __init__(self, parts: Worker, http: httpx2.AsyncClient) -> None:
+    def __init__(self, worker: Worker, http: httpx2.AsyncClient) -> None:
         self.http = http
-        self._parts = parts
+        self._worker = worker
         self._tasks: list[asyncio.Task[httpx2.Response]] = []
 
     def log_in(self) -> asyncio.Task[httpx2.Response]:
@@ -145,15 +145,15 @@ class Waiting:
 
     def count(self) -> int:
         """Return how many wait."""
-        return sum(queue.length for queue in self._parts.attempts._queues.values())
+        return sum(queue.length for queue in self._worker.attempts._queues.values())
 
 
 @asynccontextmanager
 async def waiting_at(settings: Settings, clock: Clock, *, max_waiting: int = MAX_WAITING) -> AsyncIterator[Waiting]:
-    parts = make_eager_worker(settings, clock)
-    parts.attempts.max_waiting = max_waiting
-    async with serving_worker(parts) as http:
-        waiting = Waiting(parts, http)
+    worker = make_eager_worker(settings, clock)
+    worker.attempts.max_waiting = max_waiting
+    async with serving_worker(worker) as http:
+        waiting = Waiting(worker, http)
         try:
             yield waiting
         finally:

@@ -255,7 +255,7 @@ async def test_of_logins_in_browsers_amid_a_revoke_all_each_is_good_wholly_or_no
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-disabled-user")
 @pytest.mark.parametrize("place", [0, 3, 8])
 async def test_no_login_in_a_browser_amid_the_disabling_of_its_user_is_good_for_anything(
-    arena: Arena, http: httpx2.AsyncClient, parts: Worker, place: int
+    arena: Arena, http: httpx2.AsyncClient, worker: Worker, place: int
 ) -> None:
     """As a seed does it: first the record, then all that the user has. Eight logins are not too many wrong ones."""
     browsers = [Browser(http) for _ in range(8)]
@@ -264,11 +264,11 @@ async def test_no_login_in_a_browser_amid_the_disabling_of_its_user_is_good_for_
     identity = identify_user(ALICE.realm, ALICE.username)
 
     async def disable() -> httpx2.Response:
-        await change_user(parts, ALICE, disabled=True)
-        await parts.revocations.revoke_all(identity.shard, identity.subject)
+        await change_user(worker, ALICE, disabled=True)
+        await worker.revocations.revoke_all(identity.shard, identity.subject)
         return httpx2.Response(200)
 
-    known = await parts.registry.find_user(identity)
+    known = await worker.registry.find_user(identity)
     assert known is not None
     logins = [patiently(partial(browser.log_in, form)) for browser, form in zip(browsers, forms, strict=True)]
     clicks = [allow_and_exchange(browser, page) for browser, page in opened]
@@ -289,8 +289,8 @@ async def test_no_login_in_a_browser_amid_the_disabling_of_its_user_is_good_for_
         for kind in ("access", "family", "code", "browser", "consent"):
             assert not list(arena.store.scan_iter(f"{kind}:*")), kind
     finally:
-        await parts.registry.put_users([known])
-        await heard(parts)
+        await worker.registry.put_users([known])
+        await heard(worker)
     assert await Browser(http).get_code()
 
 

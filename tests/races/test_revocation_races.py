@@ -176,19 +176,19 @@ async def test_an_access_token_that_many_revoke_amid_refreshes_is_dead_and_takes
 @pytest.mark.clause("decided-revoke-all-issued-before", "decided-i7-revocation-is-final")
 @pytest.mark.parametrize("place", [0, CONTENDERS // 4, CONTENDERS])
 async def test_of_sessions_amid_refreshes_those_up_to_a_time_end_and_the_younger_stay_whole(
-    arena: Arena, http: httpx2.AsyncClient, parts: Worker, place: int
+    arena: Arena, http: httpx2.AsyncClient, worker: Worker, place: int
 ) -> None:
     alice = identify_user("main", ALICE.username)
     older = [await log_in(http, app) for app in (PHONE_APP, MADE_SECRET)]
-    until_ms = await parts.families.read_clock_ms()
-    while await parts.families.read_clock_ms() <= until_ms:
+    until_ms = await worker.families.read_clock_ms()
+    while await worker.families.read_clock_ms() <= until_ms:
         pass
     younger = [await log_in(http, app) for app in (PHONE_APP, MADE_SECRET)]
     turns = [pair for both in zip(older, younger, strict=True) for pair in both]
 
     requests = refresh_all(http, turns)
     await asyncio.gather(*requests[:place])
-    await parts.revocations.revoke_all(alice.shard, alice.subject, until_ms=until_ms)
+    await worker.revocations.revoke_all(alice.shard, alice.subject, until_ms=until_ms)
     answers = [await request for request in requests]
 
     ends = [turns[i % len(turns)] in older for i in range(CONTENDERS)]
@@ -198,9 +198,9 @@ async def test_of_sessions_amid_refreshes_those_up_to_a_time_end_and_the_younger
     assert {answer.status_code for answer in of_younger} == {200}
     handed_out = find_handed_out(younger, of_younger)
     assert all(arena.knows_access_token(body["access_token"]) for _, body in handed_out)
-    listed, _ = await parts.families.list_of_user(alice, 100)
+    listed, _ = await worker.families.list_of_user(alice, 100)
     assert {family.digest for family in listed} == {digest_of(body) for _, body in younger}
-    await parts.revocations.revoke_all(alice.shard, alice.subject)
+    await worker.revocations.revoke_all(alice.shard, alice.subject)
     assert not await find_live(arena, http, handed_out)
 
 
@@ -212,13 +212,13 @@ def digest_of(body: dict[str, str]) -> str:
 
 @pytest.mark.clause("decided-late-replay-ends-family", "decided-ended-families", "decided-i1-one-winner")
 async def test_of_many_late_replays_at_once_one_ends_the_session_and_is_the_one_remembered(
-    arena: Arena, parts: Worker
+    arena: Arena, worker: Worker
 ) -> None:
     for _ in range(5):
         user = User(realm="main", username="nobody@example.com")
         shard = user.identity.shard
         first = make_first_refresh_token(shard)
-        await parts.families.start(
+        await worker.families.start(
             user,
             client_id="phone-app",
             scope="realm:main role:enduser",
@@ -228,18 +228,18 @@ async def test_of_many_late_replays_at_once_one_ends_the_session_and_is_the_one_
         )
 
         for generation in range(1, 9):
-            assert await refresh(parts, first, generation) == "rotated"
-        parts.redis.clock_offset_ms = lambda: 301_000
-        verdicts = await asyncio.gather(*(refresh(parts, first, 1 + number % 8) for number in range(CONTENDERS)))
-        parts.redis.clock_offset_ms = lambda: 0
+            assert await refresh(worker, first, generation) == "rotated"
+        worker.redis.clock_offset_ms = lambda: 301_000
+        verdicts = await asyncio.gather(*(refresh(worker, first, 1 + number % 8) for number in range(CONTENDERS)))
+        worker.redis.clock_offset_ms = lambda: 0
 
         assert sorted(verdicts) == ["replayed"] + ["unknown"] * (CONTENDERS - 1)
         tombstone = str(arena.store.get(ended_key(shard, first.family_digest))).split("\n")
         assert tombstone[2:5] == ["replayed", "9", str(1 + verdicts.index("replayed") % 8)]
 
 
-async def refresh(parts: Worker, first: RefreshToken, generation: int) -> str:
-    outcome = await parts.families.spend(
+async def refresh(worker: Worker, first: RefreshToken, generation: int) -> str:
+    outcome = await worker.families.spend(
         first._replace(generation=generation),
         client_id="phone-app",
         secret_used=False,
@@ -253,10 +253,10 @@ async def refresh(parts: Worker, first: RefreshToken, generation: int) -> str:
 @pytest.mark.clause("decided-i7-revocation-is-final", "decided-seed-ends-sessions")
 @pytest.mark.parametrize("place", [0, 3])
 async def test_nothing_of_a_client_from_before_a_sweep_outlives_it_amid_exchanges_and_refreshes(
-    arena: Arena, http: httpx2.AsyncClient, parts: Worker, place: int
+    arena: Arena, http: httpx2.AsyncClient, worker: Worker, place: int
 ) -> None:
     people = [ALICE, BOB]
-    codes = [await make_code(parts, people[i % 2]) for i in range(CONTENDERS)]
+    codes = [await make_code(worker, people[i % 2]) for i in range(CONTENDERS)]
     sessions = [await log_in(http, PHONE_APP, person) for person in people]
     other = await log_in(http, WEB_SHOP)
 
@@ -267,7 +267,7 @@ async def test_nothing_of_a_client_from_before_a_sweep_outlives_it_amid_exchange
     exchanges = [asyncio.ensure_future(patiently(ask)) for ask in asked]
     refreshes = refresh_all(http, sessions)
     await asyncio.gather(*exchanges[:place])
-    await parts.session_scan.end_sessions(["phone-app"], lambda _: False, after_batch=go_on, reason="console")
+    await worker.session_scan.end_sessions(["phone-app"], lambda _: False, after_batch=go_on, reason="console")
 
     exchanged = await asyncio.gather(*exchanges)
     refused = [answer for answer in exchanged if answer.status_code != 200]

@@ -60,13 +60,13 @@ async def giving_up(organisation: FakeProvider, held_time: LoopTime) -> AsyncIte
 
 
 @pytest.fixture
-def enlist(parts: Worker, organisation: FakeProvider) -> Enlist:
+def enlist(worker: Worker, organisation: FakeProvider) -> Enlist:
     """Registers the organisation as realm cep, with what a test has to change in its entry, and users of the test's."""
 
     async def enlist(*users: dict[str, object], **changes: object) -> None:
         entry = {"realms": {"cep": realm_of(organisation, **changes)}, "users": list(users)}
-        await parts.seeding.apply(parse_seed(yaml.safe_dump(entry).encode()))
-        await heard(parts)
+        await worker.seeding.apply(parse_seed(yaml.safe_dump(entry).encode()))
+        await heard(worker)
 
     return enlist
 

@@ -82,8 +82,8 @@ async def test_a_realm_that_changes_while_the_organisation_is_asked(
     await assert_healthy(enlist, organisation, browser)
 
 
-async def test_a_realm_that_gives_no_roles_any_more(browser: Browser, enlist: Enlist, parts: Worker) -> None:
-    parts.pending_revocations.scan_delay_seconds = 0
+async def test_a_realm_that_gives_no_roles_any_more(browser: Browser, enlist: Enlist, worker: Worker) -> None:
+    worker.pending_revocations.scan_delay_seconds = 0
     await enlist()
     path = await log_in_there(await set_out(browser, ASK))
     await enlist(default_roles=["partner", "enduser"])
@@ -100,13 +100,13 @@ async def test_a_realm_that_was_removed(
     organisation: FakeProvider,
     browser: Browser,
     cep: None,
-    parts: Worker,
+    worker: Worker,
     store: redis.Redis,
     loop_time: LoopTime,
 ) -> None:
     path = await log_in_there(await set_out(browser, ASK))
     store.rename(registry_key("realm", "cep"), registry_key("realm", "away"))
-    await heard(parts)
+    await heard(worker)
     assert_came_to_nothing(await come_back(browser, path), browser, "invalid_scope")
     assert organisation.calls(TOKEN) == []
     assert_came_to_nothing(await browser.open(ASK), browser, "invalid_scope")
@@ -117,11 +117,11 @@ async def test_a_realm_that_was_removed(
 
 
 async def test_a_login_of_a_realm_that_was_removed_serves_nobody(
-    browser: Browser, cep: None, parts: Worker, store: redis.Redis
+    browser: Browser, cep: None, worker: Worker, store: redis.Redis
 ) -> None:
     page = await log_in_by_way_of_cep(browser, ASK)
     store.delete(registry_key("realm", "cep"))
-    await heard(parts)
+    await heard(worker)
 
     assert_refused(await browser.allow(page), 403, "signed_out")
     assert page_text("sessions.sign_out_heading") not in Page(await browser.open("/sessions/")).text
@@ -129,12 +129,12 @@ async def test_a_login_of_a_realm_that_was_removed_serves_nobody(
 
 @pytest.mark.clause("6749-4.1.2.1-no-redirect")
 async def test_a_client_whose_address_was_taken_away(
-    organisation: FakeProvider, browser: Browser, cep: None, parts: Worker
+    organisation: FakeProvider, browser: Browser, cep: None, worker: Worker
 ) -> None:
     scope = "realm:cep role:enduser"
-    app = await register(parts, "cep-only", scope=scope, default_scope=scope)
+    app = await register(worker, "cep-only", scope=scope, default_scope=scope)
     path = await log_in_there(await set_out(browser, ask(app)))
-    await register(parts, "cep-only", "https://elsewhere.example/callback", scope=scope, default_scope=scope)
+    await register(worker, "cep-only", "https://elsewhere.example/callback", scope=scope, default_scope=scope)
     assert_refused_without_redirect(await come_back(browser, path))
 
     assert organisation.calls(TOKEN) == []

@@ -107,10 +107,10 @@ async def test_who_is_listed_gets_in_where_nobody_else_does(
 @pytest.mark.clause("decided-disabled-user")
 @pytest.mark.parametrize("is_listed", [True, False])
 async def test_a_disabled_user_is_denied_though_the_organisation_lets_them_in(
-    browser: Browser, enlist: Enlist, parts: Worker, is_listed: bool
+    browser: Browser, enlist: Enlist, worker: Worker, is_listed: bool
 ) -> None:
     await enlist(*([{"username": SUB, "realm": "cep", "roles": ["enduser"]}] if is_listed else []))
-    await change_user(parts, ZOE, disabled=True)
+    await change_user(worker, ZOE, disabled=True)
     assert_sent_back(await log_in_by_way_of_cep(browser), "access_denied")
 
     assert "ts_session" not in browser.cookie_values
@@ -118,10 +118,10 @@ async def test_a_disabled_user_is_denied_though_the_organisation_lets_them_in(
 
 @pytest.mark.clause("decided-disabled-user")
 async def test_a_login_of_a_user_who_was_disabled_since_is_worth_nothing(
-    browser: Browser, cep: None, parts: Worker
+    browser: Browser, cep: None, worker: Worker
 ) -> None:
     page = await log_in_by_way_of_cep(browser)
-    await change_user(parts, ZOE, disabled=True)
+    await change_user(worker, ZOE, disabled=True)
 
     assert_refused(await browser.allow(page), 403, "signed_out")
     assert query_of(await set_out(browser))["prompt"] == "login"  # or single sign-on would send them back
@@ -320,8 +320,8 @@ async def test_who_signs_out_is_not_let_in_again_by_the_next_click_of_somebody_e
     assert "prompt" not in query_of(await choose_cep(browser, await browser.open(SESSIONS)))
 
 
-async def test_who_is_not_admitted_here_is_told_so(browser: Browser, cep: None, parts: Worker) -> None:
-    await change_user(parts, ZOE, disabled=True)
+async def test_who_is_not_admitted_here_is_told_so(browser: Browser, cep: None, worker: Worker) -> None:
+    await change_user(worker, ZOE, disabled=True)
     page = await come_back(browser, await log_in_there(await choose_cep(browser, await browser.open(SESSIONS))))
 
     assert page_text("login.notice_login_not_admitted") in Page(page).text

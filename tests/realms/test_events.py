@@ -50,10 +50,10 @@ async def test_a_login_that_the_organisation_denies_is_told(
 
 
 async def test_a_user_of_ours_who_is_disabled_is_told_without_a_name(
-    cep: None, parts: Worker, browser: Browser, json_logs: io.StringIO
+    cep: None, worker: Worker, browser: Browser, json_logs: io.StringIO
 ) -> None:
     """Whom the organisation named, and our record does not admit: nobody logged in."""
-    await parts.registry.put_users([User(realm="cep", username=str(CLAIMS["sub"]), disabled=True)])
+    await worker.registry.put_users([User(realm="cep", username=str(CLAIMS["sub"]), disabled=True)])
     await log_in_by_way_of_cep(browser)
 
     assert events_of(json_logs) == [("login_failed", AT_CEP | {"reason": "user_not_admitted"})]
@@ -83,11 +83,11 @@ async def test_an_organisation_that_is_away_is_no_failed_login(
 
 
 async def test_an_address_from_which_the_organisation_refuses_too_much_is_told(
-    cep: None, parts: Worker, http: httpx2.AsyncClient, json_logs: io.StringIO
+    cep: None, worker: Worker, http: httpx2.AsyncClient, json_logs: io.StringIO
 ) -> None:
     counter = Counter(address_key("refused", ADDRESS, "cep"), 100, 60_000)
     for _ in range(100):
-        await parts.attempts.count([counter])
+        await worker.attempts.count([counter])
     await log_in_with_password(http, USERNAME, PASSWORD)
 
     assert events_of(json_logs) == [("login_throttled", AT_CEP | {"reason": "organisation_spared"})]

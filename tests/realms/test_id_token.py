@@ -108,15 +108,15 @@ def test_another_key_of_the_same_name_is_refused() -> None:
 
 @pytest.mark.parametrize("part", [0, 1, 2])
 def test_a_token_of_which_a_part_was_changed_is_refused(part: int) -> None:
-    parts = sign().split(".")
+    worker = sign().split(".")
     changed = {
         0: b'{"alg":"RS256","kid":"RSA","x":1}',
         1: json.dumps(CLAIMS | {"sub": "admin"}).encode(),
         2: b"x" * 256,
     }
-    parts[part] = encode(changed[part])
+    worker[part] = encode(changed[part])
 
-    refuse(".".join(parts))
+    refuse(".".join(worker))
 
 
 @pytest.mark.parametrize("text", ["", ".", "..", "...", "x", "x.y.z", "ä.ö.ü", "\ud800", "a" * 200_000, "e30.e30.e30"])

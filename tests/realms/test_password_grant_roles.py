@@ -81,11 +81,11 @@ async def test_a_list_of_users_names_them_as_the_organisation_does_and_not_as_th
 
 @pytest.mark.clause("decided-disabled-user")
 async def test_a_disabled_user_is_answered_like_a_wrong_password_though_the_organisation_says_yes(
-    http: httpx2.AsyncClient, cep: None, parts: Worker, store: redis.Redis
+    http: httpx2.AsyncClient, cep: None, worker: Worker, store: redis.Redis
 ) -> None:
     wrong = await guess(http)
-    await parts.registry.put_users([User(realm="cep", username=SUB, roles=("enduser",), disabled=True)])
-    await heard(parts)
+    await worker.registry.put_users([User(realm="cep", username=SUB, roles=("enduser",), disabled=True)])
+    await heard(worker)
 
     disabled = await log_in(http)
 
@@ -129,13 +129,13 @@ async def test_a_realm_that_is_gone_is_refused_cleanly(
     http: httpx2.AsyncClient,
     organisation: FakeProvider,
     cep: None,
-    parts: Worker,
+    worker: Worker,
     store: redis.Redis,
 ) -> None:
     assert (await log_in(http)).status_code == 200
 
     store.delete(registry_key("realm", "cep"))
-    await heard(parts)
+    await heard(worker)
 
     assert_error(await log_in(http), 400, "invalid_scope")
     assert len(organisation.calls(TOKEN)) == 1
@@ -155,19 +155,19 @@ async def test_a_realm_that_changes_while_its_organisation_thinks_gives_no_token
     http: httpx2.AsyncClient,
     organisation: FakeProvider,
     cep: None,
-    parts: Worker,
+    worker: Worker,
     store: redis.Redis,
     changes: dict[str, object] | None,
 ) -> None:
-    record = await parts.registry.find_realm("cep")
+    record = await worker.registry.find_realm("cep")
     assert record is not None
     login = asyncio.create_task(log_in(http))
     async with held(organisation, login):
         if changes is None:
             store.delete(registry_key("realm", "cep"))
         else:
-            await parts.registry.put_realm("cep", msgspec.structs.replace(record, **changes))
-        await heard(parts)
+            await worker.registry.put_realm("cep", msgspec.structs.replace(record, **changes))
+        await heard(worker)
 
     assert_away(await login)
 
@@ -176,12 +176,12 @@ async def test_a_realm_that_changes_while_its_organisation_thinks_gives_no_token
 
 @pytest.mark.clause("decided-disabled-user")
 async def test_a_user_who_is_disabled_while_the_organisation_thinks_gets_no_tokens(
-    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, parts: Worker, store: redis.Redis
+    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, worker: Worker, store: redis.Redis
 ) -> None:
     login = asyncio.create_task(log_in(http))
     async with held(organisation, login):
-        await parts.registry.put_users([User(realm="cep", username=SUB, roles=("enduser",), disabled=True)])
-        await heard(parts)
+        await worker.registry.put_users([User(realm="cep", username=SUB, roles=("enduser",), disabled=True)])
+        await heard(worker)
 
     assert_error(await login, 400, "invalid_grant")
 
@@ -201,13 +201,13 @@ async def test_a_client_does_not_get_what_it_lost_while_the_organisation_thought
     http: httpx2.AsyncClient,
     organisation: FakeProvider,
     cep: None,
-    parts: Worker,
+    worker: Worker,
     store: redis.Redis,
     changes: dict[str, object] | None,
     status: int,
     error: str,
 ) -> None:
-    client = await parts.registry.find_client(PHONE_APP.client_id)
+    client = await worker.registry.find_client(PHONE_APP.client_id)
     assert client is not None
     login = asyncio.create_task(log_in(http))
     async with held(organisation, login):
@@ -215,8 +215,8 @@ async def test_a_client_does_not_get_what_it_lost_while_the_organisation_thought
             store.delete(registry_key("client", PHONE_APP.client_id))
         else:
             narrowed = msgspec.structs.replace(client, **changes)
-            await parts.registry.put_client(narrowed, old_origins=(), new_origins=(), narrowing=None)
-        await heard(parts)
+            await worker.registry.put_client(narrowed, old_origins=(), new_origins=(), narrowing=None)
+        await heard(worker)
 
     assert_error(await login, status, error)
 

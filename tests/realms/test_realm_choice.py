@@ -195,10 +195,10 @@ async def test_where_only_main_is_open_there_is_no_button_and_no_way_around_it(
 
 @pytest.mark.clause("decided-realm-choice")
 async def test_where_only_cep_is_open_there_is_no_page_to_choose_at(
-    browser: Browser, cep: None, parts: Worker, organisation: FakeProvider
+    browser: Browser, cep: None, worker: Worker, organisation: FakeProvider
 ) -> None:
     scope = "realm:cep role:enduser"
-    app = await register(parts, "cep-only", scope=scope, default_scope=scope)
+    app = await register(worker, "cep-only", scope=scope, default_scope=scope)
 
     for address in (ASK_CEP, ask(app), ask(app, scope="role:enduser")):
         assert (await set_out(browser, address)).startswith(organisation.url)

@@ -27,9 +27,9 @@ async def frail(
 ) -> AsyncIterator[httpx2.AsyncClient]:
     """The service on a server that the test may stop, with realm cep."""
     settings = make_settings(REDIS_URL=own_redis.url)
-    parts = Worker(settings, lambda: clock.offset_ms)
-    await parts.seeding.apply(parse_seed(yaml.safe_dump({"realms": {"cep": realm_of(organisation)}}).encode()))
-    await parts.close()
+    worker = Worker(settings, lambda: clock.offset_ms)
+    await worker.seeding.apply(parse_seed(yaml.safe_dump({"realms": {"cep": realm_of(organisation)}}).encode()))
+    await worker.close()
     async with serving(settings, clock) as http:
         yield http
 

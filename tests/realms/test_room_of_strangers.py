@@ -91,13 +91,13 @@ def weigh(store: redis.Redis) -> float:
     return total
 
 
-async def weigh_full_event_streams(parts: Worker, store: redis.Redis) -> int:
+async def weigh_full_event_streams(worker: Worker, store: redis.Redis) -> int:
     """Return the bytes of both streams when each is full of its longest entry so far."""
-    entries = await parts.event_stream.read()
+    entries = await worker.event_stream.read()
     longest = [max((entry.text for entry in entries if entry.stream == stream), key=len) for stream in (0, 1)]
     batches = [[text] * 1000 for text in longest]
     for _ in range(MAX_EVENTS // 1000 + 1):
-        await parts.event_stream.append(*batches)
+        await worker.event_stream.append(*batches)
     keys = [*store.scan_iter("events:*", count=1000)]
     assert [store.xlen(key) >= MAX_EVENTS for key in keys] == [True, True]
     return sum(int(store.memory_usage(key, samples=0) or 0) for key in keys)
@@ -105,7 +105,7 @@ async def weigh_full_event_streams(parts: Worker, store: redis.Redis) -> int:
 
 @pytest.mark.clause("decided-nothing-kept-for-strangers", "decided-throttle-lifetimes")
 async def test_a_hundred_addresses_at_all_limits_take_64_mib_at_most(
-    make_settings: MakeSettings, clock: Clock, registry: None, cep: None, parts: Worker, store: redis.Redis
+    make_settings: MakeSettings, clock: Clock, registry: None, cep: None, worker: Worker, store: redis.Redis
 ) -> None:
     taken: dict[str, float] = {}
     async with serving(make_settings(), clock, address="2001:db8::1") as http:
@@ -117,6 +117,6 @@ async def test_a_hundred_addresses_at_all_limits_take_64_mib_at_most(
                 await request(Browser(http))
             taken[request.__name__] = ADDRESSES * (weigh(store) - before) / TIMES * a_minute / 60
 
-    taken["events"] = await weigh_full_event_streams(parts, store)
+    taken["events"] = await weigh_full_event_streams(worker, store)
     assert sum(taken.values()) <= MOST_BYTES, taken
     assert taken["come_back_from_organisation"] > taken["leave_for_organisation"] > 0

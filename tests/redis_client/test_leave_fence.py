@@ -14,11 +14,11 @@ LEAVE = load_own_script("leave_fence")
 
 
 async def test_it_changes_something_each_time_and_leaves_one_small_key(
-    parts: Worker, store: redis.Redis, elapsed: Elapsed
+    worker: Worker, store: redis.Redis, elapsed: Elapsed
 ) -> None:
     for _ in range(3):
         before = store.info("persistence")["rdb_changes_since_last_save"]
-        assert await parts.redis.run(LEAVE, [KEY], [60_000]) == ["left"]
+        assert await worker.redis.run(LEAVE, [KEY], [60_000]) == ["left"]
         assert store.info("persistence")["rdb_changes_since_last_save"] == before + 1
 
     assert store.get(KEY) == ""
@@ -26,12 +26,12 @@ async def test_it_changes_something_each_time_and_leaves_one_small_key(
 
 
 async def test_where_it_was_left_before_a_full_redis_takes_it_again(
-    parts: Worker, store: redis.Redis, elapsed: Elapsed
+    worker: Worker, store: redis.Redis, elapsed: Elapsed
 ) -> None:
-    await parts.redis.run(LEAVE, [KEY], [60_000])
+    await worker.redis.run(LEAVE, [KEY], [60_000])
     store.config_set("maxmemory", 1)
     try:
-        assert await parts.redis.run(LEAVE, [KEY], [120_000]) == ["left"]
+        assert await worker.redis.run(LEAVE, [KEY], [120_000]) == ["left"]
     finally:
         store.config_set("maxmemory", 0)
 

@@ -11,11 +11,11 @@ KEY = "lock:{registry}"
 RELEASE = load_own_script("release_lock")
 
 
-async def test_its_holder_gives_it_back_and_nobody_else_does(parts: Worker, store: redis.Redis) -> None:
+async def test_its_holder_gives_it_back_and_nobody_else_does(worker: Worker, store: redis.Redis) -> None:
     store.set(KEY, "holder", px=5_000)
 
-    assert await parts.redis.run(RELEASE, [KEY], ["another"]) == ["lost"]
+    assert await worker.redis.run(RELEASE, [KEY], ["another"]) == ["lost"]
     assert store.exists(KEY)
-    assert await parts.redis.run(RELEASE, [KEY], ["holder"]) == ["released"]
+    assert await worker.redis.run(RELEASE, [KEY], ["holder"]) == ["released"]
     assert not store.exists(KEY)
-    assert await parts.redis.run(RELEASE, [KEY], ["holder"]) == ["lost"]
+    assert await worker.redis.run(RELEASE, [KEY], ["holder"]) == ["lost"]

@@ -11,15 +11,15 @@ KEY = "lock:{registry}"
 RENEW = load_own_script("renew_lock")
 
 
-async def test_its_holder_keeps_it_longer_and_nobody_else_does(parts: Worker, store: redis.Redis) -> None:
+async def test_its_holder_keeps_it_longer_and_nobody_else_does(worker: Worker, store: redis.Redis) -> None:
     store.set(KEY, "holder", px=5_000)
 
-    assert await parts.redis.run(RENEW, [KEY], ["another", 10_000]) == ["lost"]
+    assert await worker.redis.run(RENEW, [KEY], ["another", 10_000]) == ["lost"]
     assert store.pttl(KEY) <= 5_000
-    assert await parts.redis.run(RENEW, [KEY], ["holder", 10_000]) == ["renewed"]
+    assert await worker.redis.run(RENEW, [KEY], ["holder", 10_000]) == ["renewed"]
     assert 5_000 < store.pttl(KEY) <= 10_000
 
 
-async def test_what_ended_is_not_taken_again(parts: Worker, store: redis.Redis) -> None:
-    assert await parts.redis.run(RENEW, [KEY], ["holder", 10_000]) == ["lost"]
+async def test_what_ended_is_not_taken_again(worker: Worker, store: redis.Redis) -> None:
+    assert await worker.redis.run(RENEW, [KEY], ["holder", 10_000]) == ["lost"]
     assert not store.exists(KEY)

@@ -18,32 +18,32 @@ TAKE = load_own_script("take_lock")
 LIFETIME_MS = 10_000
 
 
-async def take(parts: Worker, holder: str) -> str:
-    return str((await parts.redis.run(TAKE, [KEY], [holder, LIFETIME_MS]))[0])
+async def take(worker: Worker, holder: str) -> str:
+    return str((await worker.redis.run(TAKE, [KEY], [holder, LIFETIME_MS]))[0])
 
 
-def make_lock(parts: Worker, waited: list[bool]) -> RedisLock:
-    return parts.redis.make_lock(KEY, LIFETIME_MS / 1000, lambda: waited.append(True))
+def make_lock(worker: Worker, waited: list[bool]) -> RedisLock:
+    return worker.redis.make_lock(KEY, LIFETIME_MS / 1000, lambda: waited.append(True))
 
 
-async def test_one_takes_it_and_the_others_do_not(parts: Worker, store: redis.Redis) -> None:
-    verdicts = await asyncio.gather(*(take(parts, f"holder {number}") for number in range(50)))
+async def test_one_takes_it_and_the_others_do_not(worker: Worker, store: redis.Redis) -> None:
+    verdicts = await asyncio.gather(*(take(worker, f"holder {number}") for number in range(50)))
 
     assert sorted(verdicts) == ["held"] * 49 + ["taken"]
     assert store.get(KEY) == f"holder {verdicts.index('taken')}"
     assert 0 < store.pttl(KEY) <= LIFETIME_MS
 
 
-async def test_who_does_not_know_what_became_of_the_first_time_has_it_at_the_second(parts: Worker) -> None:
-    assert [await take(parts, "holder"), await take(parts, "holder")] == ["taken", "taken"]
+async def test_who_does_not_know_what_became_of_the_first_time_has_it_at_the_second(worker: Worker) -> None:
+    assert [await take(worker, "holder"), await take(worker, "holder")] == ["taken", "taken"]
 
 
-async def test_many_who_want_it_have_it_one_after_the_other(passing: Passing, parts: Worker) -> None:
+async def test_many_who_want_it_have_it_one_after_the_other(passing: Passing, worker: Worker) -> None:
     inside: list[int] = []
     waited: list[bool] = []
 
     async def work(number: int) -> None:
-        async with make_lock(parts, waited):
+        async with make_lock(worker, waited):
             inside.append(number)
             await asyncio.sleep(0)
             assert inside[-1] == number
@@ -55,8 +55,8 @@ async def test_many_who_want_it_have_it_one_after_the_other(passing: Passing, pa
     assert len(waited) == 4
 
 
-async def test_who_was_too_slow_is_told_that_it_is_anothers(parts: Worker, store: redis.Redis) -> None:
-    async with make_lock(parts, []) as lock:
+async def test_who_was_too_slow_is_told_that_it_is_anothers(worker: Worker, store: redis.Redis) -> None:
+    async with make_lock(worker, []) as lock:
         await lock.renew()
         store.set(KEY, "another")
         with pytest.raises(StoreUnavailable, match="another's by now"):

@@ -15,19 +15,19 @@ from tests.store.sessions import Sessions
 
 
 @pytest.fixture
-async def parts(make_settings: MakeSettings, clock: Clock, store: redis.Redis) -> AsyncIterator[Worker]:
-    """The service's parts over an empty registry. A sweep does not wait for requests under the old registration."""
-    parts = Worker(make_settings(), lambda: clock.offset_ms)
-    parts.pending_revocations.scan_delay_seconds = 0
-    yield parts
-    await parts.close()
+async def worker(make_settings: MakeSettings, clock: Clock, store: redis.Redis) -> AsyncIterator[Worker]:
+    """A worker with an empty registry. A sweep does not wait for requests under the old registration."""
+    worker = Worker(make_settings(), lambda: clock.offset_ms)
+    worker.pending_revocations.scan_delay_seconds = 0
+    yield worker
+    await worker.close()
 
 
 @pytest.fixture
-def seeding(parts: Worker) -> Seeding:
-    return make_seeding(parts.redis)
+def seeding(worker: Worker) -> Seeding:
+    return make_seeding(worker.redis)
 
 
 @pytest.fixture
-def sessions(parts: Worker, store: redis.Redis) -> Sessions:
-    return Sessions(parts, store)
+def sessions(worker: Worker, store: redis.Redis) -> Sessions:
+    return Sessions(worker, store)

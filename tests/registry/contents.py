@@ -12,14 +12,14 @@ from tests.support.actors import ALICE
 IDENTITY = identify_user("main", ALICE.username)
 
 
-async def find_alice(parts: Worker) -> User:
-    user = await parts.registry.find_user(IDENTITY)
+async def find_alice(worker: Worker) -> User:
+    user = await worker.registry.find_user(IDENTITY)
     assert user is not None
     return user
 
 
-async def find_client(parts: Worker, client_id: str = "phone-app") -> Client:
-    client = await parts.registry.find_client(client_id)
+async def find_client(worker: Worker, client_id: str = "phone-app") -> Client:
+    client = await worker.registry.find_client(client_id)
     assert client is not None
     return client
 

@@ -33,15 +33,15 @@ def make_client(name: str = "One", client_id: str = "app") -> Client:
     return Client(client_id=client_id, client_name=name)
 
 
-async def put_client(parts: Worker, client: Client) -> None:
-    await parts.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
+async def put_client(worker: Worker, client: Client) -> None:
+    await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
 
 
-async def remember(parts: Worker, client: Client) -> None:
+async def remember(worker: Worker, client: Client) -> None:
     """From the second use on."""
-    await put_client(parts, client)
+    await put_client(worker, client)
     for _ in range(2):
-        assert await parts.clients.find(client.client_id) == client
+        assert await worker.clients.find(client.client_id) == client
 
 
 def count_reads(commands: list[str]) -> int:
@@ -50,49 +50,49 @@ def count_reads(commands: list[str]) -> int:
 
 @pytest.mark.clause("decided-registry-change-seen")
 @ONE_SERVER
-async def test_a_record_that_was_used_twice_costs_no_reads(parts: Worker, store: redis.Redis) -> None:
-    await remember(parts, make_client())
+async def test_a_record_that_was_used_twice_costs_no_reads(worker: Worker, store: redis.Redis) -> None:
+    await remember(worker, make_client())
     with watching(store) as commands:
         for _ in range(100):
-            assert await parts.clients.find("app") == make_client()
+            assert await worker.clients.find("app") == make_client()
 
     assert count_reads(commands) == 0
 
 
 @pytest.mark.clause("decided-registry-change-seen")
-async def test_a_change_is_seen_as_soon_as_redis_tells_of_it(parts: Worker) -> None:
+async def test_a_change_is_seen_as_soon_as_redis_tells_of_it(worker: Worker) -> None:
     for name in ("One", "Two", "Three"):
-        await remember(parts, make_client(name))
-        await put_client(parts, make_client("between"))
-        await heard(parts)
+        await remember(worker, make_client(name))
+        await put_client(worker, make_client("between"))
+        await heard(worker)
 
-        assert await parts.clients.find("app") == make_client("between")
+        assert await worker.clients.find("app") == make_client("between")
 
 
 @pytest.mark.clause("decided-registry-change-seen")
-async def test_a_deleted_client_is_nobody_as_soon_as_redis_tells_of_it(parts: Worker) -> None:
-    await remember(parts, make_client())
-    await parts.registry.delete_client(make_client(), origins=())
-    await heard(parts)
+async def test_a_deleted_client_is_nobody_as_soon_as_redis_tells_of_it(worker: Worker) -> None:
+    await remember(worker, make_client())
+    await worker.registry.delete_client(make_client(), origins=())
+    await heard(worker)
 
-    assert await parts.clients.find("app") is None
+    assert await worker.clients.find("app") is None
 
 
 @pytest.mark.clause("decided-registry-change-seen")
 @ONE_SERVER
-async def test_every_kind_of_record_is_remembered_and_followed(parts: Worker, store: redis.Redis) -> None:
+async def test_every_kind_of_record_is_remembered_and_followed(worker: Worker, store: redis.Redis) -> None:
     client = make_client()
     cep = IdentityProvider(issuer="https://cep.example", client_id="us")
-    await parts.registry.put_client(client, old_origins=(), new_origins=[ORIGIN], narrowing=None)
-    await parts.registry.put_realm("cep", cep)
-    await parts.registry.put_users([CAROL])
+    await worker.registry.put_client(client, old_origins=(), new_origins=[ORIGIN], narrowing=None)
+    await worker.registry.put_realm("cep", cep)
+    await worker.registry.put_users([CAROL])
 
     async def find_all() -> list[object]:
-        user = await parts.users.find(CAROL.identity)
+        user = await worker.users.find(CAROL.identity)
         return [
-            await parts.clients.find("app"),
-            await parts.caches.origins.find(ORIGIN),
-            await parts.caches.realms.find("cep"),
+            await worker.clients.find("app"),
+            await worker.caches.origins.find(ORIGIN),
+            await worker.caches.realms.find("cep"),
             user and msgspec.structs.replace(user, revision=""),
         ]
 
@@ -102,10 +102,10 @@ async def test_every_kind_of_record_is_remembered_and_followed(parts: Worker, st
         assert await find_all() == [client, True, cep, CAROL]
     assert count_reads(commands) == 0
 
-    await parts.registry.put_realm("cep", msgspec.structs.replace(cep, name="CEP"))
-    await parts.registry.put_users([msgspec.structs.replace(CAROL, disabled=True)])
-    await parts.registry.delete_client(client, origins=[ORIGIN])
-    await heard(parts)
+    await worker.registry.put_realm("cep", msgspec.structs.replace(cep, name="CEP"))
+    await worker.registry.put_users([msgspec.structs.replace(CAROL, disabled=True)])
+    await worker.registry.delete_client(client, origins=[ORIGIN])
+    await heard(worker)
 
     gone, origin, realm, user = await find_all()
     assert (gone, origin) == (None, False)
@@ -115,117 +115,117 @@ async def test_every_kind_of_record_is_remembered_and_followed(parts: Worker, st
 
 
 @pytest.mark.clause("decided-registry-change-seen")
-async def test_when_everything_is_emptied_nothing_is_remembered(parts: Worker, store: redis.Redis) -> None:
-    await remember(parts, make_client())
+async def test_when_everything_is_emptied_nothing_is_remembered(worker: Worker, store: redis.Redis) -> None:
+    await remember(worker, make_client())
     store.flushall()
-    await heard(parts)
+    await heard(worker)
 
-    assert await parts.clients.find("app") is None
+    assert await worker.clients.find("app") is None
 
 
 @pytest.mark.clause("decided-registry-change-seen")
 @ONE_SERVER
 async def test_what_is_not_known_is_remembered_for_half_a_second(
-    parts: Worker, store: redis.Redis, held_time: LoopTime
+    worker: Worker, store: redis.Redis, held_time: LoopTime
 ) -> None:
     assert UNKNOWN_SECONDS == 0.5
-    assert await parts.clients.find("app") is None
-    await put_client(parts, make_client())
+    assert await worker.clients.find("app") is None
+    await put_client(worker, make_client())
     held_time.advance(UNKNOWN_SECONDS - MOMENT_SECONDS)
     with watching(store) as commands:
-        assert await parts.clients.find("app") is None
+        assert await worker.clients.find("app") is None
     assert count_reads(commands) == 0
 
     held_time.advance(2 * MOMENT_SECONDS)
-    assert await parts.clients.find("app") == make_client()
+    assert await worker.clients.find("app") == make_client()
 
 
 @pytest.mark.clause("decided-registry-change-seen")
-async def test_a_user_who_is_not_known_is_not_remembered(parts: Worker) -> None:
+async def test_a_user_who_is_not_known_is_not_remembered(worker: Worker) -> None:
     """Most users of an organisation are listed nowhere; one who is listed, and disabled, counts at once."""
-    assert await parts.users.find(CAROL.identity) is None
-    await parts.registry.put_users([CAROL])
+    assert await worker.users.find(CAROL.identity) is None
+    await worker.registry.put_users([CAROL])
 
-    assert await parts.users.find(CAROL.identity) is not None
+    assert await worker.users.find(CAROL.identity) is not None
 
 
-async def test_garbage_costs_redis_no_memory(parts: Worker, store: redis.Redis, held_time: LoopTime) -> None:
+async def test_garbage_costs_redis_no_memory(worker: Worker, store: redis.Redis, held_time: LoopTime) -> None:
     """Nor does what is used once."""
-    await put_client(parts, make_client())
-    await parts.clients.find("app")
+    await put_client(worker, make_client())
+    await worker.clients.find("app")
     before = store.info("stats")["tracking_total_keys"]
     for _ in range(3):
         held_time.advance(UNKNOWN_SECONDS + MOMENT_SECONDS)
-        assert await parts.clients.find("garbage") is None
-        assert not await parts.caches.origins.find("https://garbage.example")
-        assert await parts.users.find(identify_user("main", "garbage")) is None
+        assert await worker.clients.find("garbage") is None
+        assert not await worker.caches.origins.find("https://garbage.example")
+        assert await worker.users.find(identify_user("main", "garbage")) is None
 
     assert store.info("stats")["tracking_total_keys"] == before
-    await parts.clients.find("app")
+    await worker.clients.find("app")
     assert store.info("stats")["tracking_total_keys"] == before + 1
 
 
 @pytest.mark.clause("decided-registry-change-seen")
 @ONE_SERVER
-async def test_a_record_that_was_found_to_be_old_can_be_dropped(parts: Worker, store: redis.Redis) -> None:
+async def test_a_record_that_was_found_to_be_old_can_be_dropped(worker: Worker, store: redis.Redis) -> None:
     """A script that looked knows before the news has come."""
-    await remember(parts, make_client())
-    parts.clients.invalidate("app")
+    await remember(worker, make_client())
+    worker.clients.invalidate("app")
     with watching(store) as commands:
-        assert await parts.clients.find("app") == make_client()
+        assert await worker.clients.find("app") == make_client()
 
     assert count_reads(commands) == 1
 
 
 @pytest.mark.clause("decided-registry-change-seen")
-async def test_an_answer_that_the_news_overtook_is_not_remembered(parts: Worker) -> None:
+async def test_an_answer_that_the_news_overtook_is_not_remembered(worker: Worker) -> None:
     """The record changes between Redis's answer and the next use, again and again."""
-    await remember(parts, make_client("0"))
+    await remember(worker, make_client("0"))
     for number in range(1, 100):
-        finding = asyncio.create_task(parts.clients.find("app"))
-        await put_client(parts, make_client(str(number)))
+        finding = asyncio.create_task(worker.clients.find("app"))
+        await put_client(worker, make_client(str(number)))
         await finding
-        await heard(parts)
+        await heard(worker)
 
-        assert await parts.clients.find("app") == make_client(str(number))
+        assert await worker.clients.find("app") == make_client(str(number))
 
 
 @ONE_SERVER
 async def test_memory_is_bounded_and_what_was_not_used_for_longest_goes_first(
-    parts: Worker, store: redis.Redis, make_settings: MakeSettings
+    worker: Worker, store: redis.Redis, make_settings: MakeSettings
 ) -> None:
     assert MAX_ENTRIES == 10_000
-    parts.caches = RegistryCaches(make_redis_url(make_settings()), max_entries=3)
-    parts.clients = parts.caches.clients
+    worker.caches = RegistryCaches(make_redis_url(make_settings()), max_entries=3)
+    worker.clients = worker.caches.clients
     for client_id in ("one", "two", "three"):
-        await remember(parts, make_client(client_id=client_id))
-    await parts.clients.find("one")
-    await remember(parts, make_client(client_id="four"))
+        await remember(worker, make_client(client_id=client_id))
+    await worker.clients.find("one")
+    await remember(worker, make_client(client_id="four"))
 
     with watching(store) as commands:
         for client_id in ("one", "three", "four"):
-            await parts.clients.find(client_id)
+            await worker.clients.find(client_id)
     assert count_reads(commands) == 0
     with watching(store) as commands:
-        await parts.clients.find("two")
+        await worker.clients.find("two")
     assert count_reads(commands) == 1
 
 
 @pytest.mark.clause("decided-registry-change-seen")
 @ONE_SERVER
-async def test_many_who_miss_at_once_share_one_reading(parts: Worker, store: redis.Redis) -> None:
-    await put_client(parts, make_client("shop", "shop"))
-    await put_client(parts, make_client("portal", "portal"))
+async def test_many_who_miss_at_once_share_one_reading(worker: Worker, store: redis.Redis) -> None:
+    await put_client(worker, make_client("shop", "shop"))
+    await put_client(worker, make_client("portal", "portal"))
     with watching(store) as commands:
-        found = await asyncio.gather(*(parts.clients.find(name) for name in ["shop", "portal"] * 300))
+        found = await asyncio.gather(*(worker.clients.find(name) for name in ["shop", "portal"] * 300))
 
     assert [client and client.client_name for client in found] == ["shop", "portal"] * 300
     assert count_reads(commands) == 2
 
 
-async def test_who_gives_up_waiting_does_not_take_the_reading_from_the_others(parts: Worker) -> None:
-    await put_client(parts, make_client())
-    first, second = (asyncio.create_task(parts.clients.find("app")) for _ in range(2))
+async def test_who_gives_up_waiting_does_not_take_the_reading_from_the_others(worker: Worker) -> None:
+    await put_client(worker, make_client())
+    first, second = (asyncio.create_task(worker.clients.find("app")) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
 
@@ -233,10 +233,10 @@ async def test_who_gives_up_waiting_does_not_take_the_reading_from_the_others(pa
 
 
 async def test_a_record_that_cannot_be_read_is_an_error_each_time_and_not_remembered(
-    parts: Worker, store: redis.Redis
+    worker: Worker, store: redis.Redis
 ) -> None:
     store.set(registry_key("client", "broken"), "no record")
     for _ in range(3):
         with pytest.raises(StoreUnavailable):
-            await parts.clients.find("broken")
-    await remember(parts, make_client(client_id="broken"))
+            await worker.clients.find("broken")
+    await remember(worker, make_client(client_id="broken"))

@@ -23,7 +23,7 @@ from service.store.keys import registry_key
 from service.worker import Worker
 from tests.conftest import SECRET_KEY
 from tests.faults.proxy import running_proxy
-from tests.faults.stage import Stage, parts_on
+from tests.faults.stage import Stage, worker_on
 from tests.redis_client.scripted_cluster import scripted_cluster
 from tests.redis_client.scripted_redis import INVALIDATE, bulk
 from tests.support.invalidations import heard
@@ -56,11 +56,11 @@ def stage(built_stage: Stage) -> Stage:
 
 
 @pytest.fixture
-async def parts(stage: Stage) -> AsyncIterator[Worker]:
+async def worker(stage: Stage) -> AsyncIterator[Worker]:
     """Straight to Redis."""
-    async with parts_on(stage) as parts:
-        await put(parts, APP)
-        yield parts
+    async with worker_on(stage) as worker:
+        await put(worker, APP)
+        yield worker
 
 
 @pytest.fixture
@@ -71,8 +71,8 @@ async def beyond(stage: Stage) -> AsyncIterator[RegistryCaches]:
     await caches.close()
 
 
-async def put(parts: Worker, client: Client) -> None:
-    await parts.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
+async def put(worker: Worker, client: Client) -> None:
+    await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
 
 
 async def remember(caches: RegistryCaches) -> None:
@@ -128,46 +128,46 @@ async def comes_back(caches: RegistryCaches, client: Client, held_time: LoopTime
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-gateway-stops-trusting")
 async def test_a_lost_stream_empties_memory_and_redis_is_asked(
-    stage: Stage, parts: Worker, held_time: LoopTime
+    stage: Stage, worker: Worker, held_time: LoopTime
 ) -> None:
-    await remember(parts.caches)
-    await let_connection_last(parts.caches, held_time)
-    await remember(parts.caches)  # again, since after a stall of the machine Redis's clock seems to have leapt
+    await remember(worker.caches)
+    await let_connection_last(worker.caches, held_time)
+    await remember(worker.caches)  # again, since after a stall of the machine Redis's clock seems to have leapt
     (ours,) = [client for client in stage.store.client_list() if client["name"] == "token-registry"]
-    reads, trust = stage.count_calls("get"), find_trust(parts.caches)
-    assert await parts.clients.find("app") == APP
+    reads, trust = stage.count_calls("get"), find_trust(worker.caches)
+    assert await worker.clients.find("app") == APP
     assert stage.count_calls("get") == reads
 
     stage.store.client_kill_filter(_id=ours["id"])
     await until(lambda: trust.until == 0, "the loss to be heard")
     stage.store.set(registry_key("client", "app"), msgspec.json.encode(CHANGED))
-    await heard(parts)
+    await heard(worker)
     for _ in range(2):
-        assert await parts.clients.find("app") == CHANGED
+        assert await worker.clients.find("app") == CHANGED
 
     assert stage.count_calls("get") == reads + 1
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-gateway-stops-trusting", "decided-i8-fail-closed")
 async def test_a_frozen_redis_is_believed_for_a_second_and_then_an_error(
-    stage: Stage, parts: Worker, held_time: LoopTime
+    stage: Stage, worker: Worker, held_time: LoopTime
 ) -> None:
-    await remember(parts.caches)
+    await remember(worker.caches)
     with stage.frozen():
-        await let_trust_end(parts.caches, held_time)
-        await fails_in_time(parts.caches, held_time)
-        await fails_in_time(parts.caches, held_time)
+        await let_trust_end(worker.caches, held_time)
+        await fails_in_time(worker.caches, held_time)
+        await fails_in_time(worker.caches, held_time)
 
-    await comes_back(parts.caches, APP, held_time)
+    await comes_back(worker.caches, APP, held_time)
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-gateway-stops-trusting", "decided-i8-fail-closed")
 async def test_what_changes_beyond_a_cut_network_is_old_for_a_second_at_most(
-    stage: Stage, parts: Worker, beyond: RegistryCaches, held_time: LoopTime
+    stage: Stage, worker: Worker, beyond: RegistryCaches, held_time: LoopTime
 ) -> None:
     await remember(beyond)
     with stage.cut_off():
-        await put(parts, CHANGED)
+        await put(worker, CHANGED)
         await let_trust_end(beyond, held_time)
         await fails_in_time(beyond, held_time)
 
@@ -176,47 +176,47 @@ async def test_what_changes_beyond_a_cut_network_is_old_for_a_second_at_most(
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-redis-away")
 async def test_a_server_that_took_the_place_of_another_is_asked(
-    stage: Stage, parts: Worker, held_time: LoopTime
+    stage: Stage, worker: Worker, held_time: LoopTime
 ) -> None:
     """The record changed while no invalidation could arrive."""
-    await remember(parts.caches)
-    trust = find_trust(parts.caches)
+    await remember(worker.caches)
+    trust = find_trust(worker.caches)
     with stage.killed():
         pass
     stage.store.set(registry_key("client", "app"), msgspec.json.encode(CHANGED))
     await until(lambda: trust.until == 0, "the loss to be heard")
 
-    await comes_back(parts.caches, CHANGED, held_time)
+    await comes_back(worker.caches, CHANGED, held_time)
 
 
 @pytest.mark.clause("decided-i8-fail-closed", "decided-i8-one-deadline", "decided-redis-away")
 async def test_a_worker_may_start_before_its_redis_and_is_ready_by_itself(stage: Stage, held_time: LoopTime) -> None:
     """The error comes at once: no time passes."""
-    async with parts_on(stage) as parts:
+    async with worker_on(stage) as worker:
         with stage.killed():
-            asking = asyncio.create_task(parts.clients.find("app"))
+            asking = asyncio.create_task(worker.clients.find("app"))
             await until(asking.done, "the error")
             with pytest.raises(StoreUnavailable):
                 await asking
         with held_time.passing(1):
-            await until_reachable(parts)
-        await put(parts, APP)
+            await until_reachable(worker)
+        await put(worker, APP)
 
-        await comes_back(parts.caches, APP, held_time)
+        await comes_back(worker.caches, APP, held_time)
 
 
 @pytest.mark.clause("decided-registry-change-seen")
 async def test_memory_follows_a_server_on_a_unix_socket(tmp_path: Path) -> None:
     socket = tmp_path / "redis.sock"
     server = start_redis(tmp_path, "--unixsocket", str(socket))
-    parts = Worker(load_settings({"REDIS_URL": f"unix://{socket}", "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}))
-    await put(parts, APP)
-    await remember(parts.caches)
-    await put(parts, CHANGED)
-    await heard(parts)
+    worker = Worker(load_settings({"REDIS_URL": f"unix://{socket}", "TOKEN_SERVICE_SECRET_KEY": SECRET_KEY}))
+    await put(worker, APP)
+    await remember(worker.caches)
+    await put(worker, CHANGED)
+    await heard(worker)
 
-    assert await parts.clients.find("app") == CHANGED
-    await parts.close()
+    assert await worker.clients.find("app") == CHANGED
+    await worker.close()
     stop(server.process)
 
 

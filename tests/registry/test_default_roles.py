@@ -93,24 +93,24 @@ async def test_exactly_the_users_end_who_rested_on_a_role_that_they_have_no_more
     await seeding.apply(after)
 
     assert cast.ended == ended
-    assert await sessions.parts.registry.list_pending_realms() == set()
+    assert await sessions.worker.registry.list_pending_realms() == set()
 
 
 @pytest.mark.clause("decided-default-roles-narrowed")
 async def test_a_sweep_that_was_cut_short_is_finished_by_the_next_start(
-    sessions: Sessions, parts: Worker, make_settings: MakeSettings
+    sessions: Sessions, worker: Worker, make_settings: MakeSettings
 ) -> None:
     """Wherever it breaks off: before the note, between note and record, before the sweep, within it."""
     calls = 0
     while True:
         sessions.store.flushall()
-        await make_seeding(parts.redis).apply(make_seed())
+        await make_seeding(worker.redis).apply(make_seed())
         cast = await Cast.start(sessions)
         broken = BreakingConnection(make_settings(), calls=calls)
         try:
             await make_seeding(broken).apply(make_seed("enduser"))
         except StoreUnavailable:
-            await make_seeding(parts.redis).apply(make_seed("enduser"))
+            await make_seeding(worker.redis).apply(make_seed("enduser"))
             assert cast.ended == ZOES, calls
         else:
             break
@@ -122,9 +122,11 @@ async def test_a_sweep_that_was_cut_short_is_finished_by_the_next_start(
 
 
 @pytest.mark.clause("decided-i5-organisation-secret-encrypted", "6819-5.1.4.1.3-realm-secret-encrypted")
-async def test_a_realm_is_kept_whole_and_its_secret_sealed(parts: Worker, seeding: Seeding, store: redis.Redis) -> None:
+async def test_a_realm_is_kept_whole_and_its_secret_sealed(
+    worker: Worker, seeding: Seeding, store: redis.Redis
+) -> None:
     await seeding.apply(make_seed())
-    record = await parts.registry.find_realm("cep")
+    record = await worker.registry.find_realm("cep")
 
     assert record is not None
     assert record.sealed_secret

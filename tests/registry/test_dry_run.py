@@ -27,18 +27,18 @@ BOB = User(realm="main", username="bob@example.com")
 HASHES = ("argon2", "sha256:", "sealed")
 
 
-async def change_at_the_console(parts: Worker) -> None:
+async def change_at_the_console(worker: Worker) -> None:
     """A secret rotated with an overlap, a user disabled, another deleted."""
-    shop, alice = await find_client(parts, "web-shop"), await find_alice(parts)
+    shop, alice = await find_client(worker, "web-shop"), await find_alice(worker)
     rotated = msgspec.structs.replace(
         shop,
         client_secret_hash=OTHER_HASH,
         previous_secret_hash=SECRET_HASH,
         previous_secret_until_ms=2**50,
     )
-    await parts.registry.put_client(rotated, old_origins=(), new_origins=(), narrowing=None)
-    await parts.registry.put_users([msgspec.structs.replace(alice, disabled=True)])
-    await parts.registry.delete_users([BOB.identity])
+    await worker.registry.put_client(rotated, old_origins=(), new_origins=(), narrowing=None)
+    await worker.registry.put_users([msgspec.structs.replace(alice, disabled=True)])
+    await worker.registry.delete_users([BOB.identity])
 
 
 def lines_of(change: Change) -> list[str]:
@@ -97,12 +97,12 @@ async def test_what_only_looks_different_is_no_change_of_a_field(seeding: Seedin
 
 @pytest.mark.clause("decided-seed-dry-run", "decided-seed-prune")
 async def test_a_dry_run_of_pruning_names_what_goes_and_counts_what_stays(
-    parts: Worker, seeding: Seeding, store: redis.Redis
+    worker: Worker, seeding: Seeding, store: redis.Redis
 ) -> None:
     await seeding.apply(FIRST.seed)
     made = Client(client_id="made-at-the-console")
-    await parts.registry.put_client(made, old_origins=(), new_origins=(), narrowing=None)
-    await parts.registry.put_users([User(realm="main", username=f"{name}@example.com") for name in ("yves", "zoe")])
+    await worker.registry.put_client(made, old_origins=(), new_origins=(), narrowing=None)
+    await worker.registry.put_users([User(realm="main", username=f"{name}@example.com") for name in ("yves", "zoe")])
     before = everything(store)
     difference = await seeding.compare(parse_seed(b"{}"), prune=True)
 
@@ -126,10 +126,10 @@ async def test_a_long_difference_is_counted_and_its_first_changes_named(seeding:
 
 
 @pytest.mark.clause("decided-seed-force")
-async def test_force_applies_over_what_was_changed_elsewhere(parts: Worker, seeding: Seeding) -> None:
+async def test_force_applies_over_what_was_changed_elsewhere(worker: Worker, seeding: Seeding) -> None:
     await seeding.apply(FIRST.seed)
-    shop, alice = await find_client(parts, "web-shop"), await find_alice(parts)
-    await change_at_the_console(parts)
+    shop, alice = await find_client(worker, "web-shop"), await find_alice(worker)
+    await change_at_the_console(worker)
     difference = await seeding.compare(FIRST.seed, force=True)
     outcome = await seeding.apply(FIRST.seed, force=True)
 
@@ -140,8 +140,8 @@ async def test_force_applies_over_what_was_changed_elsewhere(parts: Worker, seed
     ]
     assert outcome.clients == difference.clients == Counts(restored=1, unchanged=1)
     assert outcome.users == difference.users == Counts(restored=2)
-    assert shop == await find_client(parts, "web-shop")
-    assert alice == msgspec.structs.replace(await find_alice(parts), revision=alice.revision)
+    assert shop == await find_client(worker, "web-shop")
+    assert alice == msgspec.structs.replace(await find_alice(worker), revision=alice.revision)
 
 
 @pytest.mark.clause("decided-seed-force")
@@ -153,21 +153,21 @@ async def test_force_writes_nothing_where_nothing_was_changed(seeding: Seeding, 
     assert before == everything(store)
 
 
-async def test_force_under_a_new_key_changes_no_user_and_no_client(parts: Worker) -> None:
-    await make_seeding(parts.redis, KEY_ONE).apply(FIRST.seed)
-    outcome = await make_seeding(parts.redis, KEY_TWO, KEY_ONE).apply(FIRST.seed, force=True)
+async def test_force_under_a_new_key_changes_no_user_and_no_client(worker: Worker) -> None:
+    await make_seeding(worker.redis, KEY_ONE).apply(FIRST.seed)
+    outcome = await make_seeding(worker.redis, KEY_TWO, KEY_ONE).apply(FIRST.seed, force=True)
 
     assert (outcome.clients.changes, outcome.users.changes) == (0, 0)
 
 
 @pytest.mark.clause("decided-seed-entry-decides")
-async def test_an_entry_that_changed_decides_over_all_of_its_record(parts: Worker, seeding: Seeding) -> None:
+async def test_an_entry_that_changed_decides_over_all_of_its_record(worker: Worker, seeding: Seeding) -> None:
     """An overlap of secrets ends, a disabled user is enabled, a deleted one comes back: the text is newer."""
     text = FIRST.text.replace("role:enduser", "role:enduser role:partner").replace("[enduser]", "[enduser, partner]")
     await seeding.apply(FIRST.seed)
-    await change_at_the_console(parts)
+    await change_at_the_console(worker)
     outcome = await seeding.apply(parse_seed(text.replace("name: Alice", "name: Another").encode()))
-    shop, alice = await find_client(parts, "web-shop"), await find_alice(parts)
+    shop, alice = await find_client(worker, "web-shop"), await find_alice(worker)
 
     assert (shop.client_secret_hash, shop.previous_secret_hash, shop.previous_secret_until_ms) == (SECRET_HASH, None, 0)
     assert (alice.name, alice.disabled) == ("Another", False)
@@ -176,17 +176,17 @@ async def test_an_entry_that_changed_decides_over_all_of_its_record(parts: Worke
 
 @pytest.mark.clause("decided-seed-keeps-console-changes", "decided-seed-deleted-stays-deleted")
 async def test_neither_an_old_file_nor_a_second_instance_brings_back_what_the_console_changed(
-    parts: Worker, seeding: Seeding
+    worker: Worker, seeding: Seeding
 ) -> None:
     await seeding.apply(FIRST.seed)
     await seeding.apply(FIRST.but(redirect_uri="https://phone.example/y").seed)
-    await change_at_the_console(parts)
-    alice, shop = await find_alice(parts), await find_client(parts, "web-shop")
+    await change_at_the_console(worker)
+    alice, shop = await find_alice(worker), await find_client(worker, "web-shop")
     await seeding.apply(FIRST.seed)
-    await make_seeding(parts.redis).apply(FIRST.seed)
+    await make_seeding(worker.redis).apply(FIRST.seed)
 
-    assert (await find_alice(parts), await find_client(parts, "web-shop")) == (alice, shop)
-    assert await parts.registry.find_user(BOB.identity) is None
+    assert (await find_alice(worker), await find_client(worker, "web-shop")) == (alice, shop)
+    assert await worker.registry.find_user(BOB.identity) is None
 
 
 def test_a_field_is_shown_as_a_person_writes_it() -> None:

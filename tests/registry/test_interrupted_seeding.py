@@ -43,14 +43,14 @@ async def break_off(make_settings: MakeSettings, seed: SeedText, calls: int) -> 
     return False
 
 
-async def registry_of(parts: Worker) -> list[object]:
+async def registry_of(worker: Worker) -> list[object]:
     """What the registry says, without the revisions, which every write makes anew."""
     names = ("alice@example.com", "bob@example.com")
-    users = await parts.registry.find_users([identify_user("main", name) for name in names])
-    clients = [await parts.registry.find_client(client_id) for client_id in ("phone-app", "web-shop")]
-    origins = [await parts.registry.is_origin(f"https://{host}") for host in ("phone.example", "shop.example")]
+    users = await worker.registry.find_users([identify_user("main", name) for name in names])
+    clients = [await worker.registry.find_client(client_id) for client_id in ("phone-app", "web-shop")]
+    origins = [await worker.registry.is_origin(f"https://{host}") for host in ("phone.example", "shop.example")]
     plain = [user and msgspec.structs.replace(user, revision="") for user in users]
-    return [*plain, *clients, *origins, await parts.registry.find_realm("cep") is not None]
+    return [*plain, *clients, *origins, await worker.registry.find_realm("cep") is not None]
 
 
 async def test_breaking_off_is_tried_at_every_call(make_settings: MakeSettings, seeding: Seeding) -> None:
@@ -62,15 +62,15 @@ async def test_breaking_off_is_tried_at_every_call(make_settings: MakeSettings, 
 @pytest.mark.clause("decided-seed-interrupted")
 @pytest.mark.parametrize("calls", CALLS)
 async def test_the_next_start_finishes_a_first_load(
-    parts: Worker, seeding: Seeding, make_settings: MakeSettings, store: redis.Redis, calls: int
+    worker: Worker, seeding: Seeding, make_settings: MakeSettings, store: redis.Redis, calls: int
 ) -> None:
     await seeding.apply(FIRST.seed)
-    expected = await registry_of(parts)
+    expected = await registry_of(worker)
     store.flushall()
     await break_off(make_settings, FIRST, calls)
     await seeding.apply(FIRST.seed)
 
-    assert await registry_of(parts) == expected
+    assert await registry_of(worker) == expected
     assert (await seeding.apply(FIRST.seed)).changes == 0
 
 
@@ -80,14 +80,14 @@ async def test_the_next_start_finishes_a_change_and_ends_what_had_to_end(
     sessions: Sessions, seeding: Seeding, make_settings: MakeSettings, calls: int
 ) -> None:
     await seeding.apply(SECOND.seed)
-    expected = await registry_of(sessions.parts)
+    expected = await registry_of(sessions.worker)
     sessions.store.flushall()
     await seeding.apply(FIRST.seed)
     alice, code = await sessions.start(ALICE, "web-shop"), await sessions.issue_code()
     await break_off(make_settings, SECOND, calls)
     await seeding.apply(SECOND.seed)
 
-    assert await registry_of(sessions.parts) == expected
+    assert await registry_of(sessions.worker) == expected
     assert not sessions.record(alice)
     assert sessions.live(alice) == [False]
     assert not sessions.code_is_there(code)
@@ -96,29 +96,29 @@ async def test_the_next_start_finishes_a_change_and_ends_what_had_to_end(
 @pytest.mark.clause("decided-seed-interrupted")
 @pytest.mark.parametrize("calls", CALLS)
 async def test_going_back_to_the_file_of_before_undoes_a_change_that_broke_off(
-    parts: Worker, seeding: Seeding, make_settings: MakeSettings, calls: int
+    worker: Worker, seeding: Seeding, make_settings: MakeSettings, calls: int
 ) -> None:
     """An operator whose new file did not get through restarts with the old one."""
     await seeding.apply(FIRST.seed)
-    expected = await registry_of(parts)
+    expected = await registry_of(worker)
     await break_off(make_settings, SECOND, calls)
     await seeding.apply(FIRST.seed)
 
-    assert await registry_of(parts) == expected
+    assert await registry_of(worker) == expected
 
 
 @pytest.mark.clause("decided-seed-interrupted", "decided-seed-keeps-console-changes")
 @pytest.mark.parametrize("calls", CALLS)
 async def test_a_load_that_broke_off_overrules_no_change_from_elsewhere(
-    parts: Worker, seeding: Seeding, make_settings: MakeSettings, calls: int
+    worker: Worker, seeding: Seeding, make_settings: MakeSettings, calls: int
 ) -> None:
     await seeding.apply(FIRST.seed)
-    bob = await parts.registry.find_user(identify_user("main", "bob@example.com"))
+    bob = await worker.registry.find_user(identify_user("main", "bob@example.com"))
     assert bob is not None
-    await parts.registry.put_users([msgspec.structs.replace(bob, disabled=True)])
+    await worker.registry.put_users([msgspec.structs.replace(bob, disabled=True)])
     await break_off(make_settings, SECOND, calls)
     await seeding.apply(SECOND.seed)
-    after = await parts.registry.find_user(bob.identity)
+    after = await worker.registry.find_user(bob.identity)
 
     assert after is not None
     assert after.disabled
@@ -158,7 +158,7 @@ async def test_sessions_of_a_narrowed_client_end_even_where_the_next_file_no_lon
         await seeding.apply(FIRST.seed)
         alice = await sessions.start()
         await break_off(make_settings, narrowed, calls)
-        client = await sessions.parts.registry.find_client("phone-app")
+        client = await sessions.worker.registry.find_client("phone-app")
         is_changed = client is not None and "refresh_token" not in client.grant_types
         cut_short += is_changed and any(sessions.live(alice))
         await seeding.apply(parse_seed(b"{}"))

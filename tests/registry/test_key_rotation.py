@@ -20,22 +20,22 @@ def read_realm_secret(store: redis.Redis, *secret_keys: bytes) -> str | None:
 
 @pytest.mark.clause("decided-secret-key-rotation", "decided-seed-digest-keyed")
 async def test_no_step_changes_an_entry_or_ends_a_session(sessions: Sessions) -> None:
-    parts = sessions.parts
-    await make_seeding(parts.redis, KEY_ONE).apply(SeedText().seed)
-    user, client = await sessions.find_user(), await parts.registry.find_client("web-shop")
+    worker = sessions.worker
+    await make_seeding(worker.redis, KEY_ONE).apply(SeedText().seed)
+    user, client = await sessions.find_user(), await worker.registry.find_client("web-shop")
     session = await sessions.start()
     for keys in STEPS:
-        await make_seeding(parts.redis, *keys).apply(SeedText().seed)
-        await make_seeding(parts.redis, *keys).apply(SeedText().seed)
+        await make_seeding(worker.redis, *keys).apply(SeedText().seed)
+        await make_seeding(worker.redis, *keys).apply(SeedText().seed)
 
         assert user == await sessions.find_user()
-        assert client == await parts.registry.find_client("web-shop")
+        assert client == await worker.registry.find_client("web-shop")
     assert (await sessions.spend(session, 1)).verdict == "rotated"
 
 
-async def test_the_secret_of_a_realm_comes_under_the_new_key(parts: Worker, store: redis.Redis) -> None:
+async def test_the_secret_of_a_realm_comes_under_the_new_key(worker: Worker, store: redis.Redis) -> None:
     for keys in STEPS[:3]:
-        await make_seeding(parts.redis, *keys).apply(SeedText().seed)
+        await make_seeding(worker.redis, *keys).apply(SeedText().seed)
         assert read_realm_secret(store, *keys) == "secret-at-the-organisation"
 
     assert read_realm_secret(store, KEY_TWO) == "secret-at-the-organisation"
@@ -43,22 +43,22 @@ async def test_the_secret_of_a_realm_comes_under_the_new_key(parts: Worker, stor
 
 
 async def test_a_console_change_survives_every_step(sessions: Sessions) -> None:
-    parts = sessions.parts
-    await make_seeding(parts.redis, KEY_ONE).apply(SeedText().seed)
-    await parts.registry.put_users([msgspec.structs.replace(await sessions.find_user(), disabled=True)])
+    worker = sessions.worker
+    await make_seeding(worker.redis, KEY_ONE).apply(SeedText().seed)
+    await worker.registry.put_users([msgspec.structs.replace(await sessions.find_user(), disabled=True)])
     for keys in STEPS:
-        await make_seeding(parts.redis, *keys).apply(SeedText().seed)
+        await make_seeding(worker.redis, *keys).apply(SeedText().seed)
 
     assert (await sessions.find_user()).disabled
 
 
 @pytest.mark.clause("decided-seed-digest-keyed")
-async def test_what_is_remembered_of_an_entry_tells_nothing_without_the_key(parts: Worker, store: redis.Redis) -> None:
+async def test_what_is_remembered_of_an_entry_tells_nothing_without_the_key(worker: Worker, store: redis.Redis) -> None:
     """The same file under two keys leaves no digest in common."""
     digests = []
     for key in (KEY_ONE, KEY_TWO):
         store.flushall()
-        await make_seeding(parts.redis, key).apply(SeedText().seed)
+        await make_seeding(worker.redis, key).apply(SeedText().seed)
         seeds = [store.hvals(name) for name in store.scan_iter("seed:*")]
         digests.append({str(digest) for values in seeds for digest in values})
 
@@ -69,10 +69,10 @@ async def test_what_is_remembered_of_an_entry_tells_nothing_without_the_key(part
 @pytest.mark.clause("decided-seed-strange-key")
 async def test_a_key_that_was_dropped_at_once_brings_nobody_back(sessions: Sessions) -> None:
     """As after a theft: whoever was disabled meanwhile stays so, and the realm's secret is sealed anew all the same."""
-    parts = sessions.parts
-    await make_seeding(parts.redis, KEY_ONE).apply(SeedText().seed)
-    await parts.registry.put_users([msgspec.structs.replace(await sessions.find_user(), disabled=True)])
-    second = make_seeding(parts.redis, KEY_TWO)
+    worker = sessions.worker
+    await make_seeding(worker.redis, KEY_ONE).apply(SeedText().seed)
+    await worker.registry.put_users([msgspec.structs.replace(await sessions.find_user(), disabled=True)])
+    second = make_seeding(worker.redis, KEY_TWO)
 
     assert not await second.is_key_known()
     outcome = await second.apply(SeedText().but(name="Alicia").seed)
@@ -87,11 +87,11 @@ async def test_a_key_that_was_dropped_at_once_brings_nobody_back(sessions: Sessi
 
 @pytest.mark.clause("decided-seed-strange-key")
 async def test_under_another_key_force_applies_everything(sessions: Sessions) -> None:
-    parts = sessions.parts
-    await make_seeding(parts.redis, KEY_ONE).apply(SeedText().seed)
-    await parts.registry.put_users([msgspec.structs.replace(await sessions.find_user(), disabled=True)])
+    worker = sessions.worker
+    await make_seeding(worker.redis, KEY_ONE).apply(SeedText().seed)
+    await worker.registry.put_users([msgspec.structs.replace(await sessions.find_user(), disabled=True)])
 
-    outcome = await make_seeding(parts.redis, KEY_TWO).apply(SeedText().but(name="Alicia").seed, force=True)
+    outcome = await make_seeding(worker.redis, KEY_TWO).apply(SeedText().but(name="Alicia").seed, force=True)
 
     found = await sessions.find_user()
     assert (found.disabled, found.name, outcome.warnings) == (False, "Alicia", ())

@@ -126,10 +126,10 @@ def test_a_sweep_waits_longer_than_a_request_can_rest_on_the_old_registration() 
 
 
 async def test_a_login_that_was_under_way_while_the_client_was_narrowed_ends_as_well(
-    sessions: Sessions, parts: Worker, held_time: LoopTime
+    sessions: Sessions, worker: Worker, held_time: LoopTime
 ) -> None:
     """A worker that still remembers the old registration gives out tokens until the sweep begins."""
-    seeding = make_seeding(parts.redis, scan_delay_seconds=SCAN_DELAY_SECONDS)
+    seeding = make_seeding(worker.redis, scan_delay_seconds=SCAN_DELAY_SECONDS)
     await seeding.apply(SeedText().seed)
     applying = asyncio.create_task(seeding.apply(SeedText().but(scope=ENDUSER).seed))
     await until(lambda: held_time.is_due_in(SCAN_DELAY_SECONDS), "the pause before the sweep")

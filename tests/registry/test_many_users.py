@@ -50,13 +50,13 @@ from service.registry.seed_file.reader import load_seed
 from service.config.settings import load_settings
 
 async def main(file, url):
-    parts = Worker(load_settings({"REDIS_URL": url, "TOKEN_SERVICE_SECRET_KEY": "a key of 32 bytes with 16 distinct"}))
+    worker = Worker(load_settings({"REDIS_URL": url, "TOKEN_SERVICE_SECRET_KEY": "a key of 32 bytes with 16 distinct"}))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     told = []
     for _ in range(2):
-        outcome = await parts.seeding.apply(load_seed(Path(file), 8))
+        outcome = await worker.seeding.apply(load_seed(Path(file), 8))
         told += [outcome.users.added, outcome.users.unchanged]
-    await parts.close()
+    await worker.close()
     print(json.dumps([*told, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before]))
 
 asyncio.run(main(*sys.argv[1:]))
@@ -179,14 +179,14 @@ async def test_to_apply_a_file_takes_as_many_commands_for_each_user(
     assert of_a_batch_again.writes == 0
 
 
-async def test_batches_miss_nobody(parts: Worker, seeding: Seeding) -> None:
+async def test_batches_miss_nobody(worker: Worker, seeding: Seeding) -> None:
     seeding.users_per_batch = 7
     seed = parse_seed("".join(make_lines(40)).encode())
     told: list[int] = []
 
     assert (await seeding.apply(seed, on_progress=lambda done, _: told.append(done))).users.added == 40
     assert told == [7, 14, 21, 28, 35, 40]
-    assert all(await parts.registry.find_users([identify_user("main", entry.username) for entry in seed.users]))
+    assert all(await worker.registry.find_users([identify_user("main", entry.username) for entry in seed.users]))
     assert (await seeding.apply(parse_seed(b"users:"), prune=True)).users.removed == 40
 
 

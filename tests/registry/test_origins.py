@@ -36,11 +36,11 @@ def test_redirect_uris_at_one_place_are_one_origin() -> None:
 
 
 @pytest.mark.clause("decided-cors-origins")
-async def test_origins_follow_the_redirect_uris_of_the_seed(parts: Worker, seeding: Seeding) -> None:
+async def test_origins_follow_the_redirect_uris_of_the_seed(worker: Worker, seeding: Seeding) -> None:
     await seeding.apply(SeedText().seed)
-    assert await parts.registry.is_origin("https://phone.example")
+    assert await worker.registry.is_origin("https://phone.example")
     await seeding.apply(SeedText().but(redirect_uri="https://other.example/x").seed)
 
-    assert await parts.registry.is_origin("https://other.example")
-    assert not await parts.registry.is_origin("https://phone.example")
-    assert not await parts.registry.is_origin("null")
+    assert await worker.registry.is_origin("https://other.example")
+    assert not await worker.registry.is_origin("https://phone.example")
+    assert not await worker.registry.is_origin("null")

@@ -36,11 +36,11 @@ users:
 KEPT = {"bob, shop", "console, shop"}
 
 
-async def make_at_the_console(parts: Worker) -> None:
+async def make_at_the_console(worker: Worker) -> None:
     client = Client(client_id="made-at-the-console", redirect_uris=("https://console.example/",))
-    await parts.registry.put_client(client, old_origins=(), new_origins=("https://console.example",), narrowing=None)
+    await worker.registry.put_client(client, old_origins=(), new_origins=("https://console.example",), narrowing=None)
     names = [(CONSOLE.realm, CONSOLE.username), (CAROL.realm, CAROL.username)]
-    await parts.registry.put_users([User(realm=realm, username=name, roles=("enduser",)) for realm, name in names])
+    await worker.registry.put_users([User(realm=realm, username=name, roles=("enduser",)) for realm, name in names])
 
 
 async def start_sessions(sessions: Sessions) -> dict[str, Session]:
@@ -66,9 +66,9 @@ def find_live(sessions: Sessions, by_name: dict[str, Session]) -> set[str]:
 async def test_what_left_the_file_goes_with_its_sessions_and_what_the_console_made_stays(
     sessions: Sessions, seeding: Seeding
 ) -> None:
-    registry = sessions.parts.registry
+    registry = sessions.worker.registry
     await seeding.apply(FIRST)
-    await make_at_the_console(sessions.parts)
+    await make_at_the_console(sessions.worker)
     by_name = await start_sessions(sessions)
     outcome = await seeding.apply(LEFT, prune=True)
 
@@ -87,7 +87,7 @@ async def test_what_left_the_file_goes_with_its_sessions_and_what_the_console_ma
 @pytest.mark.clause("decided-seed-prune")
 async def test_without_being_asked_nothing_is_removed(sessions: Sessions, seeding: Seeding) -> None:
     await seeding.apply(FIRST)
-    await make_at_the_console(sessions.parts)
+    await make_at_the_console(sessions.worker)
     by_name = await start_sessions(sessions)
     outcome = await seeding.apply(LEFT)
 
@@ -97,7 +97,7 @@ async def test_without_being_asked_nothing_is_removed(sessions: Sessions, seedin
 
 @pytest.mark.clause("decided-seed-prune")
 async def test_a_file_that_is_in_force_already_can_be_pruned_by(
-    parts: Worker, seeding: Seeding, store: redis.Redis
+    worker: Worker, seeding: Seeding, store: redis.Redis
 ) -> None:
     await seeding.apply(FIRST)
     await seeding.apply(LEFT)
@@ -110,7 +110,7 @@ async def test_a_file_that_is_in_force_already_can_be_pruned_by(
 
 @pytest.mark.clause("decided-seed-prune")
 async def test_what_was_pruned_is_forgotten_and_comes_with_the_file_that_has_it(
-    parts: Worker, seeding: Seeding
+    worker: Worker, seeding: Seeding
 ) -> None:
     await seeding.apply(FIRST)
     await seeding.apply(LEFT, prune=True)
@@ -120,17 +120,17 @@ async def test_what_was_pruned_is_forgotten_and_comes_with_the_file_that_has_it(
 
 
 @pytest.mark.clause("decided-seed-prune", "decided-seed-deleted-stays-deleted")
-async def test_what_the_console_deleted_and_the_file_still_has_stays_deleted(parts: Worker, seeding: Seeding) -> None:
+async def test_what_the_console_deleted_and_the_file_still_has_stays_deleted(worker: Worker, seeding: Seeding) -> None:
     await seeding.apply(FIRST)
-    await parts.registry.delete_users([identify_user("main", BOB.username)])
-    shop = await parts.registry.find_client("web-shop")
+    await worker.registry.delete_users([identify_user("main", BOB.username)])
+    shop = await worker.registry.find_client("web-shop")
     assert shop is not None
-    await parts.registry.delete_client(shop, origins=())
+    await worker.registry.delete_client(shop, origins=())
     outcome = await seeding.apply(LEFT, prune=True)
 
     assert (outcome.clients.removed, outcome.users.removed) == (1, 2)
-    assert await parts.registry.find_user(identify_user("main", BOB.username)) is None
-    assert await parts.registry.find_client("web-shop") is None
+    assert await worker.registry.find_user(identify_user("main", BOB.username)) is None
+    assert await worker.registry.find_client("web-shop") is None
 
 
 FEW_SHARDS = sorted({identify_user(entry.realm, entry.username).shard for entry in FIRST.users})
@@ -161,11 +161,11 @@ async def test_a_pruning_that_broke_off_anywhere_is_finished_by_the_next(
     while is_broken:
         sessions.store.flushall()
         await seeding.apply(FIRST)
-        await make_at_the_console(sessions.parts)
+        await make_at_the_console(sessions.worker)
         by_name = await start_sessions(sessions)
         is_broken = await break_off(make_settings, calls)
         await seeding.apply(LEFT)
-        alice = await sessions.parts.registry.find_user(identify_user("main", ALICE.username))
+        alice = await sessions.worker.registry.find_user(identify_user("main", ALICE.username))
         assert alice is not None or "alice, shop" not in find_live(sessions, by_name), calls
         await seeding.apply(LEFT, prune=True)
 
@@ -179,7 +179,7 @@ async def test_a_pruning_that_broke_off_anywhere_is_finished_by_the_next(
 
 @pytest.mark.clause("decided-seed-prune", "decided-seed-interrupted")
 async def test_a_pruning_that_broke_off_is_undone_by_the_file_of_before(
-    parts: Worker, seeding: Seeding, make_settings: MakeSettings
+    worker: Worker, seeding: Seeding, make_settings: MakeSettings
 ) -> None:
     """Whatever of it was removed by then."""
     calls = 0
@@ -188,7 +188,7 @@ async def test_a_pruning_that_broke_off_is_undone_by_the_file_of_before(
         await seeding.apply(FIRST)
         calls += 1
 
-        assert await parts.registry.find_realm("cep")
-        assert await parts.registry.find_client("phone-app")
-        assert await parts.registry.find_user(identify_user("main", ALICE.username))
+        assert await worker.registry.find_realm("cep")
+        assert await worker.registry.find_client("phone-app")
+        assert await worker.registry.find_user(identify_user("main", ALICE.username))
     assert calls > 25

@@ -18,7 +18,7 @@ def clients(**fields: str) -> bytes:
 
 
 @pytest.mark.clause("decided-short-secret-warned")
-async def test_short_client_secrets_are_warned_of_and_taken(seeding: Seeding, parts: Worker) -> None:
+async def test_short_client_secrets_are_warned_of_and_taken(seeding: Seeding, worker: Worker) -> None:
     short, long, hashed = (
         "client_secret: nineteen-characters",
         "client_secret: twenty-characters-or",
@@ -29,7 +29,7 @@ async def test_short_client_secrets_are_warned_of_and_taken(seeding: Seeding, pa
 
     assert (await seeding.compare(seed)).warnings == (warning,)
     assert (await seeding.apply(seed)).warnings == (warning,)
-    remembered = {client.client_id: client.has_short_secret for client in await parts.registry.list_clients()}
+    remembered = {client.client_id: client.has_short_secret for client in await worker.registry.list_clients()}
     assert remembered == {"one": True, "other": False, "public": False, "third": False}
 
 
@@ -38,11 +38,11 @@ async def test_short_client_secrets_are_warned_of_and_taken(seeding: Seeding, pa
     "field",
     ["client_secret: twenty-characters-or", f"client_secret_hash: {hash_generated_secret('m' * 43)!r}", "scope: ''"],
 )
-async def test_another_secret_is_not_remembered_as_short(seeding: Seeding, parts: Worker, field: str) -> None:
+async def test_another_secret_is_not_remembered_as_short(seeding: Seeding, worker: Worker, field: str) -> None:
     await seeding.apply(parse_seed(clients(one="client_secret: short")))
     await seeding.apply(parse_seed(clients(one=field)))
 
-    client = await parts.registry.find_client("one")
+    client = await worker.registry.find_client("one")
 
     assert client is not None
     assert not client.has_short_secret

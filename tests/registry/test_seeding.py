@@ -27,16 +27,16 @@ USER_KEY = f"user:{{{IDENTITY.shard}}}:{IDENTITY.subject}"
 
 
 @pytest.mark.clause("decided-seed-adds-and-updates", "spec-2.3-client-record", "spec-2.3-user-record")
-async def test_an_empty_registry_gets_everything(parts: Worker, seeding: Seeding) -> None:
+async def test_an_empty_registry_gets_everything(worker: Worker, seeding: Seeding) -> None:
     applied = await seeding.apply(SeedText().seed)
-    client, alice = await find_client(parts), await find_alice(parts)
+    client, alice = await find_client(worker), await find_alice(worker)
 
     assert applied.changes == 5
     assert client.grant_types == ("password", "authorization_code", "refresh_token")
     assert (client.scope, client.is_public) == ("realm:main role:enduser role:organisation", True)
-    assert (await find_client(parts, "web-shop")).client_secret_hash == SECRET_HASH
+    assert (await find_client(worker, "web-shop")).client_secret_hash == SECRET_HASH
     assert (alice.password_hash, alice.roles, alice.name) == (PASSWORD_HASH, ("enduser", "organisation"), "Alice")
-    assert await parts.registry.find_realm("cep")
+    assert await worker.registry.find_realm("cep")
 
 
 @pytest.mark.clause("decided-seed-adds-and-updates")
@@ -48,9 +48,9 @@ async def test_the_same_file_again_touches_nothing(seeding: Seeding, store: redi
     assert before == everything(store)
 
 
-async def test_another_order_format_or_comment_is_no_change(parts: Worker, seeding: Seeding) -> None:
+async def test_another_order_format_or_comment_is_no_change(worker: Worker, seeding: Seeding) -> None:
     await seeding.apply(SeedText().seed)
-    before = await find_client(parts), await find_alice(parts)
+    before = await find_client(worker), await find_alice(worker)
     sections = SeedText().text.split("\nclients:")
     clients, users = sections[1].split("users:")
     turned = f"users: # first\n{users}\n{sections[0]}\n\nclients:   {clients}"
@@ -59,72 +59,72 @@ async def test_another_order_format_or_comment_is_no_change(parts: Worker, seedi
 
     assert (await seeding.apply(parse_seed(turned.encode()))).changes == 0
     assert (await seeding.apply(parse_seed(expanded.encode()))).changes == 0
-    assert before == (await find_client(parts), await find_alice(parts))
+    assert before == (await find_client(worker), await find_alice(worker))
 
 
 @pytest.mark.clause("decided-seed-adds-and-updates")
-async def test_only_what_changed_in_the_file_is_updated(parts: Worker, seeding: Seeding) -> None:
+async def test_only_what_changed_in_the_file_is_updated(worker: Worker, seeding: Seeding) -> None:
     await seeding.apply(SeedText().seed)
-    bob = await parts.registry.find_user(identify_user("main", "bob@example.com"))
+    bob = await worker.registry.find_user(identify_user("main", "bob@example.com"))
     applied = await seeding.apply(SeedText().but(name="Alice the Second", redirect_uri="https://phone.example/y").seed)
 
     assert applied.changes == 2
-    assert (await find_alice(parts)).name == "Alice the Second"
-    assert (await find_client(parts)).redirect_uris == ("https://phone.example/y",)
-    assert bob == await parts.registry.find_user(identify_user("main", "bob@example.com"))
+    assert (await find_alice(worker)).name == "Alice the Second"
+    assert (await find_client(worker)).redirect_uris == ("https://phone.example/y",)
+    assert bob == await worker.registry.find_user(identify_user("main", "bob@example.com"))
 
 
 @pytest.mark.clause("decided-seed-keeps-console-changes")
-async def test_what_was_changed_elsewhere_survives_a_restart(parts: Worker, seeding: Seeding) -> None:
+async def test_what_was_changed_elsewhere_survives_a_restart(worker: Worker, seeding: Seeding) -> None:
     await seeding.apply(SeedText().seed)
-    await parts.registry.put_users([msgspec.structs.replace(await find_alice(parts), disabled=True)])
-    rotated = msgspec.structs.replace(await find_client(parts, "web-shop"), client_secret_hash="sha256:" + "x" * 43)
-    await parts.registry.put_client(rotated, old_origins=(), new_origins=(), narrowing=None)
+    await worker.registry.put_users([msgspec.structs.replace(await find_alice(worker), disabled=True)])
+    rotated = msgspec.structs.replace(await find_client(worker, "web-shop"), client_secret_hash="sha256:" + "x" * 43)
+    await worker.registry.put_client(rotated, old_origins=(), new_origins=(), narrowing=None)
     await seeding.apply(SeedText().seed)
     await seeding.apply(SeedText().but(redirect_uri="https://phone.example/y").seed)
 
-    assert (await find_alice(parts)).disabled
-    assert rotated == await find_client(parts, "web-shop")
+    assert (await find_alice(worker)).disabled
+    assert rotated == await find_client(worker, "web-shop")
 
 
 @pytest.mark.clause("decided-seed-keeps-console-changes")
 async def test_a_change_of_the_entry_itself_overrules_what_was_changed_elsewhere(
-    parts: Worker, seeding: Seeding
+    worker: Worker, seeding: Seeding
 ) -> None:
     await seeding.apply(SeedText().seed)
-    await parts.registry.put_users([msgspec.structs.replace(await find_alice(parts), disabled=True)])
+    await worker.registry.put_users([msgspec.structs.replace(await find_alice(worker), disabled=True)])
     await seeding.apply(SeedText().but(name="Back").seed)
 
-    assert not (await find_alice(parts)).disabled
+    assert not (await find_alice(worker)).disabled
 
 
 @pytest.mark.clause("decided-seed-deleted-stays-deleted")
-async def test_what_was_deleted_elsewhere_stays_deleted(parts: Worker, seeding: Seeding, store: redis.Redis) -> None:
+async def test_what_was_deleted_elsewhere_stays_deleted(worker: Worker, seeding: Seeding, store: redis.Redis) -> None:
     await seeding.apply(SeedText().seed)
     store.delete("client:{registry}:web-shop", USER_KEY)
     await seeding.apply(SeedText().seed)
     await seeding.apply(SeedText().but(redirect_uri="https://phone.example/y").seed)
 
-    assert await parts.registry.find_client("web-shop") is None
-    assert await parts.registry.find_user(IDENTITY) is None
+    assert await worker.registry.find_client("web-shop") is None
+    assert await worker.registry.find_user(IDENTITY) is None
 
 
-async def test_what_left_the_file_stays_until_somebody_removes_it(parts: Worker, seeding: Seeding) -> None:
+async def test_what_left_the_file_stays_until_somebody_removes_it(worker: Worker, seeding: Seeding) -> None:
     await seeding.apply(SeedText().seed)
     await seeding.apply(parse_seed(b"{}"))
 
-    assert (await find_client(parts)).client_id == "phone-app"
-    assert (await find_alice(parts)).name == "Alice"
+    assert (await find_client(worker)).client_id == "phone-app"
+    assert (await find_alice(worker)).name == "Alice"
 
 
 @pytest.mark.clause("decided-seed-secrets-hashed", "6749-10.10-user-credentials-protected")
-async def test_secrets_and_passwords_rest_as_slow_hashes(parts: Worker, seeding: Seeding, store: redis.Redis) -> None:
+async def test_secrets_and_passwords_rest_as_slow_hashes(worker: Worker, seeding: Seeding, store: redis.Redis) -> None:
     text = b"""
 clients: [{client_id: reader, client_secret: a chosen secret}]
 users: [{username: alice@example.com, password: a chosen password}]
 """
     await seeding.apply(parse_seed(text))
-    alice, client = await find_alice(parts), await find_client(parts, "reader")
+    alice, client = await find_alice(worker), await find_client(worker, "reader")
 
     assert verify_password("a chosen password", alice.password_hash or "")[0]
     assert verify_password("a chosen secret", client.client_secret_hash or "")[0]
@@ -133,18 +133,18 @@ users: [{username: alice@example.com, password: a chosen password}]
 
 
 async def test_an_entry_that_changed_elsewhere_in_it_keeps_the_hash_of_its_password(
-    parts: Worker, seeding: Seeding
+    worker: Worker, seeding: Seeding
 ) -> None:
     text = "users: [{username: alice@example.com, password: a chosen password, name: %s}]"
     await seeding.apply(parse_seed((text % "One").encode()))
-    before = await find_alice(parts)
+    before = await find_alice(worker)
     await seeding.apply(parse_seed((text % "Two").encode()))
 
-    assert before.password_hash == (await find_alice(parts)).password_hash
+    assert before.password_hash == (await find_alice(worker)).password_hash
 
 
-async def log_in(parts: Worker) -> None:
-    await MainRealm(parts.registry, parts.users, parts.passwords).log_in(ALICE.username, "a password", "")
+async def log_in(worker: Worker) -> None:
+    await MainRealm(worker.registry, worker.users, worker.passwords).log_in(ALICE.username, "a password", "")
 
 
 @pytest.mark.usefixtures("real_hashes")
@@ -152,22 +152,22 @@ async def log_in(parts: Worker) -> None:
 async def test_a_hash_that_a_login_made_stronger_outlives_an_edit_of_the_rest(
     sessions: Sessions, seeding: Seeding
 ) -> None:
-    parts, imported = sessions.parts, SeedText(password_hash=WEAKER_HASH)
+    worker, imported = sessions.worker, SeedText(password_hash=WEAKER_HASH)
     await seeding.apply(imported.seed)
-    await log_in(parts)
-    session, stronger = await sessions.start(), (await find_alice(parts)).password_hash
+    await log_in(worker)
+    session, stronger = await sessions.start(), (await find_alice(worker)).password_hash
     assert stronger is not None
     assert stronger != WEAKER_HASH
     for name in ("Another", "Yet another"):
         await seeding.apply(imported.but(name=name).seed)
-        alice = await find_alice(parts)
+        alice = await find_alice(worker)
 
         assert (alice.name, alice.password_hash, alice.upgraded_from) == (name, stronger, WEAKER_HASH)
         assert sessions.live(session) == [True]
-    await log_in(parts)
+    await log_in(worker)
 
     await seeding.apply(imported.but(password_hash=OTHER_HASH).seed)
-    assert (await find_alice(parts)).password_hash == OTHER_HASH
+    assert (await find_alice(worker)).password_hash == OTHER_HASH
     assert sessions.live(session) == [False]
 
 
@@ -177,17 +177,17 @@ async def test_a_hash_that_became_stronger_twice_still_is_the_one_of_the_file(
     sessions: Sessions, seeding: Seeding
 ) -> None:
     """As where today's parameters were raised between two logins."""
-    parts, imported = sessions.parts, SeedText(password_hash=WEAK_HASH)
+    worker, imported = sessions.worker, SeedText(password_hash=WEAK_HASH)
     await seeding.apply(imported.seed)
-    alice = await find_alice(parts)
+    alice = await find_alice(worker)
     upgraded = msgspec.structs.replace(alice, password_hash=WEAKER_HASH, upgraded_from=WEAK_HASH)
-    await parts.registry.replace_password_hash(upgraded)
-    await log_in(parts)
+    await worker.registry.replace_password_hash(upgraded)
+    await log_in(worker)
     session = await sessions.start()
     await seeding.apply(imported.but(name="Another").seed)
 
     assert sessions.live(session) == [True]
-    assert (await find_alice(parts)).password_hash not in (WEAK_HASH, WEAKER_HASH)
+    assert (await find_alice(worker)).password_hash not in (WEAK_HASH, WEAKER_HASH)
 
 
 @pytest.mark.clause("decided-seed-all-mistakes-at-once")
@@ -200,10 +200,10 @@ async def test_of_a_bad_file_nothing_is_loaded(store: redis.Redis) -> None:
 
 @pytest.mark.clause("decided-seed-one-worker-applies")
 async def test_of_two_that_start_at_once_one_applies_and_the_other_waits(
-    parts: Worker, make_settings: MakeSettings, held_time: LoopTime
+    worker: Worker, make_settings: MakeSettings, held_time: LoopTime
 ) -> None:
     others = [Worker(make_settings(), lambda: 0) for _ in range(3)]
-    seedings = [make_seeding(each.redis) for each in [parts, *others]]
+    seedings = [make_seeding(each.redis) for each in [worker, *others]]
     applying = asyncio.gather(*(each.apply(SeedText().seed) for each in seedings))
 
     def are_applied() -> bool:
@@ -221,13 +221,13 @@ async def test_of_two_that_start_at_once_one_applies_and_the_other_waits(
 
 @pytest.mark.clause("decided-seed-one-worker-applies")
 async def test_nobody_applies_while_the_lock_is_held(
-    parts: Worker, seeding: Seeding, store: redis.Redis, held_time: LoopTime
+    worker: Worker, seeding: Seeding, store: redis.Redis, held_time: LoopTime
 ) -> None:
-    async with parts.registry.make_lock():
+    async with worker.registry.make_lock():
         waiting = asyncio.create_task(seeding.apply(SeedText().seed))
         for _ in range(3):
             await until(lambda: held_time.is_due_in(LOCK_PAUSE_SECONDS), "the pause before the lock is asked for again")
-            assert await parts.registry.find_client("phone-app") is None
+            assert await worker.registry.find_client("phone-app") is None
             held_time.advance(LOCK_PAUSE_SECONDS)
 
         await until(lambda: held_time.is_due_in(LOCK_PAUSE_SECONDS), "the last of the pauses")

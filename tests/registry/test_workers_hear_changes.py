@@ -46,11 +46,11 @@ def workers(own_redis: RedisServer, tmp_path: Path) -> Iterator[list[ServiceProc
 
 
 @pytest.fixture
-async def parts(own_redis: RedisServer) -> AsyncIterator[Worker]:
+async def worker(own_redis: RedisServer) -> AsyncIterator[Worker]:
     """What changes the registry."""
-    parts = Worker(load_settings(environment_of(own_redis)))
-    yield parts
-    await parts.close()
+    worker = Worker(load_settings(environment_of(own_redis)))
+    yield worker
+    await worker.close()
 
 
 @asynccontextmanager
@@ -90,7 +90,7 @@ async def comes_to(http: httpx2.AsyncClient, app: App, status: int) -> None:
 
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-client-deleted", "6819-5.2.3.6-secret-revoked")
-async def test_four_workers_hear_changes_and_nobody_else_notices(workers: list[ServiceProcess], parts: Worker) -> None:
+async def test_four_workers_hear_changes_and_nobody_else_notices(workers: list[ServiceProcess], worker: Worker) -> None:
     statuses: list[list[int]] = [[] for _ in range(WORKERS)]
     is_over = asyncio.Event()
 
@@ -110,10 +110,10 @@ async def test_four_workers_hear_changes_and_nobody_else_notices(workers: list[S
             for _ in range(ROUNDS):
                 # All have heard of it, and remember that there is none.
                 assert {(await served(partial(OLD.revoke, http, "x"))).status_code for http in ways} == {401}
-                await change(put(parts, FIRST), OLD, 200)
-                await change(put(parts, SECOND), OLD, 401)
+                await change(put(worker, FIRST), OLD, 200)
+                await change(put(worker, SECOND), OLD, 401)
                 assert {(await served(partial(NEW.revoke, http, "x"))).status_code for http in ways} == {200}
-                await change(parts.registry.delete_client(SECOND, origins=()), NEW, 401)
+                await change(worker.registry.delete_client(SECOND, origins=()), NEW, 401)
             is_over.set()
 
     assert {status for found in statuses for status in found} == {200}
@@ -126,8 +126,8 @@ async def test_a_change_is_in_force_when_its_news_arrives(
     """No time passes, but for the half second for which a worker remembers that a client does not exist."""
     settings = make_settings(TOKEN_SERVICE_CLIENT_ATTEMPTS=PLENTY)
     async with AsyncExitStack() as open_things:
-        parts = Worker(settings)
-        open_things.push_async_callback(parts.close)
+        worker = Worker(settings)
+        open_things.push_async_callback(worker.close)
         ways = [await open_things.enter_async_context(serving(settings, clock)) for _ in range(WORKERS)]
 
         async def ask(app: App) -> set[int]:
@@ -136,19 +136,19 @@ async def test_a_change_is_in_force_when_its_news_arrives(
         for _ in range(ROUNDS):
             for _ in range(2):  # a worker remembers a client from its second use on
                 assert await ask(OLD) == {401}
-            await put(parts, FIRST)
+            await put(worker, FIRST)
             held_time.advance(0.5)
             for _ in range(2):
                 assert await ask(OLD) == {200}
-            await put(parts, SECOND)
-            await heard(parts)
+            await put(worker, SECOND)
+            await heard(worker)
             assert await ask(OLD) == {401}
             for _ in range(2):
                 assert await ask(NEW) == {200}
-            await parts.registry.delete_client(SECOND, origins=())
-            await heard(parts)
+            await worker.registry.delete_client(SECOND, origins=())
+            await heard(worker)
             assert await ask(NEW) == {401}
 
 
-async def put(parts: Worker, client: Client) -> None:
-    await parts.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
+async def put(worker: Worker, client: Client) -> None:
+    await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)

@@ -48,16 +48,16 @@ async def grant_by_password(http: httpx2.AsyncClient, _: Worker) -> httpx2.Respo
     return await PHONE_APP.log_in(http, ALICE)
 
 
-async def grant_by_code(http: httpx2.AsyncClient, parts: Worker) -> httpx2.Response:
-    return await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK)
+async def grant_by_code(http: httpx2.AsyncClient, worker: Worker) -> httpx2.Response:
+    return await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK)
 
 
-async def grant_by_refresh(http: httpx2.AsyncClient, parts: Worker) -> httpx2.Response:
-    return await PHONE_APP.refresh(http, tokens_of(await grant_by_password(http, parts))["refresh_token"])
+async def grant_by_refresh(http: httpx2.AsyncClient, worker: Worker) -> httpx2.Response:
+    return await PHONE_APP.refresh(http, tokens_of(await grant_by_password(http, worker))["refresh_token"])
 
 
-async def grant_by_replay(http: httpx2.AsyncClient, parts: Worker) -> httpx2.Response:
-    refresh_token = tokens_of(await grant_by_password(http, parts))["refresh_token"]
+async def grant_by_replay(http: httpx2.AsyncClient, worker: Worker) -> httpx2.Response:
+    refresh_token = tokens_of(await grant_by_password(http, worker))["refresh_token"]
     await PHONE_APP.refresh(http, refresh_token)
     return await PHONE_APP.refresh(http, refresh_token)
 
@@ -73,9 +73,9 @@ async def grant_by_replay(http: httpx2.AsyncClient, parts: Worker) -> httpx2.Res
 @pytest.mark.clause("spec-1-three-grants", "spec-1-short-access-long-refresh")
 @pytest.mark.parametrize("grant", [grant_by_password, grant_by_code, grant_by_refresh, grant_by_replay])
 async def test_every_grant_has_the_same_answer(
-    http: httpx2.AsyncClient, parts: Worker, grant: Callable[[httpx2.AsyncClient, Worker], Awaitable[httpx2.Response]]
+    http: httpx2.AsyncClient, worker: Worker, grant: Callable[[httpx2.AsyncClient, Worker], Awaitable[httpx2.Response]]
 ) -> None:
-    response = await grant(http, parts)
+    response = await grant(http, worker)
     body = read_flat_object(response)
 
     assert response.status_code == 200

@@ -30,10 +30,10 @@ from tests.support.at_rest import read_everything
 VERIFIER = "v" * 64
 
 
-async def live_a_day(http: httpx2.AsyncClient, parts: Worker) -> list[str]:
+async def live_a_day(http: httpx2.AsyncClient, worker: Worker) -> list[str]:
     """Every kind of request once; returns all that could be presented."""
-    pending = await make_code(parts, BOB)
-    code = await make_code(parts, code_challenge=make_code_challenge(VERIFIER))
+    pending = await make_code(worker, BOB)
+    code = await make_code(worker, code_challenge=make_code_challenge(VERIFIER))
     answers = [
         tokens_of(await PHONE_APP.log_in(http, ALICE)),
         tokens_of(await WEB_SHOP.log_in(http, BOB)),
@@ -54,9 +54,9 @@ async def live_a_day(http: httpx2.AsyncClient, parts: Worker) -> list[str]:
     "decided-i5-nothing-presentable-at-rest", "6819-5.1.4.1.3-no-clear-text", "decided-seed-secrets-hashed"
 )
 async def test_redis_holds_no_token_code_secret_or_password(
-    http: httpx2.AsyncClient, parts: Worker, store: redis.Redis
+    http: httpx2.AsyncClient, worker: Worker, store: redis.Redis
 ) -> None:
-    presentable = await live_a_day(http, parts)
+    presentable = await live_a_day(http, worker)
     presentable += [token[9:] for token in presentable]
     presentable += [app.client_secret or "" for app in (WEB_SHOP, MADE_SECRET, READER)]
     presentable += [person.password for person in (ALICE, BOB, METER)]
@@ -70,9 +70,9 @@ async def test_redis_holds_no_token_code_secret_or_password(
 
 @pytest.mark.clause("decided-i5-nothing-presentable-at-rest", "6749-10.4-confidential-in-storage")
 async def test_nothing_that_redis_holds_is_accepted_as_a_token(
-    http: httpx2.AsyncClient, parts: Worker, store: redis.Redis
+    http: httpx2.AsyncClient, worker: Worker, store: redis.Redis
 ) -> None:
-    await live_a_day(http, parts)
+    await live_a_day(http, worker)
     words = {word for text in read_everything(store) for part in text.split("\n") for word in part.split(":")}
     candidates = [word for word in words if len(word) >= 20 and word.isascii() and word.isprintable()]
 
@@ -87,10 +87,10 @@ async def test_nothing_that_redis_holds_is_accepted_as_a_token(
 
 @pytest.mark.clause("decided-i6-everything-expires", "6819-5.1.5.2-expiry")
 async def test_every_key_of_a_token_code_session_or_counter_expires(
-    http: httpx2.AsyncClient, parts: Worker, store: redis.Redis
+    http: httpx2.AsyncClient, worker: Worker, store: redis.Redis
 ) -> None:
     registered = set(store.scan_iter())
-    tokens = await live_a_day(http, parts)
+    tokens = await live_a_day(http, worker)
     await revoke_all(http, tokens[2])
 
     written = set(store.scan_iter()) - registered

@@ -279,15 +279,15 @@ async def test_a_state_is_measured_as_its_form_carries_it(browser: Browser) -> N
 
 
 @pytest.mark.clause("6749-4.1.2.1-error", "6749-3.1.2.3-matched")
-async def test_a_client_without_the_code_grant_is_unauthorized_client(browser: Browser, parts: Worker) -> None:
-    app = await register(parts, "password-only", grant_types=("password",))
+async def test_a_client_without_the_code_grant_is_unauthorized_client(browser: Browser, worker: Worker) -> None:
+    app = await register(worker, "password-only", grant_types=("password",))
 
     assert_sent_back(await browser.open(ask(app)), "unauthorized_client")
 
 
 @pytest.mark.clause("7636-4.4.1-challenge-missing", "7636-4.4.1-error-explained", "7636-7.2-no-downgrade")
-async def test_a_client_that_needs_pkce_must_send_a_challenge(browser: Browser, parts: Worker) -> None:
-    app = await register(parts, "careful", require_pkce=True)
+async def test_a_client_that_needs_pkce_must_send_a_challenge(browser: Browser, worker: Worker) -> None:
+    app = await register(worker, "careful", require_pkce=True)
 
     answer = assert_sent_back(await browser.open(ask(app, state="x")), "invalid_request")
 
@@ -365,8 +365,8 @@ async def test_without_a_scope_the_default_of_the_client_is_asked_for(
 
 
 @pytest.mark.clause("6749-3.3-omitted-scope-default")
-async def test_without_a_scope_and_without_a_default_the_scope_is_invalid(browser: Browser, parts: Worker) -> None:
-    app = await register(parts, "no-default", default_scope="")
+async def test_without_a_scope_and_without_a_default_the_scope_is_invalid(browser: Browser, worker: Worker) -> None:
+    app = await register(worker, "no-default", default_scope="")
 
     answer = assert_sent_back(await browser.open(ask(app)), "invalid_scope")
 
@@ -442,9 +442,9 @@ async def test_a_query_of_the_redirect_uri_is_kept_in_errors_too(browser: Browse
     ],
 )
 async def test_an_application_on_the_users_machine_chooses_its_port(
-    browser: Browser, parts: Worker, http: httpx2.AsyncClient, registered: str, asked: str
+    browser: Browser, worker: Worker, http: httpx2.AsyncClient, registered: str, asked: str
 ) -> None:
-    app = await register(parts, "native-app", registered)
+    app = await register(worker, "native-app", registered)
     code = await browser.get_code(app, asked)
 
     assert (await app.exchange(http, code, registered)).status_code == 400
@@ -476,17 +476,17 @@ async def test_an_application_on_the_users_machine_chooses_its_port(
     ],
 )
 async def test_nothing_but_the_port_of_a_loopback_address_may_differ(
-    browser: Browser, parts: Worker, registered: str, asked: str
+    browser: Browser, worker: Worker, registered: str, asked: str
 ) -> None:
-    app = await register(parts, "native-app", registered)
+    app = await register(worker, "native-app", registered)
 
     assert is_login_page(await browser.open(ask(app, registered)))
     assert_refused(await browser.open(ask(app, asked)), 400, "unverified")
 
 
 @pytest.mark.clause("decided-loopback-port-may-differ")
-async def test_a_client_with_a_secret_does_not_choose_its_port(browser: Browser, parts: Worker) -> None:
-    app = await register(parts, "with-secret", "http://127.0.0.1:9000/callback", client_secret_hash="sha256:x")
+async def test_a_client_with_a_secret_does_not_choose_its_port(browser: Browser, worker: Worker) -> None:
+    app = await register(worker, "with-secret", "http://127.0.0.1:9000/callback", client_secret_hash="sha256:x")
 
     assert is_login_page(await browser.open(ask(app, "http://127.0.0.1:9000/callback")))
     assert_refused(await browser.open(ask(app, "http://127.0.0.1:9001/callback")), 400, "unverified")

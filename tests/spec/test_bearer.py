@@ -75,11 +75,11 @@ async def test_a_bearer_that_is_no_live_access_token_is_invalid_token(http: http
 
 
 @pytest.mark.clause("decided-refresh-token-is-no-bearer", "6750-3.1-invalid-token-401")
-async def test_a_refresh_token_or_a_code_is_no_bearer(http: httpx2.AsyncClient, parts: Worker) -> None:
+async def test_a_refresh_token_or_a_code_is_no_bearer(http: httpx2.AsyncClient, worker: Worker) -> None:
     refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
 
     assert_error(await revoke_all(http, refresh_token), 401, "invalid_token")
-    assert_error(await revoke_all(http, await make_code(parts)), 401, "invalid_token")
+    assert_error(await revoke_all(http, await make_code(worker)), 401, "invalid_token")
     assert (await PHONE_APP.refresh(http, refresh_token)).status_code == 200
 
 

@@ -274,9 +274,9 @@ async def test_who_logs_in_right_after_revoke_all_is_logged_in(browser: Browser,
         assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK)).status_code == 200
 
 
-async def test_a_disabled_user_is_logged_in_nowhere(browser: Browser, parts: Worker) -> None:
+async def test_a_disabled_user_is_logged_in_nowhere(browser: Browser, worker: Worker) -> None:
     await browser.sign_in()
-    await change_user(parts, ALICE, disabled=True)
+    await change_user(worker, ALICE, disabled=True)
     page = await browser.open(ask())
 
     assert is_login_page(page)

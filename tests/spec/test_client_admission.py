@@ -19,13 +19,13 @@ PAUSE_MS = 60_000
 
 @ONE_SERVER
 async def test_one_asks_for_room_again_while_the_others_pass(
-    http: httpx2.AsyncClient, worker: Worker, store: redis.Redis, held_time: LoopTime
+    http: httpx2.AsyncClient, http_worker: Worker, store: redis.Redis, held_time: LoopTime
 ) -> None:
     """Introspection of a token without the form of ours asks Redis for nothing else."""
     assert (await GATEWAY.introspect(http, "nothing")).status_code == 200
     assert (await GATEWAY.introspect(http, "nothing")).status_code == 200
     # So the time to ask again has come, and the time until which others may pass has not.
-    worker.authenticator.renewed_seconds = 3600
+    http_worker.authenticator.renewed_seconds = 3600
     with watching(store) as commands:
         store.client_pause(PAUSE_MS, all=False)
         try:

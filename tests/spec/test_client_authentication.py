@@ -211,7 +211,7 @@ async def test_a_malformed_header_is_not_mended_by_a_client_id_in_the_body(http:
     "6749-2.3.1-basic-form-encoded", "decided-basic-and-body-differ", "decided-basic-with-same-client-id"
 )
 async def test_a_client_id_in_the_body_says_which_reading_of_basic_is_meant(
-    make_settings: MakeSettings, clock: Clock, parts: Worker
+    make_settings: MakeSettings, clock: Clock, worker: Worker
 ) -> None:
     """Two clients with one secret, of whom only the one with the plus sign may log users in."""
     secret_hash = hash_generated_secret(SECRET)
@@ -222,7 +222,7 @@ async def test_a_client_id_in_the_body_says_which_reading_of_basic_is_meant(
             grant_types=grant_types,
             scope="realm:main role:enduser",
         )
-        await parts.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
+        await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
 
     async with serving(make_settings(), clock) as http:
         header = basic("a+b", SECRET)
@@ -241,12 +241,12 @@ async def test_a_reading_of_basic_that_the_body_does_not_name_authenticates_nobo
 
 @pytest.mark.clause("decided-unknown-client")
 async def test_a_client_id_over_255_characters_is_nobodys(
-    make_settings: MakeSettings, clock: Clock, parts: Worker
+    make_settings: MakeSettings, clock: Clock, worker: Worker
 ) -> None:
     """Registered or not: the registry is not asked for it."""
     for length in (255, 256):
         client = Client(client_id="x" * length, client_secret_hash=hash_generated_secret(SECRET))
-        await parts.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
+        await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
 
     async with serving(make_settings(), clock) as http:
         reference = await App("nobody", SECRET).revoke(http, "x")

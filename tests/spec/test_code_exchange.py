@@ -24,31 +24,31 @@ from tests.support.actors import (
 
 
 @pytest.mark.clause("6749-4.1.4-token-response", "spec-4.2-code-grant", "7636-5-without-pkce", "spec-1-three-grants")
-async def test_a_right_code_buys_tokens(http: httpx2.AsyncClient, parts: Worker) -> None:
-    tokens = tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK))
+async def test_a_right_code_buys_tokens(http: httpx2.AsyncClient, worker: Worker) -> None:
+    tokens = tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK))
 
     assert tokens["scope"] == "realm:main role:enduser"
     assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
 
 
 @pytest.mark.clause("spec-4.2-secret-supplied", "6749-4.1.4-token-response")
-async def test_a_client_with_a_secret_buys_tokens_with_it(http: httpx2.AsyncClient, parts: Worker) -> None:
-    code = await make_code(parts, ALICE, WEB_SHOP, redirect_uri=SHOP_CALLBACK)
+async def test_a_client_with_a_secret_buys_tokens_with_it(http: httpx2.AsyncClient, worker: Worker) -> None:
+    code = await make_code(worker, ALICE, WEB_SHOP, redirect_uri=SHOP_CALLBACK)
 
     assert (await WEB_SHOP.exchange(http, code, SHOP_CALLBACK)).status_code == 200
 
 
 @pytest.mark.clause("spec-4.2-code-client-id-or-basic", "spec-4.2-basic")
-async def test_with_basic_the_body_needs_no_client_id(http: httpx2.AsyncClient, parts: Worker) -> None:
-    code = await make_code(parts, ALICE, WEB_SHOP, redirect_uri=SHOP_CALLBACK)
+async def test_with_basic_the_body_needs_no_client_id(http: httpx2.AsyncClient, worker: Worker) -> None:
+    code = await make_code(worker, ALICE, WEB_SHOP, redirect_uri=SHOP_CALLBACK)
     form = {"grant_type": "authorization_code", "code": code, "redirect_uri": SHOP_CALLBACK}
 
     assert (await http.post(TOKEN, data=form, headers=WEB_SHOP.basic)).status_code == 200
 
 
 @pytest.mark.clause("6749-4.1.2-second-use-denied", "6819-5.1.5.4-one-time-use", "6749-10.5-short-lived-single-use")
-async def test_a_code_buys_tokens_only_once(http: httpx2.AsyncClient, parts: Worker) -> None:
-    code = await make_code(parts)
+async def test_a_code_buys_tokens_only_once(http: httpx2.AsyncClient, worker: Worker) -> None:
+    code = await make_code(worker)
 
     assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK)).status_code == 200
     assert_error(await PHONE_APP.exchange(http, code, PHONE_CALLBACK), 400, "invalid_grant")
@@ -59,9 +59,9 @@ async def test_a_code_buys_tokens_only_once(http: httpx2.AsyncClient, parts: Wor
 @pytest.mark.clause("decided-wrong-exchange-leaves-the-code", "6749-5.2-invalid-grant")
 @pytest.mark.parametrize(("owner", "thief"), [(PHONE_APP, WEB_SHOP), (WEB_SHOP, PHONE_APP)])
 async def test_another_client_cannot_use_a_code_and_does_not_spoil_it(
-    http: httpx2.AsyncClient, parts: Worker, owner: App, thief: App
+    http: httpx2.AsyncClient, worker: Worker, owner: App, thief: App
 ) -> None:
-    code = await make_code(parts, ALICE, owner, redirect_uri=PHONE_CALLBACK)
+    code = await make_code(worker, ALICE, owner, redirect_uri=PHONE_CALLBACK)
 
     assert_error(await thief.exchange(http, code, PHONE_CALLBACK), 400, "invalid_grant")
     assert (await owner.exchange(http, code, PHONE_CALLBACK)).status_code == 200
@@ -84,9 +84,9 @@ async def test_another_client_cannot_use_a_code_and_does_not_spoil_it(
     ],
 )
 async def test_the_redirect_uri_is_the_same_in_each_character(
-    http: httpx2.AsyncClient, parts: Worker, redirect_uri: str
+    http: httpx2.AsyncClient, worker: Worker, redirect_uri: str
 ) -> None:
-    code = await make_code(parts, ALICE, WEB_SHOP, redirect_uri=SHOP_CALLBACK)
+    code = await make_code(worker, ALICE, WEB_SHOP, redirect_uri=SHOP_CALLBACK)
 
     assert_error(await WEB_SHOP.exchange(http, code, redirect_uri), 400, "invalid_grant")
     assert (await WEB_SHOP.exchange(http, code, SHOP_CALLBACK)).status_code == 200
@@ -96,9 +96,9 @@ async def test_the_redirect_uri_is_the_same_in_each_character(
 @pytest.mark.clause("decided-wrong-exchange-leaves-the-code", "decided-invalid-request-400")
 @pytest.mark.parametrize("missing", ["code", "redirect_uri"])
 async def test_an_exchange_without_code_or_redirect_uri_is_invalid_request(
-    http: httpx2.AsyncClient, parts: Worker, missing: str
+    http: httpx2.AsyncClient, worker: Worker, missing: str
 ) -> None:
-    form = {"grant_type": "authorization_code", "code": await make_code(parts), "redirect_uri": PHONE_CALLBACK}
+    form = {"grant_type": "authorization_code", "code": await make_code(worker), "redirect_uri": PHONE_CALLBACK}
 
     assert_error(await http.post(TOKEN, data=PHONE_APP.credentials | form | {missing: ""}), 400, "invalid_request")
     assert (await http.post(TOKEN, data=PHONE_APP.credentials | form)).status_code == 200
@@ -108,9 +108,9 @@ async def test_an_exchange_without_code_or_redirect_uri_is_invalid_request(
 @pytest.mark.clause("decided-wrong-exchange-leaves-the-code")
 @pytest.mark.parametrize("secret", [None, "wrong"])
 async def test_an_exchange_without_the_secret_is_refused_and_spoils_nothing(
-    http: httpx2.AsyncClient, parts: Worker, secret: str | None
+    http: httpx2.AsyncClient, worker: Worker, secret: str | None
 ) -> None:
-    code = await make_code(parts, ALICE, WEB_SHOP, redirect_uri=SHOP_CALLBACK)
+    code = await make_code(worker, ALICE, WEB_SHOP, redirect_uri=SHOP_CALLBACK)
     impostor = replace(WEB_SHOP, client_secret=secret)
 
     assert_error(await impostor.exchange(http, code, SHOP_CALLBACK), 401, "invalid_client")
@@ -118,8 +118,8 @@ async def test_an_exchange_without_the_secret_is_refused_and_spoils_nothing(
 
 
 @pytest.mark.clause("6749-5.2-unauthorized-client", "decided-unauthorized-client-400")
-async def test_a_client_without_the_code_grant_cannot_use_it(http: httpx2.AsyncClient, parts: Worker) -> None:
-    code = await make_code(parts, ALICE, READER)
+async def test_a_client_without_the_code_grant_cannot_use_it(http: httpx2.AsyncClient, worker: Worker) -> None:
+    code = await make_code(worker, ALICE, READER)
 
     assert_error(await READER.exchange(http, code, PHONE_CALLBACK), 400, "unauthorized_client")
 
@@ -134,8 +134,8 @@ async def test_a_made_up_code_is_invalid_grant(http: httpx2.AsyncClient, code: s
     "decided-code-ttl", "6749-4.1.2-code-expires", "6749-4.1.2-code-ten-minutes", "6749-4.1.3-code-valid"
 )
 @pytest.mark.clause("6749-10.5-short-lived-single-use", "6819-5.1.5.3-short-expiry", "6819-5.1.5.2-expiry")
-async def test_a_code_is_good_for_a_minute(http: httpx2.AsyncClient, parts: Worker, clock: Clock) -> None:
-    in_time, late = await make_code(parts), await make_code(parts)
+async def test_a_code_is_good_for_a_minute(http: httpx2.AsyncClient, worker: Worker, clock: Clock) -> None:
+    in_time, late = await make_code(worker), await make_code(worker)
     clock.advance(50)
 
     assert (await PHONE_APP.exchange(http, in_time, PHONE_CALLBACK)).status_code == 200
@@ -145,9 +145,9 @@ async def test_a_code_is_good_for_a_minute(http: httpx2.AsyncClient, parts: Work
 
 @pytest.mark.clause("decided-access-token-within-family", "decided-session-max-age")
 async def test_the_age_of_a_session_counts_from_its_exchange(
-    make_settings: MakeSettings, clock: Clock, parts: Worker
+    make_settings: MakeSettings, clock: Clock, worker: Worker
 ) -> None:
-    code = await make_code(parts)
+    code = await make_code(worker)
     async with serving(make_settings(TOKEN_SERVICE_SESSION_MAX_AGE="30"), clock) as http:
         tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
         clock.advance(30)

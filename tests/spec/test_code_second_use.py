@@ -26,9 +26,9 @@ VERIFIER = "v" * 43
 @pytest.mark.clause("6749-4.1.2-second-use-revokes", "decided-second-exchange-ends-family")
 @pytest.mark.clause("6749-10.5-second-exchange-revokes", "6819-5.2.1.1-derived-tokens-revoked")
 async def test_a_second_use_ends_every_token_of_the_first(
-    http: httpx2.AsyncClient, parts: Worker, store: redis.Redis
+    http: httpx2.AsyncClient, worker: Worker, store: redis.Redis
 ) -> None:
-    code = await make_code(parts)
+    code = await make_code(worker)
     first = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
     second = tokens_of(await PHONE_APP.refresh(http, first["refresh_token"]))
 
@@ -39,9 +39,9 @@ async def test_a_second_use_ends_every_token_of_the_first(
 
 
 @pytest.mark.clause("decided-second-exchange-ends-family")
-async def test_a_second_use_ends_no_other_session(http: httpx2.AsyncClient, parts: Worker) -> None:
+async def test_a_second_use_ends_no_other_session(http: httpx2.AsyncClient, worker: Worker) -> None:
     other = tokens_of(await PHONE_APP.log_in(http, ALICE))
-    code = await make_code(parts)
+    code = await make_code(worker)
     for _ in range(2):
         await PHONE_APP.exchange(http, code, PHONE_CALLBACK)
 
@@ -50,9 +50,9 @@ async def test_a_second_use_ends_no_other_session(http: httpx2.AsyncClient, part
 
 @pytest.mark.clause("decided-second-exchange-ends-family")
 async def test_a_second_use_with_another_redirect_uri_is_a_second_use_too(
-    http: httpx2.AsyncClient, parts: Worker
+    http: httpx2.AsyncClient, worker: Worker
 ) -> None:
-    code = await make_code(parts)
+    code = await make_code(worker)
     tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
 
     assert_error(await PHONE_APP.exchange(http, code, "http://127.0.0.1:9000/other"), 400, "invalid_grant")
@@ -61,9 +61,9 @@ async def test_a_second_use_with_another_redirect_uri_is_a_second_use_too(
 
 @pytest.mark.clause("decided-wrong-exchange-leaves-the-code", "6749-4.1.2-second-use-denied")
 async def test_another_client_does_not_end_the_session_with_a_used_code(
-    http: httpx2.AsyncClient, parts: Worker, store: redis.Redis
+    http: httpx2.AsyncClient, worker: Worker, store: redis.Redis
 ) -> None:
-    code = await make_code(parts, ALICE, WEB_SHOP, redirect_uri=SHOP_CALLBACK)
+    code = await make_code(worker, ALICE, WEB_SHOP, redirect_uri=SHOP_CALLBACK)
     tokens = tokens_of(await WEB_SHOP.exchange(http, code, SHOP_CALLBACK))
 
     assert_error(await PHONE_APP.exchange(http, code, SHOP_CALLBACK), 400, "invalid_grant")
@@ -74,9 +74,9 @@ async def test_another_client_does_not_end_the_session_with_a_used_code(
 @pytest.mark.clause("decided-second-exchange-needs-verifier", "decided-wrong-exchange-leaves-the-code")
 @pytest.mark.parametrize("extra", [{}, {"code_verifier": "w" * 43}], ids=["no verifier", "a wrong verifier"])
 async def test_a_second_use_without_the_right_verifier_ends_nothing(
-    http: httpx2.AsyncClient, parts: Worker, extra: dict[str, str]
+    http: httpx2.AsyncClient, worker: Worker, extra: dict[str, str]
 ) -> None:
-    code = await make_code(parts, code_challenge=make_code_challenge(VERIFIER))
+    code = await make_code(worker, code_challenge=make_code_challenge(VERIFIER))
     tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK, code_verifier=VERIFIER))
 
     assert_error(await PHONE_APP.exchange(http, code, PHONE_CALLBACK, **extra), 400, "invalid_grant")
@@ -84,8 +84,8 @@ async def test_a_second_use_without_the_right_verifier_ends_nothing(
 
 
 @pytest.mark.clause("decided-second-exchange-needs-verifier", "decided-second-exchange-ends-family")
-async def test_a_second_use_with_the_right_verifier_ends_the_session(http: httpx2.AsyncClient, parts: Worker) -> None:
-    code = await make_code(parts, code_challenge=make_code_challenge(VERIFIER))
+async def test_a_second_use_with_the_right_verifier_ends_the_session(http: httpx2.AsyncClient, worker: Worker) -> None:
+    code = await make_code(worker, code_challenge=make_code_challenge(VERIFIER))
     tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK, code_verifier=VERIFIER))
 
     second = await PHONE_APP.exchange(http, code, PHONE_CALLBACK, code_verifier=VERIFIER)
@@ -97,9 +97,9 @@ async def test_a_second_use_with_the_right_verifier_ends_the_session(http: httpx
 @pytest.mark.clause("decided-second-exchange-remembered")
 @pytest.mark.parametrize(("seconds", "status"), [(590, 400), (600, 200)])
 async def test_a_used_code_is_remembered_for_ten_minutes(
-    http: httpx2.AsyncClient, parts: Worker, clock: Clock, seconds: int, status: int
+    http: httpx2.AsyncClient, worker: Worker, clock: Clock, seconds: int, status: int
 ) -> None:
-    code = await make_code(parts)
+    code = await make_code(worker)
     tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
     clock.advance(seconds)
 
@@ -109,10 +109,10 @@ async def test_a_used_code_is_remembered_for_ten_minutes(
 
 @pytest.mark.clause("decided-second-exchange-remembered")
 async def test_where_codes_live_longer_a_used_one_is_remembered_as_long(
-    make_settings: MakeSettings, clock: Clock, parts: Worker
+    make_settings: MakeSettings, clock: Clock, worker: Worker
 ) -> None:
     async with serving(make_settings(TOKEN_SERVICE_CODE_TTL="3600"), clock) as http:
-        code = await make_code(parts)
+        code = await make_code(worker)
         tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
         clock.advance(3590)
 

@@ -57,9 +57,9 @@ async def test_the_page_says_who_asks_whom_for_what_for_how_long_and_where_the_a
 
 @pytest.mark.clause("6819-5.2.4.2-informed-decision")
 async def test_without_refresh_tokens_the_page_tells_the_life_of_an_access_token(
-    browser: Browser, parts: Worker
+    browser: Browser, worker: Worker
 ) -> None:
-    app = await register(parts, "short", grant_types=("authorization_code",))
+    app = await register(worker, "short", grant_types=("authorization_code",))
     lifetime = Renderer(Branding("Token Service", "#1f5fa8", False), "").lifetime(600_000, 600_000)
 
     assert lifetime in Page(await browser.reach_consent(ask(app))).text
@@ -80,9 +80,9 @@ async def test_without_refresh_tokens_the_page_tells_the_life_of_an_access_token
     ],
 )
 async def test_the_page_says_where_the_answer_goes_and_warns_where_it_leaves_the_machine_unencrypted(
-    browser: Browser, parts: Worker, redirect_uri: str, destination: str, is_warned: bool
+    browser: Browser, worker: Worker, redirect_uri: str, destination: str, is_warned: bool
 ) -> None:
-    app = await register(parts, "some-client", redirect_uri)
+    app = await register(worker, "some-client", redirect_uri)
     page = Page(await browser.reach_consent(ask(app, redirect_uri)))
 
     assert f"{page_text('consent.destination')} {destination}" in page.text
@@ -308,19 +308,19 @@ async def test_a_question_that_was_never_asked_is_not_known(browser: Browser, na
 
 @pytest.mark.clause("6749-10.2-owner-told", "6819-5.2.4.2-informed-decision")
 async def test_a_role_that_the_user_gets_meanwhile_is_not_granted(
-    browser: Browser, http: httpx2.AsyncClient, parts: Worker
+    browser: Browser, http: httpx2.AsyncClient, worker: Worker
 ) -> None:
     page = await browser.reach_consent(ask(scope="role:enduser role:organisation"), BOB)
-    await change_user(parts, BOB, roles=("enduser", "organisation"))
+    await change_user(worker, BOB, roles=("enduser", "organisation"))
     code = answer_of(await browser.allow(page))["code"]
 
     assert page_text("role.organisation") not in Page(page).text
     assert tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["scope"] == "realm:main role:enduser"
 
 
-async def test_a_role_that_the_user_lost_meanwhile_makes_no_code(browser: Browser, parts: Worker) -> None:
+async def test_a_role_that_the_user_lost_meanwhile_makes_no_code(browser: Browser, worker: Worker) -> None:
     page = await browser.reach_consent(ask(scope="role:enduser role:organisation"))
-    await change_user(parts, ALICE, roles=("enduser",))
+    await change_user(worker, ALICE, roles=("enduser",))
 
     assert_refused(await browser.allow(page), 400, "expired")
     page = await browser.open(ask(scope="role:enduser role:organisation"))
@@ -328,9 +328,9 @@ async def test_a_role_that_the_user_lost_meanwhile_makes_no_code(browser: Browse
     assert "code" in answer_of(await browser.allow(page))
 
 
-async def test_who_was_disabled_meanwhile_allows_nothing(browser: Browser, parts: Worker) -> None:
+async def test_who_was_disabled_meanwhile_allows_nothing(browser: Browser, worker: Worker) -> None:
     page = await browser.reach_consent(ask())
-    await change_user(parts, ALICE, disabled=True)
+    await change_user(worker, ALICE, disabled=True)
 
     assert_refused(await browser.allow(page), 403, "signed_out")
     assert_refused(await browser.deny(page), 403, "signed_out")
@@ -350,17 +350,17 @@ async def test_who_was_disabled_meanwhile_allows_nothing(browser: Browser, parts
 async def test_what_the_client_lost_meanwhile_makes_no_code(
     make_settings: MakeSettings,
     clock: Clock,
-    parts: Worker,
+    worker: Worker,
     store: redis.Redis,
     changes: dict[str, object],
     error: str,
     decision: str,
 ) -> None:
-    app = await register(parts, "changing")
+    app = await register(worker, "changing")
     async with serving(make_settings(), clock) as before, serving(make_settings(), clock) as after:
         browser = Browser(before)
         page = await browser.reach_consent(ask(app, scope="role:enduser", state="x"))
-        await register(parts, "changing", **changes)
+        await register(worker, "changing", **changes)
         browser.http = after
         answer = assert_sent_back(await browser.submit(page, CONSENT, {"decision": decision}), error)
 
@@ -372,16 +372,16 @@ async def test_what_the_client_lost_meanwhile_makes_no_code(
 @pytest.mark.parametrize("decision", ["allow", "deny"])
 @pytest.mark.parametrize("is_deleted", [True, False])
 async def test_a_client_or_redirect_uri_that_is_gone_is_not_redirected_to(
-    make_settings: MakeSettings, clock: Clock, parts: Worker, store: redis.Redis, is_deleted: bool, decision: str
+    make_settings: MakeSettings, clock: Clock, worker: Worker, store: redis.Redis, is_deleted: bool, decision: str
 ) -> None:
-    app = await register(parts, "changing")
+    app = await register(worker, "changing")
     async with serving(make_settings(), clock) as before, serving(make_settings(), clock) as after:
         browser = Browser(before)
         page = await browser.reach_consent(ask(app))
         if is_deleted:
             store.delete(registry_key("client", "changing"))
         else:
-            await register(parts, "changing", "https://elsewhere.example/")
+            await register(worker, "changing", "https://elsewhere.example/")
         browser.http = after
 
         assert_refused(await browser.submit(page, CONSENT, {"decision": decision}), 400, "unverified")

@@ -169,10 +169,10 @@ async def test_a_registered_origin_may_read_that_something_unforeseen_happened(
 @pytest.mark.clause("decided-cors-origins", "decided-cors-preflight")
 @pytest.mark.parametrize(("length", "is_known"), [(300, True), (301, False), (5000, False)])
 async def test_an_origin_over_300_characters_gets_no_permission_registered_or_not(
-    http: httpx2.AsyncClient, parts: Worker, length: int, is_known: bool
+    http: httpx2.AsyncClient, worker: Worker, length: int, is_known: bool
 ) -> None:
     origin = "https://".ljust(length, "x")
-    await parts.registry.put_client(Client(client_id="far"), old_origins=(), new_origins=(origin,), narrowing=None)
+    await worker.registry.put_client(Client(client_id="far"), old_origins=(), new_origins=(origin,), narrowing=None)
 
     asked = await http.options(TOKEN, headers=preflight(origin))
     called = await http.post(TOKEN, data=PHONE_APP.credentials | login_form(ALICE), headers={"Origin": origin})

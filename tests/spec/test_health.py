@@ -31,16 +31,16 @@ FOREVER_SECONDS = 3600.0
 @asynccontextmanager
 async def remembering(settings: Settings, seconds: float) -> AsyncIterator[ASGIApp]:
     """The service with another time for which it remembers an answer of /readyz."""
-    parts = Worker(settings)
-    parts.health = HealthEndpoint(
-        parts.redis,
-        parts.bearer,
-        parts.bearer_counts,
-        parts.clients,
-        parts.is_seed_in_force,
+    worker = Worker(settings)
+    worker.health = HealthEndpoint(
+        worker.redis,
+        worker.bearer,
+        worker.bearer_counts,
+        worker.clients,
+        worker.is_seed_in_force,
         remembered_seconds=seconds,
     )
-    app = build_app(parts)
+    app = build_app(worker)
     async with lifespan_of(app):
         yield app
 

@@ -138,9 +138,9 @@ async def test_a_refresh_token_counts_from_when_it_was_made(http: httpx2.AsyncCl
 
 
 @pytest.mark.clause("decided-introspection-members")
-async def test_users_of_one_name_in_two_realms_have_two_subjects(http: httpx2.AsyncClient, parts: Worker) -> None:
+async def test_users_of_one_name_in_two_realms_have_two_subjects(http: httpx2.AsyncClient, worker: Worker) -> None:
     stranger = Person(ALICE.username, "", realm="cep")
-    code = await make_code(parts, stranger, scope="realm:cep role:enduser")
+    code = await make_code(worker, stranger, scope="realm:cep role:enduser")
     foreign = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
     own = [tokens_of(await app.log_in(http, ALICE)) for app in (PHONE_APP, WEB_SHOP)]
 
@@ -152,17 +152,17 @@ async def test_users_of_one_name_in_two_realms_have_two_subjects(http: httpx2.As
     assert {each["username"] for each in described} == {ALICE.username}
 
 
-async def test_a_name_beyond_ascii_is_told_as_it_is(http: httpx2.AsyncClient, parts: Worker) -> None:
-    code = await make_code(parts, Person('zoë "%20" 李', "", realm="cep"), scope="realm:cep role:enduser")
+async def test_a_name_beyond_ascii_is_told_as_it_is(http: httpx2.AsyncClient, worker: Worker) -> None:
+    code = await make_code(worker, Person('zoë "%20" 李', "", realm="cep"), scope="realm:cep role:enduser")
     access_token = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["access_token"]
 
     assert (await describe(http, access_token))["username"] == 'zoë "%20" 李'
 
 
 async def test_a_narrowed_access_token_has_its_own_scope_and_the_session_the_whole(
-    http: httpx2.AsyncClient, parts: Worker
+    http: httpx2.AsyncClient, worker: Worker
 ) -> None:
-    code = await make_code(parts, scope="realm:main role:enduser role:organisation")
+    code = await make_code(worker, scope="realm:main role:enduser role:organisation")
     tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
     narrowed = tokens_of(await PHONE_APP.refresh(http, tokens["refresh_token"], scope="realm:main role:enduser"))
 
@@ -322,8 +322,8 @@ async def test_refresh_tokens_are_not_active_for_who_may_only_see_access_tokens(
     assert (await describe(http, refresh_token, AUDITOR))["active"]
 
 
-async def test_a_code_is_no_token_and_stays_as_it_was(http: httpx2.AsyncClient, parts: Worker) -> None:
-    code = await make_code(parts)
+async def test_a_code_is_no_token_and_stays_as_it_was(http: httpx2.AsyncClient, worker: Worker) -> None:
+    code = await make_code(worker)
 
     assert_inactive(await AUDITOR.introspect(http, code))
     assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK)).status_code == 200
@@ -406,8 +406,8 @@ async def test_a_client_without_the_right_is_403_about_its_own_tokens_too(http: 
 
 
 @pytest.mark.clause("decided-introspection-right")
-async def test_the_right_is_worth_nothing_without_a_secret(http: httpx2.AsyncClient, parts: Worker) -> None:
-    await parts.registry.put_client(
+async def test_the_right_is_worth_nothing_without_a_secret(http: httpx2.AsyncClient, worker: Worker) -> None:
+    await worker.registry.put_client(
         Client(client_id="careless", introspect="all"), old_origins=(), new_origins=(), narrowing=None
     )
 

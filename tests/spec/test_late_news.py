@@ -34,11 +34,11 @@ async def remember(http: httpx2.AsyncClient) -> None:
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-i1-one-winner")
 async def test_an_old_password_gives_nothing_and_the_new_one_is_right_at_the_next_try(
-    http: httpx2.AsyncClient, parts: Worker, store: redis.Redis, deaf: None
+    http: httpx2.AsyncClient, worker: Worker, store: redis.Redis, deaf: None
 ) -> None:
     await remember(http)
     families = set(store.scan_iter("family:*"))
-    await change_user(parts, ALICE, password_hash=hash_password(NEWER.password))
+    await change_user(worker, ALICE, password_hash=hash_password(NEWER.password))
 
     assert_error(await PHONE_APP.log_in(http, ALICE), 400, "invalid_grant")
 
@@ -49,11 +49,11 @@ async def test_an_old_password_gives_nothing_and_the_new_one_is_right_at_the_nex
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-disabled-user")
 async def test_a_disabled_user_gets_nothing(
-    http: httpx2.AsyncClient, parts: Worker, store: redis.Redis, deaf: None
+    http: httpx2.AsyncClient, worker: Worker, store: redis.Redis, deaf: None
 ) -> None:
     await remember(http)
     families = set(store.scan_iter("family:*"))
-    await change_user(parts, ALICE, disabled=True)
+    await change_user(worker, ALICE, disabled=True)
 
     for _ in range(2):
         assert_error(await PHONE_APP.log_in(http, ALICE), 400, "invalid_grant")
@@ -62,11 +62,11 @@ async def test_a_disabled_user_gets_nothing(
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-i1-one-winner")
 async def test_a_login_is_checked_by_the_record_in_redis_and_not_by_an_old_one_in_memory(
-    browser: Browser, parts: Worker, store: redis.Redis, deaf: None
+    browser: Browser, worker: Worker, store: redis.Redis, deaf: None
 ) -> None:
     await remember(browser.http)
     form = await browser.open(ask())
-    await change_user(parts, ALICE, name="Alice the Second")
+    await change_user(worker, ALICE, name="Alice the Second")
 
     answer = await browser.log_in(form)
 
@@ -76,11 +76,11 @@ async def test_a_login_is_checked_by_the_record_in_redis_and_not_by_an_old_one_i
 
 @pytest.mark.clause("decided-registry-change-seen", "decided-i1-one-winner")
 async def test_a_consent_gives_no_code_for_an_old_record_and_the_next_one_does(
-    browser: Browser, parts: Worker, store: redis.Redis, deaf: None
+    browser: Browser, worker: Worker, store: redis.Redis, deaf: None
 ) -> None:
     page = await browser.reach_consent(ask())
     await browser.open(ask())
-    await change_user(parts, ALICE, roles=("enduser",))
+    await change_user(worker, ALICE, roles=("enduser",))
 
     assert_refused(await browser.allow(page), 400, "expired")
 

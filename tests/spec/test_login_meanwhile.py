@@ -42,13 +42,13 @@ def hold(store: redis.Redis) -> None:
 async def test_a_login_that_waited_does_not_get_what_its_client_lost_meanwhile(
     make_settings: MakeSettings,
     clock: Clock,
-    parts: Worker,
+    worker: Worker,
     store: redis.Redis,
     changes: dict[str, object] | None,
     status: int,
     error: str,
 ) -> None:
-    client = await parts.registry.find_client(PHONE_APP.client_id)
+    client = await worker.registry.find_client(PHONE_APP.client_id)
     assert client is not None
     async with serving(make_settings(), clock) as http:
         assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
@@ -61,8 +61,8 @@ async def test_a_login_that_waited_does_not_get_what_its_client_lost_meanwhile(
             store.delete(registry_key("client", PHONE_APP.client_id))
         else:
             narrowed = msgspec.structs.replace(client, **changes)
-            await parts.registry.put_client(narrowed, old_origins=(), new_origins=(), narrowing=None)
-        await heard(parts)
+            await worker.registry.put_client(narrowed, old_origins=(), new_origins=(), narrowing=None)
+        await heard(worker)
         store.delete(COUNTER, "lease:" + COUNTER)
 
         assert_error(await login, status, error)

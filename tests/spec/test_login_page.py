@@ -104,8 +104,8 @@ async def test_a_wrong_password_shows_the_form_again_and_the_right_one_leads_on(
 
 
 @pytest.mark.clause("decided-wrong-password-page")
-async def test_nobody_learns_from_the_page_whether_a_user_exists(browser: Browser, parts: Worker) -> None:
-    await change_user(parts, BOB, disabled=True)
+async def test_nobody_learns_from_the_page_whether_a_user_exists(browser: Browser, worker: Worker) -> None:
+    await change_user(worker, BOB, disabled=True)
     page = await browser.open(ask())
     answers = [await browser.log_in(page, person) for person in (wrong(ALICE), NOBODY, wrong(BOB), BOB)]
     texts = {
@@ -120,8 +120,8 @@ async def test_nobody_learns_from_the_page_whether_a_user_exists(browser: Browse
 
 @pytest.mark.clause("decided-wrong-password-page", "decided-unknown-user-costs-the-same")
 @pytest.mark.usefixtures("real_hashes")
-async def test_an_unknown_user_takes_the_page_the_work_of_a_wrong_password(browser: Browser, parts: Worker) -> None:
-    await parts.registry.put_users([User(realm="main", username=ALICE.username, password_hash=hash_password("right"))])
+async def test_an_unknown_user_takes_the_page_the_work_of_a_wrong_password(browser: Browser, worker: Worker) -> None:
+    await worker.registry.put_users([User(realm="main", username=ALICE.username, password_hash=hash_password("right"))])
     page = await browser.open(ask())
     for person in (wrong(ALICE), NOBODY):
         with recording_hashes() as costs:
@@ -212,13 +212,13 @@ async def test_a_login_that_redis_cannot_take_in_is_503_and_the_form_is_still_go
 
 @pytest.mark.clause("6749-4.1.2.1-no-redirect", "6749-3.1.2.4-no-redirect")
 async def test_a_redirect_uri_that_was_taken_away_meanwhile_is_not_redirected_to(
-    make_settings: MakeSettings, clock: Clock, parts: Worker
+    make_settings: MakeSettings, clock: Clock, worker: Worker
 ) -> None:
-    app = await register(parts, "changing")
+    app = await register(worker, "changing")
     async with serving(make_settings(), clock) as before, serving(make_settings(), clock) as after:
         browser = Browser(before)
         page = await browser.open(ask(app))
-        await register(parts, "changing", "https://elsewhere.example/")
+        await register(worker, "changing", "https://elsewhere.example/")
         browser.http = after
 
         assert_refused(await browser.log_in(page), 400, "unverified")
@@ -234,13 +234,13 @@ async def test_a_redirect_uri_that_was_taken_away_meanwhile_is_not_redirected_to
     ],
 )
 async def test_what_the_client_lost_meanwhile_travels_back_to_it(
-    make_settings: MakeSettings, clock: Clock, parts: Worker, changes: dict[str, object], error: str
+    make_settings: MakeSettings, clock: Clock, worker: Worker, changes: dict[str, object], error: str
 ) -> None:
-    app = await register(parts, "changing")
+    app = await register(worker, "changing")
     async with serving(make_settings(), clock) as before, serving(make_settings(), clock) as after:
         browser = Browser(before)
         page = await browser.open(ask(app, scope="role:enduser", state="x"))
-        await register(parts, "changing", **changes)
+        await register(worker, "changing", **changes)
         browser.http = after
 
         assert assert_sent_back(await browser.log_in(page), error)["state"] == "x"
@@ -407,11 +407,11 @@ async def test_a_browser_that_people_share_remembers_the_last_five_of_them(
 
 
 async def test_a_known_browser_is_known_no_more_once_the_password_is_another(
-    make_settings: MakeSettings, clock: Clock, parts: Worker
+    make_settings: MakeSettings, clock: Clock, worker: Worker
 ) -> None:
     async with locked_out(make_settings, clock) as (_, browser):
         page = await fail(browser, 1)
-        await change_user(parts, ALICE, name="Alice, changed")
+        await change_user(worker, ALICE, name="Alice, changed")
 
         assert_throttled(await browser.log_in(page, ALICE), 3600)
 

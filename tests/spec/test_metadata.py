@@ -186,10 +186,10 @@ async def test_users_can_log_in_to_every_realm_that_is_named_and_to_no_other(htt
 
 @pytest.mark.clause("decided-metadata", "7636-4.2-s256")
 async def test_a_code_with_a_challenge_by_the_method_that_is_named_is_exchanged(
-    http: httpx2.AsyncClient, parts: Worker
+    http: httpx2.AsyncClient, worker: Worker
 ) -> None:
     metadata = await read_metadata(http)
-    code = await make_code(parts, code_challenge=make_code_challenge(VERIFIER))
+    code = await make_code(worker, code_challenge=make_code_challenge(VERIFIER))
 
     response = await PHONE_APP.exchange(http, code, PHONE_CALLBACK, code_verifier=VERIFIER)
 

@@ -170,7 +170,7 @@ async def test_throttled_is_an_outcome_of_its_own(make_settings: MakeSettings, c
 
 
 async def test_what_becomes_of_refresh_tokens_and_codes_is_counted(
-    local: httpx2.AsyncClient, parts: Worker, clock: Clock
+    local: httpx2.AsyncClient, worker: Worker, clock: Clock
 ) -> None:
     before = await scrape(local)
     first = tokens_of(await PHONE_APP.log_in(local, ALICE))["refresh_token"]
@@ -178,7 +178,7 @@ async def test_what_becomes_of_refresh_tokens_and_codes_is_counted(
     await PHONE_APP.refresh(local, first)
     clock.advance(301)
     await PHONE_APP.refresh(local, first)
-    code = await make_code(parts)
+    code = await make_code(worker)
     for _ in range(2):
         await PHONE_APP.exchange(local, code, PHONE_CALLBACK)
     difference = Difference(before, await scrape(local))

@@ -105,9 +105,9 @@ async def test_an_access_token_is_not_judged(http: httpx2.AsyncClient, store: re
 
 @newer
 async def test_a_code_is_neither_exchanged_nor_spent(
-    http: httpx2.AsyncClient, parts: Worker, store: redis.Redis, newer: Newer
+    http: httpx2.AsyncClient, worker: Worker, store: redis.Redis, newer: Newer
 ) -> None:
-    code = await make_code(parts)
+    code = await make_code(worker)
     with replaced(store, "code:*", newer):
         assert_outage(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
     assert tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
@@ -115,9 +115,9 @@ async def test_a_code_is_neither_exchanged_nor_spent(
 
 @newer
 async def test_the_second_use_of_a_code_ends_no_session(
-    http: httpx2.AsyncClient, parts: Worker, store: redis.Redis, newer: Newer
+    http: httpx2.AsyncClient, worker: Worker, store: redis.Redis, newer: Newer
 ) -> None:
-    code = await make_code(parts)
+    code = await make_code(worker)
     tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
     with replaced(store, "redeemed:*", newer):
         assert_outage(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))

@@ -190,8 +190,8 @@ def test_the_file_is_openapi_and_its_examples_are_what_it_says() -> None:
                 assert is_of_schema(example["value"], content["schema"]), example
 
 
-async def test_every_route_is_in_the_file_or_a_page(parts: Worker) -> None:
-    served = {route.path: route.methods for route in make_routes(parts)}
+async def test_every_route_is_in_the_file_or_a_page(worker: Worker) -> None:
+    served = {route.path: route.methods for route in make_routes(worker)}
 
     described = {path: methods.keys() & METHODS for path, methods in CONTRACT["paths"].items()}
     assert served.keys() == described.keys() | PAGES

@@ -196,9 +196,9 @@ async def test_unknown_parameters_are_ignored_up_to_128_in_all(browser: Browser)
 
 
 @pytest.mark.clause("6749-10.14-state-and-redirect-uri")
-async def test_hostile_names_stand_on_the_pages_as_text(browser: Browser, parts: Worker) -> None:
-    app = await register(parts, "hostile", client_name=f"Shop {HOSTILE}")
-    await change_user(parts, ALICE, name=f"Alice {HOSTILE}")
+async def test_hostile_names_stand_on_the_pages_as_text(browser: Browser, worker: Worker) -> None:
+    app = await register(worker, "hostile", client_name=f"Shop {HOSTILE}")
+    await change_user(worker, ALICE, name=f"Alice {HOSTILE}")
     login = await browser.open(ask(app, state=HOSTILE))
     wrong = await browser.log_in(login, Person(f"alice{HOSTILE}", "wrong"))
     consent = await browser.log_in(login)
@@ -253,11 +253,11 @@ async def test_a_login_form_is_good_for_half_an_hour_by_the_clock_of_redis(brows
     assert_refused(await browser.log_in(page), 400, "expired")
 
 
-async def test_what_was_sealed_for_a_trip_to_an_organisation_is_no_login_form(browser: Browser, parts: Worker) -> None:
+async def test_what_was_sealed_for_a_trip_to_an_organisation_is_no_login_form(browser: Browser, worker: Worker) -> None:
     await browser.open(ask())
-    await parts.clients.find(PHONE_APP.client_id)
+    await worker.clients.find(PHONE_APP.client_id)
     digest = digest_token(browser.cookie_values["ts_browser"])
-    state = parts.pending_logins.seal_external(digest, None, realm="cep", provider="x")
+    state = worker.pending_logins.seal_external(digest, None, realm="cep", provider="x")
 
     assert_refused(await browser.send(LOGIN, {"request": state}), 400, "expired")
 

@@ -133,9 +133,9 @@ async def test_no_page_has_a_script_or_asks_another_site_for_anything(browser: B
     assert "style=" not in consent
 
 
-async def test_a_form_may_lead_to_the_client_and_nowhere_but_the_web(browser: Browser, parts: Worker) -> None:
+async def test_a_form_may_lead_to_the_client_and_nowhere_but_the_web(browser: Browser, worker: Worker) -> None:
     """Browsers hold the redirects that follow a form against its page's policy."""
-    await register(parts, "native", "com.example.app:/callback")
+    await register(worker, "native", "com.example.app:/callback")
     page = await browser.open(ask(WEB_SHOP, SHOP_CALLBACK))
     native = await browser.open(
         "/authorization/?response_type=code&client_id=native&redirect_uri=com.example.app:/callback"

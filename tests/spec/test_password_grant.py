@@ -100,12 +100,12 @@ async def test_an_unknown_user_is_answered_in_the_words_of_a_wrong_password(http
 
 
 @pytest.mark.clause("decided-disabled-user")
-async def test_a_disabled_user_is_answered_like_a_wrong_password(http: httpx2.AsyncClient, parts: Worker) -> None:
+async def test_a_disabled_user_is_answered_like_a_wrong_password(http: httpx2.AsyncClient, worker: Worker) -> None:
     wrong = await PHONE_APP.log_in(http, replace(ALICE, password="wrong"))
-    alice = await parts.registry.find_user(identify_user("main", ALICE.username))
+    alice = await worker.registry.find_user(identify_user("main", ALICE.username))
     assert alice is not None
-    await parts.registry.put_users([msgspec.structs.replace(alice, disabled=True)])
-    await heard(parts)
+    await worker.registry.put_users([msgspec.structs.replace(alice, disabled=True)])
+    await heard(worker)
 
     disabled = await PHONE_APP.log_in(http, ALICE)
 

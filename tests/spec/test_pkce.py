@@ -15,8 +15,8 @@ CHALLENGE = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 
 
 @pytest.mark.clause("7636-4.2-s256", "7636-4.6-equal", "7636-4.4-challenge-bound-to-code")
-async def test_the_right_verifier_opens_the_code(http: httpx2.AsyncClient, parts: Worker) -> None:
-    code = await make_code(parts, code_challenge=CHALLENGE)
+async def test_the_right_verifier_opens_the_code(http: httpx2.AsyncClient, worker: Worker) -> None:
+    code = await make_code(worker, code_challenge=CHALLENGE)
 
     assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK, code_verifier=VERIFIER)).status_code == 200
 
@@ -38,9 +38,9 @@ async def test_the_right_verifier_opens_the_code(http: httpx2.AsyncClient, parts
     ],
 )
 async def test_any_other_verifier_is_refused_and_leaves_the_code(
-    http: httpx2.AsyncClient, parts: Worker, verifier: str | None
+    http: httpx2.AsyncClient, worker: Worker, verifier: str | None
 ) -> None:
-    code = await make_code(parts, code_challenge=CHALLENGE)
+    code = await make_code(worker, code_challenge=CHALLENGE)
     extra = {} if verifier is None else {"code_verifier": verifier}
 
     assert_error(await PHONE_APP.exchange(http, code, PHONE_CALLBACK, **extra), 400, "invalid_grant")
@@ -48,8 +48,8 @@ async def test_any_other_verifier_is_refused_and_leaves_the_code(
 
 
 @pytest.mark.clause("7636-4.5-method-bound-to-code", "7636-4.6-not-equal")
-async def test_a_request_cannot_choose_the_method(http: httpx2.AsyncClient, parts: Worker) -> None:
-    code = await make_code(parts, code_challenge=CHALLENGE)
+async def test_a_request_cannot_choose_the_method(http: httpx2.AsyncClient, worker: Worker) -> None:
+    code = await make_code(worker, code_challenge=CHALLENGE)
 
     response = await PHONE_APP.exchange(
         http, code, PHONE_CALLBACK, code_verifier=CHALLENGE, code_challenge_method="plain", code_challenge=CHALLENGE
@@ -59,15 +59,15 @@ async def test_a_request_cannot_choose_the_method(http: httpx2.AsyncClient, part
 
 
 @pytest.mark.clause("decided-verifier-without-challenge", "decided-wrong-exchange-leaves-the-code")
-async def test_a_verifier_for_a_code_without_a_challenge_is_refused(http: httpx2.AsyncClient, parts: Worker) -> None:
-    code = await make_code(parts)
+async def test_a_verifier_for_a_code_without_a_challenge_is_refused(http: httpx2.AsyncClient, worker: Worker) -> None:
+    code = await make_code(worker)
 
     assert_error(await PHONE_APP.exchange(http, code, PHONE_CALLBACK, code_verifier=VERIFIER), 400, "invalid_grant")
     assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK)).status_code == 200
 
 
 @pytest.mark.clause("7636-4.4-challenge-not-shown")
-async def test_a_code_does_not_show_its_challenge(parts: Worker) -> None:
-    code = await make_code(parts, code_challenge=CHALLENGE)
+async def test_a_code_does_not_show_its_challenge(worker: Worker) -> None:
+    code = await make_code(worker, code_challenge=CHALLENGE)
 
     assert CHALLENGE not in code

@@ -15,12 +15,12 @@ from tests.conftest import Clock, MakeSettings, make_code, serving
 from tests.support.actors import ALICE, PHONE_APP, PHONE_CALLBACK, WEB_SHOP, App, assert_error, tokens_of
 
 
-async def change_client(parts: Worker, app: App, **changes: object) -> None:
+async def change_client(worker: Worker, app: App, **changes: object) -> None:
     """As the console will; a service that starts afterwards sees it at once."""
-    client = await parts.registry.find_client(app.client_id)
+    client = await worker.registry.find_client(app.client_id)
     assert client is not None
     changed = msgspec.structs.replace(client, **changes)
-    await parts.registry.put_client(changed, old_origins=[], new_origins=[], narrowing=None)
+    await worker.registry.put_client(changed, old_origins=[], new_origins=[], narrowing=None)
 
 
 @pytest.mark.clause("6749-6-client-authenticates", "6819-5.2.2.2-bound-to-client-id", "6749-3.2.1-client-authenticates")
@@ -34,13 +34,13 @@ async def test_a_client_with_a_secret_refreshes_only_with_it(http: httpx2.AsyncC
 
 @pytest.mark.clause("decided-refresh-without-the-secret", "spec-4.2-refresh-secret-as-first")
 async def test_a_family_made_with_a_secret_is_not_refreshed_without_one(
-    make_settings: MakeSettings, clock: Clock, parts: Worker, store: redis.Redis
+    make_settings: MakeSettings, clock: Clock, worker: Worker, store: redis.Redis
 ) -> None:
     async with serving(make_settings(), clock) as http:
         first = tokens_of(await WEB_SHOP.log_in(http, ALICE))["refresh_token"]
     (family,) = store.scan_iter("family:*")
     before = store.hgetall(family)
-    await change_client(parts, WEB_SHOP, client_secret_hash=None)
+    await change_client(worker, WEB_SHOP, client_secret_hash=None)
 
     async with serving(make_settings(), clock) as http:
         response = await replace(WEB_SHOP, client_secret=None).refresh(http, first)
@@ -51,11 +51,11 @@ async def test_a_family_made_with_a_secret_is_not_refreshed_without_one(
 
 @pytest.mark.clause("decided-client-with-secret-always-authenticates", "6749-10.2-authenticated-when-possible")
 async def test_a_client_that_has_a_secret_by_now_uses_it_for_older_families_too(
-    make_settings: MakeSettings, clock: Clock, parts: Worker
+    make_settings: MakeSettings, clock: Clock, worker: Worker
 ) -> None:
     async with serving(make_settings(), clock) as http:
         first = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
-    await change_client(parts, PHONE_APP, client_secret_hash=hash_generated_secret("s" * 43))
+    await change_client(worker, PHONE_APP, client_secret_hash=hash_generated_secret("s" * 43))
 
     async with serving(make_settings(), clock) as http:
         assert_error(await PHONE_APP.refresh(http, first), 401, "invalid_client")
@@ -64,11 +64,11 @@ async def test_a_client_that_has_a_secret_by_now_uses_it_for_older_families_too(
 
 @pytest.mark.clause("6749-5.2-unauthorized-client", "decided-order-right-to-grant")
 async def test_a_client_that_lost_the_refresh_grant_cannot_refresh(
-    make_settings: MakeSettings, clock: Clock, parts: Worker
+    make_settings: MakeSettings, clock: Clock, worker: Worker
 ) -> None:
     async with serving(make_settings(), clock) as http:
         first = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
-    await change_client(parts, PHONE_APP, grant_types=("password",))
+    await change_client(worker, PHONE_APP, grant_types=("password",))
 
     async with serving(make_settings(), clock) as http:
         assert_error(await PHONE_APP.refresh(http, first), 400, "unauthorized_client")
@@ -76,12 +76,12 @@ async def test_a_client_that_lost_the_refresh_grant_cannot_refresh(
 
 @pytest.mark.clause("6749-10.3-client-limits-scope", "decided-reserved-roles")
 async def test_a_scope_that_the_client_lost_is_granted_neither_by_a_refresh_nor_by_a_code(
-    make_settings: MakeSettings, clock: Clock, parts: Worker
+    make_settings: MakeSettings, clock: Clock, worker: Worker
 ) -> None:
     async with serving(make_settings(), clock) as http:
         first = tokens_of(await PHONE_APP.log_in(http, ALICE, "realm:main role:organisation"))["refresh_token"]
-    code = await make_code(parts, scope="realm:main role:device")
-    await change_client(parts, PHONE_APP, scope="realm:main role:enduser")
+    code = await make_code(worker, scope="realm:main role:device")
+    await change_client(worker, PHONE_APP, scope="realm:main role:enduser")
 
     async with serving(make_settings(), clock) as http:
         assert_error(await PHONE_APP.refresh(http, first), 400, "invalid_grant")

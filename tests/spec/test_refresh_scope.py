@@ -12,24 +12,24 @@ from tests.support.actors import ALICE, PHONE_APP, PHONE_CALLBACK, assert_error,
 WIDE = "realm:main role:enduser role:organisation"
 
 
-async def make_wide_session(http: httpx2.AsyncClient, parts: Worker) -> str:
+async def make_wide_session(http: httpx2.AsyncClient, worker: Worker) -> str:
     """A refresh token for two roles, which only a code can give."""
-    code = await make_code(parts, scope=WIDE)
+    code = await make_code(worker, scope=WIDE)
     return tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["refresh_token"]
 
 
 @pytest.mark.clause("6749-6-scope-omitted", "6749-3.3-granted-scope-told")
-async def test_without_a_scope_a_refresh_gives_what_was_granted_first(http: httpx2.AsyncClient, parts: Worker) -> None:
-    refresh_token = await make_wide_session(http, parts)
+async def test_without_a_scope_a_refresh_gives_what_was_granted_first(http: httpx2.AsyncClient, worker: Worker) -> None:
+    refresh_token = await make_wide_session(http, worker)
 
     assert tokens_of(await PHONE_APP.refresh(http, refresh_token))["scope"] == WIDE
     assert tokens_of(await PHONE_APP.refresh(http, refresh_token, scope=""))["scope"] == WIDE
 
 
 @pytest.mark.clause("decided-narrowing-keeps-the-grant", "6749-6-new-token-same-scope", "spec-2.1-final-scope")
-async def test_a_scope_narrows_the_access_token_and_not_the_family(http: httpx2.AsyncClient, parts: Worker) -> None:
+async def test_a_scope_narrows_the_access_token_and_not_the_family(http: httpx2.AsyncClient, worker: Worker) -> None:
     narrow = "realm:main role:organisation"
-    refresh_token = await make_wide_session(http, parts)
+    refresh_token = await make_wide_session(http, worker)
 
     narrowed = tokens_of(await PHONE_APP.refresh(http, refresh_token, scope=narrow))
     afterwards = tokens_of(await PHONE_APP.refresh(http, narrowed["refresh_token"]))
@@ -39,8 +39,8 @@ async def test_a_scope_narrows_the_access_token_and_not_the_family(http: httpx2.
 
 
 @pytest.mark.clause("decided-narrowing-keeps-the-grant")
-async def test_a_retry_is_narrowed_by_its_own_scope(http: httpx2.AsyncClient, parts: Worker) -> None:
-    refresh_token = await make_wide_session(http, parts)
+async def test_a_retry_is_narrowed_by_its_own_scope(http: httpx2.AsyncClient, worker: Worker) -> None:
+    refresh_token = await make_wide_session(http, worker)
     await PHONE_APP.refresh(http, refresh_token, scope="realm:main role:organisation")
 
     assert tokens_of(await PHONE_APP.refresh(http, refresh_token))["scope"] == WIDE
@@ -50,8 +50,8 @@ async def test_a_retry_is_narrowed_by_its_own_scope(http: httpx2.AsyncClient, pa
 
 @pytest.mark.clause("6749-3.3-granted-scope-told", "6749-3.3-order-free")
 @pytest.mark.parametrize("scope", ["role:enduser", "role:enduser realm:main", "realm:main role:enduser"])
-async def test_the_realm_always_stands_in_the_answer(http: httpx2.AsyncClient, parts: Worker, scope: str) -> None:
-    refresh_token = await make_wide_session(http, parts)
+async def test_the_realm_always_stands_in_the_answer(http: httpx2.AsyncClient, worker: Worker, scope: str) -> None:
+    refresh_token = await make_wide_session(http, worker)
 
     assert tokens_of(await PHONE_APP.refresh(http, refresh_token, scope=scope))["scope"] == "realm:main role:enduser"
 
@@ -87,8 +87,8 @@ async def test_a_wider_or_malformed_scope_is_refused_and_spends_nothing(http: ht
     assert (await PHONE_APP.refresh(http, second)).status_code == 200
 
 
-async def test_a_refused_scope_leaves_no_trace_in_the_chain(http: httpx2.AsyncClient, parts: Worker) -> None:
-    untouched = await make_wide_session(http, parts)
+async def test_a_refused_scope_leaves_no_trace_in_the_chain(http: httpx2.AsyncClient, worker: Worker) -> None:
+    untouched = await make_wide_session(http, worker)
     refused = await PHONE_APP.refresh(http, untouched, scope="realm:main role:device")
 
     tokens = tokens_of(await PHONE_APP.refresh(http, untouched))

@@ -123,8 +123,8 @@ async def test_a_second_revocation_of_a_token_is_no_error(http: httpx2.AsyncClie
     assert (await PHONE_APP.revoke(http, tokens[kind])).status_code == 200
 
 
-async def test_a_code_is_no_token_and_stays_as_it_was(http: httpx2.AsyncClient, parts: Worker) -> None:
-    code = await make_code(parts)
+async def test_a_code_is_no_token_and_stays_as_it_was(http: httpx2.AsyncClient, worker: Worker) -> None:
+    code = await make_code(worker)
 
     assert (await PHONE_APP.revoke(http, code)).status_code == 200
     assert (await PHONE_APP.exchange(http, code, PHONE_CALLBACK)).status_code == 200

@@ -51,11 +51,11 @@ async def test_nobody_elses_session_ends(http: httpx2.AsyncClient, store: redis.
 
 
 @pytest.mark.clause("decided-revoke-all-covers", "decided-i7-revocation-is-final")
-async def test_codes_that_were_not_exchanged_end_too(http: httpx2.AsyncClient, parts: Worker) -> None:
+async def test_codes_that_were_not_exchanged_end_too(http: httpx2.AsyncClient, worker: Worker) -> None:
     alice = tokens_of(await PHONE_APP.log_in(http, ALICE))
-    phone_code = await make_code(parts)
-    shop_code = await make_code(parts, ALICE, WEB_SHOP, redirect_uri=SHOP_CALLBACK)
-    bobs_code = await make_code(parts, BOB)
+    phone_code = await make_code(worker)
+    shop_code = await make_code(worker, ALICE, WEB_SHOP, redirect_uri=SHOP_CALLBACK)
+    bobs_code = await make_code(worker, BOB)
 
     await revoke_all(http, alice["access_token"])
 
@@ -65,10 +65,10 @@ async def test_codes_that_were_not_exchanged_end_too(http: httpx2.AsyncClient, p
 
 
 @pytest.mark.clause("decided-revoke-all-later-tokens-live")
-async def test_what_comes_right_afterwards_lives(http: httpx2.AsyncClient, parts: Worker, store: redis.Redis) -> None:
+async def test_what_comes_right_afterwards_lives(http: httpx2.AsyncClient, worker: Worker, store: redis.Redis) -> None:
     for _ in range(3):
         await revoke_all(http, tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"])
-        code = await make_code(parts)
+        code = await make_code(worker)
         login, exchange = await PHONE_APP.log_in(http, ALICE), await PHONE_APP.exchange(http, code, PHONE_CALLBACK)
 
         for tokens in (tokens_of(login), tokens_of(exchange)):
@@ -78,10 +78,10 @@ async def test_what_comes_right_afterwards_lives(http: httpx2.AsyncClient, parts
 
 @pytest.mark.clause("spec-4.4-bearer-names-user")
 async def test_the_bearer_of_a_session_from_a_code_ends_password_sessions_too(
-    http: httpx2.AsyncClient, parts: Worker
+    http: httpx2.AsyncClient, worker: Worker
 ) -> None:
     by_password = tokens_of(await WEB_SHOP.log_in(http, ALICE))
-    by_code = tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK))
+    by_code = tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK))
 
     await revoke_all(http, by_code["access_token"])
 
@@ -107,10 +107,10 @@ async def test_a_second_revoke_all_with_the_same_bearer_is_refused(http: httpx2.
 
 @pytest.mark.clause("decided-revoke-all-covers")
 async def test_nothing_of_a_user_with_many_sessions_is_left_in_redis(
-    http: httpx2.AsyncClient, parts: Worker, store: redis.Redis
+    http: httpx2.AsyncClient, worker: Worker, store: redis.Redis
 ) -> None:
     for _ in range(30):
-        tokens = tokens_of(await PHONE_APP.exchange(http, await make_code(parts), PHONE_CALLBACK))
+        tokens = tokens_of(await PHONE_APP.exchange(http, await make_code(worker), PHONE_CALLBACK))
     for _ in range(30):
         await PHONE_APP.refresh(http, tokens["refresh_token"])
 

@@ -75,9 +75,9 @@ async def test_the_case_of_a_scope_item_matters(http: httpx2.AsyncClient, scope:
 
 
 @pytest.mark.clause("decided-same-name-in-two-realms")
-async def test_users_of_one_name_in_two_realms_are_two_users(http: httpx2.AsyncClient, parts: Worker) -> None:
+async def test_users_of_one_name_in_two_realms_are_two_users(http: httpx2.AsyncClient, worker: Worker) -> None:
     namesake = Person(ALICE.username, "", realm="cep")
-    code = await make_code(parts, namesake, scope="realm:cep role:enduser")
+    code = await make_code(worker, namesake, scope="realm:cep role:enduser")
     theirs = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
     ours = tokens_of(await PHONE_APP.log_in(http, ALICE))
 
@@ -89,9 +89,9 @@ async def test_users_of_one_name_in_two_realms_are_two_users(http: httpx2.AsyncC
 
 
 @pytest.mark.clause("6749-3.3-granted-scope-told", "6749-3.3-order-free")
-async def test_a_code_is_answered_with_the_scope_that_was_allowed(http: httpx2.AsyncClient, parts: Worker) -> None:
+async def test_a_code_is_answered_with_the_scope_that_was_allowed(http: httpx2.AsyncClient, worker: Worker) -> None:
     scope = "realm:main role:enduser role:organisation"
 
-    tokens = tokens_of(await PHONE_APP.exchange(http, await make_code(parts, scope=scope), PHONE_CALLBACK))
+    tokens = tokens_of(await PHONE_APP.exchange(http, await make_code(worker, scope=scope), PHONE_CALLBACK))
 
     assert tokens["scope"] == scope

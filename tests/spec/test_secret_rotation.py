@@ -20,21 +20,21 @@ HASHES = {"made": hash_generated_secret, "chosen": hash_password}
 EACH_KIND = pytest.mark.parametrize(("old", "new"), [(a, b) for a in HASHES for b in HASHES])
 
 
-async def put(parts: Worker, client: Client) -> None:
-    await parts.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
-    await heard(parts)
+async def put(worker: Worker, client: Client) -> None:
+    await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
+    await heard(worker)
 
 
-async def rotate(parts: Worker, old: str, new: str, overlap_seconds: float) -> None:
+async def rotate(worker: Worker, old: str, new: str, overlap_seconds: float) -> None:
     """The old secret has been used before, so it is remembered where that saves a slow hash."""
-    until_ms = await parts.redis.read_clock_ms() + round(overlap_seconds * 1000)
+    until_ms = await worker.redis.read_clock_ms() + round(overlap_seconds * 1000)
     rotated = Client(
         client_id=NEW.client_id,
         client_secret_hash=HASHES[new](NEW.client_secret or ""),
         previous_secret_hash=HASHES[old](OLD.client_secret or ""),
         previous_secret_until_ms=until_ms,
     )
-    await put(parts, rotated)
+    await put(worker, rotated)
 
 
 async def is_right(http: httpx2.AsyncClient, app: App) -> bool:
@@ -50,9 +50,9 @@ async def is_right(http: httpx2.AsyncClient, app: App) -> bool:
 @EACH_KIND
 @pytest.mark.clause("decided-secret-overlap", "6819-5.2.3.6-secret-revoked", "decided-i9-one-clock")
 async def test_both_secrets_are_good_during_the_overlap_and_only_the_new_one_after_it(
-    http: httpx2.AsyncClient, parts: Worker, clock: Clock, old: str, new: str
+    http: httpx2.AsyncClient, worker: Worker, clock: Clock, old: str, new: str
 ) -> None:
-    await rotate(parts, old, new, DAY_SECONDS)
+    await rotate(worker, old, new, DAY_SECONDS)
     for _ in range(2):
         assert [await is_right(http, app) for app in (OLD, NEW, WRONG)] == [True, True, False]
 
@@ -67,25 +67,25 @@ async def test_both_secrets_are_good_during_the_overlap_and_only_the_new_one_aft
 @EACH_KIND
 @pytest.mark.clause("decided-secret-overlap", "decided-registry-change-seen", "6819-5.2.3.6-secret-revoked")
 async def test_without_an_overlap_the_old_secret_is_wrong_at_once(
-    http: httpx2.AsyncClient, parts: Worker, old: str, new: str
+    http: httpx2.AsyncClient, worker: Worker, old: str, new: str
 ) -> None:
     before = Client(client_id=OLD.client_id, client_secret_hash=HASHES[old](OLD.client_secret or ""))
-    await put(parts, before)
+    await put(worker, before)
     for _ in range(2):
         assert [await is_right(http, app) for app in (OLD, NEW)] == [True, False]
 
-    await put(parts, msgspec.structs.replace(before, client_secret_hash=HASHES[new](NEW.client_secret or "")))
+    await put(worker, msgspec.structs.replace(before, client_secret_hash=HASHES[new](NEW.client_secret or "")))
     await until_status(lambda: OLD.revoke(http, "x"), 401)
 
     assert [await is_right(http, app) for app in (OLD, NEW)] == [False, True]
 
 
 @pytest.mark.clause("decided-secret-overlap", "6819-5.2.3.6-secret-revoked")
-async def test_an_overlap_can_be_cut_short(http: httpx2.AsyncClient, parts: Worker) -> None:
-    await rotate(parts, "made", "made", DAY_SECONDS)
+async def test_an_overlap_can_be_cut_short(http: httpx2.AsyncClient, worker: Worker) -> None:
+    await rotate(worker, "made", "made", DAY_SECONDS)
     assert await is_right(http, OLD)
 
-    await rotate(parts, "made", "made", 0)
+    await rotate(worker, "made", "made", 0)
     await until_status(lambda: OLD.revoke(http, "x"), 401)
 
     assert [await is_right(http, app) for app in (OLD, NEW)] == [False, True]

@@ -37,7 +37,7 @@ Told = tuple[str, dict[str, Any]]
 @dataclass
 class World:
     http: httpx2.AsyncClient
-    parts: Worker
+    worker: Worker
     clock: Clock
     store: redis.Redis
     json_logs: io.StringIO
@@ -59,8 +59,8 @@ class World:
 
 
 @pytest.fixture
-def world(http: httpx2.AsyncClient, parts: Worker, clock: Clock, store: redis.Redis, json_logs: io.StringIO) -> World:
-    return World(http, parts, clock, store, json_logs)
+def world(http: httpx2.AsyncClient, worker: Worker, clock: Clock, store: redis.Redis, json_logs: io.StringIO) -> World:
+    return World(http, worker, clock, store, json_logs)
 
 
 Act = Callable[[World], Awaitable[object]]
@@ -77,13 +77,13 @@ async def password_grant(world: World) -> None:
 
 
 async def code_exchange(world: World) -> None:
-    code = await make_code(world.parts)
+    code = await make_code(world.worker)
     world.forget()
     await PHONE_APP.exchange(world.http, code, PHONE_CALLBACK)
 
 
 async def second_exchange(world: World) -> None:
-    code = await make_code(world.parts)
+    code = await make_code(world.worker)
     await PHONE_APP.exchange(world.http, code, PHONE_CALLBACK)
     world.forget()
     for _ in range(2):  # the second time there is nothing left to end
@@ -91,7 +91,7 @@ async def second_exchange(world: World) -> None:
 
 
 async def exchange_of_another_client(world: World) -> None:
-    code = await make_code(world.parts)
+    code = await make_code(world.worker)
     world.forget()
     await WEB_SHOP.exchange(world.http, code, PHONE_CALLBACK)
 
@@ -241,7 +241,7 @@ async def too_many_logins(world: World) -> None:
 async def too_many_pages(world: World) -> None:
     counter = Counter(address_key("page", ADDRESS), 300, 60_000)
     for _ in range(300):
-        await world.parts.attempts.count([counter])
+        await world.worker.attempts.count([counter])
     await Browser(world.http).open(ask())
 
 
@@ -260,7 +260,7 @@ async def no_client(world: World) -> None:
 async def too_many_wrong_secrets(world: World) -> None:
     counter = Counter(address_key("client", ADDRESS, WEB_SHOP.client_id), 30, 60_000)
     for _ in range(30):
-        await world.parts.attempts.count([counter])
+        await world.worker.attempts.count([counter])
     await WEB_SHOP.refresh(world.http, "x")
 
 
@@ -422,14 +422,14 @@ async def test_a_refresh_stays_one_script(world: World) -> None:
 
 
 async def test_the_rare_events_are_in_the_stream_when_the_service_has_ended(
-    make_settings: MakeSettings, clock: Clock, registry: None, parts: Worker
+    make_settings: MakeSettings, clock: Clock, registry: None, worker: Worker
 ) -> None:
     app = build_app(Worker(make_settings(), lambda: clock.offset_ms))
     async with lifespan_of(app), client_of(app) as http:
         tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
         await PHONE_APP.log_in(http, WRONG)
         await PHONE_APP.revoke(http, tokens["refresh_token"])
-    entries = [msgspec.json.decode(entry.text) for entry in await parts.event_stream.read()]
+    entries = [msgspec.json.decode(entry.text) for entry in await worker.event_stream.read()]
 
     assert [entry["event"] for entry in entries] == ["login_failed", "refresh_token_revoked"]
     assert entries[0] == {"event": "login_failed"} | of_alice(reason="password_wrong")
@@ -438,12 +438,12 @@ async def test_the_rare_events_are_in_the_stream_when_the_service_has_ended(
 NEW_USER = '\n  - {{username: {}, roles: [enduser], password_hash: "' + hash_password("password") + '"}}\n'
 
 
-async def test_a_seed_says_what_it_changed(parts: Worker, json_logs: io.StringIO) -> None:
+async def test_a_seed_says_what_it_changed(worker: Worker, json_logs: io.StringIO) -> None:
     text = SEED.read_text().replace("client_name: Phone App", "client_name: Another name")
     changed = parse_seed((text + NEW_USER.format("new@example.com")).encode())
-    await parts.seeding.apply(changed, actor="root")
+    await worker.seeding.apply(changed, actor="root")
     told = events_of(json_logs)
-    await parts.seeding.apply(changed, actor="root")
+    await worker.seeding.apply(changed, actor="root")
 
     assert told == [
         ("client_updated", {"client_id": PHONE_APP.client_id, "actor": "root"}),
@@ -453,9 +453,9 @@ async def test_a_seed_says_what_it_changed(parts: Worker, json_logs: io.StringIO
     assert not events_of(json_logs)
 
 
-async def test_of_many_new_users_the_first_and_their_number_are_told(parts: Worker, json_logs: io.StringIO) -> None:
+async def test_of_many_new_users_the_first_and_their_number_are_told(worker: Worker, json_logs: io.StringIO) -> None:
     text = SEED.read_text() + "".join(NEW_USER.format(f"user{number}@example.com") for number in range(600))
-    await parts.seeding.apply(parse_seed(text.encode()))
+    await worker.seeding.apply(parse_seed(text.encode()))
     told = events_of(json_logs)
 
     assert [name for name, _ in told] == ["user_created"] * 100 + ["seed_applied"]

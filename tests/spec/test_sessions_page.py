@@ -213,9 +213,9 @@ async def test_a_form_of_a_login_that_is_over_leads_to_a_new_login(
     assert (await PHONE_APP.refresh(http, tokens["refresh_token"])).status_code == 200
 
 
-async def test_a_user_who_was_disabled_sees_nothing_any_more(browser: Browser, parts: Worker) -> None:
+async def test_a_user_who_was_disabled_sees_nothing_any_more(browser: Browser, worker: Worker) -> None:
     await browser.sign_in()
-    await change_user(parts, ALICE, disabled=True)
+    await change_user(worker, ALICE, disabled=True)
 
     assert is_login_page(await browser.open(SESSIONS))
 

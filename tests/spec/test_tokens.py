@@ -38,10 +38,10 @@ def count_misses(store: redis.Redis) -> int:
 
 @pytest.mark.clause("decided-token-alphabet", "6749-a.12-token-characters", "spec-1-opaque-tokens")
 async def test_tokens_and_codes_hold_only_letters_digits_underscore_and_hyphen(
-    http: httpx2.AsyncClient, parts: Worker
+    http: httpx2.AsyncClient, worker: Worker
 ) -> None:
     for _ in range(10):
-        code = await make_code(parts)
+        code = await make_code(worker)
         tokens = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
         refreshed = tokens_of(await PHONE_APP.refresh(http, tokens["refresh_token"]))
 
@@ -86,8 +86,8 @@ async def test_a_refresh_token_with_any_character_changed_is_refused_by_its_form
 
 
 @pytest.mark.clause("6749-4.1.3-code-valid", "6750-5.2-integrity")
-async def test_a_code_with_any_character_changed_is_refused(http: httpx2.AsyncClient, parts: Worker) -> None:
-    code = await make_code(parts)
+async def test_a_code_with_any_character_changed_is_refused(http: httpx2.AsyncClient, worker: Worker) -> None:
+    code = await make_code(worker)
 
     for forged in flip_each(code):
         assert_error(await PHONE_APP.exchange(http, forged, PHONE_CALLBACK), 400, "invalid_grant")
@@ -97,9 +97,9 @@ async def test_a_code_with_any_character_changed_is_refused(http: httpx2.AsyncCl
 @pytest.mark.clause("decided-token-canonical-spelling", "6749-10.14-input-validated")
 @COUNTS_MISSES
 async def test_a_token_has_one_spelling_and_others_do_not_reach_redis(
-    http: httpx2.AsyncClient, parts: Worker, store: redis.Redis
+    http: httpx2.AsyncClient, worker: Worker, store: redis.Redis
 ) -> None:
-    code = await make_code(parts)
+    code = await make_code(worker)
     tokens = tokens_of(await PHONE_APP.log_in(http, ALICE))
     before = count_misses(store)
 

@@ -24,9 +24,9 @@ pytestmark = pytest.mark.usefixtures("real_hashes")
     "password", [pytest.param("wrong", id="a usual password"), pytest.param("x" * 2000, id="a very long one")]
 )
 async def test_an_unknown_user_takes_the_work_of_a_wrong_password(
-    http: httpx2.AsyncClient, parts: Worker, password: str
+    http: httpx2.AsyncClient, worker: Worker, password: str
 ) -> None:
-    await parts.registry.put_users([User(realm="main", username=ALICE.username, password_hash=hash_password("right"))])
+    await worker.registry.put_users([User(realm="main", username=ALICE.username, password_hash=hash_password("right"))])
     for person in (replace(ALICE, password=password), Person("nobody@example.com", password)):
         with recording_hashes() as costs:
             response = await PHONE_APP.log_in(http, person)

@@ -39,8 +39,8 @@ def identity_of(response: httpx2.Response) -> dict[str, str]:
     return {name: value for name, value in response.headers.items() if name.startswith("x-auth-")}
 
 
-async def exchange(http: httpx2.AsyncClient, parts: Worker, person: Person, scope: str = NEEDED) -> Mapping[str, str]:
-    code = await make_code(parts, person, scope=scope)
+async def exchange(http: httpx2.AsyncClient, worker: Worker, person: Person, scope: str = NEEDED) -> Mapping[str, str]:
+    code = await make_code(worker, person, scope=scope)
     return tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))
 
 
@@ -137,11 +137,11 @@ async def test_a_token_that_was_revoked_or_has_expired_is_invalid_token(http: ht
 
 
 @pytest.mark.clause("decided-refresh-token-is-no-bearer", "6750-3.1-invalid-token-401")
-async def test_a_refresh_token_or_a_code_is_no_bearer(http: httpx2.AsyncClient, parts: Worker) -> None:
+async def test_a_refresh_token_or_a_code_is_no_bearer(http: httpx2.AsyncClient, worker: Worker) -> None:
     refresh_token = tokens_of(await PHONE_APP.log_in(http, ALICE))["refresh_token"]
 
     assert_error(await verify(http, refresh_token), 401, "invalid_token")
-    assert_error(await verify(http, await make_code(parts)), 401, "invalid_token")
+    assert_error(await verify(http, await make_code(worker)), 401, "invalid_token")
 
 
 @pytest.mark.clause("6750-2.2-no-token-in-body", "6750-2.3-no-token-in-query")
@@ -201,9 +201,9 @@ async def test_a_head_over_64_kib_is_invalid_token(http: httpx2.AsyncClient) -> 
     ],
 )
 async def test_the_token_must_have_all_of_the_scope_that_the_query_asks_for(
-    http: httpx2.AsyncClient, parts: Worker, query: str, status: int
+    http: httpx2.AsyncClient, worker: Worker, query: str, status: int
 ) -> None:
-    access_token = (await exchange(http, parts, ALICE, "realm:main role:enduser role:organisation"))["access_token"]
+    access_token = (await exchange(http, worker, ALICE, "realm:main role:enduser role:organisation"))["access_token"]
 
     response = await http.get(VERIFY + query, headers=bearer(access_token))
 
@@ -286,10 +286,10 @@ async def test_the_bearer_is_judged_before_the_scope(http: httpx2.AsyncClient) -
     ],
 )
 async def test_a_user_name_is_percent_encoded_so_that_no_two_look_alike(
-    http: httpx2.AsyncClient, parts: Worker, username: str, header: str
+    http: httpx2.AsyncClient, worker: Worker, username: str, header: str
 ) -> None:
     person = Person(username, "", realm="cep")
-    tokens = await exchange(http, parts, person, "realm:cep role:enduser")
+    tokens = await exchange(http, worker, person, "realm:cep role:enduser")
 
     response = await verify(http, tokens["access_token"])
 

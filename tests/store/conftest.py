@@ -11,9 +11,9 @@ from tests.store.sessions import Sessions
 
 
 @pytest.fixture
-def sessions(parts: Worker, store: redis.Redis) -> Sessions:
+def sessions(worker: Worker, store: redis.Redis) -> Sessions:
     """Sessions with the default lifetimes."""
-    return Sessions(parts, store)
+    return Sessions(worker, store)
 
 
 @pytest.fixture

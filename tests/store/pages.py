@@ -61,7 +61,7 @@ class Pages:
     def __init__(self, sessions: Sessions) -> None:
         self.sessions = sessions
         self.store = sessions.store
-        self.browser_sessions = sessions.parts.browser_sessions
+        self.browser_sessions = sessions.worker.browser_sessions
 
     async def sign_in(self, person: Person = ALICE, *, lifetime_ms: int = SESSION_MS) -> RandomToken:
         user = await self.sessions.find_user(person)
@@ -77,7 +77,7 @@ class Pages:
             user=user,
             browser=browser or await self.sign_in(person),
             consent=consent,
-            code_name=self.sessions.parts.keyring.derive_code(consent),
+            code_name=self.sessions.worker.keyring.derive_code(consent),
             code=msgspec.structs.replace(make_code_of(person), **fields),
         )
 

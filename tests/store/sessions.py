@@ -70,8 +70,8 @@ class Session:
 class Sessions:
     """Starts and refreshes sessions with lifetimes of the test's own; a test may change them on the way."""
 
-    def __init__(self, parts: Worker, store: redis.Redis, **lifetimes: int | None) -> None:
-        self.parts = parts
+    def __init__(self, worker: Worker, store: redis.Redis, **lifetimes: int | None) -> None:
+        self.worker = worker
         self.store = store
         self.elapsed = Elapsed(store)
         self.set_lifetimes(**lifetimes)
@@ -79,13 +79,13 @@ class Sessions:
     def set_lifetimes(self, **lifetimes: int | None) -> None:
         """As an operator who restarts the service with other settings."""
         self.lifetimes = msgspec.structs.replace(DEFAULT_LIFETIMES, **lifetimes)
-        self.families = Families(self.parts.redis, self.lifetimes)
-        self.codes = Codes(self.parts.redis, self.lifetimes)
-        self.consents = Consents(self.parts.redis, self.lifetimes)
+        self.families = Families(self.worker.redis, self.lifetimes)
+        self.codes = Codes(self.worker.redis, self.lifetimes)
+        self.consents = Consents(self.worker.redis, self.lifetimes)
 
     async def find_user(self, person: Person = ALICE) -> User:
         """Of a realm other than main also somebody whom nobody listed."""
-        user = await self.parts.registry.find_user(identify_user(person.realm, person.username))
+        user = await self.worker.registry.find_user(identify_user(person.realm, person.username))
         assert user is not None or person.realm != MAIN_REALM
         return user or User(realm=person.realm, username=person.username)
 
@@ -142,7 +142,7 @@ class Sessions:
         """As a user allows it in a browser that is signed out after that; the answered consent stays."""
         code = msgspec.structs.replace(make_code_of(person), client_id=client_id, **fields)
         user = await self.find_user(person)
-        return await allow_code(self.parts.browser_sessions, self.consents, self.parts.keyring, user, code)
+        return await allow_code(self.worker.browser_sessions, self.consents, self.worker.keyring, user, code)
 
     async def redeem(
         self, name: RandomToken, person: Person = ALICE, client_id: str = "phone-app", *, secret_used: bool = False
@@ -188,7 +188,7 @@ class Sessions:
 
     def now_ms(self) -> int:
         """The time by Redis, moved as the scripts have it moved."""
-        return read_server_ms(self.store) + self.parts.redis.clock_offset_ms()
+        return read_server_ms(self.store) + self.worker.redis.clock_offset_ms()
 
     def set_mark(self, session: Session, marked_ms: int) -> None:
         """As a revokeAll that has marked and not deleted yet."""
@@ -196,7 +196,7 @@ class Sessions:
 
     async def run_at(self, at_ms: int, call: Callable[[], Awaitable[Result]]) -> Result:
         """Run the call with a clock that stands still at that millisecond for each of its scripts."""
-        connection = self.parts.redis
+        connection = self.worker.redis
         run, stands_ms = connection._run, read_server_ms(self.store)
 
         async def run_then(

@@ -14,60 +14,60 @@ DAY_MS = 24 * 3600 * 1000
 
 
 @pytest.mark.clause("decided-event-stream")
-async def test_what_is_appended_is_read_in_order_under_the_time_of_redis(parts: Worker, store: redis.Redis) -> None:
-    before_ms = await parts.redis.read_clock_ms()
-    await parts.event_stream.append([b'{"event":"one"}', '{"event":"zwölf"}'.encode()])
-    await parts.event_stream.append([b'{"event":"three"}'])
-    entries = await parts.event_stream.read()
+async def test_what_is_appended_is_read_in_order_under_the_time_of_redis(worker: Worker, store: redis.Redis) -> None:
+    before_ms = await worker.redis.read_clock_ms()
+    await worker.event_stream.append([b'{"event":"one"}', '{"event":"zwölf"}'.encode()])
+    await worker.event_stream.append([b'{"event":"three"}'])
+    entries = await worker.event_stream.read()
 
     assert [entry.text.decode() for entry in entries] == ['{"event":"one"}', '{"event":"zwölf"}', '{"event":"three"}']
     assert all(before_ms <= entry.order[0] <= before_ms + 60_000 for entry in entries)
-    assert await parts.event_stream.read_latest(2) == entries[1:]
+    assert await worker.event_stream.read_latest(2) == entries[1:]
 
 
-async def test_the_stream_is_followed_by_asking_for_what_comes_after_the_last_id(parts: Worker) -> None:
-    await parts.event_stream.append([b"1", b"2", b"3"])
-    first = await parts.event_stream.read(most=2)
-    rest = await parts.event_stream.read(after=get_position(first))
-    await parts.event_stream.append([b"4"])
+async def test_the_stream_is_followed_by_asking_for_what_comes_after_the_last_id(worker: Worker) -> None:
+    await worker.event_stream.append([b"1", b"2", b"3"])
+    first = await worker.event_stream.read(most=2)
+    rest = await worker.event_stream.read(after=get_position(first))
+    await worker.event_stream.append([b"4"])
     position = get_position(rest, get_position(first))
 
     assert [entry.text for entry in (*first, *rest)] == [b"1", b"2", b"3"]
-    assert [entry.text for entry in await parts.event_stream.read(after=position)] == [b"4"]
+    assert [entry.text for entry in await worker.event_stream.read(after=position)] == [b"4"]
 
 
-async def test_a_stream_that_is_not_there_is_empty(parts: Worker, store: redis.Redis) -> None:
-    await parts.event_stream.append([])
+async def test_a_stream_that_is_not_there_is_empty(worker: Worker, store: redis.Redis) -> None:
+    await worker.event_stream.append([])
 
-    assert (await parts.event_stream.read(), await parts.event_stream.read_latest(5)) == ([], [])
+    assert (await worker.event_stream.read(), await worker.event_stream.read_latest(5)) == ([], [])
     assert not store.exists(KEY)
 
 
 @pytest.mark.clause("decided-event-stream")
-async def test_the_stream_keeps_about_the_newest(parts: Worker, store: redis.Redis) -> None:
+async def test_the_stream_keeps_about_the_newest(worker: Worker, store: redis.Redis) -> None:
     for batch in range(MAX_EVENTS // 1000 + 2):
-        await parts.event_stream.append([b"%d %d" % (batch, number) for number in range(1000)])
+        await worker.event_stream.append([b"%d %d" % (batch, number) for number in range(1000)])
 
     assert MAX_EVENTS <= store.xlen(KEY) < MAX_EVENTS + 200
-    assert [entry.text for entry in await parts.event_stream.read_latest(1)] == [b"11 999"]
+    assert [entry.text for entry in await worker.event_stream.read_latest(1)] == [b"11 999"]
 
 
 @pytest.mark.clause("decided-event-stream", "decided-i6-everything-expires")
 async def test_each_batch_lets_the_stream_live_for_a_month_more(
-    parts: Worker, store: redis.Redis, elapsed: Elapsed
+    worker: Worker, store: redis.Redis, elapsed: Elapsed
 ) -> None:
-    await parts.event_stream.append([b"1"])
+    await worker.event_stream.append([b"1"])
     store.pexpire(KEY, 1000)
-    await parts.event_stream.append([b"2"])
+    await worker.event_stream.append([b"2"])
 
     assert elapsed.leaves(int(store.pttl(KEY)), 30 * DAY_MS)
 
 
 @ONE_SERVER
-async def test_a_batch_is_one_script(parts: Worker, store: redis.Redis) -> None:
-    await parts.event_stream.append([b"1"])
+async def test_a_batch_is_one_script(worker: Worker, store: redis.Redis) -> None:
+    await worker.event_stream.append([b"1"])
     with watching(store) as commands:
-        await parts.event_stream.append([b"%d" % number for number in range(1000)])
+        await worker.event_stream.append([b"%d" % number for number in range(1000)])
 
     assert len([command for command in commands if command.startswith("EVALSHA")]) == 1
     assert len([command for command in commands if command.startswith("XADD")]) == 1000
@@ -76,36 +76,36 @@ async def test_a_batch_is_one_script(parts: Worker, store: redis.Redis) -> None:
 
 
 @pytest.mark.clause("decided-event-stream")
-async def test_events_of_strangers_displace_no_others(parts: Worker, store: redis.Redis, elapsed: Elapsed) -> None:
-    await parts.event_stream.append([b"of a user"])
+async def test_events_of_strangers_displace_no_others(worker: Worker, store: redis.Redis, elapsed: Elapsed) -> None:
+    await worker.event_stream.append([b"of a user"])
     for batch in range(MAX_EVENTS // 1000 + 2):
-        await parts.event_stream.append([], [b"%d %d" % (batch, number) for number in range(1000)])
+        await worker.event_stream.append([], [b"%d %d" % (batch, number) for number in range(1000)])
 
     assert MAX_EVENTS <= store.xlen(STRANGERS_KEY) < MAX_EVENTS + 200
-    assert (await parts.event_stream.read(most=1))[0].text == b"of a user"
+    assert (await worker.event_stream.read(most=1))[0].text == b"of a user"
     assert elapsed.leaves(int(store.pttl(STRANGERS_KEY)), 30 * DAY_MS)
 
 
-async def test_both_streams_are_read_as_one_by_the_time_of_redis(parts: Worker, store: redis.Redis) -> None:
+async def test_both_streams_are_read_as_one_by_the_time_of_redis(worker: Worker, store: redis.Redis) -> None:
     for number in range(1, 10):
         store.xadd(STRANGERS_KEY if number % 3 else KEY, {"event": f"{number}"}, id=f"{number // 2}-{number}")
-    entries = await parts.event_stream.read()
+    entries = await worker.event_stream.read()
 
     assert [entry.text for entry in entries] == [b"%d" % number for number in range(1, 10)]
-    assert await parts.event_stream.read_latest(10) == entries
-    assert [entry.text for entry in await parts.event_stream.read_latest(1)] == [b"8", b"9"]
+    assert await worker.event_stream.read_latest(10) == entries
+    assert [entry.text for entry in await worker.event_stream.read_latest(1)] == [b"8", b"9"]
 
 
 @pytest.mark.parametrize("most", range(1, 8))
 async def test_read_in_steps_nothing_is_left_out_and_all_is_in_order(
-    parts: Worker, store: redis.Redis, most: int
+    worker: Worker, store: redis.Redis, most: int
 ) -> None:
     """Both streams may have entries under the same id, and one may lie far behind the other."""
     for key, numbers in ((KEY, (*range(1, 20), 30, 31)), (STRANGERS_KEY, (10, *range(20, 32)))):
         for number in numbers:
             store.xadd(key, {"event": f"{number}"}, id=f"{number}-0")
     position, found = BEGINNING, []
-    while news := await parts.event_stream.read(after=position, most=most):
+    while news := await worker.event_stream.read(after=position, most=most):
         position = get_position(news, position)
         found += news
 
@@ -113,9 +113,9 @@ async def test_read_in_steps_nothing_is_left_out_and_all_is_in_order(
     assert len({(entry.id, entry.stream) for entry in found}) == len(found) == 34
 
 
-async def test_what_comes_late_in_the_millisecond_of_the_last_one_is_read(parts: Worker, store: redis.Redis) -> None:
+async def test_what_comes_late_in_the_millisecond_of_the_last_one_is_read(worker: Worker, store: redis.Redis) -> None:
     store.xadd(KEY, {"event": "1"}, id="5-3")
-    position = get_position(await parts.event_stream.read())
+    position = get_position(await worker.event_stream.read())
     store.xadd(STRANGERS_KEY, {"event": "2"}, id="5-0")
 
-    assert [entry.text for entry in await parts.event_stream.read(after=position)] == [b"2"]
+    assert [entry.text for entry in await worker.event_stream.read(after=position)] == [b"2"]

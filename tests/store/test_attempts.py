@@ -18,9 +18,9 @@ MANY = Counter("login:{abc}:many", 1_000, 3_600_000)
 
 
 @pytest.fixture
-def patience(parts: Worker) -> None:
+def patience(worker: Worker) -> None:
     """A machine under load may take its time."""
-    parts.attempts.queue_timeout_seconds = 30
+    worker.attempts.queue_timeout_seconds = 30
 
 
 async def guess(attempts: Attempts, checked: list[int]) -> str:
@@ -37,10 +37,10 @@ async def guess(attempts: Attempts, checked: list[int]) -> str:
 
 @pytest.mark.clause("6749-4.3.2-brute-force", "6749-2.3.1-brute-force")
 async def test_a_hundred_parallel_guesses_get_no_more_checks_than_the_limit(
-    parts: Worker, store: redis.Redis, patience: None
+    worker: Worker, store: redis.Redis, patience: None
 ) -> None:
     checked: list[int] = []
-    outcomes = await asyncio.gather(*(guess(parts.attempts, checked) for _ in range(100)))
+    outcomes = await asyncio.gather(*(guess(worker.attempts, checked) for _ in range(100)))
 
     assert 10 == len(checked) == outcomes.count("wrong")
     assert outcomes.count("refused") == 90
@@ -49,46 +49,46 @@ async def test_a_hundred_parallel_guesses_get_no_more_checks_than_the_limit(
 
 
 @pytest.mark.clause("decided-parallel-logins-wait", "decided-only-failures-count")
-async def test_a_hundred_right_logins_at_once_all_pass(parts: Worker, store: redis.Redis, patience: None) -> None:
+async def test_a_hundred_right_logins_at_once_all_pass(worker: Worker, store: redis.Redis, patience: None) -> None:
     async def log_in() -> None:
-        await parts.attempts.reserve([TEN])
-        await parts.attempts.settle([TEN], passed=True)
+        await worker.attempts.reserve([TEN])
+        await worker.attempts.settle([TEN], passed=True)
 
     await asyncio.gather(*(log_in() for _ in range(100)))
 
     assert not store.exists(TEN.key)
 
 
-async def test_whoever_waits_in_vain_is_told_to_come_back(parts: Worker) -> None:
-    parts.attempts.queue_timeout_seconds = 0.05
+async def test_whoever_waits_in_vain_is_told_to_come_back(worker: Worker) -> None:
+    worker.attempts.queue_timeout_seconds = 0.05
     for _ in range(10):
-        await parts.attempts.reserve([TEN])
+        await worker.attempts.reserve([TEN])
 
     with pytest.raises(TemporarilyUnavailable) as caught:
-        await parts.attempts.reserve([TEN])
+        await worker.attempts.reserve([TEN])
     assert caught.value.retry_after_seconds == 1
 
 
 @pytest.mark.clause("decided-i6-everything-expires")
-async def test_reservations_of_a_worker_that_died_end_with_the_window(parts: Worker, clock: Clock) -> None:
+async def test_reservations_of_a_worker_that_died_end_with_the_window(worker: Worker, clock: Clock) -> None:
     for _ in range(10):
-        await parts.attempts.reserve([TEN])
+        await worker.attempts.reserve([TEN])
     clock.advance(61)
-    await parts.attempts.reserve([TEN])
+    await worker.attempts.reserve([TEN])
 
 
 @pytest.mark.clause("decided-limit-stops-checking")
-async def test_a_refusal_lasts_until_the_window_ends(parts: Worker, clock: Clock) -> None:
+async def test_a_refusal_lasts_until_the_window_ends(worker: Worker, clock: Clock) -> None:
     checked: list[int] = []
     for _ in range(10):
-        await guess(parts.attempts, checked)
+        await guess(worker.attempts, checked)
     clock.advance(15)
 
     with pytest.raises(Exhausted) as caught:
-        await parts.attempts.reserve([TEN])
+        await worker.attempts.reserve([TEN])
     assert 44_000 < caught.value.wait_ms <= 45_000
     clock.advance(46)
-    assert await guess(parts.attempts, checked) == "wrong"
+    assert await guess(worker.attempts, checked) == "wrong"
 
 
 class Crowd:
@@ -117,11 +117,11 @@ class Crowd:
 
 
 @pytest.fixture
-async def crowd(parts: Worker, patience: None) -> AsyncIterator[Crowd]:
+async def crowd(worker: Worker, patience: None) -> AsyncIterator[Crowd]:
     """Still empty, before a counter that is full."""
     for _ in range(10):
-        await parts.attempts.reserve([TEN])
-    crowd = Crowd(parts.attempts)
+        await worker.attempts.reserve([TEN])
+    crowd = Crowd(worker.attempts)
     yield crowd
     await crowd.leave()
 
@@ -143,7 +143,7 @@ def count_script_calls(store: redis.Redis) -> int:
 @pytest.mark.clause("decided-parallel-logins-wait")
 @pytest.mark.single_server("the calls of one server are counted")
 async def test_a_crowd_that_waits_costs_redis_no_more_than_one_and_keeps_its_order(
-    parts: Worker, store: redis.Redis, crowd: Crowd, loop_time: LoopTime
+    worker: Worker, store: redis.Redis, crowd: Crowd, loop_time: LoopTime
 ) -> None:
     before = count_script_calls(store)
     with loop_time.held():
@@ -153,71 +153,71 @@ async def test_a_crowd_that_waits_costs_redis_no_more_than_one_and_keeps_its_ord
             assert count_script_calls(store) == before + asked
             loop_time.advance(RETRY_DELAY_SECONDS)
         assert crowd.reserved == []
-    await parts.attempts.settle([TEN], passed=True)
+    await worker.attempts.settle([TEN], passed=True)
     await asyncio.gather(*crowd.waiting)
     assert crowd.reserved == list(range(150))
 
 
-async def test_where_two_hundred_wait_the_next_is_refused_at_once(parts: Worker, crowd: Crowd) -> None:
+async def test_where_two_hundred_wait_the_next_is_refused_at_once(worker: Worker, crowd: Crowd) -> None:
     await crowd.gather(MAX_WAITING)
 
     assert MAX_WAITING == 200
-    assert await is_refused_at_once(parts.attempts)
-    assert not await is_refused_at_once(parts.attempts, MANY)
+    assert await is_refused_at_once(worker.attempts)
+    assert not await is_refused_at_once(worker.attempts, MANY)
 
 
 @pytest.mark.parametrize("leaver", [0, 1, 100, 199])
-async def test_whoever_stops_waiting_leaves_the_queue_to_the_others(parts: Worker, crowd: Crowd, leaver: int) -> None:
+async def test_whoever_stops_waiting_leaves_the_queue_to_the_others(worker: Worker, crowd: Crowd, leaver: int) -> None:
     await crowd.gather(MAX_WAITING)
     crowd.waiting.pop(leaver).cancel()
     await asyncio.sleep(0)
     await crowd.gather(1)
-    await parts.attempts.settle([TEN], passed=True)
+    await worker.attempts.settle([TEN], passed=True)
     await asyncio.gather(*crowd.waiting)
 
     assert crowd.reserved == [number for number in range(200) if number != leaver] + [0]
 
 
-async def test_a_queue_that_gave_up_is_empty_again(parts: Worker, crowd: Crowd, store: redis.Redis) -> None:
-    parts.attempts.queue_timeout_seconds = 0.05
+async def test_a_queue_that_gave_up_is_empty_again(worker: Worker, crowd: Crowd, store: redis.Redis) -> None:
+    worker.attempts.queue_timeout_seconds = 0.05
     await crowd.gather(MAX_WAITING)
     outcomes = await asyncio.gather(*crowd.waiting, return_exceptions=True)
     assert {TemporarilyUnavailable} == {type(outcome) for outcome in outcomes}
     assert (store.get(f"lease:{TEN.key}"), store.exists(TEN.key)) == ("10", 0)
 
-    parts.attempts.queue_timeout_seconds = 30
+    worker.attempts.queue_timeout_seconds = 30
     crowd.waiting.clear()
     await crowd.gather(MAX_WAITING)
-    await parts.attempts.settle([TEN], passed=True)
+    await worker.attempts.settle([TEN], passed=True)
     await asyncio.gather(*crowd.waiting)
     assert crowd.reserved == list(range(200))
 
 
-async def test_the_end_of_patience_forgets_no_reservation(parts: Worker, store: redis.Redis) -> None:
+async def test_the_end_of_patience_forgets_no_reservation(worker: Worker, store: redis.Redis) -> None:
     """Broken off while Redis reserves, room would be taken for nobody."""
-    await parts.attempts.reserve([TEN])
-    parts.attempts.queue_timeout_seconds = 0
-    outcomes = await asyncio.gather(*(parts.attempts.reserve([TEN]) for _ in range(5)), return_exceptions=True)
+    await worker.attempts.reserve([TEN])
+    worker.attempts.queue_timeout_seconds = 0
+    outcomes = await asyncio.gather(*(worker.attempts.reserve([TEN]) for _ in range(5)), return_exceptions=True)
 
     assert store.get(f"lease:{TEN.key}") == str(1 + outcomes.count(None))
 
 
 @pytest.mark.clause("decided-client-limit", "decided-only-failures-count")
-async def test_a_check_that_is_admitted_takes_room_and_gives_it_back(parts: Worker, store: redis.Redis) -> None:
+async def test_a_check_that_is_admitted_takes_room_and_gives_it_back(worker: Worker, store: redis.Redis) -> None:
     for _ in range(30):
-        await parts.attempts.admit([TEN])
+        await worker.attempts.admit([TEN])
     await until(lambda: not store.exists(f"lease:{TEN.key}"))
 
     assert not store.exists(TEN.key)
 
 
 @pytest.mark.clause("decided-client-limit", "decided-limit-stops-checking")
-async def test_a_check_that_is_admitted_waits_behind_the_others(parts: Worker, crowd: Crowd) -> None:
+async def test_a_check_that_is_admitted_waits_behind_the_others(worker: Worker, crowd: Crowd) -> None:
     """A right secret among a thousand guesses must not pass by."""
     await crowd.gather(5)
-    admitted = asyncio.create_task(parts.attempts.admit([TEN]))
+    admitted = asyncio.create_task(worker.attempts.admit([TEN]))
     await asyncio.sleep(0)
-    await parts.attempts.settle([TEN], passed=True)
+    await worker.attempts.settle([TEN], passed=True)
 
     await admitted
     assert len(crowd.reserved) == 5

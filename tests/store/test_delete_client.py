@@ -9,42 +9,42 @@ APP, OTHER = Client(client_id="app"), Client(client_id="other")
 ORIGINS = ["https://a.deleted", "https://b.deleted"]
 
 
-async def put(parts: Worker, client: Client, *origins: str) -> None:
-    await parts.registry.put_client(client, old_origins=(), new_origins=origins, narrowing=None)
+async def put(worker: Worker, client: Client, *origins: str) -> None:
+    await worker.registry.put_client(client, old_origins=(), new_origins=origins, narrowing=None)
 
 
-async def test_the_record_is_gone_and_all_its_sessions_are_to_end(parts: Worker) -> None:
-    await put(parts, APP)
-    await put(parts, OTHER)
-    await parts.registry.delete_client(APP, origins=())
+async def test_the_record_is_gone_and_all_its_sessions_are_to_end(worker: Worker) -> None:
+    await put(worker, APP)
+    await put(worker, OTHER)
+    await worker.registry.delete_client(APP, origins=())
 
-    assert await parts.registry.find_client("app") is None
-    assert await parts.registry.find_client("other") == OTHER
-    assert await parts.registry.list_pending_clients() == {"app": "refresh"}
-
-
-async def test_an_origin_stays_while_another_client_has_it(parts: Worker) -> None:
-    await put(parts, APP, *ORIGINS)
-    await put(parts, OTHER, ORIGINS[0])
-    await parts.registry.delete_client(APP, origins=ORIGINS)
-
-    assert await parts.registry.is_origin(ORIGINS[0])
-    assert not await parts.registry.is_origin(ORIGINS[1])
+    assert await worker.registry.find_client("app") is None
+    assert await worker.registry.find_client("other") == OTHER
+    assert await worker.registry.list_pending_clients() == {"app": "refresh"}
 
 
-async def test_a_smaller_loss_that_was_owed_grows(parts: Worker) -> None:
-    await parts.registry.put_client(APP, old_origins=(), new_origins=(), narrowing="grant_or_scope")
-    await parts.registry.delete_client(APP, origins=())
+async def test_an_origin_stays_while_another_client_has_it(worker: Worker) -> None:
+    await put(worker, APP, *ORIGINS)
+    await put(worker, OTHER, ORIGINS[0])
+    await worker.registry.delete_client(APP, origins=ORIGINS)
 
-    assert await parts.registry.list_pending_clients() == {"app": "refresh"}
+    assert await worker.registry.is_origin(ORIGINS[0])
+    assert not await worker.registry.is_origin(ORIGINS[1])
 
 
-async def test_a_second_run_changes_nothing(parts: Worker, store: redis.Redis) -> None:
+async def test_a_smaller_loss_that_was_owed_grows(worker: Worker) -> None:
+    await worker.registry.put_client(APP, old_origins=(), new_origins=(), narrowing="grant_or_scope")
+    await worker.registry.delete_client(APP, origins=())
+
+    assert await worker.registry.list_pending_clients() == {"app": "refresh"}
+
+
+async def test_a_second_run_changes_nothing(worker: Worker, store: redis.Redis) -> None:
     """As after an answer that was lost."""
-    await put(parts, APP, *ORIGINS)
-    await parts.registry.delete_client(APP, origins=ORIGINS)
-    await parts.registry.delete_client(APP, origins=ORIGINS)
+    await put(worker, APP, *ORIGINS)
+    await worker.registry.delete_client(APP, origins=ORIGINS)
+    await worker.registry.delete_client(APP, origins=ORIGINS)
 
     assert not [key for key in store.scan_iter("origin:*") if key.endswith(".deleted")]
     assert not store.exists("client:{registry}:app")
-    assert await parts.registry.list_pending_clients() == {"app": "refresh"}
+    assert await worker.registry.list_pending_clients() == {"app": "refresh"}

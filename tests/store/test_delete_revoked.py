@@ -15,7 +15,7 @@ INDEX, REVOKED, MARK = (key(IDENTITY.shard, IDENTITY.subject) for key in (index_
 
 
 async def delete(sessions: Sessions, most_keys: int, kept: Session | None = None, *, until_ms: int = 0) -> str:
-    connection = sessions.parts.redis
+    connection = sessions.worker.redis
     arguments: list[str | int] = [
         most_keys,
         kept.member if kept else "",

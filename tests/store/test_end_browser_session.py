@@ -12,7 +12,7 @@ from tests.support.actors import ALICE
 
 async def end(pages: Pages, key: str, digest: str) -> str:
     """The script alone, for its word."""
-    connection = pages.sessions.parts.redis
+    connection = pages.sessions.worker.redis
     return str((await connection.run(load_script("end_browser_session"), [key], [digest]))[0])
 
 

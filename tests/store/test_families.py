@@ -97,7 +97,7 @@ async def test_a_family_cut_short_by_a_setting_stays_known_as_long_as_its_access
     clock.advance(30)
     assert sessions.live(session) == [True, True, False]
     assert (await sessions.spend(session, 3)).verdict == "unknown"
-    await sessions.parts.revocations.revoke_all(session.identity.shard, session.identity.subject)
+    await sessions.worker.revocations.revoke_all(session.identity.shard, session.identity.subject)
 
     assert sessions.live(session) == [False] * 3
 

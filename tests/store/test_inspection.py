@@ -51,7 +51,7 @@ class Inspector:
 
     @property
     def _inspection(self) -> TokenInspection:
-        return TokenInspection(self._sessions.parts.redis, self._sessions.lifetimes)
+        return TokenInspection(self._sessions.worker.redis, self._sessions.lifetimes)
 
     def _look(self) -> dict[str, bytes | None]:
         return {str(key): self._store.dump(key) for key in self._store.scan_iter(count=1000)}
@@ -184,7 +184,7 @@ async def test_an_access_token_is_told_with_its_family(sessions: Sessions, inspe
     token = session.access_tokens[0]
     found = await inspect.access_token(token)
 
-    assert found.grant == await sessions.parts.access_tokens.find(token)
+    assert found.grant == await sessions.worker.access_tokens.find(token)
     assert found.family == await find_family(inspect, session)
     assert (await inspect.access_token(make_access_token("0a3")))[1:] == (None, None)
 
@@ -203,7 +203,7 @@ async def test_a_code_is_told_before_and_after_its_exchange(
     exchanged = await inspect.code(name)
     assert exchanged == ExchangedCode("phone-app", session.first.family_digest, await find_family(inspect, session))
     assert (await find_family(inspect, session)).grant_type == AUTHORIZATION_CODE
-    await sessions.parts.revocations.revoke_all(session.identity.shard, session.identity.subject)
+    await sessions.worker.revocations.revoke_all(session.identity.shard, session.identity.subject)
     ended = await inspect.code(name)
     assert isinstance(ended, ExchangedCode)
     assert isinstance(ended.family, EndedFamily)

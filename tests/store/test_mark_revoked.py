@@ -16,7 +16,7 @@ MARK, INDEX, REVOKED = (key(IDENTITY.shard, IDENTITY.subject) for key in (mark_k
 
 async def mark(sessions: Sessions, kept: Session | None = None, *, until_ms: int = 0) -> str:
     """The script alone, as a revokeAll that breaks off after it."""
-    connection = sessions.parts.redis
+    connection = sessions.worker.redis
     arguments: list[str | int] = [kept.member if kept else "", until_ms, 60_000, connection.clock_offset_ms()]
     return str((await connection.run(load_script("mark_revoked"), [MARK, INDEX, REVOKED], arguments))[0])
 
@@ -112,7 +112,7 @@ async def test_the_next_revoke_all_finishes_the_interrupted_one(sessions: Sessio
     earlier = await sessions.start()
     await mark(sessions)
     between = await sessions.start()
-    await Revocations(sessions.parts.redis).revoke_all(IDENTITY.shard, IDENTITY.subject)
+    await Revocations(sessions.worker.redis).revoke_all(IDENTITY.shard, IDENTITY.subject)
 
     assert (sessions.live(earlier), sessions.live(between)) == ([False], [False])
     assert not sessions.store.exists(INDEX, REVOKED)

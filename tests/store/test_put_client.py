@@ -12,7 +12,7 @@ CLIENT = Client(client_id="app", client_name="Ä", redirect_uris=("https://a.exa
 
 
 async def put(
-    parts: Worker,
+    worker: Worker,
     old: Sequence[str] = (),
     new: Sequence[str] = (),
     *,
@@ -20,44 +20,44 @@ async def put(
     narrowing: Narrowing | None = None,
 ) -> None:
     client = Client(client_id=client_id)
-    await parts.registry.put_client(client, old_origins=old, new_origins=new, narrowing=narrowing)
+    await worker.registry.put_client(client, old_origins=old, new_origins=new, narrowing=narrowing)
 
 
-async def test_the_record_is_read_as_it_was_written(parts: Worker) -> None:
-    await parts.registry.put_client(CLIENT, old_origins=(), new_origins=(), narrowing=None)
+async def test_the_record_is_read_as_it_was_written(worker: Worker) -> None:
+    await worker.registry.put_client(CLIENT, old_origins=(), new_origins=(), narrowing=None)
 
-    assert await parts.registry.find_client("app") == CLIENT
-    assert await parts.registry.find_client("App") is None
-
-
-async def test_origins_come_and_go_with_the_client(parts: Worker) -> None:
-    await put(parts, new=["https://a.example", "https://b.example"])
-    assert await parts.registry.is_origin("https://a.example")
-    await put(parts, old=["https://a.example", "https://b.example"], new=["https://b.example"])
-
-    assert not await parts.registry.is_origin("https://a.example")
-    assert await parts.registry.is_origin("https://b.example")
+    assert await worker.registry.find_client("app") == CLIENT
+    assert await worker.registry.find_client("App") is None
 
 
-async def test_an_origin_stays_while_another_client_has_it(parts: Worker) -> None:
-    await put(parts, new=["https://a.example"])
-    await put(parts, new=["https://a.example"], client_id="other")
-    await put(parts, old=["https://a.example"])
+async def test_origins_come_and_go_with_the_client(worker: Worker) -> None:
+    await put(worker, new=["https://a.example", "https://b.example"])
+    assert await worker.registry.is_origin("https://a.example")
+    await put(worker, old=["https://a.example", "https://b.example"], new=["https://b.example"])
 
-    assert await parts.registry.is_origin("https://a.example")
-    await put(parts, old=["https://a.example"], client_id="other")
-    assert not await parts.registry.is_origin("https://a.example")
+    assert not await worker.registry.is_origin("https://a.example")
+    assert await worker.registry.is_origin("https://b.example")
 
 
-async def test_a_sweep_is_owed_until_it_is_settled(parts: Worker, store: redis.Redis) -> None:
-    await put(parts, narrowing="grant_or_scope")
-    await put(parts, narrowing="refresh", client_id="other")
-    await put(parts)
+async def test_an_origin_stays_while_another_client_has_it(worker: Worker) -> None:
+    await put(worker, new=["https://a.example"])
+    await put(worker, new=["https://a.example"], client_id="other")
+    await put(worker, old=["https://a.example"])
 
-    assert await parts.registry.list_pending_clients() == {"app": "grant_or_scope", "other": "refresh"}
-    await parts.registry.settle_sweeps(["app"])
-    assert await parts.registry.list_pending_clients() == {"other": "refresh"}
-    await parts.registry.settle_sweeps(["other"])
+    assert await worker.registry.is_origin("https://a.example")
+    await put(worker, old=["https://a.example"], client_id="other")
+    assert not await worker.registry.is_origin("https://a.example")
+
+
+async def test_a_sweep_is_owed_until_it_is_settled(worker: Worker, store: redis.Redis) -> None:
+    await put(worker, narrowing="grant_or_scope")
+    await put(worker, narrowing="refresh", client_id="other")
+    await put(worker)
+
+    assert await worker.registry.list_pending_clients() == {"app": "grant_or_scope", "other": "refresh"}
+    await worker.registry.settle_sweeps(["app"])
+    assert await worker.registry.list_pending_clients() == {"other": "refresh"}
+    await worker.registry.settle_sweeps(["other"])
     assert not store.exists("owed_sweeps:{registry}")
 
 
@@ -71,9 +71,9 @@ async def test_a_sweep_is_owed_until_it_is_settled(parts: Worker, store: redis.R
     ],
 )
 async def test_of_several_losses_that_are_owed_the_greatest_counts(
-    parts: Worker, losses: Sequence[Narrowing | None], owed: Narrowing
+    worker: Worker, losses: Sequence[Narrowing | None], owed: Narrowing
 ) -> None:
     for narrowing in losses:
-        await put(parts, narrowing=narrowing)
+        await put(worker, narrowing=narrowing)
 
-    assert await parts.registry.list_pending_clients() == {"app": owed}
+    assert await worker.registry.list_pending_clients() == {"app": owed}

@@ -13,9 +13,9 @@ CAROL = User(realm="main", username="Carol@example.com", password_hash="$argon2i
 
 
 @pytest.mark.clause("spec-2.3-user-record")
-async def test_a_user_is_read_as_written_under_any_spelling_of_the_name(parts: Worker) -> None:
-    await parts.registry.put_users([CAROL])
-    found = await parts.registry.find_user(identify_user("main", "carol@EXAMPLE.com"))
+async def test_a_user_is_read_as_written_under_any_spelling_of_the_name(worker: Worker) -> None:
+    await worker.registry.put_users([CAROL])
+    found = await worker.registry.find_user(identify_user("main", "carol@EXAMPLE.com"))
 
     assert found is not None
     assert found.revision
@@ -23,57 +23,57 @@ async def test_a_user_is_read_as_written_under_any_spelling_of_the_name(parts: W
 
 
 @pytest.mark.clause("decided-same-name-in-two-realms")
-async def test_users_of_one_name_in_two_realms_have_two_records(parts: Worker) -> None:
-    await parts.registry.put_users([CAROL, msgspec.structs.replace(CAROL, realm="cep", name="another")])
-    found = await parts.registry.find_users([identify_user(realm, CAROL.username) for realm in ("main", "cep")])
+async def test_users_of_one_name_in_two_realms_have_two_records(worker: Worker) -> None:
+    await worker.registry.put_users([CAROL, msgspec.structs.replace(CAROL, realm="cep", name="another")])
+    found = await worker.registry.find_users([identify_user(realm, CAROL.username) for realm in ("main", "cep")])
 
     assert [CAROL.name, "another"] == [user.name for user in found if user]
 
 
-async def test_every_write_of_a_user_is_a_new_revision(parts: Worker) -> None:
+async def test_every_write_of_a_user_is_a_new_revision(worker: Worker) -> None:
     revisions = set()
     for _ in range(3):
-        await parts.registry.put_users([CAROL])
-        found = await parts.registry.find_user(CAROL.identity)
+        await worker.registry.put_users([CAROL])
+        found = await worker.registry.find_user(CAROL.identity)
         assert found is not None
         revisions.add(found.revision)
 
     assert len(revisions) == 3
 
 
-async def test_an_owed_revocation_is_kept_until_it_is_settled(parts: Worker, store: redis.Redis) -> None:
+async def test_an_owed_revocation_is_kept_until_it_is_settled(worker: Worker, store: redis.Redis) -> None:
     """Also over a change of the record, and where there is no record any more."""
     alice = identify_user("main", ALICE.username)
-    await parts.registry.add_pending_users([CAROL.identity, alice])
-    await parts.registry.add_pending_users([CAROL.identity])
-    await parts.registry.put_users([CAROL])
+    await worker.registry.add_pending_users([CAROL.identity, alice])
+    await worker.registry.add_pending_users([CAROL.identity])
+    await worker.registry.put_users([CAROL])
 
     owed = {(CAROL.identity.shard, CAROL.identity.subject), (alice.shard, alice.subject)}
-    assert set(await parts.registry.list_pending_users()) == owed
-    await parts.registry.settle_revocations([(CAROL.identity.shard, CAROL.identity.subject)])
-    assert await parts.registry.list_pending_users() == [(alice.shard, alice.subject)]
-    await parts.registry.settle_revocations([(alice.shard, alice.subject)])
+    assert set(await worker.registry.list_pending_users()) == owed
+    await worker.registry.settle_revocations([(CAROL.identity.shard, CAROL.identity.subject)])
+    assert await worker.registry.list_pending_users() == [(alice.shard, alice.subject)]
+    await worker.registry.settle_revocations([(alice.shard, alice.subject)])
     assert not store.exists("owed_revocations:{registry}")
 
 
-async def test_nobody_who_owes_anything_is_no_fault(parts: Worker) -> None:
-    await parts.registry.add_pending_users([])
+async def test_nobody_who_owes_anything_is_no_fault(worker: Worker) -> None:
+    await worker.registry.add_pending_users([])
 
-    assert await parts.registry.list_pending_users() == []
+    assert await worker.registry.list_pending_users() == []
 
 
-async def test_what_is_not_there_is_none(parts: Worker) -> None:
-    assert await parts.registry.find_user(identify_user("main", "nobody")) is None
-    assert await parts.registry.find_client("nobody") is None
-    assert await parts.registry.find_realm("cep") is None
-    assert await parts.registry.find_seed("nothing") is None
-    assert await parts.registry.list_pending_clients() == {}
-    assert await parts.registry.list_pending_users() == []
-    assert await parts.registry.find_users([]) == []
+async def test_what_is_not_there_is_none(worker: Worker) -> None:
+    assert await worker.registry.find_user(identify_user("main", "nobody")) is None
+    assert await worker.registry.find_client("nobody") is None
+    assert await worker.registry.find_realm("cep") is None
+    assert await worker.registry.find_seed("nothing") is None
+    assert await worker.registry.list_pending_clients() == {}
+    assert await worker.registry.list_pending_users() == []
+    assert await worker.registry.find_users([]) == []
 
 
 async def test_the_lock_of_the_registry_is_held_by_one(sessions: Sessions) -> None:
-    async with sessions.parts.registry.make_lock() as lock:
+    async with sessions.worker.registry.make_lock() as lock:
         await lock.renew()
         held = sessions.store.set("lock:{registry}", "another", nx=True)
 

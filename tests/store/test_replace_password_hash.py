@@ -7,7 +7,7 @@ from tests.store.sessions import Sessions
 
 async def test_the_hash_is_replaced_and_the_record_stays_the_same_otherwise(sessions: Sessions) -> None:
     user = await sessions.find_user()
-    await sessions.parts.registry.replace_password_hash(msgspec.structs.replace(user, password_hash="$argon2id$new"))
+    await sessions.worker.registry.replace_password_hash(msgspec.structs.replace(user, password_hash="$argon2id$new"))
     after = await sessions.find_user()
 
     assert after.password_hash == "$argon2id$new"
@@ -17,15 +17,15 @@ async def test_the_hash_is_replaced_and_the_record_stays_the_same_otherwise(sess
 async def test_a_login_under_way_survives_the_new_hash(sessions: Sessions) -> None:
     """The revision stays, since the password does."""
     user = await sessions.find_user()
-    await sessions.parts.registry.replace_password_hash(msgspec.structs.replace(user, password_hash="$argon2id$new"))
+    await sessions.worker.registry.replace_password_hash(msgspec.structs.replace(user, password_hash="$argon2id$new"))
 
     assert user.revision == (await sessions.find_user()).revision
 
 
 async def test_a_record_that_changed_meanwhile_is_left_alone(sessions: Sessions) -> None:
     user = await sessions.find_user()
-    await sessions.parts.registry.put_users([msgspec.structs.replace(user, password_hash="$argon2id$other")])
-    await sessions.parts.registry.replace_password_hash(msgspec.structs.replace(user, password_hash="$argon2id$new"))
+    await sessions.worker.registry.put_users([msgspec.structs.replace(user, password_hash="$argon2id$other")])
+    await sessions.worker.registry.replace_password_hash(msgspec.structs.replace(user, password_hash="$argon2id$new"))
 
     assert (await sessions.find_user()).password_hash == "$argon2id$other"
 
@@ -34,6 +34,6 @@ async def test_a_deleted_user_does_not_come_back(sessions: Sessions) -> None:
     user = await sessions.find_user()
     key = f"user:{{{user.identity.shard}}}:{user.identity.subject}"
     sessions.store.delete(key)
-    await sessions.parts.registry.replace_password_hash(user)
+    await sessions.worker.registry.replace_password_hash(user)
 
     assert not sessions.store.exists(key)

@@ -12,79 +12,79 @@ ONE = Counter("login:{abc}:one", 3, 60_000)
 TWO = Counter("login:{abc}:two", 5, 3_600_000)
 
 
-async def reserve(parts: Worker, *counters: Counter) -> list[str | int]:
+async def reserve(worker: Worker, *counters: Counter) -> list[str | int]:
     limits = [number for counter in counters for number in (counter.most, counter.window_ms)]
-    return await parts.redis.run(load_script("reserve_attempt"), [counter.key for counter in counters], limits)
+    return await worker.redis.run(load_script("reserve_attempt"), [counter.key for counter in counters], limits)
 
 
-async def fail(parts: Worker, counter: Counter, times: int) -> None:
+async def fail(worker: Worker, counter: Counter, times: int) -> None:
     for _ in range(times):
-        await reserve(parts, counter)
-        await parts.attempts.settle([counter], passed=False)
+        await reserve(worker, counter)
+        await worker.attempts.settle([counter], passed=False)
 
 
-async def test_a_reservation_counts_on_every_counter(parts: Worker, store: redis.Redis) -> None:
-    assert await reserve(parts, ONE, TWO) == ["reserved"]
-    assert await reserve(parts, ONE, TWO) == ["reserved"]
+async def test_a_reservation_counts_on_every_counter(worker: Worker, store: redis.Redis) -> None:
+    assert await reserve(worker, ONE, TWO) == ["reserved"]
+    assert await reserve(worker, ONE, TWO) == ["reserved"]
     assert [store.get(f"lease:{ONE.key}"), store.get(f"lease:{TWO.key}")] == ["2", "2"]
     assert not store.exists(ONE.key, TWO.key)
 
 
 @pytest.mark.clause("decided-i6-everything-expires")
 async def test_each_reservation_renews_the_lease_and_leaves_the_counter_its_end(
-    parts: Worker, store: redis.Redis, clock: Clock, elapsed: Elapsed
+    worker: Worker, store: redis.Redis, clock: Clock, elapsed: Elapsed
 ) -> None:
-    await fail(parts, TWO, 1)
-    await reserve(parts, ONE, TWO)
+    await fail(worker, TWO, 1)
+    await reserve(worker, ONE, TWO)
     clock.advance(5)
-    await reserve(parts, ONE, TWO)
+    await reserve(worker, ONE, TWO)
 
     assert elapsed.leaves(int(store.pttl(f"lease:{ONE.key}")), 10_000)
     assert elapsed.leaves(int(store.pttl(TWO.key)), 715_000)
 
 
-async def test_reservations_whose_lease_is_over_hold_up_no_check(parts: Worker, clock: Clock) -> None:
+async def test_reservations_whose_lease_is_over_hold_up_no_check(worker: Worker, clock: Clock) -> None:
     for _ in range(3):
-        await reserve(parts, ONE)
+        await reserve(worker, ONE)
     clock.advance(11)
 
-    assert await reserve(parts, ONE) == ["reserved"]
+    assert await reserve(worker, ONE) == ["reserved"]
 
 
 @pytest.mark.clause("decided-parallel-logins-wait")
-async def test_checks_under_way_make_others_wait(parts: Worker) -> None:
+async def test_checks_under_way_make_others_wait(worker: Worker) -> None:
     for _ in range(3):
-        await reserve(parts, ONE, TWO)
+        await reserve(worker, ONE, TWO)
 
-    assert await reserve(parts, ONE, TWO) == ["busy"]
-    await parts.attempts.settle([ONE, TWO], passed=True)
-    assert await reserve(parts, ONE, TWO) == ["reserved"]
+    assert await reserve(worker, ONE, TWO) == ["busy"]
+    await worker.attempts.settle([ONE, TWO], passed=True)
+    assert await reserve(worker, ONE, TWO) == ["reserved"]
 
 
-async def test_failed_checks_and_those_under_way_count_together(parts: Worker) -> None:
-    await fail(parts, ONE, 2)
+async def test_failed_checks_and_those_under_way_count_together(worker: Worker) -> None:
+    await fail(worker, ONE, 2)
 
-    assert await reserve(parts, ONE) == ["reserved"]
-    assert await reserve(parts, ONE) == ["busy"]
+    assert await reserve(worker, ONE) == ["reserved"]
+    assert await reserve(worker, ONE) == ["busy"]
 
 
 @pytest.mark.clause("decided-limit-stops-checking")
 async def test_past_the_limit_nothing_is_reserved_until_the_window_ends(
-    parts: Worker, store: redis.Redis, clock: Clock
+    worker: Worker, store: redis.Redis, clock: Clock
 ) -> None:
-    await fail(parts, ONE, 3)
+    await fail(worker, ONE, 3)
     clock.advance(20)
-    verdict, wait_ms = await reserve(parts, ONE, TWO)
+    verdict, wait_ms = await reserve(worker, ONE, TWO)
 
     assert verdict == "exhausted"
     assert 39_000 < int(wait_ms) <= 40_000
     assert not store.exists(TWO.key)
     clock.advance(41)
-    assert await reserve(parts, ONE, TWO) == ["reserved"]
+    assert await reserve(worker, ONE, TWO) == ["reserved"]
 
 
-async def test_one_exhausted_counter_is_enough(parts: Worker, store: redis.Redis) -> None:
-    await fail(parts, TWO, 5)
+async def test_one_exhausted_counter_is_enough(worker: Worker, store: redis.Redis) -> None:
+    await fail(worker, TWO, 5)
 
-    assert (await reserve(parts, ONE, TWO))[0] == "exhausted"
+    assert (await reserve(worker, ONE, TWO))[0] == "exhausted"
     assert not store.exists(ONE.key)

@@ -24,7 +24,7 @@ async def test_everything_of_the_user_ends_in_every_client_and_nothing_of_others
     phone, shop = await sessions.start(), await sessions.start(client_id="web-shop", secret_used=True)
     code, bob = await sessions.issue_code(client_id="web-shop"), await sessions.start(BOB)
     await sessions.refresh(shop, 2)
-    await sessions.parts.revocations.revoke_all(IDENTITY.shard, IDENTITY.subject)
+    await sessions.worker.revocations.revoke_all(IDENTITY.shard, IDENTITY.subject)
 
     assert (sessions.live(phone), sessions.live(shop), sessions.live(bob)) == ([False], [False] * 3, [True])
     assert (await sessions.redeem(code))[0] == "unknown"
@@ -35,7 +35,7 @@ async def test_everything_of_the_user_ends_in_every_client_and_nothing_of_others
 @pytest.mark.clause("decided-revoke-all-many-sessions")
 async def test_more_sessions_than_one_step_takes_all_end(sessions: Sessions) -> None:
     started = [await sessions.start() for _ in range(MAX_KEYS + 20)]
-    await sessions.parts.revocations.revoke_all(
+    await sessions.worker.revocations.revoke_all(
         IDENTITY.shard, IDENTITY.subject, kept_family=started[7].first.family_digest
     )
     live = [access_key(IDENTITY.shard, session.access_tokens[0].digest) for session in started]
@@ -61,7 +61,7 @@ async def test_however_a_revoke_all_breaks_off_the_same_token_can_ask_again(
     live = [session for session in started if sessions.live(session)[0]]
 
     assert not live or kept in live
-    await sessions.parts.revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, kept_family=kept.first.family_digest)
+    await sessions.worker.revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, kept_family=kept.first.family_digest)
     assert not [session for session in started if sessions.live(session)[0]]
 
 
@@ -81,14 +81,14 @@ async def test_however_it_breaks_off_the_browser_that_asked_can_ask_again(
 
     assert not live or await pages.browser_sessions.find(browser) is not None
     assert await pages.hold(await pages.make(browser=browser)) == (calls == 0)
-    await sessions.parts.revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, kept_browser=browser.digest)
+    await sessions.worker.revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, kept_browser=browser.digest)
     assert not [session for session in started if sessions.live(session)[0]]
     assert await pages.browser_sessions.find(browser) is None
     assert not sessions.store.exists(*OF_ALICE[:2])
 
 
 async def test_a_user_without_anything_is_no_fault(sessions: Sessions) -> None:
-    await sessions.parts.revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, kept_family="unknown")
+    await sessions.worker.revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, kept_family="unknown")
 
     assert (await sessions.spend(await sessions.start(), 1)).verdict == "rotated"
 
@@ -239,7 +239,7 @@ class Ages:
     async def ask(self, calls: int, until_ms: int) -> bool:
         """Over a connection that breaks after so many calls; whether it did break."""
         connection = BreakingConnection(self._make_settings(), calls=calls)
-        connection.clock_offset_ms = self._sessions.parts.redis.clock_offset_ms
+        connection.clock_offset_ms = self._sessions.worker.redis.clock_offset_ms
         try:
             revocations = Revocations(connection, max_keys=KEYS_PER_STEP)
             await revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, until_ms=until_ms)
@@ -331,7 +331,7 @@ async def test_a_browser_that_signed_in_before_that_time_is_signed_out_and_one_t
     clock.advance(10)
     younger = await pages.open()
     late = await pages.open(browser=older.browser)
-    await sessions.parts.revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, until_ms=until_ms)
+    await sessions.worker.revocations.revoke_all(IDENTITY.shard, IDENTITY.subject, until_ms=until_ms)
 
     answers = [await pages.allow(page) for page in (older, late, younger)]
     assert answers == ["unknown", "signed_out", "issued"]
@@ -341,7 +341,7 @@ async def test_a_browser_that_signed_in_before_that_time_is_signed_out_and_one_t
 async def test_many_users_are_taken_at_once(sessions: Sessions) -> None:
     alice, bob, meter = [await sessions.start(person) for person in (ALICE, BOB, METER)]
     subjects = [(session.identity.shard, session.identity.subject) for session in (alice, bob)]
-    await sessions.parts.revocations.revoke_all_of(subjects * 20, reason="console")
+    await sessions.worker.revocations.revoke_all_of(subjects * 20, reason="console")
 
     assert [sessions.live(session) for session in (alice, bob, meter)] == [[False], [False], [True]]
     assert sessions.tombstone(bob)["reason"] == "console"

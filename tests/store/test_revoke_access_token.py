@@ -10,7 +10,7 @@ from tests.support.actors import ALICE
 async def test_the_token_ends_and_takes_nothing_along(sessions: Sessions) -> None:
     session = await sessions.start()
     await sessions.refresh(session)
-    username = await sessions.parts.access_tokens.revoke(session.access_tokens[0], client_id="phone-app")
+    username = await sessions.worker.access_tokens.revoke(session.access_tokens[0], client_id="phone-app")
 
     assert ALICE.username == username
     assert sessions.live(session) == [False, True]
@@ -21,13 +21,13 @@ async def test_the_token_ends_and_takes_nothing_along(sessions: Sessions) -> Non
 async def test_another_client_ends_nothing(sessions: Sessions) -> None:
     session = await sessions.start()
 
-    assert await sessions.parts.access_tokens.revoke(session.access_tokens[0], client_id="web-shop") is None
+    assert await sessions.worker.access_tokens.revoke(session.access_tokens[0], client_id="web-shop") is None
     assert sessions.live(session) == [True]
 
 
 async def test_an_unknown_token_is_no_fault(sessions: Sessions) -> None:
     session = await sessions.start()
-    access_tokens = sessions.parts.access_tokens
+    access_tokens = sessions.worker.access_tokens
     await access_tokens.revoke(session.access_tokens[0], client_id="phone-app")
 
     assert await access_tokens.revoke(session.access_tokens[0], client_id="phone-app") is None

@@ -11,49 +11,49 @@ ONE = Counter("login:{abc}:one", 3, 60_000)
 TWO = Counter("login:{abc}:two", 5, 3_600_000)
 
 
-async def fail(parts: Worker, counter: Counter) -> None:
-    await parts.attempts.reserve([counter])
-    await parts.attempts.settle([counter], passed=False)
+async def fail(worker: Worker, counter: Counter) -> None:
+    await worker.attempts.reserve([counter])
+    await worker.attempts.settle([counter], passed=False)
 
 
 @pytest.mark.clause("decided-only-failures-count")
-async def test_a_check_that_passed_leaves_nothing(parts: Worker, store: redis.Redis) -> None:
-    await parts.attempts.reserve([ONE, TWO])
-    await parts.attempts.settle([ONE, TWO], passed=True)
+async def test_a_check_that_passed_leaves_nothing(worker: Worker, store: redis.Redis) -> None:
+    await worker.attempts.reserve([ONE, TWO])
+    await worker.attempts.settle([ONE, TWO], passed=True)
 
     assert not store.exists(ONE.key, TWO.key)
 
 
-async def test_a_check_that_passed_forgives_no_earlier_failure(parts: Worker, store: redis.Redis) -> None:
+async def test_a_check_that_passed_forgives_no_earlier_failure(worker: Worker, store: redis.Redis) -> None:
     """Or an attacker with an account of his own could clear his address in between."""
-    await parts.attempts.reserve([ONE])
-    await parts.attempts.settle([ONE], passed=False)
-    await parts.attempts.reserve([ONE])
-    await parts.attempts.settle([ONE], passed=True)
+    await worker.attempts.reserve([ONE])
+    await worker.attempts.settle([ONE], passed=False)
+    await worker.attempts.reserve([ONE])
+    await worker.attempts.settle([ONE], passed=True)
 
     assert store.get(ONE.key) == "1"
 
 
-async def test_a_check_that_passed_leaves_others_their_reservation(parts: Worker, store: redis.Redis) -> None:
-    await parts.attempts.reserve([ONE])
-    await parts.attempts.reserve([ONE])
-    await parts.attempts.settle([ONE], passed=True)
+async def test_a_check_that_passed_leaves_others_their_reservation(worker: Worker, store: redis.Redis) -> None:
+    await worker.attempts.reserve([ONE])
+    await worker.attempts.reserve([ONE])
+    await worker.attempts.settle([ONE], passed=True)
 
     assert store.get(f"lease:{ONE.key}") == "1"
 
 
 @pytest.mark.clause("decided-throttle-lifetimes")
 async def test_each_failure_lengthens_a_counters_life_by_its_share_of_the_window(
-    parts: Worker, store: redis.Redis, clock: Clock, elapsed: Elapsed
+    worker: Worker, store: redis.Redis, clock: Clock, elapsed: Elapsed
 ) -> None:
     """Three failures a minute: each one counts for twenty seconds."""
-    await fail(parts, ONE)
+    await fail(worker, ONE)
     assert elapsed.leaves(int(store.pttl(ONE.key)), 20_000)
     clock.advance(10)
-    await fail(parts, ONE)
+    await fail(worker, ONE)
     assert elapsed.leaves(int(store.pttl(ONE.key)), 30_000)
     clock.advance(10)
-    await fail(parts, ONE)
+    await fail(worker, ONE)
 
     assert store.get(ONE.key) == "3"
     assert elapsed.leaves(int(store.pttl(ONE.key)), 40_000)
@@ -61,52 +61,52 @@ async def test_each_failure_lengthens_a_counters_life_by_its_share_of_the_window
 
 @pytest.mark.clause("decided-throttle-lifetimes", "decided-limit-stops-checking")
 async def test_a_counter_that_is_full_ends_one_window_after_its_first_failure(
-    parts: Worker, store: redis.Redis, clock: Clock
+    worker: Worker, store: redis.Redis, clock: Clock
 ) -> None:
-    await fail(parts, ONE)
+    await fail(worker, ONE)
     clock.advance(15)
-    await fail(parts, ONE)
+    await fail(worker, ONE)
     clock.advance(15)
-    await fail(parts, ONE)
+    await fail(worker, ONE)
     clock.advance(29)
 
     with pytest.raises(Exhausted):
-        await parts.attempts.reserve([ONE])
+        await worker.attempts.reserve([ONE])
     clock.advance(1)
-    await parts.attempts.reserve([ONE])
+    await worker.attempts.reserve([ONE])
 
 
 @pytest.mark.clause("decided-throttle-lifetimes")
 async def test_failures_that_come_as_slowly_as_the_limit_allows_never_fill_a_counter(
-    parts: Worker, clock: Clock
+    worker: Worker, clock: Clock
 ) -> None:
     for _ in range(50):
-        await fail(parts, ONE)
+        await fail(worker, ONE)
         clock.advance(20)
 
 
 @pytest.mark.clause("decided-throttle-lifetimes")
 async def test_no_counter_outlives_its_window_however_many_failures_there_are(
-    parts: Worker, store: redis.Redis, elapsed: Elapsed
+    worker: Worker, store: redis.Redis, elapsed: Elapsed
 ) -> None:
     for _ in range(20):
-        await parts.attempts.settle([ONE], passed=False)
+        await worker.attempts.settle([ONE], passed=False)
 
     assert elapsed.leaves(int(store.pttl(ONE.key)), 60_000)
 
 
 async def test_a_check_that_passes_after_its_window_leaves_nothing(
-    parts: Worker, store: redis.Redis, clock: Clock
+    worker: Worker, store: redis.Redis, clock: Clock
 ) -> None:
-    await parts.attempts.reserve([ONE])
+    await worker.attempts.reserve([ONE])
     clock.advance(61)
-    await parts.attempts.settle([ONE], passed=True)
+    await worker.attempts.settle([ONE], passed=True)
 
     assert not store.exists(ONE.key)
 
 
-async def test_no_counter_falls_below_nothing_under_way(parts: Worker, store: redis.Redis) -> None:
-    await parts.attempts.settle([ONE], passed=False)
-    await parts.attempts.settle([ONE], passed=False)
+async def test_no_counter_falls_below_nothing_under_way(worker: Worker, store: redis.Redis) -> None:
+    await worker.attempts.settle([ONE], passed=False)
+    await worker.attempts.settle([ONE], passed=False)
 
     assert (store.get(ONE.key), store.exists(f"lease:{ONE.key}")) == ("2", 0)

@@ -162,7 +162,7 @@ async def test_a_narrower_scope_is_the_access_tokens_and_the_family_keeps_its_ow
     """The realm always stands in what is granted, asked for or not."""
     session = await sessions.start(scope=BOTH_ROLES)
     outcome = await sessions.spend(session, 1, wanted_scope=wanted)
-    grant = await sessions.parts.access_tokens.find(session.access_tokens[-1])
+    grant = await sessions.worker.access_tokens.find(session.access_tokens[-1])
 
     assert isinstance(outcome, Spent)
     assert grant is not None

@@ -54,9 +54,9 @@ async def test_a_family_begins_with_its_first_generation_as_head(sessions: Sessi
     )
 
 
-async def test_the_first_access_token_is_live_and_says_whose_it_is(sessions: Sessions, parts: Worker) -> None:
+async def test_the_first_access_token_is_live_and_says_whose_it_is(sessions: Sessions, worker: Worker) -> None:
     session = await sessions.start()
-    grant = await parts.access_tokens.find(session.access_tokens[0])
+    grant = await worker.access_tokens.find(session.access_tokens[0])
 
     assert grant is not None
     assert (session.identity.subject, ALICE.username) == (grant.subject, grant.username)
@@ -70,7 +70,7 @@ async def test_the_first_access_token_is_live_and_says_whose_it_is(sessions: Ses
 async def test_no_access_token_outlives_its_family(sessions: Sessions, lifetimes: dict[str, int]) -> None:
     sessions.set_lifetimes(**lifetimes)
     session = await sessions.start()
-    grant = await sessions.parts.access_tokens.find(session.access_tokens[0])
+    grant = await sessions.worker.access_tokens.find(session.access_tokens[0])
 
     assert grant is not None
     assert sessions.parsed(session).expires_ms == grant.expires_at_ms
@@ -94,7 +94,7 @@ async def test_family_access_token_and_index_end_by_themselves(
 
 async def test_a_login_by_a_record_that_changed_meanwhile_starts_nothing(sessions: Sessions) -> None:
     user = await sessions.find_user()
-    await sessions.parts.registry.put_users([msgspec.structs.replace(user, disabled=True)])
+    await sessions.worker.registry.put_users([msgspec.structs.replace(user, disabled=True)])
     before = set(sessions.store.scan_iter())
 
     assert await try_to_start(sessions, user) is None

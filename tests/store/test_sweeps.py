@@ -20,7 +20,7 @@ async def go_on() -> None:
 
 @pytest.fixture
 def session_scan(sessions: Sessions) -> SessionScan:
-    return SessionScan(sessions.parts.redis, sessions.families)
+    return SessionScan(sessions.worker.redis, sessions.families)
 
 
 @pytest.mark.clause("decided-seed-ends-sessions")
@@ -116,7 +116,7 @@ async def test_everybody_is_found_who_has_anything_that_a_revoke_all_would_end(
     page = await pages.open(METER)
     await sessions.start(BOB)
     gone = await sessions.start(Person("gone", "", realm="cep"))
-    await sessions.parts.revocations.revoke_all(gone.identity.shard, gone.identity.subject)
+    await sessions.worker.revocations.revoke_all(gone.identity.shard, gone.identity.subject)
     shard, subject = started[0].identity.shard, started[0].identity.subject
     sessions.store.rename(index_key(shard, subject), revoked_key(shard, subject))
     expected = {(session.identity.shard, session.identity.subject) for session in started}

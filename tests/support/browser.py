@@ -112,7 +112,7 @@ class Page(HTMLParser):
         return found[0]
 
 
-async def register(parts: Worker, client_id: str, *redirect_uris: str, **changes: Any) -> App:
+async def register(worker: Worker, client_id: str, *redirect_uris: str, **changes: Any) -> App:
     """A public client of the test's own, which may do what phone-app may unless the changes say otherwise."""
     usual = Client(
         client_id=client_id,
@@ -123,17 +123,17 @@ async def register(parts: Worker, client_id: str, *redirect_uris: str, **changes
         default_scope="realm:main role:enduser",
     )
     client = msgspec.structs.replace(usual, **changes)
-    await parts.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
-    await heard(parts)
+    await worker.registry.put_client(client, old_origins=(), new_origins=(), narrowing=None)
+    await heard(worker)
     return App(client_id)
 
 
-async def change_user(parts: Worker, person: Person, **changes: Any) -> None:
+async def change_user(worker: Worker, person: Person, **changes: Any) -> None:
     """What a seed or the console changes in a user's record, without what follows from it."""
-    user = await parts.logins.find_user(person.realm, person.username)
+    user = await worker.logins.find_user(person.realm, person.username)
     assert user is not None
-    await parts.registry.put_users([msgspec.structs.replace(user, **changes)])
-    await heard(parts)
+    await worker.registry.put_users([msgspec.structs.replace(user, **changes)])
+    await heard(worker)
 
 
 def is_login_page(response: httpx2.Response) -> bool:

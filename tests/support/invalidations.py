@@ -8,10 +8,10 @@ from service.store.keys import registry_key
 from service.worker import Worker
 
 
-async def heard(parts: Worker) -> None:
+async def heard(worker: Worker) -> None:
     """What changed before has left the memory of each service in this process.
 
     Redis sends the news of a change before it answers the next question, so by then it lies in our sockets.
     """
-    await parts.redis.read("EXISTS", registry_key("anything"))
+    await worker.redis.read("EXISTS", registry_key("anything"))
     await asyncio.sleep(0)

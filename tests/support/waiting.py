@@ -78,12 +78,12 @@ async def until_not(ask: Callable[[], Awaitable[httpx2.Response]], status: int) 
     return response
 
 
-async def until_reachable(parts: Worker) -> None:
+async def until_reachable(worker: Worker) -> None:
     """Wait until the test's own connection to Redis is up again; the service under test has another one."""
     deadline = read_real_clock() + PATIENCE_SECONDS
     while True:
         try:
-            await parts.families.read_clock_ms()
+            await worker.families.read_clock_ms()
             return
         except StoreUnavailable:
             assert read_real_clock() < deadline, f"Redis is away for {PATIENCE_SECONDS:g} s"
