@@ -1,4 +1,4 @@
-"""The longest step of the event loop during the first request of a worker to an organisation, in milliseconds.
+"""The longest step of the event loop during the first request of a worker to a provider, in milliseconds.
 
     python -m benchmarks.first_request
 

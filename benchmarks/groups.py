@@ -13,9 +13,9 @@ from benchmarks.failovers import measure_failovers
 from benchmarks.following import measure_following
 from benchmarks.lag import measure_lag
 from benchmarks.neighbours import measure_notices
-from benchmarks.organisations import measure_organisations
 from benchmarks.outages import measure_outages
 from benchmarks.parsers import measure_parsers
+from benchmarks.providers import measure_providers
 from benchmarks.refusals import measure_refusals
 from benchmarks.results import Results, Rows
 from benchmarks.revocations import measure_revocations
@@ -40,7 +40,7 @@ GROUPS = {
     "steps": Group(measure_steps, rounds=9, quick_rounds=3),
     "seeds": Group(measure_seeds, rounds=1),
     "revocations": Group(measure_revocations, rounds=5),
-    "organisations": Group(measure_organisations, rounds=3),
+    "organisations": Group(measure_providers, rounds=3),
     "changes": Group(measure_changes, rounds=5),
     "lag": Group(measure_lag, rounds=3),
     "outages": Group(measure_outages, rounds=3),

@@ -107,7 +107,7 @@ class TestEvents:
     async def test_a_name_with_control_characters_is_shown_and_not_obeyed(
         self, admin: Admin, worker: Worker, store: redis.Redis
     ) -> None:
-        """Whoever may choose a name at an organisation must not be able to write on an admin's terminal."""
+        """Whoever may choose a name at a provider must not be able to write on an admin's terminal."""
         eve = User(realm="cep", username="eve\x9b31m\x1b[31m\u202e")
         store.set("realm:{registry}:cep", '{"client_id":"us"}')
         await worker.registry.put_users([eve])
@@ -250,7 +250,7 @@ class TestDoctor:
         assert warned["email"].startswith("trust_email: ")
         assert warned["nickname"].startswith("username_claim nickname: ")
 
-    async def test_an_organisation_is_asked_who_it_is(self, admin: Admin, store: redis.Redis) -> None:
+    async def test_a_provider_is_asked_who_it_is(self, admin: Admin, store: redis.Redis) -> None:
         store.set("realm:{registry}:cep", '{"client_id":"us","issuer":"http://127.0.0.1:1","scope":"openid"}')
 
         found = await self.look(admin)

@@ -133,7 +133,7 @@ async def test_a_user_is_shown_with_their_sessions(admin: Admin, http: httpx2.As
     assert "phone-app" in (await admin("user", "show", ALICE.username)).output
 
 
-class TestOfAnOrganisation:
+class TestOfAProvider:
     """Users whom nobody need list."""
 
     @pytest.fixture

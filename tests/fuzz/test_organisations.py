@@ -1,4 +1,4 @@
-"""What an organisation's server answers: believed in the form that it should have, else told in the log's words."""
+"""What a provider's server answers: believed in the form that it should have, else told in the log's words."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ METADATA = {
     "authorization_response_iss_parameter_supported": True,
 }
 TOKENS = {"access_token": "a.b", "token_type": "Bearer", "id_token": "x"}
-ORGANISATION = IdentityProvider(client_id=CLIENT_ID, issuer=ISSUER)
-SERVER = get_endpoints(ORGANISATION, msgspec.convert(METADATA, ProviderMetadata))
+PROVIDER = IdentityProvider(client_id=CLIENT_ID, issuer=ISSUER)
+SERVER = get_endpoints(PROVIDER, msgspec.convert(METADATA, ProviderMetadata))
 statuses = st.sampled_from([200, 201, 302, 400, 401, 429, 500])
 
 
@@ -60,7 +60,7 @@ def bodies(*good: dict[str, Any]) -> st.SearchStrategy[bytes]:
 @given(bodies(METADATA))
 def test_metadata_is_read_or_a_misanswer(body: bytes) -> None:
     with suppress(InvalidProviderResponse):
-        get_endpoints(ORGANISATION, parse_metadata(body, ISSUER))
+        get_endpoints(PROVIDER, parse_metadata(body, ISSUER))
     with suppress(InvalidProviderResponse):
         parse_json(body, dict[str, Any], "it")
 
@@ -131,7 +131,7 @@ def test_an_id_token_that_was_bent_is_refused(token: str) -> None:
 
 
 @given(st.dictionaries(st.sampled_from([*CLAIMS, "azp", "nonce", "nbf"]), json_values, max_size=3))
-def test_an_organisation_may_sign_what_it_likes(claims: dict[str, Any]) -> None:
+def test_a_provider_may_sign_what_it_likes(claims: dict[str, Any]) -> None:
     with suppress(InvalidProviderResponse, UnknownKey):
         verify_id_token(sign_raw(b'{"alg":"RS256"}', msgspec.json.encode(CLAIMS | claims)), KEYS, EXPECTED_AT_PAGE)
 

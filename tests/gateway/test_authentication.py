@@ -45,16 +45,16 @@ async def for_any_token(request: Request) -> Response:
 
 
 @requires_scope("role:organisation")
-async def for_organisations(request: Request) -> Response:
+async def for_providers(request: Request) -> Response:
     return PlainTextResponse(request.user.display_name)
 
 
 @requires_scope("role:organisation")
-def for_organisations_in_a_thread(request: Request) -> Response:
+def for_providers_in_a_thread(request: Request) -> Response:
     return PlainTextResponse(request.user.display_name)
 
 
-class Organisations(HTTPEndpoint):
+class Providers(HTTPEndpoint):
     @requires_scope("role:organisation")
     async def get(self, request: Request) -> Response:
         return PlainTextResponse(request.user.display_name)
@@ -69,9 +69,9 @@ def make_api(lookup: BearerLookup) -> Starlette:
         routes=[
             Route("/who", who),
             Route("/any", for_any_token),
-            Route("/function", for_organisations),
-            Route("/thread", for_organisations_in_a_thread),
-            Route("/endpoint", Organisations),
+            Route("/function", for_providers),
+            Route("/thread", for_providers_in_a_thread),
+            Route("/endpoint", Providers),
         ],
         middleware=[Middleware(AuthenticationMiddleware, backend=BearerBackend(lookup), on_error=answer_refusal)],
     )

@@ -171,11 +171,11 @@ async def test_a_token_without_the_scope_is_insufficient_scope_and_hears_what_is
 
 @pytest.mark.clause("6750-5.2-scope-restricted")
 async def test_a_token_needs_every_item_of_the_scope(http: httpx2.AsyncClient, lookup: BearerLookup) -> None:
-    enduser, organisation = await log_in(http), await log_in(http, "realm:main role:organisation")
+    enduser, provider = await log_in(http), await log_in(http, "realm:main role:organisation")
     app = BearerMiddleware(show_grant, lookup, scope="realm:main role:organisation")
 
     assert (await get(app, bearer(enduser))).status_code == 403
-    assert (await get(app, bearer(organisation))).status_code == 200
+    assert (await get(app, bearer(provider))).status_code == 200
 
 
 @pytest.mark.clause("decided-api-during-outage")

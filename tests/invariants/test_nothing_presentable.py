@@ -19,8 +19,8 @@ from tests.support.redis_monitor import ONE_SERVER
 from tests.support.servers import RedisServer
 from tests.support.waiting import PATIENCE_SECONDS, wait_until
 
-ORGANISATION_SECRET = "secret-at-the-organisation"
-REALM = f'realms: {{cep: {{client_id: us, client_secret: {ORGANISATION_SECRET}, issuer: "https://login.example.org"}}}}'
+PROVIDER_SECRET = "secret-at-the-organisation"
+REALM = f'realms: {{cep: {{client_id: us, client_secret: {PROVIDER_SECRET}, issuer: "https://login.example.org"}}}}'
 LAST_WORDS = "nothing comes after this"
 
 
@@ -42,7 +42,7 @@ def test_the_search_finds_every_spelling() -> None:
 async def test_after_each_operation_redis_holds_nothing_presentable(life: Life, store: redis.Redis) -> None:
     await life.worker.seeding.apply(load_seed(SEED, 8))
     await life.worker.seeding.apply(parse_seed(REALM.encode()))
-    life.presentable |= {SECRET_KEY, ORGANISATION_SECRET}
+    life.presentable |= {SECRET_KEY, PROVIDER_SECRET}
     async for operation in life.operations():
         assert find_secrets(dump_everything(store), life.presentable) == set(), operation
 
@@ -92,7 +92,7 @@ async def test_nothing_presentable_is_ever_sent_to_redis(life: Life, redis_serve
     sent = monitor.stop()
 
     assert sent.count(b"EVALSHA") > 20
-    assert find_secrets(sent, life.presentable | {SECRET_KEY, ORGANISATION_SECRET}) == set()
+    assert find_secrets(sent, life.presentable | {SECRET_KEY, PROVIDER_SECRET}) == set()
 
 
 @pytest.mark.clause("decided-no-secret-in-events")

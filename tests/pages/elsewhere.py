@@ -1,4 +1,4 @@
-"""Another organisation that people come from: a second instance of this very service, and what they do there.
+"""Another provider that people come from: a second instance of this very service, and what they do there.
 
 It is `localhost` and the service `127.0.0.1`, which browsers take for two sites, and for two jars of cookies.
 """
@@ -21,7 +21,7 @@ from tests.support.browser import ask, page_text
 from tests.support.servers import RedisServer, free_port, running_service, start_redis, stop
 
 OUR_NAME: Final = "The Token Service"
-ORGANISATION: Final = "Example Organisation"
+PROVIDER: Final = "Example Organisation"
 US: Final = App("token-service", "a secret: with 100% + signs")
 """The client that the service is there."""
 ZOE: Final = Person("zoe@org.example", "a password elsewhere")
@@ -40,7 +40,7 @@ class IdentityProvider(NamedTuple):
 
 
 @contextmanager
-def running_organisation(folder: Path, callback: str) -> Iterator[IdentityProvider]:
+def running_provider(folder: Path, callback: str) -> Iterator[IdentityProvider]:
     server = start_redis(folder)
     try:
         (folder / "seed.yaml").write_text(yaml.safe_dump(_make_seed(callback)))
@@ -49,7 +49,7 @@ def running_organisation(folder: Path, callback: str) -> Iterator[IdentityProvid
         environment = environment_of(
             server,
             TOKEN_SERVICE_BASE_URL=url,
-            TOKEN_SERVICE_PAGE_NAME=ORGANISATION,
+            TOKEN_SERVICE_PAGE_NAME=PROVIDER,
             TOKEN_SERVICE_SECRET_KEY="a key of the organisation of 32 bytes or more",
             TOKEN_SERVICE_SEED_FILE=str(folder / "seed.yaml"),
         )
@@ -78,11 +78,11 @@ def _make_seed(callback: str) -> dict[str, object]:
     }
 
 
-def realm_of(organisation: IdentityProvider) -> dict[str, object]:
+def realm_of(provider: IdentityProvider) -> dict[str, object]:
     """The realm's entry in a seed file: where all of its addresses are is what its metadata says."""
     return {
-        "name": ORGANISATION,
-        "issuer": organisation.url,
+        "name": PROVIDER,
+        "issuer": provider.url,
         "client_id": US.client_id,
         "client_secret": US.client_secret,
         "scope": "realm:main role:enduser",
@@ -96,7 +96,7 @@ def ask_for(scope: str, callback: str) -> str:
     return ask(SHOP, callback, scope=scope, state="a state")
 
 
-def organisation_button(page: Page, name: str = ORGANISATION) -> Locator:
+def provider_button(page: Page, name: str = PROVIDER) -> Locator:
     return page.get_by_role("button", name=page_text("login.organisation").format(organisation=name), exact=True)
 
 

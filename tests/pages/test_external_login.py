@@ -1,4 +1,4 @@
-"""Who belongs to another organisation signs in at its pages and comes back: it runs an instance of ours as well."""
+"""Who belongs to another provider signs in at its pages and comes back: it runs an instance of ours as well."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tests.pages.conftest import OpenPage
 from tests.pages.elsewhere import (
     CEP,
     EITHER,
-    ORGANISATION,
     OUR_NAME,
+    PROVIDER,
     YVES,
     ZOE,
     IdentityProvider,
     ask_for,
     expect_at,
     expect_person,
-    organisation_button,
+    provider_button,
     realm_of,
-    running_organisation,
+    running_provider,
 )
 from tests.pages.stage import SHOP, Stage, forget_all_but_the_registry, running_stage
 from tests.pages.steps import (
@@ -54,41 +54,41 @@ def service_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def shared_organisation(service_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[IdentityProvider]:
+def shared_provider(service_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[IdentityProvider]:
     callback = f"http://127.0.0.1:{service_port}{CALLBACK}"
-    with running_organisation(tmp_path_factory.mktemp("organisation"), callback) as organisation:
-        yield organisation
+    with running_provider(tmp_path_factory.mktemp("organisation"), callback) as provider:
+        yield provider
 
 
 @pytest.fixture(scope="module")
 def shared_stage(
     service_port: int,
-    shared_organisation: IdentityProvider,
+    shared_provider: IdentityProvider,
     shared_application: Application,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Stage]:
-    """The service of these tests: realm cep is the organisation's."""
+    """The service of these tests: realm cep is the provider's."""
     folder, callback = tmp_path_factory.mktemp("external"), shared_application.callback
-    realms = {"cep": realm_of(shared_organisation)}
+    realms = {"cep": realm_of(shared_provider)}
     with running_stage(folder, callback, port=service_port, realms=realms) as stage:
         yield stage
 
 
 @pytest.fixture
-def organisation(shared_organisation: IdentityProvider) -> IdentityProvider:
+def provider(shared_provider: IdentityProvider) -> IdentityProvider:
     """Nobody is logged in there."""
-    with shared_organisation.redis.connect() as store:
+    with shared_provider.redis.connect() as store:
         forget_all_but_the_registry(store)
-    return shared_organisation
+    return shared_provider
 
 
-async def enter_by_organisation(page: Page, organisation: IdentityProvider, person: Person = ZOE) -> None:
+async def enter_by_provider(page: Page, provider: IdentityProvider, person: Person = ZOE) -> None:
     """From its login page through its consent."""
-    await expect_at(page, organisation.url)
+    await expect_at(page, provider.url)
     await expect_login(page)
     await log_in(page, person)
     await expect_consent(page, OUR_NAME)
-    await expect_at(page, organisation.url)
+    await expect_at(page, provider.url)
     await allow(page)
 
 
@@ -107,20 +107,20 @@ async def assert_tokens_of(
 @pytest.mark.clause(
     "spec-2.2-realm-cep", "spec-4.1-login-and-consent", "6749-4.1.2-state-returned", "9207-2-iss-in-redirect"
 )
-async def test_who_logs_in_at_the_organisation_and_allows_gives_the_application_tokens(
+async def test_who_logs_in_at_the_provider_and_allows_gives_the_application_tokens(
     page: Page,
     application: Application,
     service: ServiceProcess,
-    organisation: IdentityProvider,
+    provider: IdentityProvider,
     http: httpx2.AsyncClient,
 ) -> None:
     """Where only realm cep is asked for, nobody meets a page of ours before they are back."""
     await page.goto(ask_for(CEP, application.callback))
-    await enter_by_organisation(page, organisation)
+    await enter_by_provider(page, provider)
 
     await expect_consent(page)
     await expect_at(page, service.url)
-    await expect_person(page, ZOE.username, ORGANISATION)
+    await expect_person(page, ZOE.username, PROVIDER)
     assert not application.visits
     await allow(page)
     visit = await application.arrival_of(page)
@@ -130,16 +130,16 @@ async def test_who_logs_in_at_the_organisation_and_allows_gives_the_application_
 
 
 @pytest.mark.clause("decided-realm-choice", "decided-page-scope-names-realm")
-async def test_where_both_realms_are_open_one_button_leads_to_the_organisation_without_a_script(
-    open_page: OpenPage, application: Application, organisation: IdentityProvider, http: httpx2.AsyncClient
+async def test_where_both_realms_are_open_one_button_leads_to_the_provider_without_a_script(
+    open_page: OpenPage, application: Application, provider: IdentityProvider, http: httpx2.AsyncClient
 ) -> None:
     page = await open_page(NO_JAVASCRIPT)
     await page.goto(ask_for(EITHER, application.callback))
     await expect_login(page)
-    await organisation_button(page).click()
-    await enter_by_organisation(page, organisation)
+    await provider_button(page).click()
+    await enter_by_provider(page, provider)
     await expect_consent(page)
-    await expect_person(page, ZOE.username, ORGANISATION)
+    await expect_person(page, ZOE.username, PROVIDER)
     await allow(page)
     await assert_tokens_of(http, application, await application.arrival_of(page), ZOE.username, CEP)
 
@@ -149,7 +149,7 @@ async def test_where_both_realms_are_open_a_password_of_our_own_does_as_well_and
     page: Page, application: Application, http: httpx2.AsyncClient
 ) -> None:
     await page.goto(ask_for(EITHER, application.callback))
-    await expect(organisation_button(page)).to_be_visible()
+    await expect(provider_button(page)).to_be_visible()
     await username_field(page).fill(ALICE.username)
     await page.keyboard.press("Tab")
     await expect(password_field(page)).to_be_focused()
@@ -164,7 +164,7 @@ async def test_where_both_realms_are_open_a_password_of_our_own_does_as_well_and
 
 
 @pytest.mark.long
-async def test_where_only_our_own_realm_is_asked_for_no_organisation_is_offered(
+async def test_where_only_our_own_realm_is_asked_for_no_provider_is_offered(
     page: Page, application: Application
 ) -> None:
     await page.goto(ask_for("realm:main role:enduser", application.callback))
@@ -173,11 +173,11 @@ async def test_where_only_our_own_realm_is_asked_for_no_organisation_is_offered(
 
 
 @pytest.mark.clause("spec-4.1-denial", "spec-7.3-redirect-errors", "9207-2-iss-in-error-redirect")
-async def test_who_denies_at_the_organisation_sends_the_application_away_without_a_code(
-    page: Page, application: Application, service: ServiceProcess, organisation: IdentityProvider
+async def test_who_denies_at_the_provider_sends_the_application_away_without_a_code(
+    page: Page, application: Application, service: ServiceProcess, provider: IdentityProvider
 ) -> None:
     await page.goto(ask_for(EITHER, application.callback))
-    await organisation_button(page).click()
+    await provider_button(page).click()
     await log_in(page, ZOE)
     await expect_consent(page, OUR_NAME)
     await deny(page)
@@ -190,10 +190,10 @@ async def test_who_denies_at_the_organisation_sends_the_application_away_without
 
 @pytest.mark.clause("spec-4.1-denial", "spec-7.3-redirect-errors")
 @pytest.mark.long
-async def test_who_denies_at_the_organisation_gets_back_to_an_app_on_their_phone_by_a_link(
-    page: Page, worker: Worker, service: ServiceProcess, organisation: IdentityProvider
+async def test_who_denies_at_the_provider_gets_back_to_an_app_on_their_phone_by_a_link(
+    page: Page, worker: Worker, service: ServiceProcess, provider: IdentityProvider
 ) -> None:
-    """Chromium holds the redirects after the organisation's form against its policy, which does not know the app."""
+    """Chromium holds the redirects after the provider's form against its policy, which does not know the app."""
     callback = "com.example.app:/callback"
     native = await register(worker, "native", callback, scope=f"realm:main {CEP}", default_scope=CEP)
     await page.goto(ask(native, callback, state="a state"))
@@ -212,61 +212,61 @@ async def test_who_denies_at_the_organisation_gets_back_to_an_app_on_their_phone
 
 @pytest.mark.long
 async def test_who_is_signed_in_elsewhere_than_asked_for_logs_in_there_as_well(
-    page: Page, application: Application, organisation: IdentityProvider
+    page: Page, application: Application, provider: IdentityProvider
 ) -> None:
     """In one browser, one after the other: the later login takes the place of the former."""
     await page.goto(SESSIONS)
     await log_in(page, ALICE)
     await expect_heading(page, "sessions.heading")
     await page.goto(ask_for(CEP, application.callback))
-    await enter_by_organisation(page, organisation)
+    await enter_by_provider(page, provider)
     await expect_consent(page)
-    await expect_person(page, ZOE.username, ORGANISATION)
+    await expect_person(page, ZOE.username, PROVIDER)
     await page.goto(SESSIONS)
     await expect(page.get_by_text(page_text("sessions.signed_in_as").format(username=ZOE.username))).to_be_visible()
 
 
 @pytest.mark.long
-async def test_who_is_not_the_one_that_the_organisation_remembers_signs_in_there_as_somebody_else(
-    page: Page, application: Application, service: ServiceProcess, organisation: IdentityProvider
+async def test_who_is_not_the_one_that_the_provider_remembers_signs_in_there_as_somebody_else(
+    page: Page, application: Application, service: ServiceProcess, provider: IdentityProvider
 ) -> None:
-    """The organisation has its own memory of the browser, and a way out of it."""
+    """The provider has its own memory of the browser, and a way out of it."""
     await page.goto(ask_for(CEP, application.callback))
-    await enter_by_organisation(page, organisation)
-    await expect_person(page, ZOE.username, ORGANISATION)
+    await enter_by_provider(page, provider)
+    await expect_person(page, ZOE.username, PROVIDER)
     await button(page, "consent.switch").click()
 
     await expect_consent(page, OUR_NAME)
     await button(page, "consent.switch").click()
-    await enter_by_organisation(page, organisation, YVES)
+    await enter_by_provider(page, provider, YVES)
     await expect_consent(page)
     await expect_at(page, service.url)
-    await expect_person(page, YVES.username, ORGANISATION)
+    await expect_person(page, YVES.username, PROVIDER)
 
 
 @pytest.mark.long
 async def test_who_is_signed_in_already_is_asked_at_once_and_may_switch_to_a_password_of_our_own(
-    page: Page, application: Application, organisation: IdentityProvider
+    page: Page, application: Application, provider: IdentityProvider
 ) -> None:
     await page.goto(ask_for(CEP, application.callback))
-    await enter_by_organisation(page, organisation)
+    await enter_by_provider(page, provider)
     await expect_consent(page)
     await page.goto(ask_for(EITHER, application.callback))
-    await expect_person(page, ZOE.username, ORGANISATION)
+    await expect_person(page, ZOE.username, PROVIDER)
     await button(page, "consent.switch").click()
-    await expect(organisation_button(page)).to_be_visible()
+    await expect(provider_button(page)).to_be_visible()
     await log_in(page, ALICE)
     await expect_person(page, ALICE.username, page_text("consent.realm_main"))
 
 
 @pytest.mark.long
-async def test_sessions_are_seen_and_ended_by_who_signs_in_by_the_organisation(
-    page: Page, service: ServiceProcess, organisation: IdentityProvider, http: httpx2.AsyncClient
+async def test_sessions_are_seen_and_ended_by_who_signs_in_by_the_provider(
+    page: Page, service: ServiceProcess, provider: IdentityProvider, http: httpx2.AsyncClient
 ) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(http, ZOE, CEP))
     await page.goto(SESSIONS)
-    await organisation_button(page).click()
-    await enter_by_organisation(page, organisation)
+    await provider_button(page).click()
+    await enter_by_provider(page, provider)
 
     await expect_heading(page, "sessions.heading")
     await expect_at(page, service.url)
@@ -278,26 +278,26 @@ async def test_sessions_are_seen_and_ended_by_who_signs_in_by_the_organisation(
 
 
 @pytest.mark.long
-async def test_who_denies_at_the_organisation_for_their_own_sake_reads_that_on_the_login_page(
-    page: Page, service: ServiceProcess, organisation: IdentityProvider
+async def test_who_denies_at_the_provider_for_their_own_sake_reads_that_on_the_login_page(
+    page: Page, service: ServiceProcess, provider: IdentityProvider
 ) -> None:
     await page.goto(SESSIONS)
-    await organisation_button(page).click()
+    await provider_button(page).click()
     await log_in(page, ZOE)
     await deny(page)
 
     await expect_login(page)
     await expect_at(page, service.url)
     await expect(page.get_by_role("status")).to_have_text(page_text("login.notice_login_denied"))
-    await organisation_button(page).click()
+    await provider_button(page).click()
     await expect_consent(page, OUR_NAME)
     await allow(page)
     await expect_heading(page, "sessions.heading")
 
 
 @pytest.mark.clause("spec-2.2-realm-cep", "decided-cep-password-grant")
-async def test_an_application_that_asks_for_the_password_itself_gets_tokens_of_the_organisations_user(
-    organisation: IdentityProvider, http: httpx2.AsyncClient
+async def test_an_application_that_asks_for_the_password_itself_gets_tokens_of_the_providers_user(
+    provider: IdentityProvider, http: httpx2.AsyncClient
 ) -> None:
     tokens = tokens_of(await PHONE_APP.log_in(http, ZOE, CEP))
     assert tokens["scope"] == CEP
@@ -307,44 +307,42 @@ async def test_an_application_that_asks_for_the_password_itself_gets_tokens_of_t
 
 
 @pytest.mark.parametrize("person", [Person(ZOE.username, "a guess"), ALICE], ids=["a guess", "a user of realm main"])
-async def test_a_password_that_is_none_at_the_organisation_is_wrong(
-    organisation: IdentityProvider, http: httpx2.AsyncClient, person: Person
+async def test_a_password_that_is_none_at_the_provider_is_wrong(
+    provider: IdentityProvider, http: httpx2.AsyncClient, person: Person
 ) -> None:
     assert_error(await PHONE_APP.log_in(http, person, CEP), 400, "invalid_grant")
 
 
-async def test_browsers_take_the_organisation_and_the_service_for_two_sites(
-    service: ServiceProcess, organisation: IdentityProvider
+async def test_browsers_take_the_provider_and_the_service_for_two_sites(
+    service: ServiceProcess, provider: IdentityProvider
 ) -> None:
     """Or these tests would not see what cookies do on the way back."""
-    assert (urlsplit(service.url).hostname, urlsplit(organisation.url).hostname) == ("127.0.0.1", "localhost")
+    assert (urlsplit(service.url).hostname, urlsplit(provider.url).hostname) == ("127.0.0.1", "localhost")
 
 
-async def test_keys_are_enough_to_go_to_the_organisation(
-    page: Page, application: Application, organisation: IdentityProvider
+async def test_keys_are_enough_to_go_to_the_provider(
+    page: Page, application: Application, provider: IdentityProvider
 ) -> None:
     await page.goto(ask_for(EITHER, application.callback))
     await expect(password_field(page)).to_have_value("")
     await button(page, "login.submit").focus()
     await page.keyboard.press("Tab")
-    await expect(organisation_button(page)).to_be_focused()
+    await expect(provider_button(page)).to_be_focused()
     await page.keyboard.press("Enter")
-    await expect_at(page, organisation.url)
+    await expect_at(page, provider.url)
     await expect_login(page)
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(ORGANISATION, id="usual", marks=pytest.mark.long),
+        pytest.param(PROVIDER, id="usual", marks=pytest.mark.long),
         pytest.param("Donaudampfschifffahrtsgesellschaft" * 6, id="long"),
     ],
 )
 @pytest.mark.long
-async def test_everybody_can_use_a_page_that_offers_an_organisation(
-    page: Page, application: Application, name: str
-) -> None:
+async def test_everybody_can_use_a_page_that_offers_a_provider(page: Page, application: Application, name: str) -> None:
     await page.goto(ask_for(EITHER, application.callback))
-    await organisation_button(page).locator(".name").evaluate("(element, name) => element.textContent = name", name)
-    assert await organisation_button(page, name).inner_text() == f"Sign in with {name}", "it does not stand in one line"
+    await provider_button(page).locator(".name").evaluate("(element, name) => element.textContent = name", name)
+    assert await provider_button(page, name).inner_text() == f"Sign in with {name}", "it does not stand in one line"
     await assert_usable(page)

@@ -1,4 +1,4 @@
-"""Who belongs to an OpenID Connect organisation that nobody here wrote signs in at its pages, and comes back."""
+"""Who belongs to an OpenID Connect provider that nobody here wrote signs in at its pages, and comes back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from playwright.async_api import Page
 from tests.pages.application import Application
 from tests.pages.browser import NO_JAVASCRIPT, PHONE, Device
 from tests.pages.conftest import OpenPage
-from tests.pages.elsewhere import CEP, EITHER, ask_for, expect_at, expect_person, organisation_button
+from tests.pages.elsewhere import CEP, EITHER, ask_for, expect_at, expect_person, provider_button
 from tests.pages.stage import SHOP, Stage, running_stage
 from tests.pages.steps import allow, button, expect_consent
 from tests.realms.journey import CALLBACK
@@ -70,7 +70,7 @@ async def test_who_logs_in_at_the_provider_and_allows_gives_the_application_toke
     page = await open_page(device)
     await page.goto(ask_for(scope, application.callback))
     if scope == EITHER:
-        await organisation_button(page, NAME).click()
+        await provider_button(page, NAME).click()
     await log_in_there(page, provider)
     await expect_consent(page)
     await expect_person(page, SUB, NAME)
@@ -88,7 +88,7 @@ async def test_who_cancels_at_the_provider_sends_the_application_away_without_a_
     page: Page, application: Application, provider: Provider
 ) -> None:
     await page.goto(ask_for(EITHER, application.callback))
-    await organisation_button(page, NAME).click()
+    await provider_button(page, NAME).click()
     await expect_at(page, provider.url)
     await page.get_by_role("button", name="Cancel").click()
 

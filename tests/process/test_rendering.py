@@ -300,7 +300,7 @@ def test_a_general_error_is_announced() -> None:
     assert "Error: Sign in" in page.words
 
 
-def test_each_organisation_has_a_button_of_its_own() -> None:
+def test_each_provider_has_a_button_of_its_own() -> None:
     two = [SimpleNamespace(name=name, label=f"The {name}") for name in ("cep", "coop")]
     page = render("login.html", providers=two)
 

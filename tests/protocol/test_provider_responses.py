@@ -1,4 +1,4 @@
-"""What is believed of an organisation's answers, and where it is found."""
+"""What is believed of a provider's answers, and where it is found."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_no_address_is_used_that_secrets_must_not_be_sent_to(name: str, address:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8080", "localhost", "[::1]"])
-def test_without_tls_an_organisation_on_this_machine_can_be_spoken_to(host: str) -> None:
+def test_without_tls_a_provider_on_this_machine_can_be_spoken_to(host: str) -> None:
     """As its record said already: its issuer has none either."""
     metadata = read_document(f"http://{host}", **{name: f"http://{host}/x" for name in ADDRESSES if name != "jwks_uri"})
 
@@ -182,11 +182,9 @@ def test_metadata_fill_in_what_the_record_leaves_open() -> None:
 
 @pytest.mark.parametrize("name", ["authorization_endpoint", "token_endpoint"])
 def test_an_address_of_the_record_goes_before_that_of_the_metadata(name: str) -> None:
-    organisation = msgspec.structs.replace(
-        IdentityProvider(client_id="us", issuer=ISSUER), **{name: "https://own.example"}
-    )
+    provider = msgspec.structs.replace(IdentityProvider(client_id="us", issuer=ISSUER), **{name: "https://own.example"})
 
-    server = get_endpoints(organisation, read_document())
+    server = get_endpoints(provider, read_document())
 
     expected = dict(DOCUMENT) | {name: "https://own.example"}
     assert server == ProviderEndpoints(*expected.values())
@@ -195,11 +193,9 @@ def test_an_address_of_the_record_goes_before_that_of_the_metadata(name: str) ->
 @pytest.mark.clause("decided-external-source")
 @pytest.mark.parametrize("name", ["introspection_endpoint", "userinfo_endpoint", "jwks_uri"])
 def test_a_source_that_the_record_names_is_the_only_one(name: str) -> None:
-    organisation = msgspec.structs.replace(
-        IdentityProvider(client_id="us", issuer=ISSUER), **{name: "https://own.example"}
-    )
+    provider = msgspec.structs.replace(IdentityProvider(client_id="us", issuer=ISSUER), **{name: "https://own.example"})
 
-    server = get_endpoints(organisation, read_document())
+    server = get_endpoints(provider, read_document())
 
     sources = {source: getattr(server, source) for source in ADDRESSES[2:]}
     assert sources == dict.fromkeys(ADDRESSES[2:], "") | {name: "https://own.example"}
@@ -221,12 +217,12 @@ def test_a_source_that_the_record_names_is_the_only_one(name: str) -> None:
 def test_metadata_are_needed_where_the_record_leaves_something_open(
     given: tuple[str, ...], needs_metadata: bool
 ) -> None:
-    organisation = IdentityProvider(client_id="us", issuer=ISSUER, **{name: DOCUMENT[name] for name in given})
+    provider = IdentityProvider(client_id="us", issuer=ISSUER, **{name: DOCUMENT[name] for name in given})
 
-    assert organisation.needs_metadata == needs_metadata
+    assert provider.needs_metadata == needs_metadata
     if not needs_metadata:
         addresses: list[Any] = [DOCUMENT[name] if name in given else "" for name in ADDRESSES]
-        assert get_endpoints(organisation, None) == ProviderEndpoints(ISSUER, *addresses)
+        assert get_endpoints(provider, None) == ProviderEndpoints(ISSUER, *addresses)
 
 
 @pytest.mark.parametrize("missing", ["authorization_endpoint", "token_endpoint"])
@@ -280,9 +276,9 @@ def test_userinfo_and_introspection_are_other_sources(userinfo: str, introspecti
 
 @pytest.mark.clause("decided-external-roles")
 def test_who_is_not_listed_has_the_roles_of_the_realm() -> None:
-    organisation = IdentityProvider(client_id="us", default_roles=("enduser",))
+    provider = IdentityProvider(client_id="us", default_roles=("enduser",))
 
-    assert organisation.make_unlisted_user("cep", "zoe") == User(realm="cep", username="zoe", roles=("enduser",))
+    assert provider.make_unlisted_user("cep", "zoe") == User(realm="cep", username="zoe", roles=("enduser",))
     nobody_gets_any = IdentityProvider(client_id="us")
     assert nobody_gets_any.make_unlisted_user("cep", "zoe") == User(realm="cep", username="zoe")
 
@@ -364,14 +360,14 @@ def test_who_answers_is_looked_at_before_what_is_said(issuer: str, said: str) ->
 
 @pytest.mark.clause("9207-2.4-iss-checked")
 @pytest.mark.parametrize("said", ["code=abc", "error=access_denied", "code=abc&iss="])
-def test_an_organisation_that_always_names_itself_must_do_so(said: str) -> None:
+def test_a_provider_that_always_names_itself_must_do_so(said: str) -> None:
     with pytest.raises(InvalidProviderResponse, match="does not say who"):
         bring(said, NAMING_ITSELF)
 
     assert bring(f"code=abc&{ISS}", NAMING_ITSELF) == "abc"
 
 
-def test_of_an_organisation_without_an_issuer_no_name_is_compared() -> None:
+def test_of_a_provider_without_an_issuer_no_name_is_compared() -> None:
     assert bring("code=abc&iss=whatever", SERVER._replace(issuer="")) == "abc"
 
 
@@ -480,7 +476,7 @@ def test_an_error_without_a_name_is_a_misanswer(body: bytes) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"slow down", {"error": "invalid_grant"}, TOKENS], ids=repr)
-def test_an_organisation_that_is_asked_too_often_has_said_nothing_about_the_password(body: object) -> None:
+def test_a_provider_that_is_asked_too_often_has_said_nothing_about_the_password(body: object) -> None:
     with pytest.raises(ProviderError) as refusal:
         answer(429, body)
 
@@ -581,7 +577,7 @@ def test_what_is_no_json_is_told_by_its_name_and_not_quoted() -> None:
 
 
 @pytest.mark.clause("decided-external-realm-down")
-def test_an_organisation_that_is_away_is_told_with_the_time_to_try_again() -> None:
+def test_a_provider_that_is_away_is_told_with_the_time_to_try_again() -> None:
     error = make_unavailable()
 
     assert (error.status, error.error, error.retry_after_seconds) == (503, "temporarily_unavailable", 1)

@@ -1,4 +1,4 @@
-"""The cast's service with a realm cep, whose organisation each test may bend."""
+"""The cast's service with a realm cep, whose provider each test may bend."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.fake_provider import (
     USERINFO,
     FakeProvider,
     realm_of,
-    running_organisation,
+    running_provider,
 )
 from tests.support.invalidations import heard
 from tests.support.loop_time import STEP_SECONDS, LoopTime
@@ -38,18 +38,18 @@ from tests.support.waiting import take_turn
 
 
 @pytest.fixture
-async def organisation() -> AsyncIterator[FakeProvider]:
-    async with running_organisation() as organisation:
-        yield organisation
+async def provider() -> AsyncIterator[FakeProvider]:
+    async with running_provider() as provider:
+        yield provider
 
 
 @pytest.fixture
-async def giving_up(organisation: FakeProvider, held_time: LoopTime) -> AsyncIterator[None]:
-    """Time passes for as long as the organisation keeps a call waiting, and not otherwise."""
+async def giving_up(provider: FakeProvider, held_time: LoopTime) -> AsyncIterator[None]:
+    """Time passes for as long as the provider keeps a call waiting, and not otherwise."""
 
     async def pass_time() -> None:
         while True:
-            if organisation.waiting > 0:
+            if provider.waiting > 0:
                 held_time.advance(STEP_SECONDS)
             await take_turn()
 
@@ -60,11 +60,11 @@ async def giving_up(organisation: FakeProvider, held_time: LoopTime) -> AsyncIte
 
 
 @pytest.fixture
-def enlist(worker: Worker, organisation: FakeProvider) -> Enlist:
-    """Registers the organisation as realm cep, with what a test has to change in its entry, and users of the test's."""
+def enlist(worker: Worker, provider: FakeProvider) -> Enlist:
+    """Registers the provider as realm cep, with what a test has to change in its entry, and users of the test's."""
 
     async def enlist(*users: dict[str, object], **changes: object) -> None:
-        entry = {"realms": {"cep": realm_of(organisation, **changes)}, "users": list(users)}
+        entry = {"realms": {"cep": realm_of(provider, **changes)}, "users": list(users)}
         await worker.seeding.apply(parse_seed(yaml.safe_dump(entry).encode()))
         await heard(worker)
 
@@ -84,14 +84,14 @@ def browser(http: httpx2.AsyncClient) -> Browser:
 
 @pytest.fixture
 def no_secret_is_told(
-    organisation: FakeProvider, browser: Browser, store: redis.Redis, json_logs: io.StringIO
+    provider: FakeProvider, browser: Browser, store: redis.Redis, json_logs: io.StringIO
 ) -> Iterator[None]:
-    """Not in Redis, and not in the log at level debug: neither ours nor what the organisation has handed out."""
+    """Not in Redis, and not in the log at level debug: neither ours nor what the provider has handed out."""
     yield
     # The client of this test writes its own lines there.
     lines = [line for line in json_logs.getvalue().splitlines() if '"logger":"httpx2"' not in line]
-    secrets = {CLIENT_SECRET, *organisation.handed_out, *browser.cookie_values.values()}
-    for request in organisation.requests:
+    secrets = {CLIENT_SECRET, *provider.handed_out, *browser.cookie_values.values()}
+    for request in provider.requests:
         secrets |= {request.query[name] for name in ("state", "nonce") if name in request.query}
         secrets |= {request.form[name] for name in ("code", "code_verifier", "token") if name in request.form}
         secrets |= {request.headers["authorization"].partition(" ")[2]} if "authorization" in request.headers else set()
@@ -103,7 +103,7 @@ def no_secret_is_told(
 
 @pytest.fixture
 def assert_trouble(
-    organisation: FakeProvider,
+    provider: FakeProvider,
     browser: Browser,
     enlist: Enlist,
     json_logs: io.StringIO,
@@ -112,16 +112,14 @@ def assert_trouble(
 
     async def assert_trouble(trouble: Trouble) -> None:
         places = {"userinfo_endpoint": USERINFO, "introspection_endpoint": INTROSPECT}
-        entry = {
-            key: organisation.url + places[key] if key in places else value for key, value in trouble.entry.items()
-        }
+        entry = {key: provider.url + places[key] if key in places else value for key, value in trouble.entry.items()}
         await enlist(**entry)
-        trouble.bend(organisation)
-        assert_came_to_nothing(await try_to_log_in(browser, organisation), browser, trouble.error)
+        trouble.bend(provider)
+        assert_came_to_nothing(await try_to_log_in(browser, provider), browser, trouble.error)
 
         assert trouble.told in troubles_of(json_logs)
         assert bool(troubles_of(json_logs)) is (trouble.error == "temporarily_unavailable")
-        await organisation.left_alone()
-        await assert_healthy(enlist, organisation, browser)
+        await provider.left_alone()
+        await assert_healthy(enlist, provider, browser)
 
     return assert_trouble

@@ -39,23 +39,23 @@ CONTENDERS = 20
 Bend: TypeAlias = Callable[[FakeProvider], None]
 
 
-async def assert_healthy(enlist: Enlist, organisation: FakeProvider, browser: Browser) -> None:
-    """As soon as the organisation is right again, the same browser gets in."""
-    organisation.claims = dict(CLAIMS)
-    organisation.id_token_claims, organisation.id_token_header = {}, {}
-    organisation.userinfo, organisation.introspection = {}, {}
-    organisation.token_response, organisation.metadata, organisation.redirect = {}, {}, {}
-    organisation.sign_with(published_key())
+async def assert_healthy(enlist: Enlist, provider: FakeProvider, browser: Browser) -> None:
+    """As soon as the provider is right again, the same browser gets in."""
+    provider.claims = dict(CLAIMS)
+    provider.id_token_claims, provider.id_token_header = {}, {}
+    provider.userinfo, provider.introspection = {}, {}
+    provider.token_response, provider.metadata, provider.redirect = {}, {}, {}
+    provider.sign_with(published_key())
     for path in (OPENID_METADATA, TOKEN, KEYS, USERINFO, INTROSPECT):
-        organisation.answer(path, None)
+        provider.answer(path, None)
     await enlist()
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
 
 
-async def try_to_log_in(browser: Browser, organisation: FakeProvider) -> httpx2.Response:
-    """As far as it goes: the organisation may not even be found."""
+async def try_to_log_in(browser: Browser, provider: FakeProvider) -> httpx2.Response:
+    """As far as it goes: the provider may not even be found."""
     response = await browser.open(ASK)
-    if not response.headers["location"].startswith(organisation.url):
+    if not response.headers["location"].startswith(provider.url):
         return response
     return await come_back(browser, await log_in_there(response.headers["location"]))
 
@@ -70,7 +70,7 @@ def assert_came_to_nothing(response: httpx2.Response, browser: Browser, error: s
 
 
 def troubles_of(json_logs: io.StringIO) -> str:
-    """What the log says of the organisation."""
+    """What the log says of the provider."""
     events = [json.loads(line) for line in json_logs.getvalue().splitlines()]
     return "\n".join(event["event"] for event in events if event["logger"] == "service.realms")
 
@@ -99,18 +99,18 @@ AssertTrouble: TypeAlias = Callable[[Trouble], Awaitable[None]]
 
 
 def claims(**changes: object) -> Bend:
-    def bend(organisation: FakeProvider) -> None:
-        organisation.claims |= changes
+    def bend(provider: FakeProvider) -> None:
+        provider.claims |= changes
 
     return bend
 
 
 def tokens_are(**changes: object) -> Bend:
-    def bend(organisation: FakeProvider) -> None:
-        organisation.token_response = changes
+    def bend(provider: FakeProvider) -> None:
+        provider.token_response = changes
 
     return bend
 
 
 def answers(path: str, answer: Answer) -> Bend:
-    return lambda organisation: organisation.answer(path, answer)
+    return lambda provider: provider.answer(path, answer)

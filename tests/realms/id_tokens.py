@@ -50,7 +50,7 @@ def key_for(algorithm: str) -> Key:
 
 
 def publish(*keys: Key, **parameters: str) -> KeySet:
-    """As an organisation shows them, without the private parts, and as they are read here."""
+    """As a provider shows them, without the private parts, and as they are read here."""
     return parse_keys({"keys": [dict(key.as_dict(private=False)) | parameters for key in keys]})
 
 

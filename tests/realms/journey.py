@@ -1,4 +1,4 @@
-"""The way of a browser to an organisation and back."""
+"""The way of a browser to a provider and back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def set_out(browser: Browser, address: str = ASK_CEP) -> str:
 
 
 async def choose_cep(browser: Browser, page: httpx2.Response) -> str:
-    """Where the button of the organisation leads."""
+    """Where the button of the provider leads."""
     return place_of(await browser.submit(page, LOGIN, {"realm": "cep", "username": "", "password": ""}))
 
 
@@ -32,7 +32,7 @@ def place_of(response: httpx2.Response) -> str:
 
 
 async def log_in_there(place: str) -> str:
-    """What the organisation sends the browser back with, where it does so without a page."""
+    """What the provider sends the browser back with, where it does so without a page."""
     async with httpx2.AsyncClient(verify=False) as there:
         response = await there.get(place)
     assert response.status_code == 302, response.text

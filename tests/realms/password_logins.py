@@ -38,7 +38,7 @@ def count_sessions(store: redis.Redis) -> int:
     return sum(1 for kind in ("family", "access") for _ in store.scan_iter(f"{kind}:*"))
 
 
-def sign(organisation: FakeProvider, **changes: object) -> str:
-    """An ID token as the organisation makes them, but known to the test."""
-    claims = {"iss": organisation.url, "aud": CLIENT_ID, "sub": SUB, "iat": 0, "exp": 4_000_000_000} | changes
+def sign(provider: FakeProvider, **changes: object) -> str:
+    """An ID token as the provider makes them, but known to the test."""
+    claims = {"iss": provider.url, "aud": CLIENT_ID, "sub": SUB, "iat": 0, "exp": 4_000_000_000} | changes
     return jwt.encode({"alg": "RS256", "kid": published_key().kid}, claims, published_key())

@@ -1,4 +1,4 @@
-"""An external organisation that nobody here wrote: oidc-provider as a process of its own; see provider.mjs."""
+"""An external provider that nobody here wrote: oidc-provider as a process of its own; see provider.mjs."""
 
 from __future__ import annotations
 

@@ -17,23 +17,21 @@ SPELLINGS = ["zoe", "ZOE", "Zoe", " zoe", "zoe ", "\uff5aoe", "zo\u00e9", "zoe\u
 
 @pytest.mark.clause("decided-external-throttle-first", "6749-4.3.2-brute-force")
 @pytest.mark.parametrize("spellings", [SPELLINGS[:6], SPELLINGS[6:]], ids=["zoe", "zo\u00e9"])
-async def test_writing_the_name_differently_gives_no_further_guesses_at_the_organisation(
-    organisation: FakeProvider, http: httpx2.AsyncClient, cep: None, spellings: list[str]
+async def test_writing_the_name_differently_gives_no_further_guesses_at_the_provider(
+    provider: FakeProvider, http: httpx2.AsyncClient, cep: None, spellings: list[str]
 ) -> None:
-    """To most organisations these are one name, whose password ten guesses a minute are too many for."""
+    """To most providers these are one name, whose password ten guesses a minute are too many for."""
     for number in range(10):
         spelling = spellings[number % len(spellings)]
         assert_error(await log_in_with_password(http, spelling, "wrong"), 400, "invalid_grant")
 
     for spelling in spellings:
         assert_error(await log_in_with_password(http, spelling, "wrong"), 429, "invalid_grant")
-    assert len(organisation.calls(TOKEN)) == 10
+    assert len(provider.calls(TOKEN)) == 10
 
 
 @pytest.mark.clause("decided-external-throttle-first")
-async def test_another_name_has_guesses_of_its_own(
-    organisation: FakeProvider, http: httpx2.AsyncClient, cep: None
-) -> None:
+async def test_another_name_has_guesses_of_its_own(provider: FakeProvider, http: httpx2.AsyncClient, cep: None) -> None:
     for _ in range(10):
         assert_error(await log_in_with_password(http, "zoe", "wrong"), 400, "invalid_grant")
 
@@ -49,8 +47,8 @@ REFUSALS = {
 
 @pytest.mark.clause("decided-external-isolated", "decided-external-throttle-first", "decided-external-realm-down")
 @pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
-async def test_what_is_no_guess_reaches_the_organisation_so_often_from_an_address(
-    organisation: FakeProvider,
+async def test_what_is_no_guess_reaches_the_provider_so_often_from_an_address(
+    provider: FakeProvider,
     make_settings: MakeSettings,
     clock: Clock,
     cep: None,
@@ -58,14 +56,14 @@ async def test_what_is_no_guess_reaches_the_organisation_so_often_from_an_addres
 ) -> None:
     """It uses up nobody's attempts, but could get our own address shut out there."""
     settings = make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="5/minute")
-    organisation.answer(TOKEN, refusal)
+    provider.answer(TOKEN, refusal)
     async with serving(settings, clock) as http:
         for number in range(8):
             response = await log_in_with_password(http, f"user{number}", "' or 1=1 --")
             assert_error(response, 503, "temporarily_unavailable")
             assert 1 <= int(response.headers["retry-after"]) <= 60
-        assert len(organisation.calls(TOKEN)) == 5
-    organisation.answer(TOKEN, None)
+        assert len(provider.calls(TOKEN)) == 5
+    provider.answer(TOKEN, None)
 
     async with serving(settings, clock, address="198.51.100.1") as http:
         assert (await log_in_with_password(http, USERNAME, PASSWORD)).status_code == 200
@@ -75,25 +73,23 @@ async def test_what_is_no_guess_reaches_the_organisation_so_often_from_an_addres
 
 
 @pytest.mark.clause("decided-external-throttle-first", "6749-4.3.2-brute-force")
-async def test_guesses_that_an_organisation_refuses_oddly_are_limited_for_each_user_name(
-    organisation: FakeProvider, make_settings: MakeSettings, clock: Clock, cep: None
+async def test_guesses_that_a_provider_refuses_oddly_are_limited_for_each_user_name(
+    provider: FakeProvider, make_settings: MakeSettings, clock: Clock, cep: None
 ) -> None:
-    """An organisation that calls a wrong password something else would let anybody guess on from other addresses."""
+    """A provider that calls a wrong password something else would let anybody guess on from other addresses."""
     settings = make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER="5/hour")
-    organisation.answer(TOKEN, Reply(400, {"error": "bad_credentials"}))
+    provider.answer(TOKEN, Reply(400, {"error": "bad_credentials"}))
     for number in range(8):
         async with serving(settings, clock, address=f"198.51.100.{number}") as http:
             assert_error(await log_in_with_password(http, "zoe", "wrong"), 503, "temporarily_unavailable")
 
-    assert len(organisation.calls(TOKEN)) == 5
+    assert len(provider.calls(TOKEN)) == 5
     async with serving(settings, clock) as http:
         assert_error(await log_in_with_password(http, "yan", "wrong"), 503, "temporarily_unavailable")
-    assert len(organisation.calls(TOKEN)) == 6
+    assert len(provider.calls(TOKEN)) == 6
 
 
-async def test_ways_to_the_organisation_are_pages_of_an_address(
-    browser: Browser, store: redis.Redis, cep: None
-) -> None:
+async def test_ways_to_the_provider_are_pages_of_an_address(browser: Browser, store: redis.Redis, cep: None) -> None:
     """One page after "not you?" could lead to any number of them."""
     page = await log_in_by_way_of_cep(browser)
     form = Page(page).find_form(SWITCH)

@@ -40,8 +40,8 @@ FORGED = (403, "forged")
 
 
 def redirects(**changes: object) -> Bend:
-    def bend(organisation: FakeProvider) -> None:
-        organisation.redirect = changes
+    def bend(provider: FakeProvider) -> None:
+        provider.redirect = changes
 
     return bend
 
@@ -93,25 +93,25 @@ def redirects(**changes: object) -> Bend:
 )
 async def test_a_redirect_that_brings_no_login(
     trouble: Trouble,
-    organisation: FakeProvider,
+    provider: FakeProvider,
     browser: Browser,
     enlist: Enlist,
     json_logs: io.StringIO,
 ) -> None:
     await enlist()
-    trouble.bend(organisation)
-    assert_came_to_nothing(await try_to_log_in(browser, organisation), browser, trouble.error)
+    trouble.bend(provider)
+    assert_came_to_nothing(await try_to_log_in(browser, provider), browser, trouble.error)
 
-    assert organisation.calls(TOKEN) == []
+    assert provider.calls(TOKEN) == []
     assert trouble.told in troubles_of(json_logs)
-    await assert_healthy(enlist, organisation, browser)
+    await assert_healthy(enlist, provider, browser)
 
 
 @pytest.mark.parametrize(
     "more", ["code=x", "code=", "error=server_error&error=access_denied", "code=%ff", "iss=x", "iss=%"]
 )
 async def test_a_parameter_that_stands_twice_or_cannot_be_read(
-    organisation: FakeProvider,
+    provider: FakeProvider,
     browser: Browser,
     enlist: Enlist,
     json_logs: io.StringIO,
@@ -121,19 +121,19 @@ async def test_a_parameter_that_stands_twice_or_cannot_be_read(
     path = await log_in_there(await set_out(browser, ASK))
     assert_came_to_nothing(await come_back(browser, f"{path}&{more}"), browser, "temporarily_unavailable")
 
-    assert organisation.calls(TOKEN) == []
+    assert provider.calls(TOKEN) == []
     assert "stands twice or cannot be read" in troubles_of(json_logs)
-    await assert_healthy(enlist, organisation, browser)
+    await assert_healthy(enlist, provider, browser)
 
 
 async def test_no_issuer_where_none_is_promised_is_no_trouble(
-    organisation: FakeProvider, browser: Browser, cep: None
+    provider: FakeProvider, browser: Browser, cep: None
 ) -> None:
-    organisation.metadata = {"authorization_response_iss_parameter_supported": None}
-    organisation.redirect = {"iss": None}
+    provider.metadata = {"authorization_response_iss_parameter_supported": None}
+    provider.redirect = {"iss": None}
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
 
-    organisation.redirect = {"iss": OTHER_ISSUER}
+    provider.redirect = {"iss": OTHER_ISSUER}
     other = Browser(browser.http)
     assert_came_to_nothing(await log_in_by_way_of_cep(other, ASK), other, "temporarily_unavailable")
 
@@ -145,30 +145,30 @@ async def test_no_issuer_where_none_is_promised_is_no_trouble(
     ids=["none", "empty", "x", "unknown", "of another kind", "a control character", "not ASCII", "long"],
 )
 async def test_a_state_that_is_not_known_leads_nowhere(
-    organisation: FakeProvider, browser: Browser, cep: None, state: str | None
+    provider: FakeProvider, browser: Browser, cep: None, state: str | None
 ) -> None:
     path = await log_in_there(await set_out(browser, ASK))
     assert_refused(await come_back(browser, bend(path, state=state)), *EXPIRED)
 
-    assert organisation.calls(TOKEN) == []
+    assert provider.calls(TOKEN) == []
     assert is_consent_page(await come_back(browser, path))
 
 
 @pytest.mark.parametrize("more", ["state=x", "state=", "state=%ff"])
 async def test_a_state_that_stands_twice_is_none(
-    organisation: FakeProvider, browser: Browser, cep: None, more: str
+    provider: FakeProvider, browser: Browser, cep: None, more: str
 ) -> None:
     path = await log_in_there(await set_out(browser, ASK))
     assert_refused(await come_back(browser, f"{path}&{more}"), *EXPIRED)
 
-    assert organisation.calls(TOKEN) == []
+    assert provider.calls(TOKEN) == []
     assert is_consent_page(await come_back(browser, path))
 
 
 @pytest.mark.clause("6749-10.12-csrf", "6749-10.12-csrf-as-a-client", "decided-external-state")
 @pytest.mark.parametrize("has_cookie", [True, False])
 async def test_a_state_of_another_browser_is_refused_and_still_good_in_its_own(
-    organisation: FakeProvider, browser: Browser, cep: None, has_cookie: bool
+    provider: FakeProvider, browser: Browser, cep: None, has_cookie: bool
 ) -> None:
     other = Browser(browser.http)
     if has_cookie:
@@ -176,14 +176,14 @@ async def test_a_state_of_another_browser_is_refused_and_still_good_in_its_own(
     path = await log_in_there(await set_out(browser, ASK))
     assert_refused(await come_back(other, path), *ASTRAY)
 
-    assert organisation.calls(TOKEN) == []
+    assert provider.calls(TOKEN) == []
     assert "ts_session" not in other.cookie_values
     assert is_consent_page(await come_back(browser, path))
 
 
 @pytest.mark.clause("6749-10.12-csrf")
 async def test_a_state_of_one_login_with_the_code_of_another_is_worth_nothing(
-    organisation: FakeProvider, browser: Browser, cep: None
+    provider: FakeProvider, browser: Browser, cep: None
 ) -> None:
     """What a stranger can do who makes somebody's browser open an address: their own code, in that browser's login."""
     stranger = Browser(browser.http)
@@ -195,12 +195,12 @@ async def test_a_state_of_one_login_with_the_code_of_another_is_worth_nothing(
 
 @pytest.mark.parametrize("destination", ["image", "iframe", "script", "empty"])
 async def test_a_callback_that_is_no_page_uses_nothing_up(
-    organisation: FakeProvider, browser: Browser, cep: None, destination: str
+    provider: FakeProvider, browser: Browser, cep: None, destination: str
 ) -> None:
     path = await log_in_there(await set_out(browser, ASK))
     assert_refused(await browser.open(path, **{"Sec-Fetch-Dest": destination}), *FORGED)
 
-    assert organisation.calls(TOKEN) == []
+    assert provider.calls(TOKEN) == []
     assert is_consent_page(await browser.open(path, **{"Sec-Fetch-Dest": "document"}))
 
 
@@ -213,7 +213,7 @@ async def test_a_look_at_the_head_of_a_callback_uses_nothing_up(browser: Browser
 
 @pytest.mark.clause("decided-external-limits")
 async def test_codes_that_somebody_made_up_are_not_asked_for_without_end(
-    make_settings: MakeSettings, clock: Clock, organisation: FakeProvider, cep: None
+    make_settings: MakeSettings, clock: Clock, provider: FakeProvider, cep: None
 ) -> None:
     async with serving(make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="3/minute"), clock) as http:
         browser = Browser(http)
@@ -223,56 +223,56 @@ async def test_codes_that_somebody_made_up_are_not_asked_for_without_end(
             errors.append(answer_of(await come_back(browser, path))["error"])
 
         assert errors == 3 * ["access_denied"] + 2 * ["temporarily_unavailable"]
-        assert len(organisation.calls(TOKEN)) == 3
+        assert len(provider.calls(TOKEN)) == 3
         clock.advance(60)
         assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
 
 
 @pytest.mark.clause("decided-external-isolated")
 async def test_people_who_change_their_mind_keep_nobody_out(
-    make_settings: MakeSettings, clock: Clock, organisation: FakeProvider, cep: None
+    make_settings: MakeSettings, clock: Clock, provider: FakeProvider, cep: None
 ) -> None:
     """Of all who share an address."""
     async with serving(make_settings(TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="1/minute"), clock) as http:
-        organisation.redirect = {"code": None, "error": "access_denied"}
+        provider.redirect = {"code": None, "error": "access_denied"}
         for _ in range(3):
             assert_sent_back(await log_in_by_way_of_cep(Browser(http), ASK), "access_denied")
-        organisation.redirect = {}
+        provider.redirect = {}
 
         assert is_consent_page(await log_in_by_way_of_cep(Browser(http), ASK))
 
 
 @pytest.mark.clause("decided-external-limits")
-async def test_of_many_who_need_what_the_organisation_publishes_one_asks(
-    organisation: FakeProvider, browser: Browser, cep: None
+async def test_of_many_who_need_what_the_provider_publishes_one_asks(
+    provider: FakeProvider, browser: Browser, cep: None
 ) -> None:
     metadata = asyncio.Event()
-    organisation.answer(OPENID_METADATA, Held(Reply(200, dict(organisation.describe())), metadata))
+    provider.answer(OPENID_METADATA, Held(Reply(200, dict(provider.describe())), metadata))
     setting_out = [asyncio.create_task(set_out(Browser(browser.http), ASK)) for _ in range(20)]
-    await organisation.reached(OPENID_METADATA)
+    await provider.reached(OPENID_METADATA)
     metadata.set()
     await asyncio.gather(*setting_out)
 
-    assert len(organisation.calls(OPENID_METADATA)) == 1
+    assert len(provider.calls(OPENID_METADATA)) == 1
 
 
 @pytest.mark.clause("decided-external-state")
 @pytest.mark.parametrize("is_right", [True, False])
-async def test_a_callback_works_once(organisation: FakeProvider, browser: Browser, cep: None, is_right: bool) -> None:
+async def test_a_callback_works_once(provider: FakeProvider, browser: Browser, cep: None, is_right: bool) -> None:
     """After a failure, too: nobody tries codes with one state."""
-    organisation.token_response = {} if is_right else {"token_type": "mac"}
+    provider.token_response = {} if is_right else {"token_type": "mac"}
     path = await log_in_there(await set_out(browser, ASK))
     response = await come_back(browser, path)
 
     assert is_consent_page(response) is is_right
     for again in (path, bend(path, code="another"), bend(path, code=None, error="access_denied")):
         assert_refused(await come_back(browser, again), *EXPIRED)
-    assert len(organisation.calls(TOKEN)) == 1
+    assert len(provider.calls(TOKEN)) == 1
 
 
 @pytest.mark.clause("decided-external-state")
 async def test_of_many_callbacks_with_one_state_one_gets_through(
-    organisation: FakeProvider, browser: Browser, cep: None
+    provider: FakeProvider, browser: Browser, cep: None
 ) -> None:
     path = await log_in_there(await set_out(browser, ASK))
     responses = await asyncio.gather(*(come_back(browser, path) for _ in range(CONTENDERS)))
@@ -282,12 +282,12 @@ async def test_of_many_callbacks_with_one_state_one_gets_through(
     for response in responses:
         if response.status_code == 400:
             assert_refused(response, *EXPIRED)
-    assert len(organisation.calls(TOKEN)) == 1
+    assert len(provider.calls(TOKEN)) == 1
     assert is_consent_page(await browser.open(ASK))
 
 
 async def test_many_logins_of_one_browser_at_once_are_each_their_own(
-    organisation: FakeProvider, browser: Browser, cep: None
+    provider: FakeProvider, browser: Browser, cep: None
 ) -> None:
     """Tabs that a browser restores: each has its state, its nonce and its verifier."""
     await set_out(browser, ASK)
@@ -295,29 +295,29 @@ async def test_many_logins_of_one_browser_at_once_are_each_their_own(
     paths = [await log_in_there(place) for place in places]
     responses = await asyncio.gather(*(come_back(browser, path) for path in paths))
 
-    assert len({request.form["code_verifier"] for request in organisation.calls(TOKEN)}) == len(paths)
+    assert len({request.form["code_verifier"] for request in provider.calls(TOKEN)}) == len(paths)
     assert all(is_consent_page(response) for response in responses)
 
 
 @pytest.mark.clause("decided-i6-pending-login-expires", "decided-external-state")
 async def test_a_login_that_takes_longer_than_ten_minutes_starts_again(
-    organisation: FakeProvider, browser: Browser, cep: None, clock: Clock, store: redis.Redis
+    provider: FakeProvider, browser: Browser, cep: None, clock: Clock, store: redis.Redis
 ) -> None:
     path = await log_in_there(await set_out(browser, ASK))
     late = await log_in_there(await set_out(browser, ASK))
     clock.advance(TEN_MINUTES - 10)
     assert is_consent_page(await come_back(browser, path))
     assert [int(store.pttl(key)) <= 10_000 for key in store.scan_iter("external:*")] == [True]
-    asked = len(organisation.calls(TOKEN))
+    asked = len(provider.calls(TOKEN))
     clock.advance(11)
 
     assert list(store.scan_iter("external:*")) == []
     for gone in (path, late):
         assert_refused(await come_back(browser, gone), *EXPIRED)
-    assert len(organisation.calls(TOKEN)) == asked
+    assert len(provider.calls(TOKEN)) == asked
 
 
-async def test_a_login_at_an_organisation_leaves_nothing_in_redis_before_it_comes_back(
+async def test_a_login_at_a_provider_leaves_nothing_in_redis_before_it_comes_back(
     browser: Browser, cep: None, store: redis.Redis
 ) -> None:
     before = set(store.scan_iter())

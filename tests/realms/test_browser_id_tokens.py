@@ -41,8 +41,8 @@ pytestmark = pytest.mark.usefixtures("no_secret_is_told")
 
 
 def id_token_says(**changes: object) -> Bend:
-    def bend(organisation: FakeProvider) -> None:
-        organisation.id_token_claims = changes
+    def bend(provider: FakeProvider) -> None:
+        provider.id_token_claims = changes
 
     return bend
 
@@ -50,17 +50,17 @@ def id_token_says(**changes: object) -> Bend:
 def id_token_times(**seconds_from_now: int) -> Bend:
     """Counted from when the test runs, not from when it was collected."""
 
-    def bend(organisation: FakeProvider) -> None:
+    def bend(provider: FakeProvider) -> None:
         now = read_wall_clock()
-        organisation.id_token_claims = {name: now + seconds for name, seconds in seconds_from_now.items()}
+        provider.id_token_claims = {name: now + seconds for name, seconds in seconds_from_now.items()}
 
     return bend
 
 
 def signs_with(make_key: Callable[[], RSAKey | bytes | None], **header: object) -> Bend:
-    def bend(organisation: FakeProvider) -> None:
-        organisation.sign_with(make_key())
-        organisation.id_token_header = header
+    def bend(provider: FakeProvider) -> None:
+        provider.sign_with(make_key())
+        provider.id_token_header = header
 
     return bend
 
@@ -146,9 +146,9 @@ async def test_a_claim_of_the_protocol_that_is_no_text_of_unicode(assert_trouble
     ],
 )
 async def test_an_id_token_that_is_unusual_and_right(
-    organisation: FakeProvider, browser: Browser, cep: None, bend: Bend
+    provider: FakeProvider, browser: Browser, cep: None, bend: Bend
 ) -> None:
-    bend(organisation)
+    bend(provider)
 
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
 
@@ -157,14 +157,14 @@ async def test_an_id_token_that_is_unusual_and_right(
     "header", [{"alg": "RS256\n2026-11-21 [error] made up\x1b[2J"}, {"alg": "R" * 5000}], ids=["lines", "length"]
 )
 async def test_a_header_writes_nothing_of_its_own_into_the_log(
-    organisation: FakeProvider,
+    provider: FakeProvider,
     browser: Browser,
     cep: None,
     json_logs: io.StringIO,
     header: dict[str, object],
 ) -> None:
     """The console's form of the log has no other way to tell where an event ends."""
-    organisation.id_token_header = header
+    provider.id_token_header = header
     assert_came_to_nothing(await log_in_by_way_of_cep(browser, ASK), browser, "temporarily_unavailable")
 
     trouble = troubles_of(json_logs)
@@ -184,52 +184,50 @@ async def test_a_header_writes_nothing_of_its_own_into_the_log(
     ],
 )
 async def test_keys_of_every_usual_kind_are_known(
-    organisation: FakeProvider, browser: Browser, cep: None, algorithm: str, make_key: Callable[[], Key]
+    provider: FakeProvider, browser: Browser, cep: None, algorithm: str, make_key: Callable[[], Key]
 ) -> None:
     key = make_key()
-    organisation.keys = [published_key(), key]
-    organisation.sign_with(key, algorithm)
+    provider.keys = [published_key(), key]
+    provider.sign_with(key, algorithm)
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
 
-    organisation.id_token_header = {"kid": published_key().kid}
+    provider.id_token_header = {"kid": published_key().kid}
     other = Browser(browser.http)
     assert_came_to_nothing(await log_in_by_way_of_cep(other, ASK), other, "temporarily_unavailable")
 
 
 @pytest.mark.clause("decided-external-id-token")
 async def test_a_new_key_is_found_by_asking_once_more(
-    organisation: FakeProvider, browser: Browser, cep: None, loop_time: LoopTime
+    provider: FakeProvider, browser: Browser, cep: None, loop_time: LoopTime
 ) -> None:
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
     loop_time.advance(NEW_KEYS_SECONDS)
     key = other_key(auto_kid=True)
-    organisation.keys = [key, published_key()]
-    organisation.sign_with(key)
+    provider.keys = [key, published_key()]
+    provider.sign_with(key)
 
     for _ in range(2):
         assert is_consent_page(await log_in_by_way_of_cep(Browser(browser.http), ASK))
-    assert len(organisation.calls(KEYS)) == 2
+    assert len(provider.calls(KEYS)) == 2
 
 
 async def test_a_key_that_is_nowhere_is_asked_for_once_more_and_then_not_for_a_while(
-    organisation: FakeProvider, browser: Browser, cep: None, held_time: LoopTime
+    provider: FakeProvider, browser: Browser, cep: None, held_time: LoopTime
 ) -> None:
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
-    organisation.sign_with(other_key(auto_kid=True))
+    provider.sign_with(other_key(auto_kid=True))
     held_time.advance(NEW_KEYS_SECONDS + MOMENT_SECONDS)
     other = Browser(browser.http)
     assert_came_to_nothing(await log_in_by_way_of_cep(other, ASK), other, "temporarily_unavailable")
-    assert len(organisation.calls(KEYS)) == 2
+    assert len(provider.calls(KEYS)) == 2
 
     for _ in range(3):
         assert_came_to_nothing(await log_in_by_way_of_cep(other, ASK), other, "temporarily_unavailable")
-    assert len(organisation.calls(KEYS)) == 2
+    assert len(provider.calls(KEYS)) == 2
 
 
-async def test_keys_that_are_not_for_us_are_passed_over(
-    organisation: FakeProvider, browser: Browser, cep: None
-) -> None:
-    good = KeySet(organisation.keys).as_dict(private=False)["keys"]
+async def test_keys_that_are_not_for_us_are_passed_over(provider: FakeProvider, browser: Browser, cep: None) -> None:
+    good = KeySet(provider.keys).as_dict(private=False)["keys"]
     others: list[object] = [
         7,
         "key",
@@ -238,19 +236,19 @@ async def test_keys_that_are_not_for_us_are_passed_over(
         {"kty": "RSA", "n": 5},
         {"kty": "EC", "crv": "P-256", "x": "A", "y": "A"},
     ]
-    organisation.answer(KEYS, Reply(200, {"keys": [*others, *good]}))
+    provider.answer(KEYS, Reply(200, {"keys": [*others, *good]}))
 
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
 
 
 async def test_private_keys_are_passed_over(
-    organisation: FakeProvider, browser: Browser, cep: None, monkeypatch: pytest.MonkeyPatch
+    provider: FakeProvider, browser: Browser, cep: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A library would look for the factors of each, which takes seconds for these, and forever for longer ones."""
-    good = KeySet(organisation.keys).as_dict(private=False)["keys"]
+    good = KeySet(provider.keys).as_dict(private=False)["keys"]
     number = urlsafe_b64encode(b"\xff" * 2048).decode().rstrip("=")
     private = {"kty": "RSA", "n": number, "e": "AQAB", "d": number}
-    organisation.answer(KEYS, Reply(200, {"keys": [private, private, *good]}))
+    provider.answer(KEYS, Reply(200, {"keys": [private, private, *good]}))
 
     searched: list[int] = []
     factors = "joserfc._rfc7518.rsa_key.rsa_recover_prime_factors"

@@ -46,19 +46,19 @@ RANDOM = re.compile(r"[\w-]{43}", re.ASCII)
 """256 bits."""
 
 
-def paths_of(organisation: FakeProvider) -> list[str]:
-    return [request.path for request in organisation.requests]
+def paths_of(provider: FakeProvider) -> list[str]:
+    return [request.path for request in provider.requests]
 
 
-def answer_tokens_to_anybody(organisation: FakeProvider) -> None:
+def answer_tokens_to_anybody(provider: FakeProvider) -> None:
     """Whatever the client sends to prove who it is; its user is told by userinfo."""
-    organisation.answer(TOKEN, Reply(200, {"access_token": "a-token", "token_type": "Bearer"}))
-    organisation.answer(USERINFO, Reply(200, CLAIMS))
+    provider.answer(TOKEN, Reply(200, {"access_token": "a-token", "token_type": "Bearer"}))
+    provider.answer(USERINFO, Reply(200, CLAIMS))
 
 
 @pytest.mark.clause("spec-2.2-realm-cep", "decided-realm-choice", "decided-external-at-once")
-async def test_where_only_realm_cep_will_do_the_browser_is_sent_to_the_organisation_at_once(
-    http: httpx2.AsyncClient, cep: None, organisation: FakeProvider
+async def test_where_only_realm_cep_will_do_the_browser_is_sent_to_the_provider_at_once(
+    http: httpx2.AsyncClient, cep: None, provider: FakeProvider
 ) -> None:
     response = await http.get(ASK_CEP)
     place = place_of(response)
@@ -67,7 +67,7 @@ async def test_where_only_realm_cep_will_do_the_browser_is_sent_to_the_organisat
     assert response.content == b""
     assert response.headers["cache-control"] == "no-store, no-cache"
     assert response.headers["referrer-policy"] == "no-referrer"
-    assert place.startswith(f"{organisation.url}{AUTHORIZE}?")
+    assert place.startswith(f"{provider.url}{AUTHORIZE}?")
     assert all(RANDOM.fullmatch(query.pop(name)) for name in ("nonce", "code_challenge"))
     assert len(query.pop("state")) > 43
     assert query == {
@@ -104,13 +104,11 @@ async def test_a_nonce_is_sent_with_the_scope_openid_alone(browser: Browser, enl
     assert query.get("scope") == scope
 
 
-async def test_a_query_in_the_organisations_address_is_kept(
-    browser: Browser, cep: None, organisation: FakeProvider
-) -> None:
-    organisation.metadata = {"authorization_endpoint": f"{organisation.url}{AUTHORIZE}?tenant=7"}
+async def test_a_query_in_the_providers_address_is_kept(browser: Browser, cep: None, provider: FakeProvider) -> None:
+    provider.metadata = {"authorization_endpoint": f"{provider.url}{AUTHORIZE}?tenant=7"}
     place = await set_out(browser)
 
-    assert place.startswith(f"{organisation.url}{AUTHORIZE}?tenant=7&response_type=code&")
+    assert place.startswith(f"{provider.url}{AUTHORIZE}?tenant=7&response_type=code&")
     assert is_consent_page(await come_back(browser, await log_in_there(place)))
 
 
@@ -129,7 +127,7 @@ async def test_below_a_path_of_the_web_url_the_way_back_leads_below_it(
 
 
 @pytest.mark.clause("decided-pages-hsts")
-async def test_the_redirects_to_and_from_an_organisation_demand_https_where_the_web_url_is_https(
+async def test_the_redirects_to_and_from_a_provider_demand_https_where_the_web_url_is_https(
     make_settings: MakeSettings, clock: Clock, registry: None, cep: None
 ) -> None:
     async with serving(make_settings(TOKEN_SERVICE_WEB_URL="https://login.example"), clock) as http:
@@ -147,12 +145,12 @@ async def test_the_redirects_to_and_from_an_organisation_demand_https_where_the_
 
 
 async def test_the_code_is_redeemed_with_the_address_of_the_way_back_and_the_verifier_of_the_challenge(
-    browser: Browser, cep: None, organisation: FakeProvider
+    browser: Browser, cep: None, provider: FakeProvider
 ) -> None:
     place = await set_out(browser)
     path = await log_in_there(place)
     await come_back(browser, path)
-    (request,) = organisation.calls(TOKEN)
+    (request,) = provider.calls(TOKEN)
     verifier = request.form["code_verifier"]
     challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
 
@@ -170,13 +168,13 @@ async def test_the_code_is_redeemed_with_the_address_of_the_way_back_and_the_ver
 
 @pytest.mark.parametrize("secret", [CLIENT_SECRET, "a secret: with 100% + signs & =", "~-._*"])
 async def test_the_service_proves_itself_by_basic_with_both_halves_encoded_as_in_a_form(
-    browser: Browser, enlist: Enlist, organisation: FakeProvider, secret: str
+    browser: Browser, enlist: Enlist, provider: FakeProvider, secret: str
 ) -> None:
     await enlist(client_id="token service:1", client_secret=secret)
     place = await set_out(browser)
     state = query_of(place)["state"]
-    await come_back(browser, f"{CALLBACK}?state={state}&code=x&iss={organisation.url}")
-    (request,) = organisation.calls(TOKEN)
+    await come_back(browser, f"{CALLBACK}?state={state}&code=x&iss={provider.url}")
+    (request,) = provider.calls(TOKEN)
     scheme, _, credentials = request.headers["authorization"].partition(" ")
 
     assert query_of(place)["client_id"] == "token service:1"
@@ -186,14 +184,14 @@ async def test_the_service_proves_itself_by_basic_with_both_halves_encoded_as_in
 
 
 @pytest.mark.parametrize("methods", [["client_secret_post"], ["private_key_jwt", "client_secret_post"]])
-async def test_the_secret_stands_in_the_body_where_the_organisation_takes_it_nowhere_else(
-    browser: Browser, enlist: Enlist, organisation: FakeProvider, methods: list[str]
+async def test_the_secret_stands_in_the_body_where_the_provider_takes_it_nowhere_else(
+    browser: Browser, enlist: Enlist, provider: FakeProvider, methods: list[str]
 ) -> None:
-    organisation.metadata = {"token_endpoint_auth_methods_supported": methods}
-    answer_tokens_to_anybody(organisation)
+    provider.metadata = {"token_endpoint_auth_methods_supported": methods}
+    answer_tokens_to_anybody(provider)
     await enlist(scope="email")
     page = await log_in_by_way_of_cep(browser)
-    (request,) = organisation.calls(TOKEN)
+    (request,) = provider.calls(TOKEN)
 
     assert is_consent_page(page)
     assert (request.form["client_id"], request.form["client_secret"]) == (CLIENT_ID, CLIENT_SECRET)
@@ -202,21 +200,21 @@ async def test_the_secret_stands_in_the_body_where_the_organisation_takes_it_now
 
 @pytest.mark.parametrize("methods", [None, ["client_secret_post", "client_secret_basic"]])
 async def test_the_secret_goes_by_basic_wherever_that_is_taken(
-    browser: Browser, cep: None, organisation: FakeProvider, methods: list[str] | None
+    browser: Browser, cep: None, provider: FakeProvider, methods: list[str] | None
 ) -> None:
-    organisation.metadata = {"token_endpoint_auth_methods_supported": methods}
+    provider.metadata = {"token_endpoint_auth_methods_supported": methods}
 
     assert is_consent_page(await log_in_by_way_of_cep(browser))
-    assert "client_secret" not in organisation.calls(TOKEN)[0].form
+    assert "client_secret" not in provider.calls(TOKEN)[0].form
 
 
 async def test_without_a_secret_the_service_only_names_itself(
-    browser: Browser, enlist: Enlist, organisation: FakeProvider
+    browser: Browser, enlist: Enlist, provider: FakeProvider
 ) -> None:
-    answer_tokens_to_anybody(organisation)
+    answer_tokens_to_anybody(provider)
     await enlist(scope="email", client_secret=None)
     page = await log_in_by_way_of_cep(browser)
-    (request,) = organisation.calls(TOKEN)
+    (request,) = provider.calls(TOKEN)
 
     assert is_consent_page(page)
     assert (request.form["client_id"], "client_secret" in request.form) == (CLIENT_ID, False)
@@ -225,65 +223,65 @@ async def test_without_a_secret_the_service_only_names_itself(
 
 @pytest.mark.clause("spec-2.2-realm-cep", "decided-external-source", "decided-external-id-token")
 async def test_the_id_token_says_who_it_is_and_nobody_else_is_asked(
-    browser: Browser, http: httpx2.AsyncClient, cep: None, organisation: FakeProvider
+    browser: Browser, http: httpx2.AsyncClient, cep: None, provider: FakeProvider
 ) -> None:
     description = await log_in(http, browser)
 
     assert (description["realm"], description["username"]) == ("cep", SUB)
     assert description["scope"] == "realm:cep role:enduser"
-    assert paths_of(organisation) == [OPENID_METADATA, AUTHORIZE, TOKEN, KEYS]
+    assert paths_of(provider) == [OPENID_METADATA, AUTHORIZE, TOKEN, KEYS]
 
 
 @pytest.mark.clause("spec-2.2-realm-cep", "decided-external-source")
 @pytest.mark.parametrize("source", ["userinfo_endpoint", None])
 async def test_userinfo_says_who_it_is_where_there_is_no_id_token(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: FakeProvider, source: str | None
+    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, provider: FakeProvider, source: str | None
 ) -> None:
     """Named in the seed file, or found in the metadata."""
-    await enlist(scope="email", **({source: organisation.url + USERINFO} if source else {}))
+    await enlist(scope="email", **({source: provider.url + USERINFO} if source else {}))
     description = await log_in(http, browser)
-    (request,) = organisation.calls(USERINFO)
+    (request,) = provider.calls(USERINFO)
 
     assert (description["realm"], description["username"]) == ("cep", SUB)
     assert request.headers["authorization"].startswith("Bearer ")
-    assert not {KEYS, INTROSPECT} & set(paths_of(organisation))
+    assert not {KEYS, INTROSPECT} & set(paths_of(provider))
 
 
 @pytest.mark.clause("spec-2.2-realm-cep", "decided-external-source")
 @pytest.mark.parametrize("source", ["introspection_endpoint", None])
 async def test_introspection_says_who_it_is_where_nothing_else_does(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: FakeProvider, source: str | None
+    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, provider: FakeProvider, source: str | None
 ) -> None:
-    organisation.metadata = {} if source else {"userinfo_endpoint": None, "jwks_uri": None}
-    await enlist(scope="email", **({source: organisation.url + INTROSPECT} if source else {}))
+    provider.metadata = {} if source else {"userinfo_endpoint": None, "jwks_uri": None}
+    await enlist(scope="email", **({source: provider.url + INTROSPECT} if source else {}))
     description = await log_in(http, browser)
-    (request,) = organisation.calls(INTROSPECT)
+    (request,) = provider.calls(INTROSPECT)
 
     assert (description["realm"], description["username"]) == ("cep", SUB)
     assert request.form.keys() == {"token"}
-    assert request.headers["authorization"] == organisation.calls(TOKEN)[0].headers["authorization"]
-    assert not {KEYS, USERINFO} & set(paths_of(organisation))
+    assert request.headers["authorization"] == provider.calls(TOKEN)[0].headers["authorization"]
+    assert not {KEYS, USERINFO} & set(paths_of(provider))
 
 
 @pytest.mark.clause("decided-external-source")
 async def test_a_claim_that_the_id_token_lacks_is_asked_for_at_userinfo(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: FakeProvider
+    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, provider: FakeProvider
 ) -> None:
     await enlist(username_claim="email")
-    organisation.id_token_claims = {"email": None, "email_verified": None}
+    provider.id_token_claims = {"email": None, "email_verified": None}
 
     assert (await log_in(http, browser))["username"] == EMAIL
-    assert len(organisation.calls(USERINFO)) == 1
+    assert len(provider.calls(USERINFO)) == 1
 
 
 async def test_a_claim_that_the_id_token_has_is_not_asked_for_again(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: FakeProvider
+    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, provider: FakeProvider
 ) -> None:
     await enlist(username_claim="email")
-    organisation.userinfo = {"email": "somebody@else.example"}
+    provider.userinfo = {"email": "somebody@else.example"}
 
     assert (await log_in(http, browser))["username"] == EMAIL
-    assert not organisation.calls(USERINFO)
+    assert not provider.calls(USERINFO)
 
 
 @pytest.mark.clause("decided-external-username")
@@ -293,24 +291,24 @@ async def test_the_digits_of_a_number_are_a_name(
     browser: Browser,
     http: httpx2.AsyncClient,
     enlist: Enlist,
-    organisation: FakeProvider,
+    provider: FakeProvider,
     source: str,
     number: int,
 ) -> None:
-    organisation.claims["employee"] = number
+    provider.claims["employee"] = number
     await enlist(username_claim="employee", scope=source)
 
     assert (await log_in(http, browser))["username"] == str(number)
 
 
-async def test_names_of_the_organisation_differ_by_their_capitals(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: FakeProvider
+async def test_names_of_the_provider_differ_by_their_capitals(
+    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, provider: FakeProvider
 ) -> None:
     """Only e-mail addresses may have been capitalised by a phone."""
     await enlist(username_claim="nickname")
-    organisation.claims["nickname"] = "zoe"
+    provider.claims["nickname"] = "zoe"
     small = await log_in(http, browser)
-    organisation.claims["nickname"] = "Zoe"
+    provider.claims["nickname"] = "Zoe"
     large = await log_in(http, Browser(http))
 
     assert (small["username"], large["username"]) == ("zoe", "Zoe")
@@ -319,11 +317,11 @@ async def test_names_of_the_organisation_differ_by_their_capitals(
 
 @pytest.mark.clause("decided-external-email-folded")
 async def test_an_email_address_is_one_user_whatever_its_capitals(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: FakeProvider
+    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, provider: FakeProvider
 ) -> None:
     await enlist(username_claim="email")
     small = await log_in(http, browser)
-    organisation.claims["email"] = EMAIL.upper()
+    provider.claims["email"] = EMAIL.upper()
     large = await log_in(http, Browser(http))
 
     assert (small["username"], large["username"]) == (EMAIL, EMAIL)
@@ -332,22 +330,22 @@ async def test_an_email_address_is_one_user_whatever_its_capitals(
 
 @pytest.mark.clause("decided-external-username")
 async def test_a_realm_may_trust_addresses_that_nobody_verified(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: FakeProvider
+    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, provider: FakeProvider
 ) -> None:
     await enlist(username_claim="email", trust_email=True)
-    organisation.claims["email_verified"] = None
+    provider.claims["email_verified"] = None
 
     assert (await log_in(http, browser))["username"] == EMAIL
 
 
 @pytest.mark.clause("decided-external-source", "decided-external-username")
 async def test_an_id_token_that_does_not_say_verified_leaves_the_address_to_userinfo(
-    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, organisation: FakeProvider
+    browser: Browser, http: httpx2.AsyncClient, enlist: Enlist, provider: FakeProvider
 ) -> None:
     """Address and verification are of one document: an address of the ID token is not vouched for by userinfo's."""
     await enlist(username_claim="email")
-    organisation.id_token_claims = {"email": "victim@org.example", "email_verified": None}
-    organisation.userinfo = {"email": "Zoe@home.example", "email_verified": True}
+    provider.id_token_claims = {"email": "victim@org.example", "email_verified": None}
+    provider.userinfo = {"email": "Zoe@home.example", "email_verified": True}
 
     assert (await log_in(http, browser))["username"] == "zoe@home.example"
 
@@ -359,21 +357,21 @@ async def test_where_the_seed_file_names_every_address_no_metadata_is_asked_for(
     browser: Browser,
     http: httpx2.AsyncClient,
     enlist: Enlist,
-    organisation: FakeProvider,
+    provider: FakeProvider,
     scope: str,
     source: str,
 ) -> None:
     places = {"jwks_uri": KEYS, "userinfo_endpoint": USERINFO, "introspection_endpoint": INTROSPECT}
     await enlist(
-        issuer=organisation.url if source == "jwks_uri" else None,
-        authorization_endpoint=organisation.url + AUTHORIZE,
-        token_endpoint=organisation.url + TOKEN,
+        issuer=provider.url if source == "jwks_uri" else None,
+        authorization_endpoint=provider.url + AUTHORIZE,
+        token_endpoint=provider.url + TOKEN,
         scope=scope,
-        **{source: organisation.url + places[source]},
+        **{source: provider.url + places[source]},
     )
 
     assert (await log_in(http, browser))["username"] == SUB
-    assert paths_of(organisation) == [AUTHORIZE, TOKEN, places[source]]
+    assert paths_of(provider) == [AUTHORIZE, TOKEN, places[source]]
 
 
 PLACES = [
@@ -384,25 +382,25 @@ PLACES = [
 
 @pytest.mark.parametrize(("scope", "first", "second"), PLACES)
 async def test_the_metadata_are_looked_for_at_the_likelier_place(
-    browser: Browser, enlist: Enlist, organisation: FakeProvider, scope: str, first: str, second: str
+    browser: Browser, enlist: Enlist, provider: FakeProvider, scope: str, first: str, second: str
 ) -> None:
     await enlist(scope=scope)
-    organisation.answer(first, Reply(200, organisation.describe()))
+    provider.answer(first, Reply(200, provider.describe()))
 
-    assert (await set_out(browser)).startswith(organisation.url + AUTHORIZE)
-    assert paths_of(organisation) == [first]
+    assert (await set_out(browser)).startswith(provider.url + AUTHORIZE)
+    assert paths_of(provider) == [first]
 
 
 @pytest.mark.parametrize(("scope", "first", "second"), PLACES)
 async def test_metadata_that_are_not_there_are_looked_for_at_the_other_place(
-    browser: Browser, enlist: Enlist, organisation: FakeProvider, scope: str, first: str, second: str
+    browser: Browser, enlist: Enlist, provider: FakeProvider, scope: str, first: str, second: str
 ) -> None:
     await enlist(scope=scope)
-    organisation.answer(first, Reply(404))
-    organisation.answer(second, Reply(200, organisation.describe()))
+    provider.answer(first, Reply(404))
+    provider.answer(second, Reply(200, provider.describe()))
 
-    assert (await set_out(browser)).startswith(organisation.url + AUTHORIZE)
-    assert paths_of(organisation) == [first, second]
+    assert (await set_out(browser)).startswith(provider.url + AUTHORIZE)
+    assert paths_of(provider) == [first, second]
 
 
 @pytest.mark.parametrize(
@@ -416,24 +414,22 @@ async def test_an_issuer_may_have_a_path(
     browser: Browser,
     http: httpx2.AsyncClient,
     enlist: Enlist,
-    organisation: FakeProvider,
+    provider: FakeProvider,
     scope: str,
     path: str,
 ) -> None:
-    issuer = f"{organisation.url}/tenant"
-    organisation.redirect = organisation.id_token_claims = {"iss": issuer}
-    organisation.metadata = {"issuer": issuer}
-    organisation.answer(path, Reply(200, organisation.describe()))
+    issuer = f"{provider.url}/tenant"
+    provider.redirect = provider.id_token_claims = {"iss": issuer}
+    provider.metadata = {"issuer": issuer}
+    provider.answer(path, Reply(200, provider.describe()))
     await enlist(issuer=issuer, scope=scope)
 
     assert (await log_in(http, browser))["username"] == SUB
-    assert paths_of(organisation)[0] == path
+    assert paths_of(provider)[0] == path
 
 
-async def test_metadata_and_keys_are_remembered(
-    http: httpx2.AsyncClient, cep: None, organisation: FakeProvider
-) -> None:
+async def test_metadata_and_keys_are_remembered(http: httpx2.AsyncClient, cep: None, provider: FakeProvider) -> None:
     for _ in range(3):
         assert is_consent_page(await log_in_by_way_of_cep(Browser(http)))
 
-    assert (len(organisation.calls(OPENID_METADATA)), len(organisation.calls(KEYS))) == (1, 1)
+    assert (len(provider.calls(OPENID_METADATA)), len(provider.calls(KEYS))) == (1, 1)

@@ -41,15 +41,15 @@ from tests.support.fake_provider import (
     Raw,
     Reply,
     Slowly,
-    running_organisation,
+    running_provider,
 )
 
 pytestmark = pytest.mark.usefixtures("no_secret_is_told")
 
 
 def metadata_say(**changes: object) -> Bend:
-    def bend(organisation: FakeProvider) -> None:
-        organisation.metadata = changes
+    def bend(provider: FakeProvider) -> None:
+        provider.metadata = changes
 
     return bend
 
@@ -67,7 +67,7 @@ ASKED: Mapping[str, Mapping[str, object]] = {
     USERINFO: BY_USERINFO,
     INTROSPECT: BY_INTROSPECTION,
 }
-"""The organisation's addresses, each with the entry that leads there."""
+"""The provider's addresses, each with the entry that leads there."""
 
 
 NO_ANSWERS: Mapping[str, tuple[Answer, str]] = {
@@ -98,11 +98,11 @@ NO_ANSWERS: Mapping[str, tuple[Answer, str]] = {
 @pytest.mark.parametrize("path", ASKED)
 @pytest.mark.parametrize("name", NO_ANSWERS)
 async def test_an_answer_that_is_none(
-    assert_trouble: AssertTrouble, organisation: FakeProvider, path: str, name: str
+    assert_trouble: AssertTrouble, provider: FakeProvider, path: str, name: str
 ) -> None:
     answer, said = NO_ANSWERS[name]
     await assert_trouble(Trouble(answers(path, answer), said, entry=ASKED[path]))
-    assert organisation.calls(path)
+    assert provider.calls(path)
 
 
 @pytest.mark.clause("decided-external-realm-down")
@@ -126,45 +126,45 @@ async def test_an_answer_that_does_not_come_in_time(
 @pytest.mark.parametrize("status", [302, 307])
 async def test_no_redirect_is_followed(assert_trouble: AssertTrouble, path: str, status: int) -> None:
     """It would take the code, the token or the secret elsewhere."""
-    async with running_organisation() as elsewhere:
+    async with running_provider() as elsewhere:
         moved = Reply(status, headers={"location": elsewhere.url + path})
         await assert_trouble(Trouble(answers(path, moved), f"status {status}", entry=ASKED[path]))
         assert elsewhere.requests == []
 
 
 @pytest.mark.clause("decided-external-realm-down")
-async def test_an_organisation_that_is_away_when_a_browser_sets_out(
-    organisation: FakeProvider,
+async def test_a_provider_that_is_away_when_a_browser_sets_out(
+    provider: FakeProvider,
     browser: Browser,
     enlist: Enlist,
     json_logs: io.StringIO,
 ) -> None:
     await enlist()
-    async with organisation.away():
+    async with provider.away():
         assert_came_to_nothing(await browser.open(ASK), browser, "temporarily_unavailable")
 
     assert "it cannot be reached" in troubles_of(json_logs)
-    await assert_healthy(enlist, organisation, browser)
+    await assert_healthy(enlist, provider, browser)
 
 
 @pytest.mark.clause("decided-external-realm-down")
-async def test_an_organisation_that_is_away_when_a_browser_comes_back(
-    organisation: FakeProvider,
+async def test_a_provider_that_is_away_when_a_browser_comes_back(
+    provider: FakeProvider,
     browser: Browser,
     enlist: Enlist,
     json_logs: io.StringIO,
 ) -> None:
     await enlist()
     path = await log_in_there(await set_out(browser, ASK))
-    async with organisation.away():
+    async with provider.away():
         assert_came_to_nothing(await come_back(browser, path), browser, "temporarily_unavailable")
 
     assert "it cannot be reached" in troubles_of(json_logs)
-    await assert_healthy(enlist, organisation, browser)
+    await assert_healthy(enlist, provider, browser)
 
 
-def publishes_no_source(organisation: FakeProvider) -> None:
-    organisation.metadata = {"userinfo_endpoint": None, "introspection_endpoint": None, "jwks_uri": None}
+def publishes_no_source(provider: FakeProvider) -> None:
+    provider.metadata = {"userinfo_endpoint": None, "introspection_endpoint": None, "jwks_uri": None}
 
 
 def refuses(path: str, status: int, body: Mapping[str, object]) -> Bend:
@@ -244,7 +244,7 @@ def refuses(path: str, status: int, body: Mapping[str, object]) -> Bend:
         ),
     ],
 )
-async def test_an_organisation_that_is_not_in_order(assert_trouble: AssertTrouble, trouble: Trouble) -> None:
+async def test_a_provider_that_is_not_in_order(assert_trouble: AssertTrouble, trouble: Trouble) -> None:
     await assert_trouble(trouble)
 
 
@@ -275,10 +275,8 @@ async def test_a_claim_that_is_no_name(assert_trouble: AssertTrouble, entry: Map
 
 @pytest.mark.clause("decided-external-username")
 @pytest.mark.parametrize("name", ["z", "z" * 255, "zoe:zoe", "zoe zoe", "Zoë \U0001d4b5", "-", "*"])
-async def test_a_claim_that_is_an_unusual_name(
-    organisation: FakeProvider, browser: Browser, cep: None, name: str
-) -> None:
-    organisation.claims["sub"] = name
+async def test_a_claim_that_is_an_unusual_name(provider: FakeProvider, browser: Browser, cep: None, name: str) -> None:
+    provider.claims["sub"] = name
     page = await log_in_by_way_of_cep(browser, ASK)
 
     assert is_consent_page(page)
@@ -288,7 +286,7 @@ async def test_a_claim_that_is_an_unusual_name(
 @pytest.mark.clause("6749-4.1.2.1-error", "decided-external-username")
 @pytest.mark.parametrize("verified", [False, "false", "", 0, None], ids=repr)
 @pytest.mark.parametrize("entry", [{}, BY_USERINFO, BY_INTROSPECTION], ids=["ID token", "userinfo", "introspection"])
-async def test_an_address_that_the_organisation_does_not_call_verified(
+async def test_an_address_that_the_provider_does_not_call_verified(
     assert_trouble: AssertTrouble, entry: Mapping[str, object], verified: object
 ) -> None:
     await assert_trouble(
@@ -298,14 +296,14 @@ async def test_an_address_that_the_organisation_does_not_call_verified(
 
 @pytest.mark.clause("decided-external-username")
 async def test_a_doubt_counts_where_the_address_stands(
-    organisation: FakeProvider, browser: Browser, enlist: Enlist
+    provider: FakeProvider, browser: Browser, enlist: Enlist
 ) -> None:
     """What the ID token vouches for is the address of the ID token, which here has none."""
     await enlist(username_claim="email")
-    organisation.id_token_claims = {"email": None, "email_verified": True}
-    organisation.userinfo = {"email": "somebody@else.example", "email_verified": False}
+    provider.id_token_claims = {"email": None, "email_verified": True}
+    provider.userinfo = {"email": "somebody@else.example", "email_verified": False}
     assert_came_to_nothing(await log_in_by_way_of_cep(browser, ASK), browser, "access_denied")
 
-    organisation.id_token_claims = {"email": None, "email_verified": False}
-    organisation.userinfo = {}
+    provider.id_token_claims = {"email": None, "email_verified": False}
+    provider.userinfo = {}
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))

@@ -34,7 +34,7 @@ from tests.support.browser import (
     page_text,
     register,
 )
-from tests.support.fake_provider import CLAIMS, KEYS, TOKEN, FakeProvider, Held, Reply, running_organisation
+from tests.support.fake_provider import CLAIMS, KEYS, TOKEN, FakeProvider, Held, Reply, running_provider
 from tests.support.invalidations import heard
 from tests.support.loop_time import LoopTime
 
@@ -43,43 +43,43 @@ pytestmark = pytest.mark.usefixtures("no_secret_is_told")
 
 @pytest.mark.clause("decided-external-follows-the-record")
 @pytest.mark.parametrize("names_itself", [True, False])
-async def test_a_realm_that_another_organisation_has_now(
-    organisation: FakeProvider,
+async def test_a_realm_that_another_provider_has_now(
+    provider: FakeProvider,
     browser: Browser,
     enlist: Enlist,
     names_itself: bool,
 ) -> None:
     """Its code goes to nobody else, whether or not its redirect says whose it is."""
     if not names_itself:
-        organisation.redirect = {"iss": None}
+        provider.redirect = {"iss": None}
     await enlist()
     path = await log_in_there(await set_out(browser, ASK))
-    async with running_organisation() as elsewhere:
+    async with running_provider() as elsewhere:
         elsewhere.metadata = {"authorization_response_iss_parameter_supported": names_itself}
         await enlist(issuer=elsewhere.url)
         assert_came_to_nothing(await come_back(browser, path), browser, "temporarily_unavailable")
         assert elsewhere.calls(TOKEN) == []
 
-    organisation.redirect = {}
-    await assert_healthy(enlist, organisation, browser)
+    provider.redirect = {}
+    await assert_healthy(enlist, provider, browser)
 
 
 @pytest.mark.clause("decided-external-follows-the-record")
-async def test_a_realm_that_changes_while_the_organisation_is_asked(
-    organisation: FakeProvider, browser: Browser, enlist: Enlist
+async def test_a_realm_that_changes_while_the_provider_is_asked(
+    provider: FakeProvider, browser: Browser, enlist: Enlist
 ) -> None:
     """What it says then was said under a configuration that is no more."""
     await enlist()
     path = await log_in_there(await set_out(browser, ASK))
     changed = asyncio.Event()
-    organisation.answer(KEYS, Held(Reply(200, dict(KeySet(organisation.keys).as_dict(private=False))), changed))
+    provider.answer(KEYS, Held(Reply(200, dict(KeySet(provider.keys).as_dict(private=False))), changed))
     coming_back = asyncio.create_task(come_back(browser, path))
-    await organisation.reached(KEYS)
+    await provider.reached(KEYS)
     await enlist(username_claim="email")
     changed.set()
 
     assert_came_to_nothing(await coming_back, browser, "temporarily_unavailable")
-    await assert_healthy(enlist, organisation, browser)
+    await assert_healthy(enlist, provider, browser)
 
 
 async def test_a_realm_that_gives_no_roles_any_more(browser: Browser, enlist: Enlist, worker: Worker) -> None:
@@ -97,7 +97,7 @@ async def test_a_realm_that_gives_no_roles_any_more(browser: Browser, enlist: En
 
 @pytest.mark.clause("6749-4.1.2.1-error")
 async def test_a_realm_that_was_removed(
-    organisation: FakeProvider,
+    provider: FakeProvider,
     browser: Browser,
     cep: None,
     worker: Worker,
@@ -108,7 +108,7 @@ async def test_a_realm_that_was_removed(
     store.rename(registry_key("realm", "cep"), registry_key("realm", "away"))
     await heard(worker)
     assert_came_to_nothing(await come_back(browser, path), browser, "invalid_scope")
-    assert organisation.calls(TOKEN) == []
+    assert provider.calls(TOKEN) == []
     assert_came_to_nothing(await browser.open(ASK), browser, "invalid_scope")
 
     store.rename(registry_key("realm", "away"), registry_key("realm", "cep"))
@@ -129,7 +129,7 @@ async def test_a_login_of_a_realm_that_was_removed_serves_nobody(
 
 @pytest.mark.clause("6749-4.1.2.1-no-redirect")
 async def test_a_client_whose_address_was_taken_away(
-    organisation: FakeProvider, browser: Browser, cep: None, worker: Worker
+    provider: FakeProvider, browser: Browser, cep: None, worker: Worker
 ) -> None:
     scope = "realm:cep role:enduser"
     app = await register(worker, "cep-only", scope=scope, default_scope=scope)
@@ -137,7 +137,7 @@ async def test_a_client_whose_address_was_taken_away(
     await register(worker, "cep-only", "https://elsewhere.example/callback", scope=scope, default_scope=scope)
     assert_refused_without_redirect(await come_back(browser, path))
 
-    assert organisation.calls(TOKEN) == []
+    assert provider.calls(TOKEN) == []
     assert "ts_session" not in browser.cookie_values
 
 
@@ -147,34 +147,34 @@ def assert_refused_without_redirect(response: httpx2.Response) -> None:
 
 
 @pytest.mark.clause("decided-external-realm-down", "decided-external-limits")
-async def test_an_organisation_that_keeps_failing_is_asked_no_more_and_then_once_again(
-    organisation: FakeProvider, browser: Browser, cep: None, held_time: LoopTime
+async def test_a_provider_that_keeps_failing_is_asked_no_more_and_then_once_again(
+    provider: FakeProvider, browser: Browser, cep: None, held_time: LoopTime
 ) -> None:
     """Twenty in a row: who comes then hears at once that it is away, and after a second somebody tries."""
-    organisation.answer(TOKEN, Reply(500))
+    provider.answer(TOKEN, Reply(500))
     paths = [await log_in_there(await set_out(browser, ASK)) for _ in range(CONTENDERS + 5)]
     last = paths.pop()
     for path in paths:
         assert_came_to_nothing(await come_back(browser, path), browser, "temporarily_unavailable")
-    assert len(organisation.calls(TOKEN)) == CONTENDERS
+    assert len(provider.calls(TOKEN)) == CONTENDERS
 
-    organisation.answer(TOKEN, None)
+    provider.answer(TOKEN, None)
     assert_came_to_nothing(await come_back(browser, last), browser, "temporarily_unavailable")
     held_time.advance(OPEN_SECONDS)
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
 
 
 @pytest.mark.clause("decided-external-limits")
-async def test_denials_are_no_reason_not_to_ask(organisation: FakeProvider, browser: Browser, cep: None) -> None:
-    """Nor are addresses that somebody made up: else anybody could shut the organisation out."""
-    organisation.redirect = {"iss": OTHER_ISSUER}
+async def test_denials_are_no_reason_not_to_ask(provider: FakeProvider, browser: Browser, cep: None) -> None:
+    """Nor are addresses that somebody made up: else anybody could shut the provider out."""
+    provider.redirect = {"iss": OTHER_ISSUER}
     for _ in range(CONTENDERS + 5):
         assert_came_to_nothing(await log_in_by_way_of_cep(browser, ASK), browser, "temporarily_unavailable")
-    organisation.redirect = {}
-    organisation.answer(TOKEN, Reply(400, {"error": "invalid_grant"}))
+    provider.redirect = {}
+    provider.answer(TOKEN, Reply(400, {"error": "invalid_grant"}))
     for _ in range(CONTENDERS + 5):
         assert_came_to_nothing(await log_in_by_way_of_cep(browser, ASK), browser, "access_denied")
-    organisation.answer(TOKEN, None)
+    provider.answer(TOKEN, None)
 
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))
 
@@ -185,15 +185,15 @@ async def test_denials_are_no_reason_not_to_ask(organisation: FakeProvider, brow
     [claims(sub="z" * 256), answers(TOKEN, Reply(403, b"<html>"))],
     ids=["a name that is too long", "refused by a firewall"],
 )
-async def test_one_person_cannot_shut_the_organisation_out_for_all(
-    organisation: FakeProvider, browser: Browser, enlist: Enlist, bend: Bend
+async def test_one_person_cannot_shut_the_provider_out_for_all(
+    provider: FakeProvider, browser: Browser, enlist: Enlist, bend: Bend
 ) -> None:
     """Neither by the name that they have there, nor by what they send it."""
     await enlist()
-    bend(organisation)
+    bend(provider)
     for _ in range(CONTENDERS + 5):
         assert_came_to_nothing(await log_in_by_way_of_cep(browser, ASK), browser, "temporarily_unavailable")
-    organisation.claims = dict(CLAIMS)
-    organisation.answer(TOKEN, None)
+    provider.claims = dict(CLAIMS)
+    provider.answer(TOKEN, None)
 
     assert is_consent_page(await log_in_by_way_of_cep(browser, ASK))

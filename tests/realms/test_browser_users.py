@@ -106,7 +106,7 @@ async def test_who_is_listed_gets_in_where_nobody_else_does(
 
 @pytest.mark.clause("decided-disabled-user")
 @pytest.mark.parametrize("is_listed", [True, False])
-async def test_a_disabled_user_is_denied_though_the_organisation_lets_them_in(
+async def test_a_disabled_user_is_denied_though_the_provider_lets_them_in(
     browser: Browser, enlist: Enlist, worker: Worker, is_listed: bool
 ) -> None:
     await enlist(*([{"username": SUB, "realm": "cep", "roles": ["enduser"]}] if is_listed else []))
@@ -129,9 +129,9 @@ async def test_a_login_of_a_user_who_was_disabled_since_is_worth_nothing(
 
 @pytest.mark.clause("decided-same-name-in-two-realms")
 async def test_a_user_of_one_name_in_both_realms_is_two_users(
-    http: httpx2.AsyncClient, cep: None, organisation: FakeProvider
+    http: httpx2.AsyncClient, cep: None, provider: FakeProvider
 ) -> None:
-    organisation.claims["sub"] = ALICE.username
+    provider.claims["sub"] = ALICE.username
     browsers = Browser(http), Browser(http)
     pages = await log_in_by_way_of_cep(browsers[0]), await browsers[1].reach_consent(ask())
     codes = [answer_of(await browser.allow(page))["code"] for browser, page in zip(browsers, pages, strict=True)]
@@ -147,7 +147,7 @@ async def test_a_user_of_one_name_in_both_realms_is_two_users(
     assert (await PHONE_APP.refresh(http, theirs["refresh_token"])).status_code == 400
     assert (await verify(http, ours["access_token"])).status_code == 200
     assert is_consent_page(await browsers[1].open(ask()))
-    assert (await set_out(browsers[0])).startswith(organisation.url)
+    assert (await set_out(browsers[0])).startswith(provider.url)
 
 
 @pytest.mark.clause("6749-10.2-owner-told")
@@ -166,7 +166,7 @@ async def test_a_realm_without_a_name_is_called_by_its_own(browser: Browser, enl
     assert " cep " in Page(await log_in_by_way_of_cep(browser)).text
 
 
-async def test_the_name_in_the_registry_goes_before_the_organisations(browser: Browser, enlist: Enlist) -> None:
+async def test_the_name_in_the_registry_goes_before_the_providers(browser: Browser, enlist: Enlist) -> None:
     await enlist({"username": SUB, "realm": "cep", "roles": ["enduser"], "name": "Zoë of ours"})
     page = Page(await log_in_by_way_of_cep(browser))
 
@@ -175,9 +175,9 @@ async def test_the_name_in_the_registry_goes_before_the_organisations(browser: B
 
 @pytest.mark.parametrize("name", [None, "", 7, True, ["Zoë"], "Zoë\nExample", "Zoë\r", "\x00", "z" * 256])
 async def test_a_name_that_cannot_be_shown_is_left_out(
-    browser: Browser, cep: None, organisation: FakeProvider, name: object
+    browser: Browser, cep: None, provider: FakeProvider, name: object
 ) -> None:
-    organisation.claims["name"] = name
+    provider.claims["name"] = name
     page = Page(await log_in_by_way_of_cep(browser))
 
     assert f"{page_text('consent.signed_in_as')} {SUB}" in page.text
@@ -185,11 +185,11 @@ async def test_a_name_that_cannot_be_shown_is_left_out(
 
 @pytest.mark.clause("6749-10.14-input-validated")
 @pytest.mark.parametrize("claim", ["name", "sub"])
-async def test_markup_in_what_the_organisation_says_is_text(
-    browser: Browser, cep: None, organisation: FakeProvider, claim: str
+async def test_markup_in_what_the_provider_says_is_text(
+    browser: Browser, cep: None, provider: FakeProvider, claim: str
 ) -> None:
     hostile = "<script>alert(1)</script>\"'&amp;{{7*7}}"
-    organisation.claims[claim] = hostile
+    provider.claims[claim] = hostile
     page = await log_in_by_way_of_cep(browser)
 
     assert is_consent_page(page)
@@ -198,8 +198,8 @@ async def test_markup_in_what_the_organisation_says_is_text(
 
 
 @pytest.mark.clause("decided-external-afresh")
-async def test_not_you_leads_back_to_the_organisation_which_is_to_ask_for_a_login(
-    browser: Browser, http: httpx2.AsyncClient, cep: None, organisation: FakeProvider
+async def test_not_you_leads_back_to_the_provider_which_is_to_ask_for_a_login(
+    browser: Browser, http: httpx2.AsyncClient, cep: None, provider: FakeProvider
 ) -> None:
     place = await set_out(browser)
     page = await come_back(browser, await log_in_there(place))
@@ -212,17 +212,17 @@ async def test_not_you_leads_back_to_the_organisation_which_is_to_ask_for_a_logi
     browser.plant("ts_session", session)
     assert_refused(await browser.allow(page), 403, "signed_out")
 
-    organisation.claims["sub"] = "somebody else"
+    provider.claims["sub"] = "somebody else"
     page = await come_back(browser, await log_in_there(again))
     assert (await describe(http, page, browser))["username"] == "somebody else"
 
 
-async def test_a_live_login_spares_the_next_way_there(browser: Browser, cep: None, organisation: FakeProvider) -> None:
+async def test_a_live_login_spares_the_next_way_there(browser: Browser, cep: None, provider: FakeProvider) -> None:
     await log_in_by_way_of_cep(browser)
-    organisation.requests.clear()
+    provider.requests.clear()
 
     assert is_consent_page(await browser.open(ASK_CEP))
-    assert organisation.requests == []
+    assert provider.requests == []
 
 
 async def test_who_does_not_stay_has_a_cookie_that_ends_with_the_browser(browser: Browser, cep: None) -> None:
@@ -261,18 +261,18 @@ async def test_a_login_of_either_realm_serves_who_named_none(
 
 
 @pytest.mark.clause("spec-3-revoke-all")
-async def test_logging_out_everywhere_ends_the_login_of_the_organisations_user_too(
-    browser: Browser, http: httpx2.AsyncClient, cep: None, organisation: FakeProvider
+async def test_logging_out_everywhere_ends_the_login_of_the_providers_user_too(
+    browser: Browser, http: httpx2.AsyncClient, cep: None, provider: FakeProvider
 ) -> None:
     code = answer_of(await browser.allow(await log_in_by_way_of_cep(browser)))["code"]
     access_token = tokens_of(await PHONE_APP.exchange(http, code, PHONE_CALLBACK))["access_token"]
     await revoke_all(http, access_token)
 
-    assert (await set_out(browser)).startswith(organisation.url)
+    assert (await set_out(browser)).startswith(provider.url)
 
 
-async def test_the_organisations_button_leads_to_ones_own_sessions(
-    browser: Browser, cep: None, organisation: FakeProvider
+async def test_the_providers_button_leads_to_ones_own_sessions(
+    browser: Browser, cep: None, provider: FakeProvider
 ) -> None:
     page = await browser.open(SESSIONS)
     policy = page.headers["content-security-policy"]
@@ -281,7 +281,7 @@ async def test_the_organisations_button_leads_to_ones_own_sessions(
     page = await come_back(browser, await log_in_there(place))
 
     assert "https:" in form_action.split()
-    assert place.startswith(organisation.url)
+    assert place.startswith(provider.url)
     assert page.url.path == SESSIONS
     assert page_text("sessions.sign_out_heading") in Page(page).text
     assert NAME in Page(page).text
@@ -292,9 +292,9 @@ async def test_the_organisations_button_leads_to_ones_own_sessions(
     [("access_denied", "notice_login_denied"), ("server_error", "notice_login_failed")],
 )
 async def test_a_login_that_came_to_nothing_is_told_on_the_page(
-    browser: Browser, cep: None, organisation: FakeProvider, error: str, notice: str
+    browser: Browser, cep: None, provider: FakeProvider, error: str, notice: str
 ) -> None:
-    organisation.redirect = {"code": None, "error": error}
+    provider.redirect = {"code": None, "error": error}
     page = await come_back(browser, await log_in_there(await choose_cep(browser, await browser.open(SESSIONS))))
 
     assert (page.status_code, page.url.path) == (200, SESSIONS)
@@ -302,7 +302,7 @@ async def test_a_login_that_came_to_nothing_is_told_on_the_page(
     assert is_login_page(page)
     assert "ts_session" not in browser.cookie_values
 
-    organisation.redirect = {}
+    provider.redirect = {}
     page = await come_back(browser, await log_in_there(await choose_cep(browser, page)))
     assert page_text("sessions.sign_out_heading") in Page(page).text
 
@@ -329,24 +329,24 @@ async def test_who_is_not_admitted_here_is_told_so(browser: Browser, cep: None, 
 
 
 async def test_an_id_token_may_carry_the_certificates_of_its_key(
-    browser: Browser, cep: None, organisation: FakeProvider
+    browser: Browser, cep: None, provider: FakeProvider
 ) -> None:
-    organisation.id_token_header = {"x5c": ["A" * 4000]}
+    provider.id_token_header = {"x5c": ["A" * 4000]}
 
     assert is_consent_page(await log_in_by_way_of_cep(browser))
 
 
-async def test_an_organisation_that_is_away_is_told_on_the_page_with_the_form(
-    browser: Browser, cep: None, organisation: FakeProvider
+async def test_a_provider_that_is_away_is_told_on_the_page_with_the_form(
+    browser: Browser, cep: None, provider: FakeProvider
 ) -> None:
     page = await browser.open(SESSIONS)
-    async with organisation.away():
+    async with provider.away():
         page = await browser.submit(page, "/authorization/login", {"realm": "cep"})
 
     assert page.status_code == 503
     assert int(page.headers["retry-after"]) >= 1
     assert "Signing in with Example Energy Cooperative is not possible right now." in Page(page).text
-    assert (await choose_cep(browser, page)).startswith(organisation.url)
+    assert (await choose_cep(browser, page)).startswith(provider.url)
 
 
 async def scopes_of(http: httpx2.AsyncClient) -> list[str]:

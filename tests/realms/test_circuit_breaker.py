@@ -1,4 +1,4 @@
-"""The gate in front of an organisation. Tests about its times hold the time and move it."""
+"""The gate in front of a provider. Tests about its times hold the time and move it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def crowd_at(breaker: CircuitBreaker, count: int) -> AsyncIterator[Crowd]:
 
 
 async def call(breaker: CircuitBreaker, error: BaseException | None = None) -> None:
-    """One conversation that ends at once; what it raises is what the organisation led to."""
+    """One conversation that ends at once; what it raises is what the provider led to."""
     with suppress(type(error) if error else InvalidProviderResponse):
         async with breaker.guard():
             if error is not None:
@@ -288,7 +288,7 @@ async def test_failures_now_and_then_never_close_the_gate(breaker: CircuitBreake
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable(), RuntimeError(), asyncio.CancelledError()])
-async def test_what_is_not_of_the_organisations_making_neither_counts_nor_ends_a_row(
+async def test_what_is_not_of_the_providers_making_neither_counts_nor_ends_a_row(
     breaker: CircuitBreaker, error: BaseException
 ) -> None:
     await fail(breaker, FAILURES - 1)

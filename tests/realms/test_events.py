@@ -1,4 +1,4 @@
-"""Security events of logins at an organisation: who came back, and nobody's name where none did."""
+"""Security events of logins at a provider: who came back, and nobody's name where none did."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AT_CEP = {"client_id": PHONE_APP.client_id, "realm": "cep", "address": ADDRESS}
 
 
 @pytest.mark.clause("spec-6-events", "6819-5.1.3-event-log")
-async def test_a_login_there_is_told_with_the_name_that_the_organisation_gave(
+async def test_a_login_there_is_told_with_the_name_that_the_provider_gave(
     cep: None, browser: Browser, json_logs: io.StringIO
 ) -> None:
     await log_in_by_way_of_cep(browser)
@@ -40,10 +40,10 @@ async def test_a_login_for_the_sessions_names_no_client(cep: None, browser: Brow
 
 
 @pytest.mark.clause("decided-typed-names-not-recorded")
-async def test_a_login_that_the_organisation_denies_is_told(
-    cep: None, organisation: FakeProvider, browser: Browser, json_logs: io.StringIO
+async def test_a_login_that_the_provider_denies_is_told(
+    cep: None, provider: FakeProvider, browser: Browser, json_logs: io.StringIO
 ) -> None:
-    organisation.redirect = {"code": None, "error": "access_denied"}
+    provider.redirect = {"code": None, "error": "access_denied"}
     await log_in_by_way_of_cep(browser)
 
     assert events_of(json_logs) == [("login_failed", AT_CEP | {"reason": "organisation_denied"})]
@@ -52,7 +52,7 @@ async def test_a_login_that_the_organisation_denies_is_told(
 async def test_a_user_of_ours_who_is_disabled_is_told_without_a_name(
     cep: None, worker: Worker, browser: Browser, json_logs: io.StringIO
 ) -> None:
-    """Whom the organisation named, and our record does not admit: nobody logged in."""
+    """Whom the provider named, and our record does not admit: nobody logged in."""
     await worker.registry.put_users([User(realm="cep", username=str(CLAIMS["sub"]), disabled=True)])
     await log_in_by_way_of_cep(browser)
 
@@ -73,16 +73,16 @@ async def test_the_password_grant_there_names_nobody_who_was_only_typed(
     ]
 
 
-async def test_an_organisation_that_is_away_is_no_failed_login(
-    cep: None, organisation: FakeProvider, http: httpx2.AsyncClient, json_logs: io.StringIO
+async def test_a_provider_that_is_away_is_no_failed_login(
+    cep: None, provider: FakeProvider, http: httpx2.AsyncClient, json_logs: io.StringIO
 ) -> None:
-    async with organisation.away():
+    async with provider.away():
         await log_in_with_password(http, USERNAME, PASSWORD)
 
     assert events_of(json_logs) == []
 
 
-async def test_an_address_from_which_the_organisation_refuses_too_much_is_told(
+async def test_an_address_from_which_the_provider_refuses_too_much_is_told(
     cep: None, worker: Worker, http: httpx2.AsyncClient, json_logs: io.StringIO
 ) -> None:
     counter = Counter(address_key("refused", ADDRESS, "cep"), 100, 60_000)

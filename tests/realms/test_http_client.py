@@ -1,4 +1,4 @@
-"""HTTP to organisations: certificates are checked, connections are kept while they live, and nothing else is."""
+"""HTTP to providers: certificates are checked, connections are kept while they live, and nothing else is."""
 
 from __future__ import annotations
 
@@ -304,6 +304,6 @@ async def test_every_address_of_a_name_is_tried() -> None:
 @pytest.mark.clause("decided-external-realm-down")
 @pytest.mark.parametrize("host", [f"{'a' * 64}.example", "a..example", ".example"])
 async def test_a_host_that_is_no_name_is_not_reached(http_client: HttpClient, host: str) -> None:
-    """An organisation may write anything into its metadata."""
+    """A provider may write anything into its metadata."""
     with pytest.raises(InvalidProviderResponse, match="it cannot be reached"):
         await http_client.get(f"https://{host}/", {})

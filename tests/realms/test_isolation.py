@@ -1,4 +1,4 @@
-"""An organisation that hangs takes up little here, and nothing of realm main."""
+"""A provider that hangs takes up little here, and nothing of realm main."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def start_crowd(http: httpx2.AsyncClient, count: int = CROWD) -> list[asyncio.Ta
 
 
 async def end_of(crowd: list[asyncio.Task[httpx2.Response]]) -> None:
-    """Each of them is told that the organisation is away."""
+    """Each of them is told that the provider is away."""
     for response in await asyncio.gather(*crowd):
         assert_error(response, 503, "temporarily_unavailable")
         assert response.headers["retry-after"] == "1"
 
 
-async def hang(organisation: FakeProvider, held_time: LoopTime, crowd: list[asyncio.Task[httpx2.Response]]) -> None:
-    """Let all of them hang at the organisation, and then the time pass in which they are given up."""
-    await until(lambda: organisation.waiting == len(crowd))
+async def hang(provider: FakeProvider, held_time: LoopTime, crowd: list[asyncio.Task[httpx2.Response]]) -> None:
+    """Let all of them hang at the provider, and then the time pass in which they are given up."""
+    await until(lambda: provider.waiting == len(crowd))
     await held_time.outlast(end_of(crowd))
 
 
@@ -53,69 +53,69 @@ async def until_done(crowd: list[asyncio.Task[httpx2.Response]], count: int) -> 
     await until(lambda: sum(login.done() for login in crowd) == count)
 
 
-async def test_a_hanging_organisation_gets_twenty_calls_at_once_and_realm_main_notices_nothing(
-    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, held_time: LoopTime
+async def test_a_hanging_provider_gets_twenty_calls_at_once_and_realm_main_notices_nothing(
+    http: httpx2.AsyncClient, provider: FakeProvider, cep: None, held_time: LoopTime
 ) -> None:
     assert (await log_in_to_cep(http)).status_code == 200
-    organisation.answer(TOKEN, Hang())
-    before = len(organisation.calls(TOKEN))
+    provider.answer(TOKEN, Hang())
+    before = len(provider.calls(TOKEN))
 
     crowd = start_crowd(http)
-    await until(lambda: organisation.waiting == circuit_breaker.CALLS)
+    await until(lambda: provider.waiting == circuit_breaker.CALLS)
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
     await held_time.outlast(until_done(crowd, CROWD - circuit_breaker.CALLS))
-    assert organisation.waiting == circuit_breaker.CALLS
+    assert provider.waiting == circuit_breaker.CALLS
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
     await held_time.outlast(end_of(crowd))
 
     # Whoever found no room was sent away before those who hung were given up.
-    assert len(organisation.calls(TOKEN)) - before == circuit_breaker.CALLS
-    await organisation.left_alone()
+    assert len(provider.calls(TOKEN)) - before == circuit_breaker.CALLS
+    await provider.left_alone()
 
 
 async def test_after_a_row_of_hanging_calls_nobody_waits_any_more_until_one_is_answered(
-    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, held_time: LoopTime
+    http: httpx2.AsyncClient, provider: FakeProvider, cep: None, held_time: LoopTime
 ) -> None:
     assert (await log_in_to_cep(http)).status_code == 200
-    organisation.answer(TOKEN, Hang())
-    await hang(organisation, held_time, start_crowd(http, circuit_breaker.FAILURES))
-    asked = len(organisation.calls(TOKEN))
+    provider.answer(TOKEN, Hang())
+    await hang(provider, held_time, start_crowd(http, circuit_breaker.FAILURES))
+    asked = len(provider.calls(TOKEN))
 
     await end_of(start_crowd(http))
 
-    assert len(organisation.calls(TOKEN)) == asked
+    assert len(provider.calls(TOKEN)) == asked
     assert (await PHONE_APP.log_in(http, ALICE)).status_code == 200
 
 
-async def test_an_organisation_that_is_back_is_used_again(
-    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, held_time: LoopTime
+async def test_a_provider_that_is_back_is_used_again(
+    http: httpx2.AsyncClient, provider: FakeProvider, cep: None, held_time: LoopTime
 ) -> None:
     """More calls were given up than there is room for, and none of them is in the way of new ones."""
-    organisation.answer(TOKEN, Hang())
-    await hang(organisation, held_time, start_crowd(http, circuit_breaker.CALLS))
+    provider.answer(TOKEN, Hang())
+    await hang(provider, held_time, start_crowd(http, circuit_breaker.CALLS))
     held_time.advance(circuit_breaker.OPEN_SECONDS)
-    await hang(organisation, held_time, start_crowd(http, 1))
-    await organisation.left_alone()
-    organisation.answer(TOKEN, None)
+    await hang(provider, held_time, start_crowd(http, 1))
+    await provider.left_alone()
+    provider.answer(TOKEN, None)
     held_time.advance(circuit_breaker.OPEN_SECONDS)
 
     assert (await log_in_to_cep(http)).status_code == 200
 
 
 async def test_callers_who_hang_up_take_up_no_room(
-    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, store: redis.Redis
+    http: httpx2.AsyncClient, provider: FakeProvider, cep: None, store: redis.Redis
 ) -> None:
-    organisation.answer(TOKEN, Hang())
+    provider.answer(TOKEN, Hang())
     for _ in range(3):
-        calls = len(organisation.calls(TOKEN))
+        calls = len(provider.calls(TOKEN))
         crowd = start_crowd(http, circuit_breaker.CALLS)
-        await organisation.reached(TOKEN, calls + circuit_breaker.CALLS // 2)
+        await provider.reached(TOKEN, calls + circuit_breaker.CALLS // 2)
         for login in crowd:
             login.cancel()
         await asyncio.gather(*crowd, return_exceptions=True)
-        await organisation.left_alone()
+        await provider.left_alone()
 
-    organisation.answer(TOKEN, None)
+    provider.answer(TOKEN, None)
     assert (await log_in_to_cep(http)).status_code == 200
 
 
@@ -173,14 +173,14 @@ async def test_a_name_server_that_hangs_keeps_nobody_else_from_looking_up_names(
 
 async def test_a_name_server_that_is_back_is_used_again(
     http: httpx2.AsyncClient,
-    organisation: FakeProvider,
+    provider: FakeProvider,
     enlist: Enlist,
     monkeypatch: pytest.MonkeyPatch,
     names: HangingNames,
     held_time: LoopTime,
 ) -> None:
-    organisation.url = f"http://localhost:{organisation.port}"
-    await enlist(issuer=organisation.url)
+    provider.url = f"http://localhost:{provider.port}"
+    await enlist(issuer=provider.url)
     # As if the name server hung for this name, too.
     names_of_this_machine = socket.getaddrinfo
     monkeypatch.setattr(

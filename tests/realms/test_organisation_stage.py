@@ -1,4 +1,4 @@
-"""The stage itself: the organisation is right by default, as a foreign client finds, and bent where a test bends it."""
+"""The stage itself: the provider is right by default, as a foreign client finds, and bent where a test bends it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tests.support.fake_provider import (
     Reply,
     Slowly,
     realm_of,
-    running_organisation,
+    running_provider,
 )
 
 CALLBACK = "http://127.0.0.1:8000/authorization/callback"
@@ -52,14 +52,14 @@ PASSWORD_GRANT = {"grant_type": "password", "username": USERNAME, "password": PA
 
 
 @pytest.fixture
-async def organisation() -> AsyncIterator[FakeProvider]:
-    async with running_organisation() as organisation:
-        yield organisation
+async def provider() -> AsyncIterator[FakeProvider]:
+    async with running_provider() as provider:
+        yield provider
 
 
 @pytest.fixture
-async def http(organisation: FakeProvider) -> AsyncIterator[httpx2.AsyncClient]:
-    async with httpx2.AsyncClient(base_url=organisation.url, verify=False) as http:
+async def http(provider: FakeProvider) -> AsyncIterator[httpx2.AsyncClient]:
+    async with httpx2.AsyncClient(base_url=provider.url, verify=False) as http:
         yield http
 
 
@@ -78,7 +78,7 @@ def ask(**changes: str | None) -> Mapping[str, str]:
 
 
 async def come_back(http: httpx2.AsyncClient, **changes: str | None) -> dict[str, str]:
-    """What the organisation adds to the callback."""
+    """What the provider adds to the callback."""
     answer = await http.get(AUTHORIZE, params=ask(**changes))
     assert answer.status_code == 302, answer.text
     address = urlsplit(answer.headers["location"])
@@ -110,10 +110,10 @@ def header_of(id_token: str) -> dict[str, Any]:
 
 
 async def test_a_foreign_client_finds_its_way_by_the_metadata_and_learns_who_it_is(
-    organisation: FakeProvider, http: httpx2.AsyncClient
+    provider: FakeProvider, http: httpx2.AsyncClient
 ) -> None:
     metadata = (await http.get(OPENID_METADATA)).json()
-    assert metadata["issuer"] == organisation.url
+    assert metadata["issuer"] == provider.url
     secret = quote_plus(CLIENT_SECRET)  # authlib leaves it to its caller to encode the halves
     async with AsyncOAuth2Client(
         CLIENT_ID, secret, redirect_uri=CALLBACK, scope="openid email", code_challenge_method="S256"
@@ -129,12 +129,12 @@ async def test_a_foreign_client_finds_its_way_by_the_metadata_and_learns_who_it_
         )
         answer = await oauth.get(metadata["userinfo_endpoint"])
 
-    assert dict(parse_qsl(urlsplit(redirect).query))["iss"] == organisation.url
+    assert dict(parse_qsl(urlsplit(redirect).query))["iss"] == provider.url
     assert (tokens["token_type"], tokens["expires_in"], tokens["scope"]) == ("Bearer", 600, "openid email")
     claims = CodeIDToken(
         await read_id_token(http, tokens["id_token"]),
         header_of(tokens["id_token"]),
-        {"iss": {"essential": True, "value": organisation.url}},
+        {"iss": {"essential": True, "value": provider.url}},
         {"client_id": CLIENT_ID, "nonce": "a nonce"},
     )
     claims.validate()
@@ -202,30 +202,30 @@ async def test_an_access_token_tells_of_its_user(http: httpx2.AsyncClient) -> No
         assert (answer.get("username"), answer.get("sub")) == ((USERNAME, CLAIMS["sub"]) if is_active else (None, None))
 
 
-async def test_every_request_is_remembered(organisation: FakeProvider, http: httpx2.AsyncClient) -> None:
+async def test_every_request_is_remembered(provider: FakeProvider, http: httpx2.AsyncClient) -> None:
     await http.get(AUTHORIZE, params=ask(state="ä & b"))
     await log_in(http)
     await http.get(OAUTH_METADATA)
 
-    assert [(request.method, request.path) for request in organisation.requests] == [
+    assert [(request.method, request.path) for request in provider.requests] == [
         ("GET", AUTHORIZE),
         ("POST", TOKEN),
         ("GET", OAUTH_METADATA),
     ]
-    assert organisation.calls(AUTHORIZE)[0].query["state"] == "ä & b"
-    (login,) = organisation.calls(TOKEN)
+    assert provider.calls(AUTHORIZE)[0].query["state"] == "ä & b"
+    (login,) = provider.calls(TOKEN)
     assert login.form == PASSWORD_GRANT
     assert login.headers["authorization"] == BASIC
 
 
-async def test_what_it_says_of_the_user_can_be_changed(organisation: FakeProvider, http: httpx2.AsyncClient) -> None:
-    organisation.claims["email"] = "zoe@elsewhere.example"
-    del organisation.claims["name"]
-    organisation.id_token_claims = {"iss": "https://other.example", "exp": None}
-    organisation.userinfo = {"sub": "another"}
-    organisation.introspection = {"active": False}
-    organisation.token_response = {"token_type": "mac", "expires_in": None}
-    organisation.metadata = {"issuer": "https://other.example", "jwks_uri": None}
+async def test_what_it_says_of_the_user_can_be_changed(provider: FakeProvider, http: httpx2.AsyncClient) -> None:
+    provider.claims["email"] = "zoe@elsewhere.example"
+    del provider.claims["name"]
+    provider.id_token_claims = {"iss": "https://other.example", "exp": None}
+    provider.userinfo = {"sub": "another"}
+    provider.introspection = {"active": False}
+    provider.token_response = {"token_type": "mac", "expires_in": None}
+    provider.metadata = {"issuer": "https://other.example", "jwks_uri": None}
 
     tokens = (await log_in(http)).json()
     assert (tokens["token_type"], "expires_in" in tokens) == ("mac", False)
@@ -239,102 +239,102 @@ async def test_what_it_says_of_the_user_can_be_changed(organisation: FakeProvide
     assert (metadata["issuer"], "jwks_uri" in metadata) == ("https://other.example", False)
 
 
-async def test_the_way_back_can_be_changed(organisation: FakeProvider, http: httpx2.AsyncClient) -> None:
-    organisation.redirect = {"code": None, "error": "access_denied", "iss": "https://other.example"}
+async def test_the_way_back_can_be_changed(provider: FakeProvider, http: httpx2.AsyncClient) -> None:
+    provider.redirect = {"code": None, "error": "access_denied", "iss": "https://other.example"}
 
     assert await come_back(http) == {"error": "access_denied", "iss": "https://other.example", "state": "a state"}
 
 
 async def test_id_tokens_can_be_signed_by_whoever_has_no_right_to(
-    organisation: FakeProvider, http: httpx2.AsyncClient
+    provider: FakeProvider, http: httpx2.AsyncClient
 ) -> None:
-    published = organisation.keys[0]
+    published = provider.keys[0]
     other = RSAKey.generate_key(2048)
 
-    organisation.sign_with(other)
+    provider.sign_with(other)
     id_token = await id_token_of(http)
     assert header_of(id_token) == {"alg": "RS256", "typ": "JWT", "kid": published.kid}
     with pytest.raises(BadSignatureError):
         await read_id_token(http, id_token)
 
-    organisation.keys = [other]
+    provider.keys = [other]
     assert await read_id_token(http, await id_token_of(http))
 
-    organisation.sign_with(b"a secret of thirty-two bytes and more")
+    provider.sign_with(b"a secret of thirty-two bytes and more")
     id_token = await id_token_of(http)
     secret = OctKey.import_key("a secret of thirty-two bytes and more")
     assert header_of(id_token)["alg"] == "HS256"
     assert jwt.decode(id_token, secret, algorithms=["HS256"]).claims["sub"] == CLAIMS["sub"]
 
-    organisation.sign_with(None)
-    organisation.id_token_header = {"kid": None}
+    provider.sign_with(None)
+    provider.id_token_header = {"kid": None}
     id_token = await id_token_of(http)
     assert (header_of(id_token), id_token[-1]) == ({"alg": "none", "typ": "JWT"}, ".")
 
-    organisation.sign_with(published, "RS512")
+    provider.sign_with(published, "RS512")
     assert header_of(await id_token_of(http))["alg"] == "RS512"
 
 
-async def test_an_answer_can_be_replaced_and_put_back(organisation: FakeProvider, http: httpx2.AsyncClient) -> None:
-    organisation.answer(TOKEN, Reply(503, {"error": "ä"}, {"Retry-After": "5", "Content-Type": "text/plain"}))
+async def test_an_answer_can_be_replaced_and_put_back(provider: FakeProvider, http: httpx2.AsyncClient) -> None:
+    provider.answer(TOKEN, Reply(503, {"error": "ä"}, {"Retry-After": "5", "Content-Type": "text/plain"}))
     answer = await log_in(http)
     assert (answer.status_code, answer.json()) == (503, {"error": "ä"})
     assert (answer.headers["retry-after"], answer.headers["content-type"]) == ("5", "text/plain")
 
-    organisation.answer(TOKEN, Slowly(Reply(200, {"slow": True}), pause_seconds=0.001, slice_bytes=10))
+    provider.answer(TOKEN, Slowly(Reply(200, {"slow": True}), pause_seconds=0.001, slice_bytes=10))
     assert (await log_in(http)).json() == {"slow": True}
 
-    organisation.answer(TOKEN, Raw(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nshort"))
+    provider.answer(TOKEN, Raw(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nshort"))
     with pytest.raises(httpx2.RemoteProtocolError):
         await log_in(http)
 
-    organisation.answer(TOKEN, Drop())
+    provider.answer(TOKEN, Drop())
     with pytest.raises(httpx2.RemoteProtocolError):
         await log_in(http)
 
-    organisation.answer(TOKEN, None)
+    provider.answer(TOKEN, None)
     assert (await log_in(http)).status_code == 200
-    assert len(organisation.calls(TOKEN)) == 5
+    assert len(provider.calls(TOKEN)) == 5
 
 
-async def test_a_request_can_be_left_hanging(organisation: FakeProvider, http: httpx2.AsyncClient) -> None:
-    organisation.answer(TOKEN, Hang())
+async def test_a_request_can_be_left_hanging(provider: FakeProvider, http: httpx2.AsyncClient) -> None:
+    provider.answer(TOKEN, Hang())
     logins = [asyncio.create_task(log_in(http)) for _ in range(3)]
-    await organisation.reached(TOKEN, 3)
-    assert organisation.waiting == 3
+    await provider.reached(TOKEN, 3)
+    assert provider.waiting == 3
     assert not any(login.done() for login in logins)
 
     for login in logins:
         login.cancel()
-    await organisation.left_alone()
-    assert organisation.waiting == 0
+    await provider.left_alone()
+    assert provider.waiting == 0
 
 
 @pytest.mark.parametrize("answer", [Hang(), Endless(), Slowly(Reply(200, b"late"), pause_seconds=3600)])
 async def test_its_end_leaves_nobody_waiting(answer: Answer) -> None:
     async with httpx2.AsyncClient() as http:
-        async with running_organisation() as organisation:
-            organisation.answer(KEYS, answer)
-            asking = asyncio.create_task(http.get(organisation.url + KEYS))
-            await organisation.reached(KEYS)
+        async with running_provider() as provider:
+            provider.answer(KEYS, answer)
+            asking = asyncio.create_task(http.get(provider.url + KEYS))
+            await provider.reached(KEYS)
         with suppress(httpx2.TransportError):  # an answer without a length ends well
             await asking
-    assert organisation.waiting == 0
+    assert provider.waiting == 0
 
 
-async def test_an_answer_can_be_without_end(organisation: FakeProvider, http: httpx2.AsyncClient) -> None:
-    organisation.answer(KEYS, Endless(chunk=b"x" * 1000))
+async def test_an_answer_can_be_without_end(provider: FakeProvider, http: httpx2.AsyncClient) -> None:
+    provider.answer(KEYS, Endless(chunk=b"x" * 1000))
     read = 0
     async with http.stream("GET", KEYS) as answer:
         async for piece in answer.aiter_bytes():
             read += len(piece)
             if read > 5_000_000:
                 break
-    await organisation.left_alone()
+    await provider.left_alone()
 
 
-async def test_it_can_go_away_and_come_back(organisation: FakeProvider, http: httpx2.AsyncClient) -> None:
-    async with organisation.away():
+async def test_it_can_go_away_and_come_back(provider: FakeProvider, http: httpx2.AsyncClient) -> None:
+    async with provider.away():
         with pytest.raises(httpx2.ConnectError):
             await http.get(KEYS)
     assert (await http.get(KEYS)).status_code == 200
@@ -346,9 +346,9 @@ async def test_a_request_that_is_none_is_refused(http: httpx2.AsyncClient, query
 
 
 def test_its_realm_can_be_seeded() -> None:
-    organisation = FakeProvider()
-    entry = msgspec.convert(realm_of(organisation), RealmEntry)
-    assert (entry.issuer, entry.client_secret, entry.default_roles) == (organisation.url, CLIENT_SECRET, ("enduser",))
+    provider = FakeProvider()
+    entry = msgspec.convert(realm_of(provider), RealmEntry)
+    assert (entry.issuer, entry.client_secret, entry.default_roles) == (provider.url, CLIENT_SECRET, ("enduser",))
 
-    changed = realm_of(organisation, issuer=None, username_claim="email")
+    changed = realm_of(provider, issuer=None, username_claim="email")
     assert (changed.get("issuer"), changed["username_claim"]) == (None, "email")

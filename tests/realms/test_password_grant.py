@@ -28,7 +28,7 @@ from tests.support.fake_provider import (
     Hang,
     Raw,
     Reply,
-    running_organisation,
+    running_provider,
 )
 from tests.support.servers import free_port
 
@@ -42,7 +42,7 @@ async def user_of(http: httpx2.AsyncClient, response: httpx2.Response) -> tuple[
 
 
 @pytest.mark.clause("spec-2.2-realm-cep", "decided-cep-password-grant", "spec-5.4-scope-selects")
-async def test_the_right_pair_gives_tokens_of_the_user_whom_the_organisation_names(
+async def test_the_right_pair_gives_tokens_of_the_user_whom_the_provider_names(
     http: httpx2.AsyncClient, cep: None
 ) -> None:
     response = await log_in(http)
@@ -53,10 +53,10 @@ async def test_the_right_pair_gives_tokens_of_the_user_whom_the_organisation_nam
 
 
 @pytest.mark.clause("decided-cep-password-grant")
-async def test_what_was_typed_is_not_who_it_is(http: httpx2.AsyncClient, organisation: FakeProvider, cep: None) -> None:
-    """An organisation that takes several spellings of a name still names one user."""
-    tokens = {"access_token": "t", "token_type": "Bearer", "id_token": sign(organisation)}
-    organisation.answer(TOKEN, Reply(200, tokens))
+async def test_what_was_typed_is_not_who_it_is(http: httpx2.AsyncClient, provider: FakeProvider, cep: None) -> None:
+    """A provider that takes several spellings of a name still names one user."""
+    tokens = {"access_token": "t", "token_type": "Bearer", "id_token": sign(provider)}
+    provider.answer(TOKEN, Reply(200, tokens))
 
     answers = [await log_in_with_password(http, name, "any") for name in ("zoe", "ZOE", EMAIL, ALICE.username)]
 
@@ -79,27 +79,27 @@ async def test_what_was_typed_is_not_who_it_is(http: httpx2.AsyncClient, organis
         ),
     ],
 )
-async def test_the_user_is_learnt_from_whatever_the_organisation_has(
+async def test_the_user_is_learnt_from_whatever_the_provider_has(
     http: httpx2.AsyncClient,
-    organisation: FakeProvider,
+    provider: FakeProvider,
     enlist: Enlist,
     changes: dict[str, str | None],
     asked: list[str],
 ) -> None:
-    whole = {key: organisation.url + str(text) if key.endswith("_endpoint") else text for key, text in changes.items()}
+    whole = {key: provider.url + str(text) if key.endswith("_endpoint") else text for key, text in changes.items()}
     await enlist(**whole)
 
     response = await log_in(http)
 
     assert await user_of(http, response) == ("cep", EMAIL if "username_claim" in changes else SUB)
-    assert [request.path for request in organisation.requests] == asked
+    assert [request.path for request in provider.requests] == asked
 
 
 @pytest.mark.clause("decided-same-name-in-two-realms")
 async def test_a_user_there_with_the_name_of_one_of_ours_is_another_user(
-    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, store: redis.Redis
+    http: httpx2.AsyncClient, provider: FakeProvider, cep: None, store: redis.Redis
 ) -> None:
-    organisation.claims["sub"] = ALICE.username
+    provider.claims["sub"] = ALICE.username
     theirs = tokens_of(await log_in(http))["access_token"]
     ours = tokens_of(await PHONE_APP.log_in(http, ALICE))["access_token"]
 
@@ -122,10 +122,10 @@ async def test_a_wrong_password_there_is_answered_in_the_words_of_a_wrong_passwo
 @pytest.mark.clause("decided-external-username")
 @pytest.mark.parametrize("verified", [False, None])
 async def test_an_email_that_is_not_called_verified_is_nobody(
-    http: httpx2.AsyncClient, organisation: FakeProvider, enlist: Enlist, store: redis.Redis, verified: object
+    http: httpx2.AsyncClient, provider: FakeProvider, enlist: Enlist, store: redis.Redis, verified: object
 ) -> None:
     await enlist(username_claim="email")
-    organisation.claims["email_verified"] = verified
+    provider.claims["email_verified"] = verified
 
     assert_error(await log_in(http), 400, "invalid_grant")
     assert count_sessions(store) == 0
@@ -134,11 +134,11 @@ async def test_an_email_that_is_not_called_verified_is_nobody(
 @pytest.mark.clause("decided-external-email-folded")
 @pytest.mark.parametrize(("listed", "named"), [(EMAIL, EMAIL.upper()), (EMAIL.upper(), EMAIL)])
 async def test_capitals_do_not_lead_round_the_record_of_a_user(
-    http: httpx2.AsyncClient, organisation: FakeProvider, enlist: Enlist, listed: str, named: str
+    http: httpx2.AsyncClient, provider: FakeProvider, enlist: Enlist, listed: str, named: str
 ) -> None:
     """The default role would be there for a user whom the file does not list."""
     await enlist({"username": listed, "realm": "cep", "roles": []}, username_claim="email")
-    organisation.claims["email"] = named
+    provider.claims["email"] = named
 
     assert_error(await log_in(http), 400, "invalid_scope")
 
@@ -164,48 +164,48 @@ NONSENSE: dict[str, Answer] = {
 @pytest.mark.clause("decided-external-realm-down", "decided-external-answer-checked")
 @pytest.mark.parametrize("path", [OPENID_METADATA, TOKEN, KEYS])
 @pytest.mark.parametrize("answer", [pytest.param(answer, id=name) for name, answer in NONSENSE.items()])
-async def test_nonsense_is_an_outage_of_the_organisation_and_no_login(
+async def test_nonsense_is_an_outage_of_the_provider_and_no_login(
     http: httpx2.AsyncClient,
-    organisation: FakeProvider,
+    provider: FakeProvider,
     cep: None,
     store: redis.Redis,
     caplog: pytest.LogCaptureFixture,
     path: str,
     answer: Answer,
 ) -> None:
-    organisation.answer(path, answer)
+    provider.answer(path, answer)
 
     assert_away(await log_in(http))
 
     assert count_sessions(store) == 0
     assert "the organisation of realm cep does not answer rightly: " in caplog.text
-    organisation.answer(path, None)
+    provider.answer(path, None)
     assert (await log_in(http)).status_code == 200
 
 
 @pytest.mark.clause("decided-external-realm-down")
 @pytest.mark.parametrize("path", [OPENID_METADATA, TOKEN, KEYS])
-async def test_an_organisation_that_hangs_is_given_up_in_time(
+async def test_a_provider_that_hangs_is_given_up_in_time(
     http: httpx2.AsyncClient,
-    organisation: FakeProvider,
+    provider: FakeProvider,
     cep: None,
     giving_up: None,
     caplog: pytest.LogCaptureFixture,
     path: str,
 ) -> None:
-    organisation.answer(path, Hang())
+    provider.answer(path, Hang())
 
     assert_away(await log_in(http))
 
     assert "no answer within 5 s" in caplog.text
-    await organisation.left_alone()
+    await provider.left_alone()
 
 
 @pytest.mark.clause("decided-external-realm-down")
-async def test_an_organisation_that_is_not_there_is_an_outage_until_it_is_back(
-    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, caplog: pytest.LogCaptureFixture
+async def test_a_provider_that_is_not_there_is_an_outage_until_it_is_back(
+    http: httpx2.AsyncClient, provider: FakeProvider, cep: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with organisation.away():
+    async with provider.away():
         assert_away(await log_in(http))
 
     assert "it cannot be reached: " in caplog.text
@@ -215,11 +215,11 @@ async def test_an_organisation_that_is_not_there_is_an_outage_until_it_is_back(
 @pytest.mark.clause("decided-external-realm-down")
 @pytest.mark.parametrize("host", ["nobody.invalid", "x" * 64 + ".invalid", "a..invalid", "xn--.invalid", "[::1]"])
 async def test_a_host_that_leads_nowhere_is_an_outage(
-    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, host: str
+    http: httpx2.AsyncClient, provider: FakeProvider, cep: None, host: str
 ) -> None:
     """What a metadata document names need not be a name at all."""
     scheme = "http" if host == "[::1]" else "https"
-    organisation.metadata["token_endpoint"] = f"{scheme}://{host}:{free_port()}/token"
+    provider.metadata["token_endpoint"] = f"{scheme}://{host}:{free_port()}/token"
 
     assert_away(await log_in(http))
 
@@ -228,15 +228,15 @@ async def test_a_host_that_leads_nowhere_is_an_outage(
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("path", [OPENID_METADATA, TOKEN, KEYS])
 async def test_a_redirect_is_not_followed_and_takes_no_password_along(
-    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, path: str, status: int
+    http: httpx2.AsyncClient, provider: FakeProvider, cep: None, path: str, status: int
 ) -> None:
-    async with running_organisation() as another:
-        organisation.answer(path, Reply(status, headers={"location": another.url + path}))
+    async with running_provider() as another:
+        provider.answer(path, Reply(status, headers={"location": another.url + path}))
 
         assert_away(await log_in(http))
 
         assert another.requests == []
-    assert len(organisation.calls(path)) == 1
+    assert len(provider.calls(path)) == 1
 
 
 REFUSALS_OF_OURS = {
@@ -265,12 +265,12 @@ REFUSALS_OF_A_LOGIN = {
 )
 async def test_only_a_refusal_that_may_hide_a_wrong_password_is_counted_and_apart_from_guesses(
     http: httpx2.AsyncClient,
-    organisation: FakeProvider,
+    provider: FakeProvider,
     cep: None,
     store: redis.Redis,
     reply: tuple[int, dict[str, object]],
 ) -> None:
-    organisation.answer(TOKEN, Reply(*reply))
+    provider.answer(TOKEN, Reply(*reply))
 
     assert_away(await log_in(http))
 
@@ -280,7 +280,7 @@ async def test_only_a_refusal_that_may_hide_a_wrong_password_is_counted_and_apar
 
 
 @pytest.mark.clause("decided-external-realm-down")
-async def test_a_secret_of_ours_that_the_organisation_does_not_know_is_told_to_the_operator(
+async def test_a_secret_of_ours_that_the_provider_does_not_know_is_told_to_the_operator(
     http: httpx2.AsyncClient, enlist: Enlist, caplog: pytest.LogCaptureFixture
 ) -> None:
     await enlist(client_secret="not the one")
@@ -321,13 +321,13 @@ UNBELIEVABLE: dict[str, dict[str, dict[str, object]]] = {
 @pytest.mark.parametrize("changes", [pytest.param(changes, id=name) for name, changes in UNBELIEVABLE.items()])
 async def test_an_answer_that_cannot_be_believed_is_an_outage_and_no_login(
     http: httpx2.AsyncClient,
-    organisation: FakeProvider,
+    provider: FakeProvider,
     cep: None,
     store: redis.Redis,
     changes: dict[str, dict[str, object]],
 ) -> None:
     for name, changed in changes.items():
-        getattr(organisation, name).update(changed)
+        getattr(provider, name).update(changed)
 
     assert_away(await log_in(http))
 
@@ -336,21 +336,21 @@ async def test_an_answer_that_cannot_be_believed_is_an_outage_and_no_login(
 
 @pytest.mark.clause("decided-external-id-token")
 async def test_an_id_token_that_somebody_else_signed_is_not_believed(
-    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None
+    http: httpx2.AsyncClient, provider: FakeProvider, cep: None
 ) -> None:
     for key in (None, CLIENT_SECRET.encode()):
-        organisation.sign_with(key)
+        provider.sign_with(key)
         assert_away(await log_in(http))
 
 
 @pytest.mark.clause("decided-external-source", "decided-external-answer-checked")
 async def test_userinfo_of_somebody_else_than_the_id_token_is_not_believed(
-    http: httpx2.AsyncClient, organisation: FakeProvider, enlist: Enlist
+    http: httpx2.AsyncClient, provider: FakeProvider, enlist: Enlist
 ) -> None:
     await enlist(username_claim="nickname")
-    organisation.userinfo = {"nickname": "zoe"}
+    provider.userinfo = {"nickname": "zoe"}
     assert await user_of(http, await log_in(http)) == ("cep", "zoe")
 
-    organisation.userinfo |= {"sub": "another"}
+    provider.userinfo |= {"sub": "another"}
 
     assert_away(await log_in(http))

@@ -36,15 +36,15 @@ BASIC = "Basic " + b64encode(b"token-service:secret+at+the+organisation").decode
 
 
 @pytest.mark.clause("6749-4.3.2-password-validated", "decided-cep-password-grant")
-async def test_the_organisation_is_sent_a_password_grant_and_nothing_more(
-    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None
+async def test_the_provider_is_sent_a_password_grant_and_nothing_more(
+    http: httpx2.AsyncClient, provider: FakeProvider, cep: None
 ) -> None:
-    document = Reply(200, organisation.describe(), {"set-cookie": "pet=cat; Path=/"})
-    organisation.answer(OPENID_METADATA, document)
+    document = Reply(200, provider.describe(), {"set-cookie": "pet=cat; Path=/"})
+    provider.answer(OPENID_METADATA, document)
 
     assert (await log_in(http)).status_code == 200
 
-    (request,) = organisation.calls(TOKEN)
+    (request,) = provider.calls(TOKEN)
     assert (request.method, request.query) == ("POST", {})
     assert request.form == {
         "grant_type": "password",
@@ -55,7 +55,7 @@ async def test_the_organisation_is_sent_a_password_grant_and_nothing_more(
     headers = dict(request.headers)
     assert int(headers.pop("content-length")) > 0
     assert headers == {
-        "host": organisation.url.removeprefix("http://"),
+        "host": provider.url.removeprefix("http://"),
         "accept": "application/json",
         "accept-encoding": "identity",
         "user-agent": "token-service",
@@ -64,36 +64,36 @@ async def test_the_organisation_is_sent_a_password_grant_and_nothing_more(
     }
 
 
-async def test_without_a_scope_in_its_entry_the_organisation_is_sent_none(
-    http: httpx2.AsyncClient, organisation: FakeProvider, enlist: Enlist
+async def test_without_a_scope_in_its_entry_the_provider_is_sent_none(
+    http: httpx2.AsyncClient, provider: FakeProvider, enlist: Enlist
 ) -> None:
     await enlist(scope=None)
 
     assert (await log_in(http)).status_code == 200
 
-    assert organisation.calls(TOKEN)[0].form == {"grant_type": "password", "username": USERNAME, "password": PASSWORD}
+    assert provider.calls(TOKEN)[0].form == {"grant_type": "password", "username": USERNAME, "password": PASSWORD}
 
 
 async def test_a_public_client_there_names_itself_in_the_form(
-    http: httpx2.AsyncClient, organisation: FakeProvider, enlist: Enlist
+    http: httpx2.AsyncClient, provider: FakeProvider, enlist: Enlist
 ) -> None:
     await enlist(client_secret=None)
 
     await log_in(http)
 
-    (request,) = organisation.calls(TOKEN)
+    (request,) = provider.calls(TOKEN)
     assert (request.form["client_id"], request.form.get("client_secret")) == (CLIENT_ID, None)
     assert "authorization" not in request.headers
 
 
-async def test_the_secret_goes_into_the_form_where_the_organisation_takes_it_nowhere_else(
-    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None
+async def test_the_secret_goes_into_the_form_where_the_provider_takes_it_nowhere_else(
+    http: httpx2.AsyncClient, provider: FakeProvider, cep: None
 ) -> None:
-    organisation.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
+    provider.metadata["token_endpoint_auth_methods_supported"] = ["client_secret_post"]
 
     await log_in(http)
 
-    (request,) = organisation.calls(TOKEN)
+    (request,) = provider.calls(TOKEN)
     assert (request.form["client_id"], request.form["client_secret"]) == (CLIENT_ID, CLIENT_SECRET)
     assert "authorization" not in request.headers
 
@@ -114,11 +114,11 @@ TEXTS = {
 @pytest.mark.clause("6749-b-utf-8-form", "decided-cep-password-grant")
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 async def test_user_names_and_passwords_arrive_unchanged(
-    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, text: str
+    http: httpx2.AsyncClient, provider: FakeProvider, cep: None, text: str
 ) -> None:
     assert_error(await log_in_with_password(http, text, text[::-1]), 400, "invalid_grant")
 
-    (request,) = organisation.calls(TOKEN)
+    (request,) = provider.calls(TOKEN)
     assert (request.form["username"], request.form["password"]) == (text, text[::-1])
 
 
@@ -138,15 +138,15 @@ async def test_no_proxy_of_the_environment_hears_of_a_login(
 @pytest.mark.clause("decided-external-tokens-dropped", "decided-i5-nothing-presentable-at-rest")
 @pytest.mark.clause("decided-i5-organisation-secret-encrypted", "spec-2.2-realm-cep")
 @pytest.mark.clause("6819-5.1.4.1.3-realm-secret-encrypted")
-async def test_neither_redis_nor_the_log_at_its_lowest_level_learns_a_secret_of_the_organisation(
-    organisation: FakeProvider, redis_server: RedisServer, store: redis.Redis, tmp_path: Path
+async def test_neither_redis_nor_the_log_at_its_lowest_level_learns_a_secret_of_the_provider(
+    provider: FakeProvider, redis_server: RedisServer, store: redis.Redis, tmp_path: Path
 ) -> None:
-    """Not of a login that goes well, nor of one that fails in whatever way, nor what the organisation repeats."""
-    seed = yaml.safe_load(SEED.read_text()) | {"realms": {"cep": realm_of(organisation)}}
+    """Not of a login that goes well, nor of one that fails in whatever way, nor what the provider repeats."""
+    seed = yaml.safe_load(SEED.read_text()) | {"realms": {"cep": realm_of(provider)}}
     file = tmp_path / "seed.yaml"
     file.write_text(yaml.safe_dump(seed))
     guessed = "a guess for the organisation"
-    id_token = sign(organisation)
+    id_token = sign(provider)
     handed_out = {"access_token": "an-access-token-of-theirs", "refresh_token": "a-refresh-token-of-theirs"}
     quoting: list[Answer | None] = [
         None,
@@ -155,7 +155,7 @@ async def test_neither_redis_nor_the_log_at_its_lowest_level_learns_a_secret_of_
         Reply(400, guessed.encode()),
         Reply(500, guessed.encode()),
         Reply(200, {"error": guessed}),
-        Reply(302, headers={"location": organisation.url + "/?password=" + guessed.replace(" ", "+")}),
+        Reply(302, headers={"location": provider.url + "/?password=" + guessed.replace(" ", "+")}),
         Raw(f"{guessed}\r\n\r\n".encode()),
         Raw(f"HTTP/1.1 200 OK\r\n{guessed}\r\n\r\n".encode()),
         Raw(f"HTTP/1.1 {guessed} OK\r\n\r\n".encode()),
@@ -165,15 +165,15 @@ async def test_neither_redis_nor_the_log_at_its_lowest_level_learns_a_secret_of_
     variables = {"LOG_LEVEL": "debug", "TOKEN_SERVICE_SEED_FILE": str(file)}
     with running_service(tmp_path, environment_of(redis_server, **variables)) as service:
         async with httpx2.AsyncClient(base_url=service.url, timeout=30) as http:
-            organisation.token_response = {**handed_out, "id_token": id_token}
+            provider.token_response = {**handed_out, "id_token": id_token}
             assert (await log_in(http)).status_code == 200
             statuses = []
             for answer in quoting:
-                organisation.answer(TOKEN, answer)
+                provider.answer(TOKEN, answer)
                 statuses.append((await log_in_with_password(http, "a name that was typed", guessed)).status_code)
-            organisation.answer(TOKEN, None)
-            organisation.id_token_claims = {"iss": guessed}
-            organisation.token_response = dict(handed_out)
+            provider.answer(TOKEN, None)
+            provider.id_token_claims = {"iss": guessed}
+            provider.token_response = dict(handed_out)
             assert (await log_in(http)).status_code == 503
         log = service.log.read_text()
 
@@ -189,8 +189,8 @@ async def test_neither_redis_nor_the_log_at_its_lowest_level_learns_a_secret_of_
 
 @pytest.mark.clause("decided-login-limit", "decided-limit-stops-checking", "6749-4.3.2-brute-force")
 @pytest.mark.clause("decided-order-throttle-before-password", "decided-external-throttle-first")
-async def test_past_ten_wrong_passwords_the_organisation_is_not_asked_any_more(
-    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, clock: Clock
+async def test_past_ten_wrong_passwords_the_provider_is_not_asked_any_more(
+    http: httpx2.AsyncClient, provider: FakeProvider, cep: None, clock: Clock
 ) -> None:
     for _ in range(10):
         assert_error(await guess(http), 400, "invalid_grant")
@@ -198,7 +198,7 @@ async def test_past_ten_wrong_passwords_the_organisation_is_not_asked_any_more(
     for response in (await guess(http), await log_in(http)):
         assert_error(response, 429, "invalid_grant")
         assert 1 <= int(response.headers["retry-after"]) <= 60
-    assert len(organisation.calls(TOKEN)) == 10
+    assert len(provider.calls(TOKEN)) == 10
     clock.advance(60)
     assert (await log_in(http)).status_code == 200
 
@@ -214,10 +214,10 @@ async def test_past_ten_wrong_passwords_the_organisation_is_not_asked_any_more(
         pytest.param(Hang(), id="a hanging organisation"),
     ],
 )
-async def test_failures_of_the_organisation_use_up_nobodys_attempts(
+async def test_failures_of_the_provider_use_up_nobodys_attempts(
     make_settings: MakeSettings,
     clock: Clock,
-    organisation: FakeProvider,
+    provider: FakeProvider,
     cep: None,
     store: redis.Redis,
     giving_up: None,
@@ -229,18 +229,18 @@ async def test_failures_of_the_organisation_use_up_nobodys_attempts(
         TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS="4/minute",
     )
     async with serving(settings, clock) as http:
-        organisation.answer(TOKEN, answer)
+        provider.answer(TOKEN, answer)
         for _ in range(3):
             assert_away(await guess(http))
 
         assert not list(store.scan_iter("login:*")) + list(store.scan_iter("address:*:login:*"))
-        organisation.answer(TOKEN, None)
+        provider.answer(TOKEN, None)
         assert (await log_in(http)).status_code == 200
 
 
 @pytest.mark.clause("decided-external-isolated", "decided-login-limit-per-address", "decided-login-limit")
 async def test_guesses_in_one_realm_do_not_count_in_the_other(
-    make_settings: MakeSettings, clock: Clock, organisation: FakeProvider, cep: None
+    make_settings: MakeSettings, clock: Clock, provider: FakeProvider, cep: None
 ) -> None:
     """Neither for a name that both realms know, nor for the address that both come from."""
     settings = make_settings(

@@ -21,16 +21,16 @@ from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider,
 from tests.support.invalidations import heard
 from tests.support.loop_time import LoopTime
 
-ORGANISATION_SCOPE = "realm:cep role:organisation"
+PROVIDER_SCOPE = "realm:cep role:organisation"
 
 
 @asynccontextmanager
-async def held(organisation: FakeProvider, login: asyncio.Task[httpx2.Response]) -> AsyncIterator[None]:
-    """The login is under way at the organisation, which has its answer ready at the end of the block."""
+async def held(provider: FakeProvider, login: asyncio.Task[httpx2.Response]) -> AsyncIterator[None]:
+    """The login is under way at the provider, which has its answer ready at the end of the block."""
     released = asyncio.Event()
-    tokens = {"access_token": "t", "token_type": "Bearer", "id_token": sign(organisation)}
-    organisation.answer(TOKEN, Held(Reply(200, tokens), released))
-    await organisation.reached(TOKEN)
+    tokens = {"access_token": "t", "token_type": "Bearer", "id_token": sign(provider)}
+    provider.answer(TOKEN, Held(Reply(200, tokens), released))
+    await provider.reached(TOKEN)
     assert not login.done()
     yield
     released.set()
@@ -43,19 +43,19 @@ async def test_a_user_whom_nobody_listed_has_the_roles_of_the_realm_and_no_other
     assert (await log_in(http)).status_code == 200
     sessions = count_sessions(store)
 
-    assert_error(await log_in(http, ORGANISATION_SCOPE), 400, "invalid_scope")
-    assert_error(await guess(http, scope=ORGANISATION_SCOPE), 400, "invalid_grant")
+    assert_error(await log_in(http, PROVIDER_SCOPE), 400, "invalid_scope")
+    assert_error(await guess(http, scope=PROVIDER_SCOPE), 400, "invalid_grant")
     assert count_sessions(store) == sessions
 
 
 @pytest.mark.clause("decided-external-roles")
 async def test_a_realm_without_default_roles_lets_only_listed_users_in(
-    http: httpx2.AsyncClient, organisation: FakeProvider, enlist: Enlist
+    http: httpx2.AsyncClient, provider: FakeProvider, enlist: Enlist
 ) -> None:
     await enlist({"username": SUB, "realm": "cep", "roles": ["enduser"]}, default_roles=None)
 
     assert (await log_in(http)).status_code == 200
-    organisation.claims["sub"] = "another"
+    provider.claims["sub"] = "another"
     assert_error(await log_in(http), 400, "invalid_scope")
 
 
@@ -63,12 +63,12 @@ async def test_a_realm_without_default_roles_lets_only_listed_users_in(
 async def test_a_listed_user_has_the_roles_of_the_list_instead(http: httpx2.AsyncClient, enlist: Enlist) -> None:
     await enlist({"username": SUB, "realm": "cep", "roles": ["organisation"]})
 
-    assert tokens_of(await log_in(http, ORGANISATION_SCOPE))["scope"] == ORGANISATION_SCOPE
+    assert tokens_of(await log_in(http, PROVIDER_SCOPE))["scope"] == PROVIDER_SCOPE
     assert_error(await log_in(http), 400, "invalid_scope")
 
 
 @pytest.mark.clause("decided-external-roles", "decided-cep-password-grant")
-async def test_a_list_of_users_names_them_as_the_organisation_does_and_not_as_they_type(
+async def test_a_list_of_users_names_them_as_the_provider_does_and_not_as_they_type(
     http: httpx2.AsyncClient, enlist: Enlist
 ) -> None:
     await enlist(
@@ -76,11 +76,11 @@ async def test_a_list_of_users_names_them_as_the_organisation_does_and_not_as_th
         {"username": SUB, "realm": "main", "password": "x" * 8, "roles": ["organisation"]},
     )
 
-    assert_error(await log_in(http, ORGANISATION_SCOPE), 400, "invalid_scope")
+    assert_error(await log_in(http, PROVIDER_SCOPE), 400, "invalid_scope")
 
 
 @pytest.mark.clause("decided-disabled-user")
-async def test_a_disabled_user_is_answered_like_a_wrong_password_though_the_organisation_says_yes(
+async def test_a_disabled_user_is_answered_like_a_wrong_password_though_the_provider_says_yes(
     http: httpx2.AsyncClient, cep: None, worker: Worker, store: redis.Redis
 ) -> None:
     wrong = await guess(http)
@@ -95,10 +95,10 @@ async def test_a_disabled_user_is_answered_like_a_wrong_password_though_the_orga
 
 @pytest.mark.clause("decided-client-scope", "decided-order-client-scope-before-throttle")
 async def test_a_client_without_the_realm_is_refused_before_anybody_is_asked(
-    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None
+    http: httpx2.AsyncClient, provider: FakeProvider, cep: None
 ) -> None:
     assert_error(await log_in_with_password(http, USERNAME, PASSWORD, WEB_SHOP), 400, "invalid_scope")
-    assert organisation.requests == []
+    assert provider.requests == []
 
 
 @pytest.mark.clause("spec-4.2-password-one-realm-one-role")
@@ -106,10 +106,10 @@ async def test_a_client_without_the_realm_is_refused_before_anybody_is_asked(
     "scope", ["realm:cep", "role:enduser", "realm:cep realm:main role:enduser", "realm:cep role:enduser role:device"]
 )
 async def test_a_scope_of_another_form_is_refused_before_anybody_is_asked(
-    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, scope: str
+    http: httpx2.AsyncClient, provider: FakeProvider, cep: None, scope: str
 ) -> None:
     assert_error(await log_in(http, scope), 400, "invalid_scope")
-    assert organisation.requests == []
+    assert provider.requests == []
 
 
 @pytest.mark.clause("decided-external-follows-the-record", "decided-realm-without-login", "spec-2.2-realms")
@@ -127,7 +127,7 @@ async def test_a_realm_that_is_configured_while_the_service_runs_is_there_within
 @pytest.mark.clause("decided-external-follows-the-record", "decided-realm-without-login")
 async def test_a_realm_that_is_gone_is_refused_cleanly(
     http: httpx2.AsyncClient,
-    organisation: FakeProvider,
+    provider: FakeProvider,
     cep: None,
     worker: Worker,
     store: redis.Redis,
@@ -138,7 +138,7 @@ async def test_a_realm_that_is_gone_is_refused_cleanly(
     await heard(worker)
 
     assert_error(await log_in(http), 400, "invalid_scope")
-    assert len(organisation.calls(TOKEN)) == 1
+    assert len(provider.calls(TOKEN)) == 1
 
 
 @pytest.mark.clause("decided-external-follows-the-record", "decided-external-realm-down")
@@ -151,9 +151,9 @@ async def test_a_realm_that_is_gone_is_refused_cleanly(
         pytest.param(None, id="no realm any more"),
     ],
 )
-async def test_a_realm_that_changes_while_its_organisation_thinks_gives_no_tokens(
+async def test_a_realm_that_changes_while_its_provider_thinks_gives_no_tokens(
     http: httpx2.AsyncClient,
-    organisation: FakeProvider,
+    provider: FakeProvider,
     cep: None,
     worker: Worker,
     store: redis.Redis,
@@ -162,7 +162,7 @@ async def test_a_realm_that_changes_while_its_organisation_thinks_gives_no_token
     record = await worker.registry.find_realm("cep")
     assert record is not None
     login = asyncio.create_task(log_in(http))
-    async with held(organisation, login):
+    async with held(provider, login):
         if changes is None:
             store.delete(registry_key("realm", "cep"))
         else:
@@ -175,11 +175,11 @@ async def test_a_realm_that_changes_while_its_organisation_thinks_gives_no_token
 
 
 @pytest.mark.clause("decided-disabled-user")
-async def test_a_user_who_is_disabled_while_the_organisation_thinks_gets_no_tokens(
-    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, worker: Worker, store: redis.Redis
+async def test_a_user_who_is_disabled_while_the_provider_thinks_gets_no_tokens(
+    http: httpx2.AsyncClient, provider: FakeProvider, cep: None, worker: Worker, store: redis.Redis
 ) -> None:
     login = asyncio.create_task(log_in(http))
-    async with held(organisation, login):
+    async with held(provider, login):
         await worker.registry.put_users([User(realm="cep", username=SUB, roles=("enduser",), disabled=True)])
         await heard(worker)
 
@@ -197,9 +197,9 @@ async def test_a_user_who_is_disabled_while_the_organisation_thinks_gets_no_toke
         pytest.param(None, 401, "invalid_client", id="its registration"),
     ],
 )
-async def test_a_client_does_not_get_what_it_lost_while_the_organisation_thought(
+async def test_a_client_does_not_get_what_it_lost_while_the_provider_thought(
     http: httpx2.AsyncClient,
-    organisation: FakeProvider,
+    provider: FakeProvider,
     cep: None,
     worker: Worker,
     store: redis.Redis,
@@ -210,7 +210,7 @@ async def test_a_client_does_not_get_what_it_lost_while_the_organisation_thought
     client = await worker.registry.find_client(PHONE_APP.client_id)
     assert client is not None
     login = asyncio.create_task(log_in(http))
-    async with held(organisation, login):
+    async with held(provider, login):
         if changes is None:
             store.delete(registry_key("client", PHONE_APP.client_id))
         else:
@@ -224,11 +224,11 @@ async def test_a_client_does_not_get_what_it_lost_while_the_organisation_thought
 
 
 @pytest.mark.clause("decided-revoke-all-covers", "decided-i7-revocation-is-final")
-async def test_revoke_all_ends_every_session_of_a_user_of_the_organisation_and_of_nobody_else(
-    http: httpx2.AsyncClient, organisation: FakeProvider, cep: None, store: redis.Redis
+async def test_revoke_all_ends_every_session_of_a_user_of_the_provider_and_of_nobody_else(
+    http: httpx2.AsyncClient, provider: FakeProvider, cep: None, store: redis.Redis
 ) -> None:
     mine = [tokens_of(await log_in(http)) for _ in range(3)]
-    organisation.claims["sub"] = "another"
+    provider.claims["sub"] = "another"
     theirs = tokens_of(await log_in(http))
 
     assert (await revoke_all(http, mine[0]["access_token"])).status_code == 200

@@ -65,7 +65,7 @@ async def test_where_both_realms_are_open_the_page_offers_both(browser: Browser,
 
 
 @pytest.mark.clause("decided-realm-choice")
-async def test_the_button_has_the_name_of_the_realm_where_the_organisation_has_none(
+async def test_the_button_has_the_name_of_the_realm_where_the_provider_has_none(
     browser: Browser, enlist: Enlist
 ) -> None:
     await enlist(name=None)
@@ -76,13 +76,13 @@ async def test_the_button_has_the_name_of_the_realm_where_the_organisation_has_n
 @pytest.mark.clause("decided-realm-choice", "decided-page-scope-names-realm")
 @pytest.mark.parametrize("fields", [{}, {"realm": "main"}, {"realm": ""}])
 async def test_a_password_chooses_realm_main(
-    browser: Browser, http: httpx2.AsyncClient, cep: None, organisation: FakeProvider, fields: dict[str, str]
+    browser: Browser, http: httpx2.AsyncClient, cep: None, provider: FakeProvider, fields: dict[str, str]
 ) -> None:
     page = await browser.log_in(await browser.open(ASK_EITHER), ALICE, **fields)
 
     assert page_text("consent.realm_main") in Page(page).text
     assert await scope_of(http, browser, page) == "realm:main role:enduser"
-    assert organisation.requests == []
+    assert provider.requests == []
 
 
 @pytest.mark.clause("decided-realm-choice", "decided-page-scope-names-realm")
@@ -97,25 +97,25 @@ async def test_the_button_chooses_realm_cep(browser: Browser, http: httpx2.Async
 
 @pytest.mark.clause("spec-2.2-realm-cep")
 async def test_a_password_that_was_typed_before_the_button_was_pressed_goes_nowhere(
-    browser: Browser, cep: None, organisation: FakeProvider
+    browser: Browser, cep: None, provider: FakeProvider
 ) -> None:
     page = await browser.open(ASK_EITHER)
     place = place_of(await browser.log_in(page, ALICE, realm="cep"))
     await come_back(browser, await log_in_there(place))
 
-    for request in organisation.requests:
+    for request in provider.requests:
         told = [*request.query.values(), *request.form.values(), *request.headers.values()]
         assert not [text for text in told if ALICE.password in text or ALICE.username in text]
 
 
 @pytest.mark.clause("decided-realm-choice", "spec-2.2-realm-main")
-async def test_a_password_of_the_organisation_is_none_at_the_page(
-    browser: Browser, cep: None, organisation: FakeProvider
+async def test_a_password_of_the_provider_is_none_at_the_page(
+    browser: Browser, cep: None, provider: FakeProvider
 ) -> None:
     page = await browser.log_in(await browser.open(ASK_EITHER), Person("zoe", PASSWORD))
 
     assert WRONG in Page(page).text
-    assert organisation.requests == []
+    assert provider.requests == []
 
 
 @pytest.mark.clause("decided-realm-choice")
@@ -128,11 +128,9 @@ async def test_the_choice_outlives_a_wrong_password(browser: Browser, cep: None)
 
 
 @pytest.mark.clause("decided-realm-choice")
-async def test_the_choice_outlives_an_organisation_that_is_away(
-    browser: Browser, cep: None, organisation: FakeProvider
-) -> None:
+async def test_the_choice_outlives_a_provider_that_is_away(browser: Browser, cep: None, provider: FakeProvider) -> None:
     page = await browser.open(ASK_EITHER)
-    async with organisation.away():
+    async with provider.away():
         page = await browser.submit(page, LOGIN, {"realm": "cep"})
 
     assert (page.status_code, BUTTON in Page(page).text) == (503, True)
@@ -155,25 +153,25 @@ async def test_who_turns_back_halfway_may_choose_otherwise(
 @pytest.mark.clause("decided-realm-choice")
 @pytest.mark.parametrize("realm", ["mars", "main cep", "MAIN", "Cep", "cep ", "cep\x00"])
 async def test_a_realm_that_was_not_offered_is_no_choice(
-    browser: Browser, cep: None, organisation: FakeProvider, realm: str
+    browser: Browser, cep: None, provider: FakeProvider, realm: str
 ) -> None:
     page = await browser.open(ASK_EITHER)
 
     assert_refused(await browser.log_in(page, ALICE, realm=realm), 403, "forged")
-    assert organisation.requests == []
+    assert provider.requests == []
     assert is_consent_page(await browser.log_in(page))
 
 
 @pytest.mark.clause("6749-10.12-csrf", "decided-realm-choice")
-async def test_nobody_is_sent_to_the_organisation_by_a_form_from_elsewhere(
-    browser: Browser, cep: None, organisation: FakeProvider
+async def test_nobody_is_sent_to_the_provider_by_a_form_from_elsewhere(
+    browser: Browser, cep: None, provider: FakeProvider
 ) -> None:
     theirs = Page(await Browser(browser.http).open(ASK_EITHER)).find_form(LOGIN).fields["request"]
     page = await browser.open(ASK_EITHER)
 
     assert_refused(await browser.submit(page, LOGIN, {"realm": "cep", "request": theirs}), 403, "forged")
     assert_refused(await browser.submit(page, LOGIN, {"realm": "cep", "request": "x"}), 400, "expired")
-    assert organisation.requests == []
+    assert provider.requests == []
 
 
 # One is open
@@ -182,33 +180,33 @@ async def test_nobody_is_sent_to_the_organisation_by_a_form_from_elsewhere(
 @pytest.mark.clause("decided-realm-choice")
 @pytest.mark.parametrize("address", ONLY_MAIN)
 async def test_where_only_main_is_open_there_is_no_button_and_no_way_around_it(
-    browser: Browser, cep: None, organisation: FakeProvider, address: str
+    browser: Browser, cep: None, provider: FakeProvider, address: str
 ) -> None:
     page = await browser.open(address)
 
     assert (len(login_forms_of(Page(page))), BUTTON in Page(page).text) == (1, False)
     assert_refused(await browser.submit(page, LOGIN, {"realm": "cep"}), 403, "forged")
     assert_refused(await browser.log_in(page, ALICE, realm="cep"), 403, "forged")
-    assert organisation.requests == []
+    assert provider.requests == []
     assert is_consent_page(await browser.log_in(page))
 
 
 @pytest.mark.clause("decided-realm-choice")
 async def test_where_only_cep_is_open_there_is_no_page_to_choose_at(
-    browser: Browser, cep: None, worker: Worker, organisation: FakeProvider
+    browser: Browser, cep: None, worker: Worker, provider: FakeProvider
 ) -> None:
     scope = "realm:cep role:enduser"
     app = await register(worker, "cep-only", scope=scope, default_scope=scope)
 
     for address in (ASK_CEP, ask(app), ask(app, scope="role:enduser")):
-        assert (await set_out(browser, address)).startswith(organisation.url)
+        assert (await set_out(browser, address)).startswith(provider.url)
 
 
 @pytest.mark.clause("decided-realm-choice", "decided-page-scope-names-realm")
 async def test_where_only_cep_is_open_a_password_is_no_way_around_it(
-    browser: Browser, cep: None, organisation: FakeProvider
+    browser: Browser, cep: None, provider: FakeProvider
 ) -> None:
-    """Such a request leads to the organisation at once, also after "not you?", and no form of it is ever made."""
+    """Such a request leads to the provider at once, also after "not you?", and no form of it is ever made."""
     consent = await come_back(browser, await log_in_there(await set_out(browser)))
     form = Page(consent).find_form(SWITCH)
     cookies = "; ".join(f"{name}={value}" for name, value in browser.cookie_values.items())
@@ -216,7 +214,7 @@ async def test_where_only_cep_is_open_a_password_is_no_way_around_it(
     address = place_of(switched)
     assert address.startswith("/authorization/?response_type=code&")
     there = await set_out(browser, address)
-    assert there.startswith(organisation.url)
+    assert there.startswith(provider.url)
     assert query_of(there)["prompt"] == "login"
 
     fields = {"request": query_of(there)["state"], "username": ALICE.username, "password": ALICE.password}
@@ -224,7 +222,7 @@ async def test_where_only_cep_is_open_a_password_is_no_way_around_it(
 
 
 @pytest.mark.clause("decided-realm-choice")
-async def test_where_no_organisation_is_configured_the_page_offers_none(browser: Browser) -> None:
+async def test_where_no_provider_is_configured_the_page_offers_none(browser: Browser) -> None:
     for address in (ASK_EITHER, SESSIONS):
         page = await browser.open(address)
         assert (is_login_page(page), len(login_forms_of(Page(page)))) == (True, 1)

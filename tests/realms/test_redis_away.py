@@ -1,4 +1,4 @@
-"""Without Redis nobody comes back from an organisation, and nothing of the way there is lost."""
+"""Without Redis nobody comes back from a provider, and nothing of the way there is lost."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from tests.support.waiting import until_status
 
 @pytest.fixture
 async def frail(
-    own_redis: RedisServer, make_settings: MakeSettings, clock: Clock, organisation: FakeProvider
+    own_redis: RedisServer, make_settings: MakeSettings, clock: Clock, provider: FakeProvider
 ) -> AsyncIterator[httpx2.AsyncClient]:
     """The service on a server that the test may stop, with realm cep."""
     settings = make_settings(REDIS_URL=own_redis.url)
     worker = Worker(settings, lambda: clock.offset_ms)
-    await worker.seeding.apply(parse_seed(yaml.safe_dump({"realms": {"cep": realm_of(organisation)}}).encode()))
+    await worker.seeding.apply(parse_seed(yaml.safe_dump({"realms": {"cep": realm_of(provider)}}).encode()))
     await worker.close()
     async with serving(settings, clock) as http:
         yield http
@@ -36,13 +36,13 @@ async def frail(
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed", "decided-external-state")
 async def test_who_comes_back_while_redis_hangs_may_come_back_once_more(
-    frail: httpx2.AsyncClient, own_redis: RedisServer, organisation: FakeProvider, held_time: LoopTime
+    frail: httpx2.AsyncClient, own_redis: RedisServer, provider: FakeProvider, held_time: LoopTime
 ) -> None:
     browser = Browser(frail)
     path = await log_in_there(await set_out(browser))
     own_redis.process.send_signal(signal.SIGSTOP)
     assert_refused_for_now(await held_time.outlast(come_back(browser, path)))
-    assert organisation.calls(TOKEN) == []
+    assert provider.calls(TOKEN) == []
     assert "ts_session" not in browser.cookie_values
 
     own_redis.process.send_signal(signal.SIGCONT)
@@ -51,15 +51,15 @@ async def test_who_comes_back_while_redis_hangs_may_come_back_once_more(
 
 
 @pytest.mark.clause("decided-redis-away", "decided-i8-fail-closed")
-async def test_nobody_is_sent_to_an_organisation_and_no_password_either(
-    frail: httpx2.AsyncClient, own_redis: RedisServer, organisation: FakeProvider, held_time: LoopTime
+async def test_nobody_is_sent_to_a_provider_and_no_password_either(
+    frail: httpx2.AsyncClient, own_redis: RedisServer, provider: FakeProvider, held_time: LoopTime
 ) -> None:
     own_redis.process.send_signal(signal.SIGSTOP)
 
     assert_refused_for_now(await held_time.outlast(Browser(frail).open(SESSIONS)))
     answer = await held_time.outlast(log_in_with_password(frail, USERNAME, PASSWORD))
     assert_error(answer, 503, "temporarily_unavailable")
-    assert organisation.requests == []
+    assert provider.requests == []
 
 
 def assert_refused_for_now(response: httpx2.Response) -> None:

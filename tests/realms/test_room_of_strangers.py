@@ -37,12 +37,12 @@ async def open_login_page(browser: Browser) -> None:
     await browser.open(ask(state=LONG_STATE))
 
 
-async def leave_for_organisation(browser: Browser) -> None:
+async def leave_for_provider(browser: Browser) -> None:
     await set_out(browser, f"{ASK_CEP}&state={LONG_STATE}")
 
 
-async def come_back_from_organisation(browser: Browser) -> None:
-    """With a code that the organisation never gave."""
+async def come_back_from_provider(browser: Browser) -> None:
+    """With a code that the provider never gave."""
     path = await log_in_there(await set_out(browser))
     await come_back(browser, path.replace("code=", "code=x"))
 
@@ -55,7 +55,7 @@ async def guess_password_on_page(browser: Browser) -> None:
     await browser.log_in(await browser.open(ask()), Person(f"made-up-{next(numbers)}@example.com", "wrong"))
 
 
-async def guess_password_at_organisation(browser: Browser) -> None:
+async def guess_password_at_provider(browser: Browser) -> None:
     await log_in_with_password(browser.http, f"made-up-{next(numbers)}@example.com", "wrong")
 
 
@@ -70,11 +70,11 @@ async def revoke_nothing(browser: Browser) -> None:
 
 A_MINUTE: Final[dict[Request, int]] = {
     open_login_page: 300,
-    leave_for_organisation: 300,
-    come_back_from_organisation: 300,
+    leave_for_provider: 300,
+    come_back_from_provider: 300,
     guess_password: 100,
     guess_password_on_page: 100,
-    guess_password_at_organisation: 100,
+    guess_password_at_provider: 100,
     guess_secret: 90,
     revoke_nothing: 1,
 }
@@ -119,4 +119,4 @@ async def test_a_hundred_addresses_at_all_limits_take_64_mib_at_most(
 
     taken["events"] = await weigh_full_event_streams(worker, store)
     assert sum(taken.values()) <= MOST_BYTES, taken
-    assert taken["come_back_from_organisation"] > taken["leave_for_organisation"] > 0
+    assert taken["come_back_from_provider"] > taken["leave_for_provider"] > 0

@@ -142,7 +142,7 @@ async def test_what_is_not_known_is_remembered_for_half_a_second(
 
 @pytest.mark.clause("decided-registry-change-seen")
 async def test_a_user_who_is_not_known_is_not_remembered(worker: Worker) -> None:
-    """Most users of an organisation are listed nowhere; one who is listed, and disabled, counts at once."""
+    """Most users of a provider are listed nowhere; one who is listed, and disabled, counts at once."""
     assert await worker.users.find(CAROL.identity) is None
     await worker.registry.put_users([CAROL])
 

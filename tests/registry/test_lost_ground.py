@@ -15,7 +15,7 @@ from tests.support.actors import ALICE, BOB
 from tests.support.loop_time import LoopTime
 from tests.support.waiting import until
 
-ORGANISATION = "realm:main role:organisation"
+PROVIDER = "realm:main role:organisation"
 MOMENT_SECONDS = 0.01
 
 pytestmark = pytest.mark.clause("decided-seed-ends-sessions")
@@ -31,7 +31,7 @@ class Cast:
     async def start(self) -> None:
         start = self._sessions.start
         self.by_name["alice, phone, enduser"] = await start(ALICE)
-        self.by_name["alice, phone, organisation"] = await start(ALICE, scope=ORGANISATION)
+        self.by_name["alice, phone, organisation"] = await start(ALICE, scope=PROVIDER)
         self.by_name["alice, shop"] = await start(ALICE, "web-shop")
         self.by_name["bob, phone, enduser"] = await start(BOB)
         _, self.by_name["bob, phone, by code"] = await self._sessions.redeem(await self._sessions.issue_code(BOB), BOB)
@@ -133,7 +133,7 @@ async def test_a_login_that_was_under_way_while_the_client_was_narrowed_ends_as_
     await seeding.apply(SeedText().seed)
     applying = asyncio.create_task(seeding.apply(SeedText().but(scope=ENDUSER).seed))
     await until(lambda: held_time.is_due_in(SCAN_DELAY_SECONDS), "the pause before the sweep")
-    late = await sessions.start(scope=ORGANISATION)
+    late = await sessions.start(scope=PROVIDER)
     held_time.advance(SCAN_DELAY_SECONDS - MOMENT_SECONDS)
     await held_time.pass_by(0)
     assert sessions.live(late) == [True]
@@ -146,7 +146,7 @@ async def test_a_login_that_was_under_way_while_the_client_was_narrowed_ends_as_
     assert sessions.live(late) == [False]
 
 
-@pytest.mark.parametrize("changes", [{"scope": ORGANISATION}, {"grants": "password, refresh_token"}], ids=str)
+@pytest.mark.parametrize("changes", [{"scope": PROVIDER}, {"grants": "password, refresh_token"}], ids=str)
 async def test_codes_that_were_not_exchanged_end_as_well(
     sessions: Sessions, seeding: Seeding, changes: dict[str, str]
 ) -> None:

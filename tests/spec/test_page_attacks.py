@@ -253,7 +253,7 @@ async def test_a_login_form_is_good_for_half_an_hour_by_the_clock_of_redis(brows
     assert_refused(await browser.log_in(page), 400, "expired")
 
 
-async def test_what_was_sealed_for_a_trip_to_an_organisation_is_no_login_form(browser: Browser, worker: Worker) -> None:
+async def test_what_was_sealed_for_a_trip_to_a_provider_is_no_login_form(browser: Browser, worker: Worker) -> None:
     await browser.open(ask())
     await worker.clients.find(PHONE_APP.client_id)
     digest = digest_token(browser.cookie_values["ts_browser"])

@@ -1,4 +1,4 @@
-"""An external organisation's login server, in the event loop of the test: right in everything, until the test bends it.
+"""An identity provider, in the event loop of the test: right in everything, until the test bends it.
 
 It is an OpenID Provider with one user, who counts as logged in there and is asked nothing, and one client, the service.
 """
@@ -425,26 +425,26 @@ class FakeProvider:
 
 
 @asynccontextmanager
-async def running_organisation(*, host: str = "127.0.0.1") -> AsyncIterator[FakeProvider]:
+async def running_provider(*, host: str = "127.0.0.1") -> AsyncIterator[FakeProvider]:
     """It listens at 127.0.0.1; browsers take it for another site under the name `localhost`."""
-    organisation = FakeProvider(host)
-    await organisation.start()
+    provider = FakeProvider(host)
+    await provider.start()
     try:
-        yield organisation
+        yield provider
     finally:
-        await organisation.stop()
+        await provider.stop()
 
 
 def read_wall_clock() -> int:
-    """Return the seconds since 1970, as an organisation writes them into its tokens."""
+    """Return the seconds since 1970, as a provider writes them into its tokens."""
     return int(time.time())
 
 
-def realm_of(organisation: FakeProvider, **changes: object) -> dict[str, object]:
+def realm_of(provider: FakeProvider, **changes: object) -> dict[str, object]:
     """The realm's entry in a seed file; None leaves a key out."""
     usual = {
         "name": "Example Energy Cooperative",
-        "issuer": organisation.url,
+        "issuer": provider.url,
         "client_id": CLIENT_ID,
         "client_secret": CLIENT_SECRET,
         "scope": "openid email",
@@ -456,7 +456,7 @@ def realm_of(organisation: FakeProvider, **changes: object) -> dict[str, object]
 
 @functools.cache
 def published_key() -> RSAKey:
-    """The key of all organisations of this run, since making one takes time."""
+    """The key of all providers of this run, since making one takes time."""
     return RSAKey.generate_key(2048, {"use": "sig", "alg": "RS256"}, auto_kid=True)
 
 

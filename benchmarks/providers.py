@@ -1,4 +1,4 @@
-"""Logins of realm main during logins at an organisation that hangs, in turns with the same logins alone."""
+"""Logins of realm main during logins at a provider that hangs, in turns with the same logins alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.conftest import SEED
 from tests.faults.stage import client_of
 from tests.realms.journey import log_in_with_password
 from tests.support.actors import ALICE, PHONE_APP
-from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, Hang, realm_of, running_organisation
+from tests.support.fake_provider import PASSWORD, TOKEN, USERNAME, FakeProvider, Hang, realm_of, running_provider
 from tests.support.waiting import until, until_status
 
 BESIDE = "logins of realm main beside an organisation that hangs / alone"
@@ -28,7 +28,7 @@ HAMMERS = 40
 LOGINS = 200
 
 
-def measure_organisations(arena: Arena, rounds: int) -> Rows:
+def measure_providers(arena: Arena, rounds: int) -> Rows:
     with on_core(LOAD_CORE):
         return {BESIDE: {WHOLE: asyncio.run(_measure(arena, rounds))}}
 
@@ -36,23 +36,23 @@ def measure_organisations(arena: Arena, rounds: int) -> Rows:
 async def _measure(arena: Arena, rounds: int) -> list[float]:
     """Each round begins with an open gate, sees twenty calls hang, and then the gate closed."""
     ratios = []
-    async with running_organisation() as organisation:
-        seed = _write_seed(arena.folder / "organisation.yaml", organisation)
+    async with running_provider() as provider:
+        seed = _write_seed(arena.folder / "organisation.yaml", provider)
         with arena.running(TOKEN_SERVICE_SEED_FILE=str(seed)) as service:
             async with client_of(service) as main, client_of(service) as cep:
                 await _take_median(main)
                 for _ in range(rounds):
                     alone = await _take_median(main)
-                    organisation.answer(TOKEN, None)
+                    provider.answer(TOKEN, None)
                     await until_status(lambda: log_in_with_password(cep, USERNAME, PASSWORD), 200)
-                    organisation.answer(TOKEN, Hang())
-                    async with _hammering(cep, organisation):
+                    provider.answer(TOKEN, Hang())
+                    async with _hammering(cep, provider):
                         ratios.append(await _take_median(main) / alone)
     return ratios
 
 
-def _write_seed(file: Path, organisation: FakeProvider) -> Path:
-    file.write_text(yaml.safe_dump(yaml.safe_load(SEED.read_text()) | {"realms": {"cep": realm_of(organisation)}}))
+def _write_seed(file: Path, provider: FakeProvider) -> Path:
+    file.write_text(yaml.safe_dump(yaml.safe_load(SEED.read_text()) | {"realms": {"cep": realm_of(provider)}}))
     return file
 
 
@@ -68,8 +68,8 @@ async def _take_median(http: httpx2.AsyncClient) -> float:
 
 
 @asynccontextmanager
-async def _hammering(http: httpx2.AsyncClient, organisation: FakeProvider) -> AsyncIterator[None]:
-    """Let callers log in at the organisation again and again, each after the pause that Retry-After names."""
+async def _hammering(http: httpx2.AsyncClient, provider: FakeProvider) -> AsyncIterator[None]:
+    """Let callers log in at the provider again and again, each after the pause that Retry-After names."""
 
     async def hammer(number: int) -> None:
         while True:
@@ -79,14 +79,14 @@ async def _hammering(http: httpx2.AsyncClient, organisation: FakeProvider) -> As
             await asyncio.sleep(int(response.headers["retry-after"]))
 
     hammers = [asyncio.create_task(hammer(number)) for number in range(HAMMERS)]
-    await until(lambda: organisation.waiting > 0)
+    await until(lambda: provider.waiting > 0)
     try:
         yield
     finally:
         for task in hammers:
             task.cancel()
         ends = await asyncio.gather(*hammers, return_exceptions=True)
-        await organisation.left_alone()
+        await provider.left_alone()
     for end in ends:
         if isinstance(end, LoadFailed):
             raise end
