@@ -174,7 +174,7 @@ class Worker:
             except StoreUnavailable as outage:
                 log.debug("nothing was settled: %s", outage)
             except Exception:
-                log.exception("what a change of clients or users ends has not ended yet")
+                log.exception("pending revocations failed and will be run again")
 
     async def keep_sessions_counted(self) -> None:
         """Refresh the session gauges every 15 s.

@@ -1,22 +1,22 @@
 -- The action `lua.verify` of HAProxy: asks the token service about the caller's access token.
--- After a 200 the request has the identity headers of the answer, and the variable txn.verified. What else the service
--- has to say goes to the caller. In every other case, an error in this file included, nothing happens here: haproxy.cfg
+-- After a 200 the request has the identity headers of the answer, and the variable txn.verified. A 401, 403 or 503
+-- of the service is passed to the caller. In every other case, an error in this file included, nothing happens here: haproxy.cfg
 -- lets no request pass that lacks the variable.
 
--- Of haproxy.cfg, which has less patience than this.
+-- The address of the listener `verify` in haproxy.cfg, whose server timeout of 3 s is shorter than TIMEOUT_MS.
 local ADDRESS = "http://127.0.0.1:8001/oauth2/v1/verify"
 local TIMEOUT_MS = 5000
 local IDENTITY = {
   "x-auth-subject", "x-auth-realm", "x-auth-user", "x-auth-client", "x-auth-scope", "x-auth-expires-in",
 }
-local HANDED_ON = { "www-authenticate", "content-type", "cache-control", "retry-after" }
+local FORWARDED_HEADERS = { "www-authenticate", "content-type", "cache-control", "retry-after" }
 local REFUSALS = { [401] = true, [403] = true, [503] = true }
 
 local function encode(text)
   return (text:gsub("[^%w]", function(character) return string.format("%%%02X", character:byte()) end))
 end
 
--- HAProxy counts the values of a header from 0, and what it is given from 1.
+-- HAProxy returns the values of a header in a table that begins at 0, and expects tables that begin at 1.
 local function values_of(headers, name)
   local values = {}
   if headers ~= nil and headers[name] ~= nil then
@@ -32,7 +32,7 @@ local function ask(txn, scope)
   if scope ~= "-" then
     address = address .. "?scope=" .. encode(scope)
   end
-  -- Nothing else of the request: no other header, no body.
+  -- Only the header Authorization is sent to the service; other headers and the body are not.
   local headers = {}
   local authorization = values_of(txn.http:req_get_headers(), "authorization")
   if #authorization > 0 then
@@ -42,7 +42,7 @@ local function ask(txn, scope)
   return core.httpclient():get({ url = address, headers = headers, timeout = TIMEOUT_MS })
 end
 
-local function tell_who_calls(txn, answer)
+local function set_identity_headers(txn, answer)
   for _, name in ipairs(IDENTITY) do
     local values = values_of(answer.headers, name)
     if #values == 1 then
@@ -52,9 +52,9 @@ local function tell_who_calls(txn, answer)
 end
 
 local function refuse(txn, answer)
-  -- HAProxy's own 503, where the service is away, does not say when to come back.
+  -- HAProxy's own 503, sent if the service is unreachable, has no Retry-After.
   local headers = { ["retry-after"] = answer.status == 503 and { "1" } or nil }
-  for _, name in ipairs(HANDED_ON) do
+  for _, name in ipairs(FORWARDED_HEADERS) do
     local values = values_of(answer.headers, name)
     if #values > 0 then
       headers[name] = values
@@ -66,7 +66,7 @@ end
 core.register_action("verify", { "http-req" }, function(txn, scope)
   local answer = ask(txn, scope)
   if answer.status == 200 then
-    tell_who_calls(txn, answer)
+    set_identity_headers(txn, answer)
     txn:set_var("txn.verified", true)
   elseif REFUSALS[answer.status] then
     refuse(txn, answer)

@@ -15,7 +15,7 @@ def read_secret_keys(read: Reading, setting: Setting) -> tuple[bytes, ...]:
     """
     if read.environment.get(setting.variable) or read.environment.get(setting.file_variable):
         return cast("tuple[bytes, ...] | None", read.value_of(setting)) or ()
-    if not read.embedded:
+    if not read.uses_embedded_store:
         read.mistake(setting.variable, "not set", f"{SECRET_KEY_BYTES} bytes or more, where REDIS_URL is set")
         return ()
     kept = _kept_secret_key(read)

@@ -31,14 +31,17 @@ class Reading:
         self.mistakes: list[str] = []
 
     @property
-    def embedded(self) -> bool:
+    def uses_embedded_store(self) -> bool:
         return not (self.environment.get("REDIS_URL") or self.environment.get("REDIS_URL_FILE"))
 
     def mistake(self, variable: str, found: str, expected: str) -> None:
         self.mistakes.append(f"{variable}: {found}: expected {expected}")
 
     def value_of(self, setting: Setting) -> object:
-        """Return the value, or that of the default if the variable is unset, empty or wrong."""
+        """Return the parsed value, or the parsed default if the variable is unset, empty or wrong.
+
+        A wrong value is recorded as a mistake.
+        """
         text = self.find_text(setting)
         if text:
             try:
@@ -49,7 +52,11 @@ class Reading:
         return None if default is None else setting.parse(default)
 
     def find_text(self, setting: Setting) -> str | None:
-        """Return the text of the variable, or of the file that its `_FILE` form names, or None if neither is set."""
+        """Return the text of the variable or, for a secret, of the file that its `_FILE` variable names.
+
+        If both are set or the file cannot be used, this is recorded as a mistake. Returns None after a mistake, or if
+        neither is set.
+        """
         text, file = self.environment.get(setting.variable), self.environment.get(setting.file_variable)
         if not (setting.secret and file):
             return text
@@ -63,7 +70,10 @@ class Reading:
             return None
 
     def describe_source(self, setting: Setting, text: str) -> tuple[str, str]:
-        """Return the variable of a wrong value and what may be shown of it, with the file that it came from."""
+        """Return the variable that a wrong value came from, and a text for the error.
+
+        The text is the file's name, if any, and the value as `shown` displays it.
+        """
         file = self.environment.get(setting.file_variable) if setting.secret else None
         if file:
             return setting.file_variable, f"{file!r}: {setting.shown(text)}"
@@ -77,9 +87,9 @@ def _read_secret_file(name: str) -> str:
             content = opened.read(MAX_SECRET_FILE_BYTES + 1)
         text = content.decode().strip()
     except (OSError, UnicodeDecodeError):
-        raise ValueError("a file that can be read, with text in it") from None
+        raise ValueError("a readable file in UTF-8") from None
     if not text or len(content) > MAX_SECRET_FILE_BYTES:
-        raise ValueError("a file with nothing but the value in it")
+        raise ValueError("a file that is not empty and has at most 64 KiB")
     return text
 
 

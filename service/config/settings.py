@@ -69,7 +69,7 @@ def _base_url(read: Reading) -> str:
 
 
 def _example_seed_where_embedded(read: Reading) -> str | None:
-    return str(EXAMPLE_SEED) if read.embedded else None
+    return str(EXAMPLE_SEED) if read.uses_embedded_store else None
 
 
 def _log_format_of_the_terminal(_: Reading) -> str:
@@ -331,7 +331,7 @@ def load_settings(environment: Mapping[str, str], *, handed_socket: int | None =
     read = Reading(environment)
     for name, setting in SETTINGS.items():
         read.values[name] = read_secret_keys(read, setting) if name == "secret_keys" else read.value_of(setting)
-    if read.embedded and read.values["durability"] == "replica":
+    if read.uses_embedded_store and read.values["durability"] == "replica":
         read.mistake("TOKEN_SERVICE_DURABILITY", "'replica'", "REDIS_URL to be set: the embedded store has no replicas")
     _check_example_seed(read, handed_socket)
     if read.mistakes:
@@ -355,7 +355,7 @@ def _check_example_seed(read: Reading, handed_socket: int | None) -> None:
     public = find_public_setting(*addresses)
     if public is None and handed_socket is not None:
         public = f"the socket of --fd {handed_socket}"
-    if read.embedded and public and not read.environment.get(variable):
+    if read.uses_embedded_store and public and not read.environment.get(variable):
         expected = f"a seed file of your own, since {public} is not this machine alone"
         read.mistake(
             variable, "not set", f"{expected} (to use the example's public passwords there, name {EXAMPLE_SEED})"

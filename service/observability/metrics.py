@@ -53,7 +53,7 @@ FLUSH_SECONDS: Final = 0.05
 class Metrics:
     """All metrics of a process, and the buffers in front of those that every request changes.
 
-    If `folder` is given, the numbers are kept in files of a free place in it, which several workers share.
+    If `folder` is given, the numbers are kept in files there. Workers share the folder; each has files of its own.
     """
 
     def __init__(self, folder: str | None) -> None:
@@ -84,7 +84,7 @@ class Metrics:
         )
         self.durations = Histogram(
             "token_service_request_duration_seconds",
-            "From the arrival of a request to the end of its answer.",
+            "Time from the arrival of a request to the end of its response.",
             ("endpoint",),
             buckets=_REQUEST_SECONDS,
             registry=self.registry,
@@ -109,14 +109,14 @@ class Metrics:
     def _make_redis(self) -> None:
         self.redis_durations = Histogram(
             "token_service_redis_call_duration_seconds",
-            "Calls of Redis that were answered, by kind or script; the wait for a free connection included.",
+            "Duration of answered Redis calls, by kind or script. Repeated attempts while a slot moves are included.",
             ("call",),
             buckets=_REDIS_SECONDS,
             registry=self.registry,
         )
         self.redis_failures = Counter(
             "token_service_redis_failures",
-            "Calls of Redis that came to nothing, because it was away, too slow, or could not serve.",
+            "Redis calls that failed, because Redis was unreachable, too slow, or refused the command.",
             ("call",),
             registry=self.registry,
         )
@@ -166,7 +166,7 @@ class Metrics:
         )
         self.waits = Histogram(
             "token_service_hashing_wait_seconds",
-            "How long a check of a password or client secret waited for a thread.",
+            "Time that a check of a password or client secret waited for a thread.",
             ("pool",),
             buckets=_WAIT_SECONDS,
             registry=self.registry,
@@ -205,16 +205,16 @@ def get_metrics() -> Metrics:
 
 
 def flush_counts(buffers: Sequence[CounterBuffer | HistogramBuffer] = ()) -> None:
-    """Pass the buffered counts to prometheus_client, those of all buffers unless some are named.
+    """Pass buffered counts to prometheus_client: those of `buffers`, or of all buffers by default.
 
-    Call this in the thread of the event loop, which counts them. If the shared file cannot be written, counts are lost,
-    but none is passed twice.
+    Call this in the thread of the event loop, which counts them. If a file in the shared folder cannot be written,
+    counts are lost, but none is passed twice.
     """
     for pending in buffers or get_metrics().buffers:
         try:
             pending.flush()
         except OSError:
-            log.exception("numbers of the metrics are lost: the file that workers share cannot be written")
+            log.exception("metric counts are lost: the worker's file in the shared metrics folder cannot be written")
 
 
 def count_request(endpoint: str, grant: str, status: int, reason: str | None, seconds: float) -> None:
@@ -226,7 +226,10 @@ def count_request(endpoint: str, grant: str, status: int, reason: str | None, se
 
 
 def judge_outcome(status: int, reason: str | None) -> Outcome:
-    """Return the outcome of a request. Pages refuse with other statuses than the API, but never without a reason."""
+    """Return the outcome of a request.
+
+    A response with a reason counts as refused even if its status is below 400, as it can be for a page.
+    """
     if reason in _THROTTLED:
         return "throttled"
     if status >= 500:
@@ -258,18 +261,18 @@ def count_events_lost(count: int) -> None:
 
 
 def note_live(sessions: float, access_tokens: float) -> None:
-    """Set the gauges of live objects, which have no value before the first call."""
+    """Set the gauges of live sessions and access tokens, which have no value before the first call."""
     get_metrics().live.labels("session").set(sessions)
     get_metrics().live.labels("access_token").set(access_tokens)
 
 
 def forget_live() -> None:
-    """Set the gauges to NaN, so that a stale count is not shown as current."""
+    """Set the gauges of live sessions and access tokens to NaN, so that a stale count is not shown as current."""
     note_live(nan, nan)
 
 
 class CacheCounts:
-    """The counts of look-ups and misses of the cache with this name."""
+    """The lookup and miss counters of one cache, which `cache` names."""
 
     def __init__(self, cache: str) -> None:
         metrics = get_metrics()
@@ -284,13 +287,13 @@ class CacheCounts:
         self._misses.inc()
 
     def count_bearer_read(self, call: str, seconds: float, failed: bool) -> None:
-        """Count a lookup of a bearer token that asked Redis. BearerLookup calls this: it has no metrics of its own."""
+        """Count a bearer lookup that read Redis, as a cache miss and as a Redis call. BearerLookup calls this."""
         self.count_miss()
         count_redis_call(call, seconds, failed)
 
 
 class HashingCounts:
-    """The counts of the hashing pool with this name."""
+    """The counters of one hashing pool, which `pool` names."""
 
     def __init__(self, pool: str) -> None:
         self._checks = get_metrics().checks.labels(pool)

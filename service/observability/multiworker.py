@@ -2,8 +2,9 @@
 
 The workers share a private folder. Each worker has a numbered place in it, holds the place by a lock as long as the
 worker lives, and keeps its numbers in the files of the place. A worker that replaces a dead one takes over its place
-and goes on counting from its numbers. So no sum ever goes backwards, and there are no more files than there were
-workers at once. Gauges of a dead worker, such as the length of its queue, are not read any more.
+and goes on counting from its numbers. So no sum ever goes backwards, and the number of places depends on how many
+workers ran at once, not on how many were started. Gauges of a dead worker, such as the length of its queue, are not
+read any more.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from service.system.private_files import hold_lock, make_private
 
 
 def _take_place(folder: Path) -> int:
-    """Take the first free place, and hold it until this process ends. Returns its number.
+    """Reserve the lowest free place of a worker in the folder until this process ends. Returns its number.
 
     The counts of the last holder stay, and its gauges are deleted.
     """
     make_private(folder, follow_symlinks=False)
     for place in count():
         if hold_lock(_lock_of(folder, place)) is not None:
-            for said in folder.glob(f"gauge_*_{place}.db"):
-                said.unlink()
+            for gauge_file in folder.glob(f"gauge_*_{place}.db"):
+                gauge_file.unlink()
             return place
     raise AssertionError("there is always one more place")
 
@@ -40,7 +41,7 @@ def _lock_of(folder: Path, place: int | str) -> Path:
 
 
 def share_counts(folder: Path) -> None:
-    """Keep metrics that are created from now on in files of a place in this folder, not in memory."""
+    """Keep metrics that are created from now on in files of this folder, under a worker's place of their own."""
     place = _take_place(folder)
     values.ValueClass = values.MultiProcessValue(lambda: place)  # type: ignore[no-untyped-call]
 

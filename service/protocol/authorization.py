@@ -199,7 +199,7 @@ def parse_authorization_request(query: Query, client: Client, return_address: Re
 
 
 def make_query(request: AuthorizationRequest) -> str:
-    """Return the query string of an authorization request with the same content.
+    """Return a query string that `parse_authorization_request` parses to this request.
 
     Clauses: RFC 6749 §4.1.1, RFC 7636 §4.3
     """
@@ -286,8 +286,8 @@ def recheck_registration(request: AuthorizationRequest, scope: str, client: Clie
     """Return the client, after a new check that it may receive `scope` for this request.
 
     The registration may have changed while the user was deciding. If the client or its redirect_uri is no longer
-    registered, raises InvalidRequest, which is shown as a page. If the client lost anything else, raises
-    AuthorizationRefused.
+    registered, raises InvalidRequest, which is shown as a page. If the client may no longer use the grant
+    type or the scope, or must now use PKCE, raises AuthorizationRefused.
 
     Clauses: RFC 6749 §3.1.2.4, §5.2
     """

@@ -25,7 +25,7 @@ Narrowing = Literal["refresh", "grant_or_scope"]
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True):
-    """The registration record, with the field names of RFC 7591. A client without a secret hash is public.
+    """The registration record. Fields that RFC 7591 defines have its names. A client without a secret hash is public.
 
     After a rotation, the previous secret stays valid until `previous_secret_until_ms`, in milliseconds since 1970 by
     the clock of Redis. `has_short_secret` is recorded when the secret is hashed, because a hash hides the length.
@@ -67,7 +67,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_short_secret(secret: str | None) -> bool:
-    """Return True if a chosen secret is so short that it can be guessed.
+    """Return True if a secret is given that has fewer than MIN_SECRET_CHARACTERS characters and could be guessed.
 
     Clauses: RFC 6749 §10.10
     """

@@ -132,7 +132,9 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "checks_queue_full": _TOO_MANY_CHECKS,
     "organisation_unavailable": _ORGANISATION_AWAY,
     "organisation_busy": _ORGANISATION_AWAY,
-    "organisation_spared": "Too many logins from this address were refused by the organisation; try again later.",
+    "organisation_spared": (
+        "Too many logins from this address or with this user name were refused by the organisation; try again later."
+    ),
     "pages_throttled": "Too many requests from this address; try again later.",
     "unforeseen": "The service met an unexpected condition.",
 }

@@ -61,7 +61,9 @@ class InvalidGrant(OAuthError):
 
 
 class LoginThrottled(OAuthError):
-    """A login that was refused before its password was checked, and is therefore not an InvalidGrant.
+    """A login that a limit refused before the password was checked.
+
+    It sends `invalid_grant` with status 429, but is not a subclass of InvalidGrant, which is about a wrong password.
 
     Clauses: RFC 6749 §4.3.2 (passwords are protected against guessing)
     """

@@ -61,7 +61,7 @@ class ExternalRealm:
         self._provider_client = provider_client
         self._realms = realms
         self._breaker = CircuitBreaker()
-        self._report = OutageLog(log, f"the organisation of realm {name} does not answer rightly")
+        self._report = OutageLog(log, f"the identity provider of realm {name} fails")
 
     @property
     def label(self) -> str:

@@ -58,7 +58,7 @@ async def test_what_was_issued_before_a_time_ends_and_what_came_later_lives(
     [
         ((), 2, "expected exactly one of --user, --client, --issued-before and --everything"),
         (("--everything", "--client", "phone-app"), 2, "expected exactly one of"),
-        (("--everything", "--realm", "main"), 2, "--realm goes with --user"),
+        (("--everything", "--realm", "main"), 2, "--realm requires --user"),
         (("--issued-before", "yesterday"), 2, "'yesterday': expected a time by ISO 8601"),
         (("--issued-before", "2999-01-01T00:00:00Z"), 2, "expected a time that has passed"),
         (("--issued-before", "0026-11-21", "--yes"), 2, "'0026-11-21': expected a time by ISO 8601"),

@@ -39,12 +39,12 @@ async def test_an_access_token_is_told_with_its_session(admin: Admin, http: http
 
 async def test_a_refresh_token_is_told_by_its_generation(admin: Admin, http: httpx2.AsyncClient, clock: Clock) -> None:
     first = (await PHONE_APP.log_in(http, ALICE)).json()["refresh_token"]
-    assert await explain(admin, first) == "Live: generation 1 is the session's one refresh token."
+    assert await explain(admin, first) == "Live: generation 1 is the head, the session's only live refresh token."
 
     second = (await PHONE_APP.refresh(http, first)).json()["refresh_token"]
 
     assert "it is still answered with generation 2" in await explain(admin, first)
-    assert await explain(admin, second) == "Live: generation 2 is the session's one refresh token."
+    assert await explain(admin, second) == "Live: generation 2 is the head, the session's only live refresh token."
     clock.advance(301)
     assert "its use ends the session (now generation 2)" in await explain(admin, first)
 
@@ -62,8 +62,8 @@ async def test_who_ended_a_session_and_why_is_told(
     told = (await admin("token", "inspect", second, "--json")).json
 
     minutes, seconds = re.findall(
-        "^Its session ended by a replay of generation 1, while 2 was the live one; "
-        "it had been spent ([0-9]+) min ([0-9]+) s before: ",
+        "^Its session was ended by a replay of generation 1, which had been spent ([0-9]+) min ([0-9]+) s before, "
+        "while generation 2 was the head, at ",
         told["explanation"],
     )[0]
     assert 301 <= 60 * int(minutes) + int(seconds) <= 301 + took_seconds
@@ -79,10 +79,10 @@ async def test_the_other_ends_are_told_apart(admin: Admin, http: httpx2.AsyncCli
 
     ends = [await explain(admin, tokens["refresh_token"]) for tokens in (revoked, console, everywhere)]
 
-    assert [end.split(":")[0] for end in ends] == [
-        "Its session ended by its client, which revoked it",
-        "Its session ended at the console",
-        "Its session ended by a revokeAll of its user",
+    assert [end.partition(", at ")[0] for end in ends] == [
+        "Its session was ended by its client, which revoked it",
+        "Its session was ended at the console",
+        "Its session was ended by a revokeAll of its user",
     ]
 
 

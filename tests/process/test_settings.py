@@ -419,10 +419,10 @@ def test_a_secret_comes_from_one_place(secret_files: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"", "a file with nothing but the value in it"),
-        (b" \n", "a file with nothing but the value in it"),
-        (b"h" * 70_000, "a file with nothing but the value in it"),
-        (b"hunter2 \xff", "a file that can be read, with text in it"),
+        (b"", "a file that is not empty and has at most 64 KiB"),
+        (b" \n", "a file that is not empty and has at most 64 KiB"),
+        (b"h" * 70_000, "a file that is not empty and has at most 64 KiB"),
+        (b"hunter2 \xff", "a readable file in UTF-8"),
         (None, "a file that exists and can be read"),
     ],
 )

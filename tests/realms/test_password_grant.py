@@ -178,7 +178,7 @@ async def test_nonsense_is_an_outage_of_the_provider_and_no_login(
     assert_away(await log_in(http))
 
     assert count_sessions(store) == 0
-    assert "the organisation of realm cep does not answer rightly: " in caplog.text
+    assert "the identity provider of realm cep fails: " in caplog.text
     provider.answer(path, None)
     assert (await log_in(http)).status_code == 200
 

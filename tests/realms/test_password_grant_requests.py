@@ -179,7 +179,7 @@ async def test_neither_redis_nor_the_log_at_its_lowest_level_learns_a_secret_of_
 
     assert statuses == [400] + [503] * (len(quoting) - 1)
     assert '"level":"debug"' in log
-    assert "the organisation of realm cep does not answer rightly" in log
+    assert "the identity provider of realm cep fails" in log
     secrets = [PASSWORD, guessed, CLIENT_SECRET, BASIC.removeprefix("Basic "), id_token, *id_token.split(".")]
     secrets += [*handed_out.values(), PASSWORD.replace(" ", "+"), guessed.replace(" ", "+")]
     assert find_secrets(log.encode(), secrets) == set()

@@ -13,15 +13,15 @@ from service.registry.pending_revocations import REVOCATIONS_AT_ONCE
 
 
 @command(console, "revoke-all")
-@click.option("--user", "username", metavar="NAME", help="All that this user has.")
+@click.option("--user", "username", metavar="NAME", help="End all sessions of this user.")
 @click.option("--realm", help=f"The realm of --user.  [default: {MAIN_REALM}]")
-@click.option("--client", "client_id", metavar="ID", help="All sessions with this client.")
+@click.option("--client", "client_id", metavar="ID", help="End all sessions with this client.")
 @click.option(
     "--issued-before",
     "before_ms",
     type=Parsed("time", parse_time_ms),
     metavar="TIME",
-    help="Revoke what was issued before this time (ISO 8601), for all users. Use it after a restored backup.",
+    help="End all users' sessions that began before this time (ISO 8601). Use it after you restored a backup.",
 )
 @click.option("--everything", is_flag=True, help="Revoke everything of all users. Use it after a stolen key.")
 async def revoke_all(
@@ -38,7 +38,7 @@ async def revoke_all(
     if sum(given) != 1:
         raise WrongInput("expected exactly one of --user, --client, --issued-before and --everything")
     if realm is not None and username is None:
-        raise WrongInput("--realm goes with --user")
+        raise WrongInput("--realm requires --user")
     if username is not None:
         await _revoke_user(context, output, username, realm or MAIN_REALM)
     elif client_id is not None:
@@ -75,8 +75,8 @@ async def _revoke_client(context: AdminContext, output: Output, client_id: str) 
 async def _revoke_everybody(context: AdminContext, output: Output, before_ms: int | None) -> None:
     if before_ms is not None and before_ms > await context.redis.read_clock_ms():
         raise WrongInput("--issued-before: expected a time that has passed (--everything ends all there is now)")
-    what = f"that began before {format_time(before_ms)}" if before_ms is not None else "there are"
-    output.ask(f"End all sessions {what}, of all users?")
+    before = "" if before_ms is None else f" that began before {format_time(before_ms)}"
+    output.ask(f"End all sessions{before}, of all users?")
     users, left = 0, set[tuple[str, str]]()
     until_ms = 0 if before_ms is None else before_ms - 1
     # Without the lock, two such commands at once could each skip users that the other one is processing.
@@ -93,7 +93,7 @@ async def _revoke_everybody(context: AdminContext, output: Output, before_ms: in
                 await lock.renew()
             await context.revocations.revoke_all_left(left, until_ms=until_ms, reason="console")
     context.record("revoke_all_by_console")
-    output.done(f"Users whose sessions were looked at: {users}. All sessions {what} have ended.", users=users)
+    output.done(f"Users whose sessions were looked at: {users}. All sessions{before} have ended.", users=users)
 
 
 async def _nothing() -> None:

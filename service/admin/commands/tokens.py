@@ -1,4 +1,4 @@
-"""The commands `token inspect` and `token revoke`. Both work although no token is stored anywhere."""
+"""The commands `token inspect` and `token revoke`. They find a token by its digest, since Redis stores no token."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from service.store.reports.token_inspection import (
 )
 
 _ENDINGS: Final[dict[EndReason, str]] = {
-    "replayed": "by a replay",
+    "replayed": "by a replay of a refresh token",
     "revoked": "by its client, which revoked it",
     "code_replayed": "because its authorization code was exchanged a second time",
     "revoke_all": "by a revokeAll of its user",
@@ -63,8 +63,8 @@ async def inspect_token(context: AdminContext, output: Output, token: str | None
         facts = _explain_code(await context.inspection.inspect_code(code))
     else:
         raise CommandRefused(
-            "this is no token of this service: no access token or code by its form, and no refresh token that one of "
-            "our keys signed"
+            "this is no token of this service: it does not have the form of an access token or of a code, and no key "
+            "of this service verifies it as a refresh token"
         )
     output.facts(facts)
 
@@ -168,10 +168,10 @@ def _explain_generation(generation: Generation, number: int, head: str, now_ms: 
     spent = f"It was spent {format_when(generation.spent_at_ms, now_ms)}" if generation.spent_at_ms else "It is spent"
     grace = format_span(max(0, (generation.grace_ends_at_ms or now_ms) - now_ms))
     return {
-        "head": f"Live: generation {number} is the session's one refresh token.",
+        "head": f"Live: generation {number} is the head, the session's only live refresh token.",
         "spent": f"{spent}; for another {grace} it is still answered with {head}.",
         "spent_long_ago": f"{spent}, and its grace is over: its use ends the session (now {head}).",
-        "ahead": f"Newer than Redis knows ({head}), as after a failover that lost writes: it will be taken.",
+        "ahead": f"Newer than Redis knows ({head}), as after a failover that lost writes: it will be accepted.",
     }[generation.standing]
 
 
@@ -185,12 +185,12 @@ def _explain_ending(family: EndedFamily, now_ms: int) -> str:
     """Return a sentence that says who ended the session, when and why."""
     how = _ENDINGS[family.reason]
     if family.presented is not None:
-        how = f"by a replay of generation {family.presented}, while {family.head} was the live one"
+        spent = ""
         if family.presented_spent_at_ms is not None:
-            how += (
-                f"; it had been spent {format_span(max(0, family.ended_at_ms - family.presented_spent_at_ms))} before"
-            )
-    return f"Its session ended {how}: {format_when(family.ended_at_ms, now_ms)}."
+            before = format_span(max(0, family.ended_at_ms - family.presented_spent_at_ms))
+            spent = f", which had been spent {before} before,"
+        how = f"by a replay of generation {family.presented}{spent} while generation {family.head} was the head"
+    return f"Its session was ended {how}, at {format_when(family.ended_at_ms, now_ms)}."
 
 
 def _describe_family(family: KnownFamily | EndedFamily | None, now_ms: int, digest: str | None) -> dict[str, Any]:

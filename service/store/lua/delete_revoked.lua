@@ -1,9 +1,9 @@
 -- Runs one bounded step of a revokeAll: deletes the records whose members mark_revoked moved to the key `revoked`.
--- These are families with their access tokens, codes, consents and browser sessions. With until_ms only records of that
--- age are deleted; the members of younger ones return to the index.
+-- These are families with their access tokens, codes, consents and browser sessions. With until_ms only records
+-- created at or before it, or before a later mark, are deleted; the members of newer records return to the index.
 -- KEYS     revoked_key mark_key index_key
 -- DERIVED  families, access tokens, codes, consents, browser sessions named by the members, tombstones
--- ARGV     most_keys kept_member until_ms (0 for all of it) reason clock_offset_ms
+-- ARGV     most_keys kept_member (not deleted; may be empty) until_ms (0: no limit) reason clock_offset_ms
 -- RETURNS  more | finished
 -- CLAUSES  SPEC §3, §4.4
 local revoked_key, mark_key, index_key = KEYS[1], KEYS[2], KEYS[3]
