@@ -17,7 +17,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NoReturn, TypeVar
 
-from service.observability.metrics import HashingCounts
+from service.observability.metrics import get_metrics
 from service.protocol.errors import TemporarilyUnavailable
 from service.system.malloc import limit_arenas, trim_heap
 
@@ -45,7 +45,9 @@ class HashingPool:
         self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix=name)
         self._queue = _FairQueue(running=self._threads + 1, waiting=self._threads * _QUEUED_PER_THREAD - 1)
         self._under_way = 0
-        self._counts = HashingCounts(name)
+        metrics = get_metrics()
+        self._checks, self._waits = metrics.checks.labels(name), metrics.waits.labels(name)
+        self._refusals = metrics.full_queues.labels(name)
 
     def check_room(self, network: str = "") -> None:
         """Raise TemporarilyUnavailable if a hash for this network would be refused."""
@@ -64,7 +66,7 @@ class HashingPool:
         self._under_way += 1
         if self._trim_timer is not None:
             self._trim_timer.cancel()
-        self._counts.count_begun()
+        self._checks.inc()
         loop = asyncio.get_running_loop()
         work = functools.partial(self._begin, time.perf_counter(), function, *arguments)
         try:
@@ -74,16 +76,16 @@ class HashingPool:
         finally:
             self._queue.leave(network, turn)
             self._under_way -= 1
-            self._counts.count_ended()
+            self._checks.dec()
             if self._under_way == 0 and not self._is_closed:
                 self._trim_timer = loop.call_later(IDLE_SECONDS, self._executor.submit, trim_heap)
 
     def _refuse(self) -> NoReturn:
-        self._counts.count_refused()
+        self._refusals.inc()
         raise TemporarilyUnavailable("hashing_queue_full", retry_after_seconds=1)
 
     def _begin(self, started_at: float, function: Callable[..., Result], *arguments: str) -> Result:
-        self._counts.note_wait_since(started_at)
+        self._waits.observe(time.perf_counter() - started_at)
         return function(*arguments)
 
     def close(self) -> None:

@@ -75,7 +75,7 @@ class _JsonHandler(logging.StreamHandler[TextIO]):
         named = _name_event(event, level, name, datetime.now(UTC))
         self.acquire()
         try:
-            self.stream.write(f"{_encode_line({**fields, **named})}\n")
+            self.stream.write(f"{_bound({**fields, **named})[1]}\n")
             self.stream.flush()
         except Exception:
             self.handleError(logging.LogRecord(name, level, "", 0, event, (), None))
@@ -90,7 +90,7 @@ class _JsonFormatter(logging.Formatter):
         event = _collect_fields(record)
         if record.exc_info:
             event["exception"] = "\n".join(_list_trace_lines(record.exc_info))
-        return _encode_line(event)
+        return _bound(event)[1]
 
 
 class _ConsoleFormatter(logging.Formatter):
@@ -187,11 +187,6 @@ def _list_trace_lines(exc_info: _ExcInfo) -> list[str]:
     return [shorten(line, MAX_TRACE_LINE_BYTES) for line in shown]
 
 
-def _encode_line(event: Mapping[str, object]) -> str:
-    _, line = _bound(event)
-    return line
-
-
 def _bound(event: Mapping[str, object]) -> tuple[Mapping[str, object], str]:
     """Return the event and its JSON. If the line would be longer than MAX_LINE_BYTES, the texts are shortened.
 
@@ -213,7 +208,7 @@ def _bound(event: Mapping[str, object]) -> tuple[Mapping[str, object], str]:
 
 
 def _encode(event: Mapping[str, object]) -> str:
-    line = msgspec.json.encode(event, enc_hook=_render_unknown)
+    line = msgspec.json.encode(event, enc_hook=repr)
     return line.decode() if line.isascii() and b"\x7f" not in line else escape_json(line.decode())
 
 
@@ -247,7 +242,3 @@ def escape_json(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
-
-
-def _render_unknown(value: object) -> str:
-    return repr(value)

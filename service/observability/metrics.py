@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import time
 from collections.abc import Sequence
 from math import nan
 from pathlib import Path
@@ -62,6 +61,9 @@ class Metrics:
         # Metrics in files have no `_created` samples. Metrics in memory shall look the same.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
+        self._counter = functools.partial(Counter, registry=self.registry)
+        self._gauge = functools.partial(Gauge, registry=self.registry)
+        self._histogram = functools.partial(Histogram, registry=self.registry)
         self._make_requests()
         self._make_redis()
         self._make_sessions()
@@ -76,121 +78,105 @@ class Metrics:
         )
 
     def _make_requests(self) -> None:
-        self.requests = Counter(
+        self.requests = self._counter(
             "token_service_requests",
             "Requests by endpoint, grant (none: not a token request, or not known) and outcome.",
             ("endpoint", "grant", "outcome"),
-            registry=self.registry,
         )
-        self.durations = Histogram(
+        self.durations = self._histogram(
             "token_service_request_duration_seconds",
             "Time from the arrival of a request to the end of its response.",
             ("endpoint",),
             buckets=_REQUEST_SECONDS,
-            registry=self.registry,
         )
-        self.refusals = Counter(
+        self.refusals = self._counter(
             "token_service_refusals",
             "Requests that were refused, by the fixed word that stands in the access log.",
             ("endpoint", "reason"),
-            registry=self.registry,
         )
-        self.build = Gauge(
+        self.build = self._gauge(
             "token_service_build_info",
             "Always 1; the label has the version.",
             ("version",),
             multiprocess_mode="livemax",
-            registry=self.registry,
         )
         self.build.labels(__version__).set(1)
         self.request_tally = CounterBuffer(self.requests)
         self.request_spans = HistogramBuffer(self.durations, _REQUEST_SECONDS)
 
     def _make_redis(self) -> None:
-        self.redis_durations = Histogram(
+        self.redis_durations = self._histogram(
             "token_service_redis_call_duration_seconds",
             "Duration of answered Redis calls, by kind or script. Repeated attempts while a slot moves are included.",
             ("call",),
             buckets=_REDIS_SECONDS,
-            registry=self.registry,
         )
-        self.redis_failures = Counter(
+        self.redis_failures = self._counter(
             "token_service_redis_failures",
             "Redis calls that failed, because Redis was unreachable, too slow, or refused the command.",
             ("call",),
-            registry=self.registry,
         )
-        self.moving_slots = Counter(
+        self.moving_slots = self._counter(
             "token_service_redis_moving_slot_refusals",
             "Attempts that a Redis Cluster refused because the slot of their keys is moving.",
-            registry=self.registry,
         )
         self.redis_spans = HistogramBuffer(self.redis_durations, _REDIS_SECONDS)
 
     def _make_sessions(self) -> None:
-        self.refreshes = Counter(
+        self.refreshes = self._counter(
             "token_service_refresh_tokens_presented",
             "Refresh tokens presented for a refresh, by verdict (repeated: a retry within the grace; replayed: "
             "presented after it, which ended the session; recovered: newer than Redis knew, as Redis lost writes).",
             ("verdict",),
-            registry=self.registry,
         )
-        self.code_replays = Counter(
+        self.code_replays = self._counter(
             "token_service_code_replays",
             "Authorization codes that were exchanged again, which ended the session that they had given.",
-            registry=self.registry,
         )
-        self.events_lost = Counter(
+        self.events_lost = self._counter(
             "token_service_events_lost",
             "Security events that are not in the stream in Redis; the log has them.",
-            registry=self.registry,
         )
-        self.live = Gauge(
+        self.live = self._gauge(
             "token_service_live_objects",
             "Sessions (families of refresh tokens) and access tokens in Redis: an estimate, unless there are few.",
             ("kind",),
             multiprocess_mode="livemostrecent",
-            registry=self.registry,
         )
         for rare in ("repeated", "replayed", "recovered"):
             self.refreshes.labels(rare)  # shown from 0 on, or Prometheus would see no rise at the first count
         self.refresh_tally = CounterBuffer(self.refreshes)
 
     def _make_hashing(self) -> None:
-        self.checks = Gauge(
+        self.checks = self._gauge(
             "token_service_hashing_checks",
             "Checks of passwords or client secrets that wait or run at the moment.",
             ("pool",),
             multiprocess_mode="livesum",
-            registry=self.registry,
         )
-        self.waits = Histogram(
+        self.waits = self._histogram(
             "token_service_hashing_wait_seconds",
             "Time that a check of a password or client secret waited for a thread.",
             ("pool",),
             buckets=_WAIT_SECONDS,
-            registry=self.registry,
         )
-        self.full_queues = Counter(
+        self.full_queues = self._counter(
             "token_service_hashing_refusals",
             "Checks that were refused because too many were waiting.",
             ("pool",),
-            registry=self.registry,
         )
 
     def _make_caches(self) -> None:
-        self.lookups = Counter(
+        self.lookups = self._counter(
             "token_service_cache_lookups",
             "Lookups in a worker's caches: clients, origins, realms, users, "
             "or the bearer tokens of verify and introspect.",
             ("cache",),
-            registry=self.registry,
         )
-        self.misses = Counter(
+        self.misses = self._counter(
             "token_service_cache_misses",
             "Cache lookups that a worker could not answer from memory and sent to Redis.",
             ("cache",),
-            registry=self.registry,
         )
         self.lookup_tally = CounterBuffer(self.lookups)
         for cache in CACHES:
@@ -290,28 +276,6 @@ class CacheCounts:
         """Count a bearer lookup that read Redis, as a cache miss and as a Redis call. BearerLookup calls this."""
         self.count_miss()
         count_redis_call(call, seconds, failed)
-
-
-class HashingCounts:
-    """The counters of one hashing pool, which `pool` names."""
-
-    def __init__(self, pool: str) -> None:
-        self._checks = get_metrics().checks.labels(pool)
-        self._waits = get_metrics().waits.labels(pool)
-        self._refusals = get_metrics().full_queues.labels(pool)
-
-    def count_begun(self) -> None:
-        self._checks.inc()
-
-    def count_ended(self) -> None:
-        self._checks.dec()
-
-    def count_refused(self) -> None:
-        self._refusals.inc()
-
-    def note_wait_since(self, started_at: float) -> None:
-        """Record the wait since `started_at`, a time of `time.perf_counter`."""
-        self._waits.observe(time.perf_counter() - started_at)
 
 
 def render() -> bytes:

@@ -17,8 +17,7 @@ from service.gateway.outage_log import report_outage
 from service.protocol.error_response import render_refusal
 from service.protocol.errors import BearerMissing, OAuthError, ServerError
 from service.protocol.http_errors import MethodNotAllowed, RequestTooSlow, UnknownPath
-from service.protocol.introspection import Introspection
-from service.protocol.token_response import NO_STORE_HEADERS, TokenResponse
+from service.protocol.token_response import NO_STORE_HEADERS
 from service.web.request.login_audit import record_refusal
 from service.web.request.state import REASON
 
@@ -41,12 +40,8 @@ class RawResponse(Response):
         self.raw_headers = [*headers, (b"content-length", b"%d" % len(body))]
 
 
-def render_tokens(tokens: TokenResponse) -> Response:
-    return RawResponse(msgspec.json.encode(tokens))
-
-
-def render_introspection(introspection: Introspection) -> Response:
-    return RawResponse(msgspec.json.encode(introspection))
+def render_json(content: msgspec.Struct) -> Response:
+    return RawResponse(msgspec.json.encode(content))
 
 
 def render_nothing() -> Response:

@@ -19,19 +19,7 @@ LEEWAY_SECONDS: Final = 60
 
 MIN_RSA_BITS: Final = 2048
 
-ALGORITHMS: Final = (
-    "RS256",
-    "RS384",
-    "RS512",
-    "PS256",
-    "PS384",
-    "PS512",
-    "ES256",
-    "ES384",
-    "ES512",
-    "EdDSA",
-    "Ed25519",
-)
+ALGORITHMS: Final = (*(f"{kind}{bits}" for kind in ("RS", "PS", "ES") for bits in (256, 384, 512)), "EdDSA", "Ed25519")
 """Algorithms whose signatures only the identity provider can make. `none` and all with a shared secret are excluded."""
 
 

@@ -19,7 +19,7 @@ from service.protocol.parameters import INTROSPECTION_PARAMETERS, require
 from service.store.families import Families
 from service.web.request.client_authentication import ClientAuthenticator
 from service.web.request.form import read_form
-from service.web.responses import render_introspection
+from service.web.responses import render_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ class IntrospectionEndpoint:
         check_introspection(caller.client)
         refresh_token = self.keyring.parse_refresh_token(form["token"])
         if refresh_token is None:
-            return render_introspection(await self._describe_access_token(form["token"]))
+            return render_json(await self._describe_access_token(form["token"]))
         may_see = caller.client.introspect == "all"
-        return render_introspection(await self._describe_refresh_token(refresh_token) if may_see else INACTIVE)
+        return render_json(await self._describe_refresh_token(refresh_token) if may_see else INACTIVE)
 
     async def _describe_access_token(self, token: str) -> Introspection:
         self.counts.count_lookup()

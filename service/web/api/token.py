@@ -17,7 +17,7 @@ from service.web.api.grants.issue import Grant
 from service.web.request.client_authentication import ClientAuthenticator
 from service.web.request.form import read_form
 from service.web.request.state import GRANT
-from service.web.responses import render_tokens
+from service.web.responses import render_json
 
 
 class TokenEndpoint:
@@ -37,4 +37,4 @@ class TokenEndpoint:
             raise UnsupportedGrantType("grant_type_unknown")
         require(form, *grant.required)
         check_grant_type(caller.client, grant.grant_type)
-        return render_tokens(await grant.issue(request, form, caller))
+        return render_json(await grant.issue(request, form, caller))

@@ -8,17 +8,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from ipaddress import IPv4Network, IPv6Network
 from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from service.config.parsers import Network
 from service.web.request.client_address import UNREAD_HEADERS, forwards_addresses, get_peer, parse_hop
 from service.web.request.state import PEER_IS_TRUSTED
-
-Network = IPv4Network | IPv6Network
-
 
 UNKNOWN: Final = "unknown"
 """The address of a caller that a trusted proxy does not name. All such callers share one counter."""

@@ -88,7 +88,7 @@ class ExternalLoginEndpoint:
             raise PageRefusal("forged", "not_asked_for_as_a_page")
         answer = parse_query(request.scope["query_string"], CALLBACK_PARAMETERS)
         state = "" if "state" in answer.repeated else answer.values.get("state", "")
-        login = self.pending_logins.open_external(state)
+        login = self.pending_logins.open(state, ExternalLogin)
         if login is None:
             raise PageRefusal("expired", "external_login_unknown")
         browser_secret = self.browsers.find_bound_secret(request, login.browser_digest)

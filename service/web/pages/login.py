@@ -35,7 +35,7 @@ from service.web.pages.browser_login import BrowserLogin
 from service.web.pages.callback import ExternalLoginEndpoint
 from service.web.pages.cookies import BrowserCookies
 from service.web.pages.page import PageRefusal, Pages, list_form_targets, redirecting_all_errors_to
-from service.web.pages.pending_logins import PendingLogins
+from service.web.pages.pending_logins import PendingLogin, PendingLogins
 from service.web.pages.rate_limit import PageLimit
 from service.web.request.client_address import get_prefixes
 from service.web.request.form import read_form
@@ -114,7 +114,7 @@ class LoginEndpoint:
 
     async def _get_form(self, request: Request, sealed: str) -> LoginForm:
         """Return the form that this browser sent. Raises PageRefusal if it is too old or another browser's."""
-        login = self.pending_logins.open_form(sealed)
+        login = self.pending_logins.open(sealed, PendingLogin)
         if login is None:
             raise PageRefusal("expired", "login_expired")
         browser_secret = self.browsers.find_bound_secret(request, login.browser_digest)

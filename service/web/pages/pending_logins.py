@@ -82,16 +82,13 @@ class PendingLogins:
             )
         )
 
-    def open_form(self, text: str) -> PendingLogin | None:
-        """Return the login of a form, or None unless one of our keys sealed exactly this text for a form."""
-        return self._open(text, PendingLogin)
-
-    def open_external(self, text: str) -> ExternalLogin | None:
-        """Return the login at an identity provider.
-
-        Returns None unless one of our keys sealed exactly this text for such a login.
-        """
-        return self._open(text, ExternalLogin)
+    def open(self, text: str, kind: type[SealedLogin]) -> SealedLogin | None:
+        """Return the login, or None unless one of our keys sealed exactly this text for a login of this kind."""
+        content = self._keyring.open_for_page(_PURPOSES[kind], text)
+        try:
+            return None if content is None else msgspec.json.decode(content, type=kind)
+        except ValueError:  # sealed by another version of the service
+            return None
 
     def find_time_left_ms(self, login: PendingLogin | ExternalLogin) -> int | None:
         """Return how much of the login's lifetime is left, or None if it has expired.
@@ -103,10 +100,3 @@ class PendingLogins:
 
     def _seal(self, login: PendingLogin | ExternalLogin) -> str:
         return self._keyring.seal_for_page(_PURPOSES[type(login)], msgspec.json.encode(login))
-
-    def _open(self, text: str, kind: type[SealedLogin]) -> SealedLogin | None:
-        content = self._keyring.open_for_page(_PURPOSES[kind], text)
-        try:
-            return None if content is None else msgspec.json.decode(content, type=kind)
-        except ValueError:  # sealed by another version of the service
-            return None

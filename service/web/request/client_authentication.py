@@ -133,23 +133,17 @@ class ClientAuthenticator:
         return client
 
     def _find_known_right(self, candidates: Candidates) -> Client | None:
-        """Return the client of the first reading whose secret is right without a slow hash, or None."""
-        for client, reading in candidates:
-            if client is not None and self._is_known_right(client, reading):
-                return client
-        return None
-
-    def _is_known_right(self, client: Client, reading: ClientCredentials) -> bool:
-        """Return True if the secret is right by a fast check.
+        """Return the client of the first reading whose secret is right without a slow hash, or None.
 
         A secret that the service generated is compared by one SHA-256. A chosen secret is looked up among those
         verified before.
         """
-        if reading.client_secret is not None:
-            for stored in self._accepted_hashes(client):
-                if self._is_known(reading.client_secret, stored):
-                    return True
-        return False
+        for client, reading in candidates:
+            if client is not None and reading.client_secret is not None:
+                for stored in self._accepted_hashes(client):
+                    if self._is_known(reading.client_secret, stored):
+                        return client
+        return None
 
     def _is_known(self, client_secret: str, stored: str) -> bool:
         if stored.startswith(GENERATED_SECRET_PREFIX):
