@@ -104,10 +104,6 @@ class Output:
         else:
             self._people.print(Text(make_printable(sentence), style=style), soft_wrap=True)
 
-    def plain(self, text: str) -> None:
-        """Print a text without decoration, for people who copy it."""
-        self._people.print(Text(make_printable(text)), soft_wrap=True)
-
     def note(self, sentence: str, style: str = "") -> None:
         """Print a remark to stderr."""
         self._aside.print(Text(make_printable(sentence), style=style), soft_wrap=True)

@@ -9,8 +9,6 @@ from typing import Final, Literal
 
 import msgspec
 
-from .scope import parse_realm
-
 TokenUse = Literal["access_token", "refresh_token"]
 
 
@@ -36,35 +34,3 @@ class Introspection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 INACTIVE: Final = Introspection(active=False)
-
-
-def describe_token(
-    token_use: TokenUse,
-    *,
-    scope: str,
-    client_id: str,
-    username: str,
-    subject: str,
-    issued_at_ms: int,
-    expires_at_ms: int,
-    issuer: str,
-) -> Introspection:
-    """Return the response for a live token.
-
-    Only an access token has a token_type, which states how to use the token at an API.
-
-    Clauses: RFC 6749 §7.1, RFC 7662 §2.2
-    """
-    return Introspection(
-        active=True,
-        scope=scope,
-        client_id=client_id,
-        username=username,
-        realm=parse_realm(scope),
-        token_type="Bearer" if token_use == "access_token" else "",
-        token_use=token_use,
-        exp=expires_at_ms // 1000,
-        iat=issued_at_ms // 1000,
-        sub=subject,
-        iss=issuer,
-    )

@@ -15,7 +15,7 @@ from service.protocol.token_response import Lifetimes
 from service.protocol.user import User, UserIdentity
 from service.store.client import StoreClient
 from service.store.keys import family_key, index_key, mark_key, user_key
-from service.store.records import parse_family
+from service.store.records import FamilyRecord, parse_family
 from service.store.scripts import load_script
 
 Success = Literal["rotated", "repeated", "recovered"]
@@ -72,23 +72,6 @@ class RefreshRefused(NamedTuple):
 
     verdict: SpendRefusal
     username: str = ""
-
-
-class FamilyView(NamedTuple):
-    """A family as its user sees it: client, user, scope, and the times of its start, end and last refresh.
-
-    The record may exist longer than `expires_at_ms`, as long as an access token of the family lives.
-    """
-
-    digest: str
-    head: int
-    client_id: str
-    subject: str
-    username: str
-    scope: str
-    created_at_ms: int
-    expires_at_ms: int
-    last_used_at_ms: int
 
 
 class Families:
@@ -191,11 +174,12 @@ class Families:
                 await scripts.leave_fence()
         return str(verdict[1]) if verdict[0] == "ended" else None
 
-    async def find(self, shard: str, family_digest: str) -> FamilyView | None:
+    async def find(self, shard: str, family_digest: str) -> FamilyRecord | None:
+        """Return the family, or None. A record may outlive its `expires_ms`, while an access token of it lives."""
         fields = await self._redis.read("HGETALL", family_key(shard, family_digest))
-        return self._parse_view(family_digest, fields) if fields else None
+        return parse_capped_family(fields, self._lifetimes) if fields else None
 
-    async def find_live(self, refresh_token: RefreshToken) -> FamilyView | None:
+    async def find_live(self, refresh_token: RefreshToken) -> FamilyRecord | None:
         """Return the family if it is live and the token is its current refresh token, or None.
 
         A spent generation yields None even within the grace period, which serves retries only. A generation newer than
@@ -207,16 +191,16 @@ class Families:
         if family is None or refresh_token.generation < family.head:
             return None
         mark = await self._redis.read("GET", mark_key(refresh_token.shard, family.subject))
-        is_revoked = family.created_at_ms <= int(mark or 0)
-        is_over = await self.read_clock_ms() >= family.expires_at_ms
+        is_revoked = family.created_ms <= int(mark or 0)
+        is_over = await self.read_clock_ms() >= family.expires_ms
         return None if is_revoked or is_over else family
 
     async def read_clock_ms(self) -> int:
-        """Return the Redis time in milliseconds, for comparison with the times of a FamilyView."""
+        """Return the Redis time in milliseconds, for comparison with the times of a FamilyRecord."""
         return await self._redis.read_clock_ms()
 
-    async def list_of_user(self, identity: UserIdentity, most: int) -> tuple[list[FamilyView], bool]:
-        """Return at most `most` live families of the user, and True if there may be more.
+    async def list_of_user(self, identity: UserIdentity, most: int) -> tuple[list[tuple[str, FamilyRecord]], bool]:
+        """Return at most `most` live families of the user, by digest, and True if there may be more.
 
         The families that expire last are chosen. They are sorted by their last use, the latest first.
         """
@@ -232,24 +216,18 @@ class Families:
         mark, *records = await self._redis.read_many(
             [("GET", mark_key(shard, subject)), *(("HGETALL", family_key(shard, digest)) for digest in families[:most])]
         )
-        found = [self._parse_view(digest, fields) for digest, fields in zip(families, records, strict=False) if fields]
-        live = [family for family in found if family.created_at_ms > int(mark or 0)]
-        return sorted(live, key=lambda family: family.last_used_at_ms, reverse=True), len(families) > most
+        found = [
+            (digest, parse_capped_family(fields, self._lifetimes))
+            for digest, fields in zip(families, records, strict=False)
+            if fields
+        ]
+        live = [(digest, family) for digest, family in found if family.created_ms > int(mark or 0)]
+        return sorted(live, key=lambda pair: pair[1].used_ms, reverse=True), len(families) > most
 
-    def _parse_view(self, family_digest: str, fields: dict[bytes, bytes]) -> FamilyView:
-        """Return the view of a record. A maximum age also limits families that started before it was configured."""
-        family = parse_family(fields)
-        expires_at_ms = family.expires_ms
-        if self._lifetimes.session_max_age_ms:
-            expires_at_ms = min(expires_at_ms, family.created_ms + self._lifetimes.session_max_age_ms)
-        return FamilyView(
-            digest=family_digest,
-            head=family.head,
-            client_id=family.client_id,
-            subject=family.subject,
-            username=family.username,
-            scope=family.scope,
-            created_at_ms=family.created_ms,
-            expires_at_ms=expires_at_ms,
-            last_used_at_ms=family.used_ms,
-        )
+
+def parse_capped_family(fields: dict[bytes, bytes], lifetimes: Lifetimes) -> FamilyRecord:
+    """Parse a family's record. A maximum age also limits families that started before it was configured."""
+    family = parse_family(fields)
+    if not lifetimes.session_max_age_ms:
+        return family
+    return family._replace(expires_ms=min(family.expires_ms, family.created_ms + lifetimes.session_max_age_ms))

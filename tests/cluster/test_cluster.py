@@ -231,7 +231,7 @@ async def test_what_was_issued_up_to_a_time_ends_for_everybody_on_all_nodes_and_
         assert name is not None
         ended = (await inspection.inspect_refresh_token(name)).family
         assert isinstance(ended, EndedFamily)
-        assert ended.reason == "console"
+        assert ended.record.reason == "console"
 
 
 @pytest.mark.clause("decided-redis-cluster")

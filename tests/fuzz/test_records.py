@@ -120,7 +120,7 @@ def test_an_answer_that_is_no_text_is_an_outage(kind: str, answer: Any) -> None:
         PARSERS[kind][0](answer)
 
 
-@pytest.mark.fuzzes("families._parse_view")
+@pytest.mark.fuzzes("families.parse_capped_family")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @example(FAMILY.replace(b"h=2", b"h=", 1))
 @example(CODE.replace(b"1700000000000", b"then", 1))

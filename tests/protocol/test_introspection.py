@@ -5,22 +5,24 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from service.protocol.bearer import AccessGrant
 from service.protocol.client import Client, check_introspection
 from service.protocol.errors import IntrospectionRefused
-from service.protocol.introspection import INACTIVE, Introspection, TokenUse, describe_token
+from service.protocol.introspection import INACTIVE, Introspection, TokenUse
+from service.web.api.introspect import describe_token
 
 
 def describe(token_use: TokenUse) -> Introspection:
-    return describe_token(
-        token_use,
+    grant = AccessGrant(
         scope="realm:cep role:enduser",
         client_id="phone-app",
         username="zoë",
         subject="s" * 22,
+        family_digest="f" * 22,
         issued_at_ms=1_000_999,
         expires_at_ms=1_600_999,
-        issuer="https://example.org",
     )
+    return describe_token(token_use, grant, grant.issued_at_ms, grant.expires_at_ms, "https://example.org")
 
 
 @pytest.mark.clause("7662-2.2-inactive", "decided-introspection-inactive")

@@ -7,6 +7,7 @@ from service.crypto.keyring import make_first_refresh_token
 from service.crypto.opaque_tokens import make_access_token
 from service.protocol.client import AUTHORIZATION_CODE
 from service.protocol.token_form import RandomToken
+from service.store.records import TombstoneRecord
 from service.store.reports.token_inspection import (
     EndedFamily,
     ExchangedCode,
@@ -78,17 +79,16 @@ async def test_a_live_family_is_told_with_all_that_its_record_says(
 
     assert await find_family(inspect, session) == KnownFamily(
         digest=session.first.family_digest,
+        record=record._replace(
+            head=3,
+            grant_type="password",
+            secret_used=True,
+            client_id="phone-app",
+            subject=session.identity.subject,
+            username=ALICE.username,
+            scope=ENDUSER,
+        ),
         state="live",
-        head=3,
-        grant_type="password",
-        secret_used=True,
-        client_id="phone-app",
-        subject=session.identity.subject,
-        username=ALICE.username,
-        scope=ENDUSER,
-        created_at_ms=record.created_ms,
-        expires_at_ms=record.expires_ms,
-        last_used_at_ms=record.used_ms,
         access_tokens=3,
         marked_at_ms=None,
     )
@@ -128,7 +128,7 @@ async def test_what_a_mark_covers_and_what_is_too_old_is_told_as_such(
     clock.advance(61)
     sessions.set_lifetimes(session_max_age_ms=60_000)
     family = await find_family(inspect, session)
-    assert (family.state, family.expires_at_ms) == ("over", created_ms + 60_000)
+    assert (family.state, family.record.expires_ms) == ("over", created_ms + 60_000)
     sessions.set_mark(session, created_ms)
     family = await find_family(inspect, session)
     assert (family.state, family.marked_at_ms) == ("revoked", created_ms)
@@ -146,20 +146,21 @@ async def test_a_family_that_ended_by_replay_is_told_for_a_day(
     found = await inspect.refresh_token(session, 4)
 
     assert isinstance(found.family, EndedFamily)
-    assert found.family._replace(ended_at_ms=0) == EndedFamily(
-        digest=session.first.family_digest,
+    ended = found.family.record
+    assert found.family.digest == session.first.family_digest
+    assert ended._replace(ended_ms=0) == TombstoneRecord(
         reason="replayed",
-        ended_at_ms=0,
+        ended_ms=0,
         head=4,
         presented=2,
-        presented_spent_at_ms=record.access[2].ms,
+        spent_ms=record.access[2].ms,
         client_id="phone-app",
         subject=session.identity.subject,
         username=ALICE.username,
         scope=ENDUSER,
-        created_at_ms=record.created_ms,
+        created_ms=record.created_ms,
     )
-    assert 0 <= found.now_ms - found.family.ended_at_ms < 1_000
+    assert 0 <= found.now_ms - ended.ended_ms < 1_000
     assert found.generation is None
     clock.advance(86_399)
     assert (await inspect.refresh_token(session, 4)).family is not None
@@ -195,14 +196,15 @@ async def test_a_code_is_told_before_and_after_its_exchange(
     name = await sessions.issue_code()
     waiting = await inspect.code(name)
     assert isinstance(waiting, WaitingCode)
-    assert waiting[:5] == ("live", "phone-app", waiting.subject, ALICE.username, ENDUSER)
-    assert waiting.expires_at_ms - waiting.created_at_ms == 60_000
+    code = waiting.record
+    assert (waiting.state, code.client_id, code.username, code.scope) == ("live", "phone-app", ALICE.username, ENDUSER)
+    assert code.expires_ms - code.created_ms == 60_000
 
     _, session = await sessions.redeem(name)
     sessions.set_mark(session, sessions.now_ms() - 1_000_000)
     exchanged = await inspect.code(name)
     assert exchanged == ExchangedCode("phone-app", session.first.family_digest, await find_family(inspect, session))
-    assert (await find_family(inspect, session)).grant_type == AUTHORIZATION_CODE
+    assert (await find_family(inspect, session)).record.grant_type == AUTHORIZATION_CODE
     await sessions.worker.revocations.revoke_all(session.identity.shard, session.identity.subject)
     ended = await inspect.code(name)
     assert isinstance(ended, ExchangedCode)
@@ -217,7 +219,7 @@ async def test_a_code_that_a_mark_covers_is_told_as_revoked(sessions: Sessions, 
 
     waiting = await inspect.code(name)
     assert isinstance(waiting, WaitingCode)
-    assert (waiting.state, waiting.subject) == ("revoked", session.identity.subject)
+    assert (waiting.state, waiting.record.subject) == ("revoked", session.identity.subject)
 
 
 async def test_a_family_that_was_replayed_is_told_like_any_other(sessions: Sessions, inspect: Inspector) -> None:

@@ -142,7 +142,7 @@ def _show_secret(output: Output, sentence: str, client: Client | None, secret: s
     shown = {"client_secret": secret} if secret else {}
     output.done(sentence, **(_describe(client) if client else {}), **shown)
     if secret and not output.as_json:
-        output.plain(f"client_secret: {secret}")
+        output.line({}, f"client_secret: {secret}")
         output.note("It is shown this once; only its hash is kept.")
 
 

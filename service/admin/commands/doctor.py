@@ -44,7 +44,7 @@ _MARKS: Final[dict[Level, tuple[str, str]]] = {
 async def doctor(context: AdminContext, output: Output) -> None:
     """Check store, records and settings for problems. The exit status is 1 if something must be fixed."""
     with output.progress("Looking through all keys") as advance:
-        findings = [finding async for finding in _look(context, advance)]
+        findings = await _look(context, advance)
     for finding in findings:
         mark, style = _MARKS[finding.level]
         if not output.as_json:
@@ -56,33 +56,28 @@ async def doctor(context: AdminContext, output: Output) -> None:
         raise CommandRefused(f"problems: {troubles}")
 
 
-async def _look(context: AdminContext, advance: Advance) -> AsyncIterator[Finding]:
-    """Yield the findings in the order in which problems should be fixed."""
-    yield await _look_at_service(context)
+async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
+    """Return the findings in the order in which problems should be fixed."""
+    findings = [await _look_at_service(context)]
     servers = await context.redis.read_info("memory"), await context.redis.read_info("persistence")
     if not all(servers):
-        yield Finding("note", "Redis", "this user may not call INFO, so memory and persistence were not looked at")
-    for finding in _or_good("Redis", "noeviction, append-only file, memory limit", look_at_servers(*servers)):
-        yield finding
+        says = "this user may not call INFO, so memory and persistence were not looked at"
+        findings.append(Finding("note", "Redis", says))
+    findings += _or_good("Redis", "noeviction, append-only file, memory limit", look_at_servers(*servers))
     durability = choose_durability(context.settings)
     if durability != "memory":
-        yield await _look_at_durability(context, durability)
-    async for finding in _look_at_slots(context):
-        yield finding
-    yield await _look_at_clock(context)
-    async for finding in _look_at_keys(context, advance):
-        yield finding
-    for finding in _or_good("settings", "nothing stands out", look_at_settings(context.settings, os.environ)):
-        yield finding
-    for finding in look_at_store_address(make_redis_url(context.settings)):
-        yield finding
+        findings.append(await _look_at_durability(context, durability))
+    findings += [finding async for finding in _look_at_slots(context)]
+    findings.append(await _look_at_clock(context))
+    findings += [finding async for finding in _look_at_keys(context, advance)]
+    findings += _or_good("settings", "nothing stands out", look_at_settings(context.settings, os.environ))
+    findings += look_at_store_address(make_redis_url(context.settings))
     clients = await context.registry.list_clients()
     now_ms = await context.redis.read_clock_ms()
-    for finding in _or_good("clients", f"{len(clients)}, nothing stands out", look_at_clients(clients, now_ms)):
-        yield finding
+    findings += _or_good("clients", f"{len(clients)}, nothing stands out", look_at_clients(clients, now_ms))
     for name, provider in (await context.registry.list_realms()).items():
-        async for finding in _look_at_realm(context, name, provider):
-            yield finding
+        findings += [finding async for finding in _look_at_realm(context, name, provider)]
+    return findings
 
 
 async def _look_at_service(context: AdminContext) -> Finding:

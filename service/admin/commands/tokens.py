@@ -12,6 +12,7 @@ from service.admin.formatting import format_span, format_time, format_when
 from service.admin.output import CommandRefused, Output
 from service.protocol.token_form import parse_access_token, parse_authorization_code
 from service.store.families import EndReason
+from service.store.records import TombstoneRecord
 from service.store.reports.token_inspection import (
     EndedFamily,
     ExchangedCode,
@@ -120,14 +121,14 @@ def _explain_access_token(found: InspectedAccessToken) -> dict[str, Any]:
 def _explain_refresh_token(found: InspectedRefreshToken, number: int) -> dict[str, Any]:
     family, generation = found.family, found.generation
     is_live = isinstance(family, KnownFamily) and family.state == "live"
-    head = f"generation {family.head}" if family else ""
+    head = f"generation {family.record.head}" if family else ""
     explanation = _explain_generation(generation, number, head, found.now_ms) if generation else ""
     if isinstance(family, KnownFamily) and not is_live:
         explanation = _explain_state(family, found.now_ms)
     elif family is None:
         explanation = "Nothing is known of its session: it ran out, ended more than a day ago, or Redis lost it."
     elif isinstance(family, EndedFamily):
-        explanation = _explain_ending(family, found.now_ms)
+        explanation = _explain_ending(family.record, found.now_ms)
     return {
         "token": "refresh_token",
         "live": bool(is_live and generation and generation.standing in ("head", "ahead")),
@@ -146,8 +147,9 @@ def _explain_code(found: InspectedCode) -> dict[str, Any]:
     if isinstance(code, ExchangedCode):
         facts = {"token": "authorization_code", "live": False, "explanation": "It was exchanged for a session."}
         return facts | {"client_id": code.client_id} | _describe_family(code.family, found.now_ms, code.family_digest)
+    record = code.record
     words = {
-        "live": f"Waits for its exchange, for another {format_span(max(0, code.expires_at_ms - found.now_ms))}.",
+        "live": f"Waits for its exchange, for another {format_span(max(0, record.expires_ms - found.now_ms))}.",
         "revoked": "Covered by a revokeAll of its user: it cannot be exchanged.",
         "over": "Ran out before it was exchanged.",
     }
@@ -155,12 +157,12 @@ def _explain_code(found: InspectedCode) -> dict[str, Any]:
         "token": "authorization_code",
         "live": code.state == "live",
         "explanation": words[code.state],
-        "client_id": code.client_id,
-        "username": code.username,
-        "subject": code.subject,
-        "scope": code.scope,
-        "issued": format_time(code.created_at_ms),
-        "expires": format_time(code.expires_at_ms),
+        "client_id": record.client_id,
+        "username": record.username,
+        "subject": record.subject,
+        "scope": record.scope,
+        "issued": format_time(record.created_ms),
+        "expires": format_time(record.expires_ms),
     }
 
 
@@ -178,42 +180,43 @@ def _explain_generation(generation: Generation, number: int, head: str, now_ms: 
 def _explain_state(family: KnownFamily, now_ms: int) -> str:
     if family.state == "revoked" and family.marked_at_ms is not None:
         return f"Its session ended with a revokeAll {format_when(family.marked_at_ms, now_ms)}."
-    return f"Its session ran out {format_when(family.expires_at_ms, now_ms)}."
+    return f"Its session ran out {format_when(family.record.expires_ms, now_ms)}."
 
 
-def _explain_ending(family: EndedFamily, now_ms: int) -> str:
+def _explain_ending(record: TombstoneRecord, now_ms: int) -> str:
     """Return a sentence that says who ended the session, when and why."""
-    how = _ENDINGS[family.reason]
-    if family.presented is not None:
+    how = _ENDINGS[record.reason]  # type: ignore[index]
+    if record.presented is not None:
         spent = ""
-        if family.presented_spent_at_ms is not None:
-            before = format_span(max(0, family.ended_at_ms - family.presented_spent_at_ms))
+        if record.spent_ms is not None:
+            before = format_span(max(0, record.ended_ms - record.spent_ms))
             spent = f", which had been spent {before} before,"
-        how = f"by a replay of generation {family.presented}{spent} while generation {family.head} was the head"
-    return f"Its session was ended {how}, at {format_when(family.ended_at_ms, now_ms)}."
+        how = f"by a replay of generation {record.presented}{spent} while generation {record.head} was the head"
+    return f"Its session was ended {how}, at {format_when(record.ended_ms, now_ms)}."
 
 
 def _describe_family(family: KnownFamily | EndedFamily | None, now_ms: int, digest: str | None) -> dict[str, Any]:
     if family is None:
         return {"family": digest} if digest else {}
+    record = family.record
     facts: dict[str, Any] = {
         "family": family.digest,
         "family_live": isinstance(family, KnownFamily) and family.state == "live",
-        "head_generation": family.head,
-        "client_id": family.client_id,
-        "username": family.username,
-        "subject": family.subject,
-        "family_scope": family.scope,
-        "family_since": format_time(family.created_at_ms),
+        "head_generation": record.head,
+        "client_id": record.client_id,
+        "username": record.username,
+        "subject": record.subject,
+        "family_scope": record.scope,
+        "family_since": format_time(record.created_ms),
     }
     if isinstance(family, EndedFamily):
-        ended = {"ended": format_time(family.ended_at_ms), "ended_by": family.reason}
-        return facts | ended | {"replayed_generation": family.presented}
+        ended = {"ended": format_time(family.record.ended_ms), "ended_by": family.record.reason}
+        return facts | ended | {"replayed_generation": family.record.presented}
     return facts | {
-        "grant_type": family.grant_type,
-        "secret_used": family.secret_used,
-        "last_used": format_time(family.last_used_at_ms),
-        "family_expires": format_time(family.expires_at_ms),
+        "grant_type": family.record.grant_type,
+        "secret_used": family.record.secret_used,
+        "last_used": format_time(family.record.used_ms),
+        "family_expires": format_time(family.record.expires_ms),
         "live_access_tokens": family.access_tokens,
     }
 

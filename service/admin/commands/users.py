@@ -30,6 +30,10 @@ def _realm() -> Callable[[Work], Work]:
     return click.option("--realm", default=MAIN_REALM, show_default=True, help="The realm that the user belongs to.")
 
 
+def _username_and_realm(work: Work) -> Work:
+    return click.argument("username", metavar="NAME")(_realm()(work))
+
+
 def _password_file() -> Callable[[Work], Work]:
     return click.option("--password-file", metavar="FILE", help="Read the password from a file; - is stdin.")
 
@@ -48,8 +52,7 @@ async def list_users(context: AdminContext, output: Output, realm: str) -> None:
 
 
 @command(users, "show")
-@click.argument("username", metavar="NAME")
-@_realm()
+@_username_and_realm
 async def show_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """Show one user and their sessions."""
     await context.check_realm(realm)
@@ -61,13 +64,13 @@ async def show_user(context: AdminContext, output: Output, username: str, realm:
     described = {"listed": user is not None} | _describe(user or User(realm=realm, username=username))
     sessions = [
         {
-            "family": family.digest,
+            "family": digest,
             "client_id": family.client_id,
             "scope": family.scope,
-            "since": format_time(family.created_at_ms),
-            "last_used": format_time(family.last_used_at_ms),
+            "since": format_time(family.created_ms),
+            "last_used": format_time(family.used_ms),
         }
-        for family in families
+        for digest, family in families
     ]
     described |= {"subject": identity.subject, "sessions_cut_off": is_cut}
     if output.as_json:
@@ -79,8 +82,7 @@ async def show_user(context: AdminContext, output: Output, username: str, realm:
 
 
 @command(users, "create")
-@click.argument("username", metavar="NAME")
-@_realm()
+@_username_and_realm
 @click.option("--role", "roles", multiple=True, type=click.Choice(ROLES), help="May be repeated.")
 @click.option("--name", default="", help="What people call them.")
 @_password_file()
@@ -114,8 +116,7 @@ async def create_user(
 
 
 @command(users, "set-password")
-@click.argument("username", metavar="NAME")
-@_realm()
+@_username_and_realm
 @_password_file()
 @click.option("--keep-sessions", is_flag=True, help="Do not end the user's sessions.")
 async def set_password(
@@ -141,8 +142,7 @@ async def set_password(
 
 
 @command(users, "disable")
-@click.argument("username", metavar="NAME")
-@_realm()
+@_username_and_realm
 async def disable_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """Prevent a user from logging in, and end all of their sessions."""
     await context.editor.disable_user(await context.identify_user(realm, username))
@@ -151,8 +151,7 @@ async def disable_user(context: AdminContext, output: Output, username: str, rea
 
 
 @command(users, "enable")
-@click.argument("username", metavar="NAME")
-@_realm()
+@_username_and_realm
 async def enable_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """Let a disabled user log in again."""
     await context.editor.enable_user(await context.identify_user(realm, username))
@@ -160,8 +159,7 @@ async def enable_user(context: AdminContext, output: Output, username: str, real
 
 
 @command(users, "delete")
-@click.argument("username", metavar="NAME")
-@_realm()
+@_username_and_realm
 async def delete_user(context: AdminContext, output: Output, username: str, realm: str) -> None:
     """Delete a user and end all of their sessions.
 

@@ -15,9 +15,9 @@ from service.protocol.token_form import RandomToken
 from service.protocol.token_response import Lifetimes
 from service.store import records
 from service.store.client import StoreClient
-from service.store.families import EndReason
+from service.store.families import parse_capped_family
 from service.store.keys import code_key, ended_key, family_key, mark_key, redeemed_key
-from service.store.records import CodeRecord, FamilyRecord, reading
+from service.store.records import CodeRecord, FamilyRecord, TombstoneRecord, reading
 
 State = Literal["live", "revoked", "over"]
 """The state of a record: usable; created at or before the mark of a revokeAll that has yet to delete it; expired."""
@@ -36,17 +36,8 @@ class KnownFamily(NamedTuple):
     """A family that has a record. `marked_at_ms` is the mark of the user's last revokeAll, or None."""
 
     digest: str
+    record: FamilyRecord
     state: State
-    head: int
-    grant_type: str
-    secret_used: bool
-    client_id: str
-    subject: str
-    username: str
-    scope: str
-    created_at_ms: int
-    expires_at_ms: int
-    last_used_at_ms: int
     access_tokens: int
     marked_at_ms: int | None
 
@@ -54,20 +45,11 @@ class KnownFamily(NamedTuple):
 class EndedFamily(NamedTuple):
     """A family that has only a tombstone.
 
-    `presented` is the generation whose replay ended the family. `presented_spent_at_ms` is when it had been spent.
+    The record's `presented` is the generation whose replay ended the family. `spent_ms` is when it had been spent.
     """
 
     digest: str
-    reason: EndReason
-    ended_at_ms: int
-    head: int
-    presented: int | None
-    presented_spent_at_ms: int | None
-    client_id: str
-    subject: str
-    username: str
-    scope: str
-    created_at_ms: int
+    record: TombstoneRecord
 
 
 class Generation(NamedTuple):
@@ -105,12 +87,7 @@ class InspectedRefreshToken(NamedTuple):
 
 class WaitingCode(NamedTuple):
     state: State
-    client_id: str
-    subject: str
-    username: str
-    scope: str
-    created_at_ms: int
-    expires_at_ms: int
+    record: CodeRecord
 
 
 class ExchangedCode(NamedTuple):
@@ -135,14 +112,15 @@ class TokenInspection:
         if record is None:
             return InspectedAccessToken(now_ms, None, None)
         grant = parse_grant(record)
-        family, _ = await self._find_family(token.shard, grant.family_digest, now_ms)
+        family = await self._find_family(token.shard, grant.family_digest, now_ms)
         return InspectedAccessToken(now_ms, grant, family)
 
     async def inspect_refresh_token(self, token: RefreshToken) -> InspectedRefreshToken:
         now_ms = await self._redis.read_clock_ms()
-        family, record = await self._find_family(token.shard, token.family_digest, now_ms)
-        generation = self._judge(record, token.generation, now_ms) if record else None
-        return InspectedRefreshToken(now_ms, family, generation)
+        family = await self._find_family(token.shard, token.family_digest, now_ms)
+        if not isinstance(family, KnownFamily):
+            return InspectedRefreshToken(now_ms, family, None)
+        return InspectedRefreshToken(now_ms, family, self._judge(family.record, token.generation, now_ms))
 
     async def inspect_code(self, token: RandomToken) -> InspectedCode:
         now_ms = await self._redis.read_clock_ms()
@@ -150,53 +128,28 @@ class TokenInspection:
         issued, redeemed = await self._redis.read("MGET", *keys)
         if issued is not None:
             code = records.parse_code(issued)
-            return InspectedCode(now_ms, _view_code(code, await self._find_mark(token.shard, code.subject), now_ms))
+            mark = await self._find_mark(token.shard, code.subject)
+            return InspectedCode(now_ms, WaitingCode(_judge_state(code, mark, now_ms), code))
         if redeemed is None:
             return InspectedCode(now_ms, None)
         exchanged = records.parse_redeemed(redeemed)
-        family, _ = await self._find_family(token.shard, exchanged.family_digest, now_ms)
+        family = await self._find_family(token.shard, exchanged.family_digest, now_ms)
         return InspectedCode(now_ms, ExchangedCode(exchanged.client_id, exchanged.family_digest, family))
 
-    async def _find_family(
-        self, shard: str, digest: str, now_ms: int
-    ) -> tuple[KnownFamily | EndedFamily | None, FamilyRecord | None]:
-        """Return the family or its tombstone, and the family's record. Each is None if it does not exist."""
+    async def _find_family(self, shard: str, digest: str, now_ms: int) -> KnownFamily | EndedFamily | None:
         fields, tombstone = await self._redis.read_many(
             [("HGETALL", family_key(shard, digest)), ("GET", ended_key(shard, digest))]
         )
         if fields:
-            family = records.parse_family(fields)
+            family = parse_capped_family(fields, self._lifetimes)
             mark = await self._find_mark(shard, family.subject)
             live = await self._count_live(shard, family)
-            return self._view_family(digest, family, mark, live, now_ms), family
-        return _view_tombstone(digest, tombstone) if tombstone is not None else None, None
+            return KnownFamily(digest, family, _judge_state(family, mark, now_ms), live, mark)
+        return EndedFamily(digest, records.parse_tombstone(tombstone)) if tombstone is not None else None
 
     async def _count_live(self, shard: str, family: FamilyRecord) -> int:
         keys = [access_key(shard, digest) for digest in family.access_digests]
         return int(await self._redis.read("EXISTS", *keys)) if keys else 0
-
-    def _view_family(
-        self, digest: str, family: FamilyRecord, marked_at_ms: int | None, access_tokens: int, now_ms: int
-    ) -> KnownFamily:
-        expires_at_ms = family.expires_ms
-        if self._lifetimes.session_max_age_ms:
-            expires_at_ms = min(expires_at_ms, family.created_ms + self._lifetimes.session_max_age_ms)
-        return KnownFamily(
-            digest=digest,
-            state=_judge_state(family.created_ms, expires_at_ms, marked_at_ms, now_ms),
-            head=family.head,
-            grant_type=family.grant_type,
-            secret_used=family.secret_used,
-            client_id=family.client_id,
-            subject=family.subject,
-            username=family.username,
-            scope=family.scope,
-            created_at_ms=family.created_ms,
-            expires_at_ms=expires_at_ms,
-            last_used_at_ms=family.used_ms,
-            access_tokens=access_tokens,
-            marked_at_ms=marked_at_ms,
-        )
 
     def _judge(self, family: FamilyRecord, generation: int, now_ms: int) -> Generation:
         """Judge the generation by the rules of spend_refresh_token.lua."""
@@ -214,29 +167,7 @@ class TokenInspection:
             return None if mark is None else int(mark)
 
 
-def _view_code(code: CodeRecord, marked_at_ms: int | None, now_ms: int) -> WaitingCode:
-    state = _judge_state(code.created_ms, code.expires_ms, marked_at_ms, now_ms)
-    return WaitingCode(state, code.client_id, code.subject, code.username, code.scope, code.created_ms, code.expires_ms)
-
-
-def _judge_state(created_at_ms: int, expires_at_ms: int, marked_at_ms: int | None, now_ms: int) -> State:
-    if marked_at_ms is not None and created_at_ms <= marked_at_ms:
+def _judge_state(record: FamilyRecord | CodeRecord, marked_at_ms: int | None, now_ms: int) -> State:
+    if marked_at_ms is not None and record.created_ms <= marked_at_ms:
         return "revoked"
-    return "live" if now_ms < expires_at_ms else "over"
-
-
-def _view_tombstone(digest: str, record: bytes) -> EndedFamily:
-    ended = records.parse_tombstone(record)
-    return EndedFamily(
-        digest=digest,
-        reason=ended.reason,  # type: ignore[arg-type]
-        ended_at_ms=ended.ended_ms,
-        head=ended.head,
-        presented=ended.presented,
-        presented_spent_at_ms=ended.spent_ms,
-        client_id=ended.client_id,
-        subject=ended.subject,
-        username=ended.username,
-        scope=ended.scope,
-        created_at_ms=ended.created_ms,
-    )
+    return "live" if now_ms < record.expires_ms else "over"

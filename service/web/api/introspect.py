@@ -13,10 +13,13 @@ from starlette.responses import Response
 from service.crypto.keyring import Keyring, RefreshToken
 from service.gateway.lookup import BearerLookup
 from service.observability.metrics import CacheCounts
+from service.protocol.bearer import AccessGrant
 from service.protocol.client import check_introspection
-from service.protocol.introspection import INACTIVE, Introspection, describe_token
+from service.protocol.introspection import INACTIVE, Introspection, TokenUse
 from service.protocol.parameters import INTROSPECTION_PARAMETERS, require
+from service.protocol.scope import parse_realm
 from service.store.families import Families
+from service.store.records import FamilyRecord
 from service.web.request.client_authentication import ClientAuthenticator
 from service.web.request.form import read_form
 from service.web.responses import render_json
@@ -51,16 +54,7 @@ class IntrospectionEndpoint:
         grant = await self.bearer.lookup(token)
         if grant is None:
             return INACTIVE
-        return describe_token(
-            "access_token",
-            scope=grant.scope,
-            client_id=grant.client_id,
-            username=grant.username,
-            subject=grant.subject,
-            issued_at_ms=grant.issued_at_ms,
-            expires_at_ms=grant.expires_at_ms,
-            issuer=self.issuer,
-        )
+        return describe_token("access_token", grant, grant.issued_at_ms, grant.expires_at_ms, self.issuer)
 
     async def _describe_refresh_token(self, refresh_token: RefreshToken) -> Introspection:
         """Describe a refresh token if it is live.
@@ -70,13 +64,28 @@ class IntrospectionEndpoint:
         family = await self.families.find_live(refresh_token)
         if family is None:
             return INACTIVE
-        return describe_token(
-            "refresh_token",
-            scope=family.scope,
-            client_id=family.client_id,
-            username=family.username,
-            subject=family.subject,
-            issued_at_ms=family.last_used_at_ms,
-            expires_at_ms=family.expires_at_ms,
-            issuer=self.issuer,
-        )
+        return describe_token("refresh_token", family, family.used_ms, family.expires_ms, self.issuer)
+
+
+def describe_token(
+    token_use: TokenUse, grant: AccessGrant | FamilyRecord, issued_at_ms: int, expires_at_ms: int, issuer: str
+) -> Introspection:
+    """Return the response for a live token.
+
+    Only an access token has a token_type, which states how to use the token at an API.
+
+    Clauses: RFC 6749 §7.1, RFC 7662 §2.2
+    """
+    return Introspection(
+        active=True,
+        scope=grant.scope,
+        client_id=grant.client_id,
+        username=grant.username,
+        realm=parse_realm(grant.scope),
+        token_type="Bearer" if token_use == "access_token" else "",
+        token_use=token_use,
+        exp=expires_at_ms // 1000,
+        iat=issued_at_ms // 1000,
+        sub=grant.subject,
+        iss=issuer,
+    )

@@ -18,7 +18,8 @@ from service.protocol.scope import parse_scope
 from service.realms.login import Logins
 from service.registry.cache import ClientCache
 from service.store.browser_sessions import BrowserSession, BrowserSessions
-from service.store.families import Families, FamilyView
+from service.store.families import Families
+from service.store.records import FamilyRecord
 from service.store.revocations import Revocations
 from service.web.pages.cookies import BrowserCookies
 from service.web.pages.login import LoginEndpoint
@@ -67,7 +68,7 @@ class SessionsEndpoint:
             notice = self.browsers.find_notice(request)
             return await self.login.show_login(request, None, None, notice=notice, force_login=notice in _FORCES_LOGIN)
         found, more = await self.families.list_of_user(session.identity, MAX_SHOWN)
-        sessions = [await self._show(family) for family in found]
+        sessions = [await self._show(digest, family) for digest, family in found]
         path = f"{self.pages.web_path}/sessions"
         return self.pages.render(
             "sessions.html",
@@ -86,10 +87,11 @@ class SessionsEndpoint:
         """End one session with its access tokens. Another user's session and an ended session are ignored."""
         fields, session = await self._read(request)
         if session is not None:
-            family = await self.families.find(session.name.shard, fields.get("session", ""))
+            digest = fields.get("session", "")
+            family = await self.families.find(session.name.shard, digest)
             if family is not None and family.subject == session.identity.subject:
                 ended = await self.families.end(
-                    session.name.shard, family.digest, client_id=family.client_id, reason="signed_out_there"
+                    session.name.shard, digest, client_id=family.client_id, reason="signed_out_there"
                 )
                 if ended is not None:
                     record_event(
@@ -97,7 +99,7 @@ class SessionsEndpoint:
                         client_id=family.client_id,
                         username=session.username,
                         realm=session.realm,
-                        family=family.digest,
+                        family=digest,
                         address=get_address(request),
                     )
         return self.pages.redirect("/sessions/")
@@ -155,11 +157,11 @@ class SessionsEndpoint:
             return None
         return session
 
-    async def _show(self, family: FamilyView) -> ShownSession:
+    async def _show(self, digest: str, family: FamilyRecord) -> ShownSession:
         client = await self.clients.find(family.client_id)
         name = (client.client_name if client else "") or family.client_id
-        since, last_used = _read_moment(family.created_at_ms), _read_moment(family.last_used_at_ms)
-        return ShownSession(family.digest, name, parse_scope(family.scope).roles, since, last_used)
+        since, last_used = _read_moment(family.created_ms), _read_moment(family.used_ms)
+        return ShownSession(digest, name, parse_scope(family.scope).roles, since, last_used)
 
 
 def _read_moment(ms: int) -> datetime:
