@@ -27,7 +27,7 @@ from service.observability.metrics import (
     note_live,
 )
 from service.realms.external import ExternalRealms
-from service.realms.login import AllowedAttempts, Logins
+from service.realms.login import Logins
 from service.realms.main import MainRealm
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.cache import RegistryCaches
@@ -107,7 +107,7 @@ class Worker:
             MainRealm(self.registry, self.users, self.passwords),
             ExternalRealms(caches.realms, self.users, self.keyring, self.http_client, self.redis.read_clock_ms),
             self.attempts,
-            _allowed_attempts(settings),
+            settings,
         )
         self.session_scan = SessionScan(self.redis, self.families)
         self.pending_revocations = PendingRevocations(self.registry, self.revocations, self.session_scan)
@@ -232,11 +232,3 @@ class Worker:
         await self.bearer.close()
         await self.caches.close()
         await self.redis.close()
-
-
-def _allowed_attempts(settings: Settings) -> AllowedAttempts:
-    return AllowedAttempts(
-        per_user_and_address=settings.login_attempts,
-        per_user=settings.login_attempts_per_user,
-        per_address=settings.login_attempts_per_address,
-    )

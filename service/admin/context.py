@@ -58,7 +58,7 @@ class AdminContext:
         self._audit_stream = AuditStream(self.events.append)
         self.session_scan = SessionScan(self.redis, self.families)
         self.pending_revocations = PendingRevocations(self.registry, self.revocations, self.session_scan)
-        self.editor = RegistryEditor(self.registry, self.pending_revocations, self.actor, on_wait=print_waiting)
+        self.editor = RegistryEditor(self.registry, self.pending_revocations, self.actor, print_waiting)
         self.seeding = Seeding(
             self.registry, self.keyring, self.pending_revocations, hashing_threads=os.cpu_count() or 1
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import urlencode
 
@@ -214,23 +215,16 @@ class ExternalRealm:
         return make_refusal() if isinstance(problem, ProviderError | InvalidLoginResponse) else make_unavailable()
 
 
+@dataclass(frozen=True, slots=True)
 class ExternalRealms:
     """The external realms of the registry. A realm gets a new object when its record changes."""
 
-    def __init__(
-        self,
-        records: RealmCache,
-        users: UserCache,
-        keyring: Keyring,
-        http_client: HttpClient,
-        read_clock_ms: Callable[[], Awaitable[int]],
-    ) -> None:
-        self._records = records
-        self._users = users
-        self._keyring = keyring
-        self._http_client = http_client
-        self._read_clock_ms = read_clock_ms
-        self._realms: dict[str, ExternalRealm] = {}
+    _records: RealmCache
+    _users: UserCache
+    _keyring: Keyring
+    _http_client: HttpClient
+    _read_clock_ms: Callable[[], Awaitable[int]]
+    _realms: dict[str, ExternalRealm] = field(default_factory=dict, init=False)
 
     async def list_names(self) -> list[str]:
         """Return the names of the external realms that are configured and that a scope can name."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from typing import Protocol
 
+from service.config.settings import Settings
 from service.protocol.errors import InvalidGrant, InvalidScope, LoginThrottled, TemporarilyUnavailable
 from service.protocol.provider_responses import CodeRejected, LoginRefused, ProviderRejected
 from service.protocol.scope import MAIN_REALM
@@ -34,21 +34,12 @@ class Realm(Protocol):
         """Return the present record of a user who logged in before, or None if they may not log in any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class AllowedAttempts:
-    """Limits of failed checks. Each is a count and a window in milliseconds."""
-
-    per_user_and_address: tuple[int, int]
-    per_user: tuple[int, int]
-    per_address: tuple[int, int]
-
-
 class Logins:
-    def __init__(self, main: MainRealm, external: ExternalRealms, attempts: Attempts, allowed: AllowedAttempts) -> None:
+    def __init__(self, main: MainRealm, external: ExternalRealms, attempts: Attempts, settings: Settings) -> None:
         self._main = main
         self._external = external
         self._attempts = attempts
-        self._allowed = allowed
+        self._settings = settings
 
     async def list_realm_names(self) -> list[str]:
         """Return the names of the realms in which users can log in."""
@@ -105,8 +96,9 @@ class Logins:
         if realm == MAIN_REALM:
             yield
             return
-        of_address = make_address_counters("refused", prefixes, self._allowed.per_address, realm)
-        of_user = [Counter(login_key(identify_user(realm, _fold(username)), "refused"), *self._allowed.per_user)]
+        of_address = make_address_counters("refused", prefixes, self._settings.login_attempts_per_address, realm)
+        identity = identify_user(realm, _fold(username))
+        of_user = [Counter(login_key(identity, "refused"), *self._settings.login_attempts_per_user)]
         try:
             async with AsyncExitStack() as checking:
                 if username:
@@ -131,14 +123,14 @@ class Logins:
         may treat as one name count as one.
         """
         identity = identify_user(realm, username if realm == MAIN_REALM else _fold(username))
-        most, window_ms = self._allowed.per_user_and_address
+        most, window_ms = self._settings.login_attempts
         places, everywhere = prefixes, ""
         if device:
             places, everywhere = (Prefix(f"device {device}", 1),), f"device {device} long"
         here = [Counter(login_key(identity, place), factor * most, window_ms) for place, factor in places]
         return (
-            [*here, Counter(login_key(identity, everywhere), *self._allowed.per_user)],
-            make_address_counters("login", prefixes, self._allowed.per_address, realm),
+            [*here, Counter(login_key(identity, everywhere), *self._settings.login_attempts_per_user)],
+            make_address_counters("login", prefixes, self._settings.login_attempts_per_address, realm),
         )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Unpack
 
 import msgspec
@@ -27,24 +28,18 @@ class ChangeRefused(Exception):
     """The change was refused, and nothing was changed. The message is a sentence with the reason."""
 
 
+@dataclass(frozen=True, slots=True)
 class RegistryEditor:
     """The editor of clients and users. When a method returns, the sessions that it ends have ended on every worker.
 
-    `actor` is recorded in the security events. `on_wait` is called if another process has the registry's lock, for
+    `_actor` is recorded in the security events. `_on_wait` is called if another process has the registry's lock, for
     example to apply a seed.
     """
 
-    def __init__(
-        self,
-        registry: RegistryStore,
-        pending_revocations: PendingRevocations,
-        actor: str,
-        on_wait: Callable[[], object] = lambda: None,
-    ) -> None:
-        self._registry = registry
-        self._pending_revocations = pending_revocations
-        self._actor = actor
-        self._on_wait = on_wait
+    _registry: RegistryStore
+    _pending_revocations: PendingRevocations
+    _actor: str
+    _on_wait: Callable[[], object]
 
     async def create_client(self, client: Client) -> None:
         async with self._changing("client_created", client_id=client.client_id):

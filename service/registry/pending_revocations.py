@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from service.protocol.client import Narrowing, may_keep_session
@@ -33,19 +34,12 @@ REVOCATIONS_AT_ONCE: Final = 64
 log = logging.getLogger("service.registry")
 
 
+@dataclass(slots=True)
 class PendingRevocations:
-    def __init__(
-        self,
-        registry: RegistryStore,
-        revocations: Revocations,
-        session_scan: SessionScan,
-        *,
-        scan_delay_seconds: float = SCAN_DELAY_SECONDS,
-    ) -> None:
-        self.scan_delay_seconds = scan_delay_seconds
-        self._registry = registry
-        self._revocations = revocations
-        self._session_scan = session_scan
+    _registry: RegistryStore
+    _revocations: Revocations
+    _session_scan: SessionScan
+    scan_delay_seconds: float = SCAN_DELAY_SECONDS
 
     async def settle(self, lock: RedisLock) -> None:
         """Run all pending revocations, also those that another process noted."""

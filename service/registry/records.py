@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
+import msgspec
+
 from service.crypto.keyring import Keyring
 from service.crypto.password_hashing import hash_password, verify_password
 from service.protocol.client import Client, is_short_secret
@@ -39,18 +41,8 @@ def make_client(entry: ClientEntry, old: Client | None) -> Client:
         secret_hash = _keep_or_hash(entry.client_secret, old.client_secret_hash if old else None)
     elif old is not None and old.client_secret_hash == secret_hash:
         is_short = old.has_short_secret
-    return Client(
-        client_id=entry.client_id,
-        client_secret_hash=secret_hash,
-        client_name=entry.client_name,
-        redirect_uris=entry.redirect_uris,
-        grant_types=entry.grant_types,
-        scope=entry.scope,
-        default_scope=entry.default_scope,
-        require_pkce=entry.require_pkce,
-        introspect=entry.introspect,
-        has_short_secret=is_short,
-    )
+    client = msgspec.convert(entry, Client, from_attributes=True)
+    return msgspec.structs.replace(client, client_secret_hash=secret_hash, has_short_secret=is_short)
 
 
 def make_user(entry: UserEntry, old: User | None) -> User:
@@ -59,14 +51,8 @@ def make_user(entry: UserEntry, old: User | None) -> User:
         password_hash = _keep_or_hash(entry.password, old.password_hash if old else None)
     elif old is not None and old.upgraded_from == entry.password_hash:
         password_hash, upgraded_from = old.password_hash, old.upgraded_from
-    return User(
-        realm=entry.realm,
-        username=entry.username,
-        password_hash=password_hash,
-        upgraded_from=upgraded_from,
-        roles=entry.roles,
-        name=entry.name,
-    )
+    user = msgspec.convert(entry, User, from_attributes=True)
+    return msgspec.structs.replace(user, password_hash=password_hash, upgraded_from=upgraded_from)
 
 
 def _keep_or_hash(secret: str, old_hash: str | None) -> str:
@@ -88,8 +74,8 @@ def make_provider(name: str, entry: RealmEntry, old: IdentityProvider | None, ke
 
     Each encryption of a secret gives another result, which would count as a change.
     """
-    fields = {field: getattr(entry, field) for field in IdentityProvider.__struct_fields__ if field != "sealed_secret"}
     sealed = old.sealed_secret if old else ""
     if not keyring.is_sealed(sealed, entry.client_secret, f"realm:{name}"):
         sealed = keyring.encrypt(entry.client_secret, f"realm:{name}") if entry.client_secret else ""
-    return IdentityProvider(sealed_secret=sealed, **fields)
+    provider = msgspec.convert(entry, IdentityProvider, from_attributes=True)
+    return msgspec.structs.replace(provider, sealed_secret=sealed)

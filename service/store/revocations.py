@@ -100,7 +100,7 @@ class Revocations:
         return left
 
     async def revoke_all_left(
-        self, subjects: Collection[tuple[str, str]], *, until_ms: int = 0, reason: EndReason = "revoke_all"
+        self, subjects: Collection[tuple[str, str]], *, until_ms: int = 0, reason: EndReason
     ) -> None:
         """Revoke everything of users whose slots were moving. Raises SlotIsMoving if a slot is still moving."""
         left = await self.revoke_all_of(subjects, until_ms=until_ms, reason=reason)

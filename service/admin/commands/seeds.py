@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import click
+import msgspec
 
 from service.admin.command import command, console
 from service.admin.context import AdminContext
@@ -100,14 +101,7 @@ def _sum_up(outcome: Outcome) -> str:
 
 
 def _word_counts(counts: Counts) -> str:
-    numbers = {
-        "added": counts.added,
-        "updated": counts.updated,
-        "restored": counts.restored,
-        "removed": counts.removed,
-        "unchanged": counts.unchanged,
-    }
-    return ", ".join(f"{number} {name}" for name, number in numbers.items() if number)
+    return ", ".join(f"{number} {name}" for name, number in msgspec.structs.asdict(counts).items() if number)
 
 
 def _counts(outcome: Outcome) -> dict[str, object]:

@@ -37,24 +37,15 @@ from service.registry.seed_file.batch import (
     Renew,
     UserPlan,
     batches,
-    count_as_unchanged,
     do_nothing,
     ignore_progress,
-    nothing_to_do,
     renewing,
 )
 from service.registry.seed_file.fingerprint import read_fingerprint
-from service.registry.seed_file.plan import (
-    Change,
-    Difference,
-    Outcome,
-    Planned,
-    Tally,
-    describe,
-    plan_change,
-)
+from service.registry.seed_file.plan import Change, Difference, Outcome, Planned, describe, plan_change
 from service.registry.seed_file.reader import load_seed
 from service.registry.seed_file.schema import ClientEntry, RealmEntry, Seed, UserEntry, read_user_entry
+from service.registry.seed_file.tally import Tally
 from service.store.registry import RegistryStore
 
 USERS_PER_BATCH: Final = 500
@@ -93,7 +84,7 @@ class Seeding:
         *,
         prune: bool = False,
         force: bool = False,
-        on_progress: Progress | None = None,
+        on_progress: Progress = ignore_progress,
         actor: str = "service",
     ) -> Outcome:
         """Apply the seed. If another process applies one, wait for it; then there is usually nothing left to do.
@@ -103,7 +94,7 @@ class Seeding:
         """
         async with self._registry.make_lock() as lock:
             judgement = ApplyOptions(force, prune, lock.renew)
-            return await self._apply(seed, judgement, lock, on_progress or ignore_progress, actor)
+            return await self._apply(seed, judgement, lock, on_progress, actor)
 
     async def apply_file(self, path: Path, min_password_characters: int) -> Outcome:
         """Apply the seed file.
@@ -126,12 +117,10 @@ class Seeding:
 
         Writes nothing and takes no lock.
         """
-        tally, first = Tally(), list[Change]()
-        tally.note_seed(seed)
-        if not (force or await self.is_key_known()):
-            tally.note_strange_key()
+        tally = Tally(seed, is_key_strange=not (force or await self.is_key_known()))
+        first = list[Change]()
         async for batch in self._judge(seed, ApplyOptions(force, prune, do_nothing)):
-            tally.add(*batch[:3], batch.plain_passwords)
+            tally.add(batch)
             first += map(describe, batch.planned[: most_changes - len(first)])
         return Difference(
             **msgspec.structs.asdict(tally.outcome),
@@ -143,13 +132,9 @@ class Seeding:
     async def _apply(
         self, seed: Seed, judgement: ApplyOptions, lock: RedisLock, on_progress: Progress, actor: str
     ) -> Outcome:
-        tally, done, events = Tally(), 0, SeedEvents(actor)
-        tally.note_seed(seed)
-        if not (judgement.force or await self.is_key_known()):
-            tally.note_strange_key()
-        if not (judgement.force or judgement.prune) and await self._is_in_force(seed.fingerprint):
-            count_as_unchanged(seed, tally)
-        else:
+        tally = Tally(seed, is_key_strange=not (judgement.force or await self.is_key_known()))
+        if judgement.force or judgement.prune or not await self._is_in_force(seed.fingerprint):
+            done, events = 0, SeedEvents(actor)
             await self._registry.put_seed("file", _UNDER_WAY)
             try:
                 async for batch in self._judge(seed, judgement):
@@ -157,7 +142,7 @@ class Seeding:
                     await lock.renew()
                     for each in batch.planned:
                         events.note(each.kind, each.act, each.name, each.realm)
-                    tally.add(*batch[:3], batch.plain_passwords)
+                    tally.add(batch)
                     done += batch.entries
                     on_progress(done, seed.size)
             finally:
@@ -197,14 +182,14 @@ class Seeding:
         known, digest = await self._registry.find_seed(f"realm:{name}"), self._keyring.digest_seed(text)
         is_changed = not self._recognises(known, text)
         if known == digest and not judgement.force:
-            return nothing_to_do("realm")
+            return Batch(1)
         old = await self._registry.find_realm(name)
         new = make_provider(name, entry, old, self._keyring)
         is_narrowed = old is not None and not set(old.default_roles) <= set(new.default_roles)
         planned = plan_change("realm", name, old, new, is_changed, judgement.force, is_narrowed)
         if not planned and known == digest:
-            return nothing_to_do("realm")
-        return Batch("realm", 1, planned, partial(self._write_realm, name, new, digest, is_narrowed))
+            return Batch(1)
+        return Batch(1, planned, partial(self._write_realm, name, new, digest, is_narrowed))
 
     async def _write_realm(
         self, name: str, new: IdentityProvider, digest: str, is_narrowed: bool, _: RedisLock
@@ -221,13 +206,13 @@ class Seeding:
         known, digest = await self._registry.find_seed(name), self._keyring.digest_seed(text)
         is_changed = not self._recognises(known, text)
         if not (is_changed or judgement.force):
-            return Batch("client", 1, (), partial(self._remember, name, known, digest))
+            return Batch(1, (), partial(self._remember, name, known, digest))
         old = await self._registry.find_client(entry.client_id)
         new = await asyncio.to_thread(make_client, entry, old)
         narrowing = None if old is None else find_narrowing(old, new)
         planned = plan_change("client", entry.client_id, old, new, is_changed, judgement.force, narrowing is not None)
         if not planned:
-            return Batch("client", 1, (), partial(self._remember, name, known, digest))
+            return Batch(1, (), partial(self._remember, name, known, digest))
 
         async def write(_: RedisLock) -> None:
             await self._registry.put_seed(name, _UNDER_WAY)
@@ -236,7 +221,7 @@ class Seeding:
             await self._registry.put_client(new, old_origins=old_origins, new_origins=new_origins, narrowing=narrowing)
             await self._registry.put_seed(name, digest)
 
-        return Batch("client", 1, planned, write)
+        return Batch(1, planned, write)
 
     async def _remember(self, name: str, known: str | None, digest: str, _: RedisLock) -> None:
         """Store the entry's digest again, made with the current key."""
@@ -254,7 +239,6 @@ class Seeding:
         plans = await self._plan_users([(entries[i], digests[i], i in changed) for i in looked_at], judgement, threads)
         remembered = [(identities[index], digests[index]) for index in stale if index not in changed]
         return Batch(
-            "user",
             len(texts),
             tuple(plan.planned for plan in plans),
             partial(self._write_users, plans, remembered),
@@ -340,7 +324,7 @@ class Seeding:
     async def _judge_left_users(self, identities: Sequence[UserIdentity]) -> Batch:
         users = [user for user in await self._registry.find_users(identities) if user is not None]
         planned = tuple(Planned("user", user.username, "remove", user, None, True, user.realm) for user in users)
-        return Batch("user", 0, planned, partial(self._remove_users, identities))
+        return Batch(0, planned, partial(self._remove_users, identities))
 
     async def _remove_users(self, identities: Sequence[UserIdentity], lock: RedisLock) -> None:
         await self._registry.put_user_seeds([(identity, _UNDER_WAY) for identity in identities])
@@ -359,7 +343,7 @@ class Seeding:
             await self._registry.forget_seed(f"client:{client_id}")
 
         planned = (Planned("client", client_id, "remove", client, None, True),) if client else ()
-        return Batch("client", 0, planned, remove)
+        return Batch(0, planned, remove)
 
     async def _judge_left_realm(self, name: str) -> Batch:
         realm = await self._registry.find_realm(name)
@@ -371,7 +355,7 @@ class Seeding:
             await self._registry.forget_seed(f"realm:{name}")
 
         planned = (Planned("realm", name, "remove", realm, None, True),) if realm else ()
-        return Batch("realm", 0, planned, remove)
+        return Batch(0, planned, remove)
 
     def _recognises(self, digest: str | None, text: bytes) -> bool:
         """Return True if the text is the one that was applied, or if that cannot be determined.

@@ -17,15 +17,12 @@ MAX_REPORTED: Final = 100
 _EVENTS: Final[dict[tuple[EntryKind, Act], Event]] = {
     ("realm", "add"): "realm_created",
     ("realm", "update"): "realm_updated",
-    ("realm", "restore"): "realm_updated",
     ("realm", "remove"): "realm_deleted",
     ("client", "add"): "client_created",
     ("client", "update"): "client_updated",
-    ("client", "restore"): "client_updated",
     ("client", "remove"): "client_deleted",
     ("user", "add"): "user_created",
     ("user", "update"): "user_updated",
-    ("user", "restore"): "user_updated",
     ("user", "remove"): "user_deleted",
 }
 
@@ -38,7 +35,8 @@ class SeedEvents:
         self._acts: Counter[Act] = Counter()
 
     def note(self, kind: EntryKind, act: Act, name: str, realm: str = "") -> None:
-        """Record one entry that was written. `realm` is the realm of a user."""
+        """Record one entry that was written; a restored one as an update. `realm` is the realm of a user."""
+        act = "update" if act == "restore" else act
         self._acts[act] += 1
         if self._acts.total() > MAX_REPORTED:
             return
@@ -56,7 +54,7 @@ class SeedEvents:
             record_event(
                 "seed_applied",
                 added=self._acts["add"],
-                updated=self._acts["update"] + self._acts["restore"],
+                updated=self._acts["update"],
                 removed=self._acts["remove"],
                 actor=self._actor,
             )

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from service.protocol.user import User
 from service.redis_client.lock import RedisLock
-from service.registry.seed_file.plan import EntryKind, Planned, Tally
-from service.registry.seed_file.schema import Seed
+from service.registry.seed_file.plan import Planned
 from service.store.registry import LOCK_SECONDS
 
 Item = TypeVar("Item")
@@ -19,13 +18,16 @@ Item = TypeVar("Item")
 Renew = Callable[[], Awaitable[None]]
 
 
+async def write_nothing(_: RedisLock) -> None:
+    """Do nothing: the entry is in force already."""
+
+
 class Batch(NamedTuple):
     """Entries of one kind after their comparison with Redis. `entries` counts those that are in the file."""
 
-    kind: EntryKind
     entries: int
-    planned: tuple[Planned, ...]
-    write: Callable[[RedisLock], Awaitable[None]]
+    planned: tuple[Planned, ...] = ()
+    write: Callable[[RedisLock], Awaitable[None]] = write_nothing
     plain_passwords: int = 0
 
 
@@ -43,27 +45,13 @@ class UserPlan(NamedTuple):
     digest: str
 
 
-def nothing_to_do(kind: EntryKind) -> Batch:
-    return Batch(kind, 1, (), write_nothing)
-
-
 def batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     iterator = iter(items)
     while batch := list(islice(iterator, size)):
         yield batch
 
 
-async def write_nothing(_: RedisLock) -> None:
-    """Do nothing: the entry is in force already."""
-
-
 Result = TypeVar("Result")
-
-
-def count_as_unchanged(seed: Seed, tally: Tally) -> None:
-    tally.add("realm", len(seed.realms))
-    tally.add("client", len(seed.clients))
-    tally.add("user", len(seed.user_texts))
 
 
 async def renewing(lock: RedisLock, work: Awaitable[Result]) -> Result:

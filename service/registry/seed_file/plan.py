@@ -5,7 +5,6 @@ A dry run shows the changes in advance, and the application of a seed counts the
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final, Literal, NamedTuple
 
@@ -14,14 +13,10 @@ import msgspec
 from service.protocol.client import Client
 from service.protocol.provider import IdentityProvider
 from service.protocol.user import User
-from service.registry.seed_file.schema import Seed
-from service.registry.seed_file.warnings import list_seed_warnings
 
 EntryKind = Literal["realm", "client", "user"]
 Act = Literal["add", "update", "restore", "remove"]
 Record = IdentityProvider | Client | User
-
-MAX_PLAIN_PASSWORDS: Final = 100
 
 _SECRET_FIELDS: Final = {
     "client_secret_hash": "client_secret",
@@ -115,55 +110,6 @@ class Planned(NamedTuple):
     new: Record | None
     ends_sessions: bool
     realm: str = ""
-
-
-class Tally:
-    """The count of planned changes, batch by batch."""
-
-    def __init__(self) -> None:
-        self._entries = Counter[EntryKind]()
-        self._acts = Counter[tuple[EntryKind, Act]]()
-        self._plain_passwords = 0
-        self._is_key_strange = False
-        self._seed_warnings: tuple[str, ...] = ()
-
-    def note_seed(self, seed: Seed) -> None:
-        self._seed_warnings = tuple(list_seed_warnings(seed))
-
-    def note_strange_key(self) -> None:
-        """Note that the seed was last applied with a secret key that is none of ours."""
-        self._is_key_strange = True
-
-    def add(self, kind: EntryKind, entries: int, planned: tuple[Planned, ...] = (), plain_passwords: int = 0) -> None:
-        self._entries[kind] += entries
-        self._acts.update((each.kind, each.act) for each in planned)
-        self._plain_passwords += plain_passwords
-
-    def count(self, kind: EntryKind) -> Counts:
-        added, updated, restored, removed = (self._acts[kind, act] for act in ("add", "update", "restore", "remove"))
-        unchanged = self._entries[kind] - added - updated - restored
-        return Counts(added=added, updated=updated, restored=restored, removed=removed, unchanged=unchanged)
-
-    @property
-    def outcome(self) -> Outcome:
-        return Outcome(
-            realms=self.count("realm"), clients=self.count("client"), users=self.count("user"), warnings=self._warnings
-        )
-
-    @property
-    def _warnings(self) -> tuple[str, ...]:
-        warnings = list(self._seed_warnings)
-        if self._is_key_strange:
-            warnings.append(
-                "the seed was last applied with a secret key that is none of ours, so it is unknown what was edited "
-                "since: the clients and users that it brought are left as they are; seed --force applies all"
-            )
-        if self._plain_passwords > MAX_PLAIN_PASSWORDS:
-            warnings.append(
-                f"{self._plain_passwords} users had plain passwords, each of which takes a slow hash here; "
-                "hash-secret --file makes hashes that a seed file can have instead"
-            )
-        return tuple(warnings)
 
 
 def plan_change(

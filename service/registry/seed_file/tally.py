@@ -1,0 +1,74 @@
+"""The counts of the changes that a seed makes, and warnings about content that is allowed but looks unsafe or slow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from service.protocol.client import MIN_SECRET_CHARACTERS, is_short_secret
+from service.protocol.provider import list_identity_risks
+from service.registry.seed_file.batch import Batch
+from service.registry.seed_file.plan import Act, Counts, EntryKind, Outcome
+from service.registry.seed_file.schema import Seed
+
+MAX_PLAIN_PASSWORDS: Final = 100
+
+_MAX_NAMED: Final = 5
+
+
+class Tally:
+    """The counts of the planned changes of a seed, to which each batch is added.
+
+    `is_key_strange` is True if the seed was last applied with a secret key that is none of ours.
+    """
+
+    def __init__(self, seed: Seed, *, is_key_strange: bool) -> None:
+        self._seed = seed
+        self._is_key_strange = is_key_strange
+        self._acts = Counter[tuple[EntryKind, Act]]()
+        self._plain_passwords = 0
+
+    def add(self, batch: Batch) -> None:
+        self._acts.update((each.kind, each.act) for each in batch.planned)
+        self._plain_passwords += batch.plain_passwords
+
+    @property
+    def outcome(self) -> Outcome:
+        """The outcome after the last batch: an entry of the seed without a planned change counts as unchanged."""
+        return Outcome(
+            realms=self._count("realm", len(self._seed.realms)),
+            clients=self._count("client", len(self._seed.clients)),
+            users=self._count("user", len(self._seed.user_texts)),
+            warnings=tuple(self._list_warnings()),
+        )
+
+    def _count(self, kind: EntryKind, entries: int) -> Counts:
+        added, updated, restored, removed = (self._acts[kind, act] for act in ("add", "update", "restore", "remove"))
+        unchanged = entries - added - updated - restored
+        return Counts(added=added, updated=updated, restored=restored, removed=removed, unchanged=unchanged)
+
+    def _list_warnings(self) -> Iterator[str]:
+        yield from _list_seed_warnings(self._seed)
+        if self._is_key_strange:
+            yield (
+                "the seed was last applied with a secret key that is none of ours, so it is unknown what was edited "
+                "since: the clients and users that it brought are left as they are; seed --force applies all"
+            )
+        if self._plain_passwords > MAX_PLAIN_PASSWORDS:
+            yield (
+                f"{self._plain_passwords} users had plain passwords, each of which takes a slow hash here; "
+                "hash-secret --file makes hashes that a seed file can have instead"
+            )
+
+
+def _list_seed_warnings(seed: Seed) -> Iterator[str]:
+    """Yield a line for each way to take over user names of a realm, and one line for all short client secrets."""
+    for name, realm in seed.realms.items():
+        for risk in list_identity_risks(realm.username_claim, trust_email=realm.trust_email):
+            yield f"realm {name}: {risk}"
+    short = [client.client_id for client in seed.clients if is_short_secret(client.client_secret)]
+    if short:
+        others = f" and {len(short) - _MAX_NAMED} more" if len(short) > _MAX_NAMED else ""
+        names = ", ".join(short[:_MAX_NAMED]) + others
+        yield f"client secrets of fewer than {MIN_SECRET_CHARACTERS} characters can be guessed: {names}"
