@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Literal
 from urllib.parse import parse_qsl, unquote
 
 Kind = Literal["single", "cluster", "sentinel"]
@@ -12,16 +12,6 @@ Node = tuple[str, int]
 
 REDIS_PORT = 6379
 SENTINEL_PORT = 26379
-
-KINDS: dict[str, Kind] = {
-    "redis": "single",
-    "rediss": "single",
-    "unix": "single",
-    "redis+cluster": "cluster",
-    "rediss+cluster": "cluster",
-    "redis+sentinel": "sentinel",
-    "rediss+sentinel": "sentinel",
-}
 
 NODE = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.%]+)\]|(?P<name>[^\s:,\[\]]+))(?::(?P<port>[0-9]{1,5}))?")
 
@@ -35,14 +25,6 @@ ADDRESS = re.compile(
 _WHITE_SPACE_OR_CONTROL = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 
 _IPV6_OR_NO_PORT = re.compile(r"(?P<address>\[[0-9A-Fa-f:.%]+\])|:(?![0-9]+(?:[,/]|$)).*", re.DOTALL)
-
-
-class _Parts(NamedTuple):
-    scheme: str
-    netloc: str
-    path: str
-    query: str
-    fragment: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,15 +44,20 @@ def parse_redis_url(text: str) -> RedisUrl:
     if _WHITE_SPACE_OR_CONTROL.search(text):
         raise ValueError("an address without white space and control characters (in a password write a space as %20)")
     match = ADDRESS.fullmatch(text)
-    kind = KINDS.get(match["scheme"]) if match else None
-    if match is None or kind is None:
-        raise ValueError(f"an address that starts with one of {', '.join(f'{name}://' for name in KINDS)}")
-    parts = _Parts(**match.groupdict(""))
-    if parts.fragment:
+    parse = PARSERS.get(match["scheme"]) if match else None
+    if match is None or parse is None:
+        raise ValueError(f"an address that starts with one of {', '.join(f'{scheme}://' for scheme in PARSERS)}")
+    parts = match.groupdict("")
+    if parts["fragment"]:
         raise ValueError("an address without '#' (in a password write it as %23)")
-    if parts.scheme == "unix":
-        return _parse_unix(parts)
-    return {"single": _parse_single, "cluster": _parse_cluster, "sentinel": _parse_sentinel}[kind](parts)
+    credentials, _, location = parts["netloc"].rpartition("@")
+    username, _, password = credentials.partition(":")
+    return replace(
+        parse(location, parts["path"], parts["query"]),
+        tls=parts["scheme"].startswith("rediss"),
+        username=unquote(username) or None,
+        password=unquote(password) or None,
+    )
 
 
 def without_password(text: str) -> str:
@@ -86,64 +73,40 @@ def without_password(text: str) -> str:
     return scheme + at_sign.replace("@", "…@") + location + question_mark.replace("?", "?…")
 
 
-def _parse_unix(parts: _Parts) -> RedisUrl:
-    username, password, location = _split_location(parts.netloc)
-    if location or not parts.path.strip("/"):
+def _parse_unix(location: str, path: str, query: str) -> RedisUrl:
+    if location or not path.strip("/"):
         raise ValueError("unix:// and then the absolute path of a socket, as in unix:///run/redis.sock")
-    return RedisUrl(
-        kind="single",
-        path=unquote(parts.path),
-        username=username,
-        password=password,
-        db=_parse_database("", parts.query),
-    )
+    return RedisUrl(kind="single", path=unquote(path), db=_parse_database("", query))
 
 
-def _parse_single(parts: _Parts) -> RedisUrl:
-    username, password, location = _split_location(parts.netloc)
-    return RedisUrl(
-        kind="single",
-        tls=parts.scheme == "rediss",
-        nodes=(_parse_node(location, REDIS_PORT),),
-        username=username,
-        password=password,
-        db=_parse_database(parts.path.removeprefix("/"), parts.query),
-    )
+def _parse_single(location: str, path: str, query: str) -> RedisUrl:
+    nodes = (_parse_node(location, REDIS_PORT),)
+    return RedisUrl(kind="single", nodes=nodes, db=_parse_database(path.removeprefix("/"), query))
 
 
-def _parse_cluster(parts: _Parts) -> RedisUrl:
-    username, password, location = _split_location(parts.netloc)
-    if parts.path.strip("/") or parts.query:
+def _parse_cluster(location: str, path: str, query: str) -> RedisUrl:
+    if path.strip("/") or query:
         raise ValueError("nothing after the hosts: a cluster has one database")
-    return RedisUrl(
-        kind="cluster",
-        tls=parts.scheme.startswith("rediss"),
-        nodes=_parse_nodes(location, REDIS_PORT),
-        username=username,
-        password=password,
-    )
+    return RedisUrl(kind="cluster", nodes=_parse_nodes(location, REDIS_PORT))
 
 
-def _parse_sentinel(parts: _Parts) -> RedisUrl:
-    username, password, location = _split_location(parts.netloc)
-    master_name, _, database = parts.path.removeprefix("/").partition("/")
+def _parse_sentinel(location: str, path: str, query: str) -> RedisUrl:
+    master_name, _, database = path.removeprefix("/").partition("/")
     if not master_name:
         raise ValueError("the master's name after the hosts, as in redis+sentinel://host:26379/main")
-    return RedisUrl(
-        kind="sentinel",
-        tls=parts.scheme.startswith("rediss"),
-        nodes=_parse_nodes(location, SENTINEL_PORT),
-        username=username,
-        password=password,
-        db=_parse_database(database, parts.query),
-        master_name=unquote(master_name),
-    )
+    nodes = _parse_nodes(location, SENTINEL_PORT)
+    return RedisUrl(kind="sentinel", nodes=nodes, db=_parse_database(database, query), master_name=unquote(master_name))
 
 
-def _split_location(netloc: str) -> tuple[str | None, str | None, str]:
-    credentials, _, location = netloc.rpartition("@")
-    username, _, password = credentials.partition(":")
-    return unquote(username) or None, unquote(password) or None, location
+PARSERS = {
+    "redis": _parse_single,
+    "rediss": _parse_single,
+    "unix": _parse_unix,
+    "redis+cluster": _parse_cluster,
+    "rediss+cluster": _parse_cluster,
+    "redis+sentinel": _parse_sentinel,
+    "rediss+sentinel": _parse_sentinel,
+}
 
 
 def _parse_nodes(location: str, default_port: int) -> tuple[Node, ...]:
