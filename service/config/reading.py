@@ -114,17 +114,30 @@ class Setting:
         return f"{self.variable}_FILE"
 
 
-def declare_setting(
-    variable: str,
-    parse: Callable[[str], Value],
-    default: Default,
-    meaning: str,
-    *,
-    table: str,
-    default_text: str | None = None,
-    shown: Callable[[str], str] = repr,
-    secret: bool = False,
-) -> Value:
-    """Declare a field of `Settings`. For the type checker the field has the type that the parser returns."""
-    found = Setting(variable, parse, default, meaning, table, default_text, shown, secret)
-    return cast("Value", field(repr=not secret, metadata={"setting": found}))
+class Table:
+    """A table of docs/settings.md, which lists the settings that are declared by `setting`."""
+
+    def __init__(self, heading: str) -> None:
+        self._heading = heading
+
+    def setting(
+        self,
+        variable: str,
+        parse: Callable[[str], Value],
+        default: Default,
+        meaning: str,
+        *,
+        default_text: str | None = None,
+        shown: Callable[[str], str] = repr,
+        secret: bool = False,
+    ) -> Value:
+        """Declare a field of `Settings`. For the type checker the field has the type that the parser returns."""
+        found = Setting(variable, parse, default, meaning, self._heading, default_text, shown, secret)
+        return cast("Value", field(repr=not secret, metadata={"setting": found}))
+
+
+PLACES = Table("Where and how")
+SECRETS = Table("Secrets")
+LIFETIMES = Table("Lifetimes")
+LOOK = Table("Look of the pages")
+THROTTLES = Table("Throttles")

@@ -14,38 +14,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from service.config import parsers
 from service.config.exposure import find_public_setting
 from service.config.kept_key import read_secret_keys
-from service.config.parsers import (
-    HostPort,
-    Limit,
-    Network,
-    describe_weak_keys,
-    parse_address,
-    parse_base_url,
-    parse_colour,
-    parse_durability,
-    parse_duration_ms,
-    parse_duration_or_zero_ms,
-    parse_file,
-    parse_folder,
-    parse_host,
-    parse_limit,
-    parse_log_format,
-    parse_log_level,
-    parse_logo,
-    parse_networks,
-    parse_page_name,
-    parse_password_length,
-    parse_port,
-    parse_redis_address,
-    parse_secret_keys,
-    parse_switch,
-    parse_workers,
-    show_without_password,
-    show_without_user,
-)
-from service.config.reading import BadSettings, Reading, Setting, declare_setting
+from service.config.parsers import HostPort, Limit, Network
+from service.config.reading import LIFETIMES, LOOK, PLACES, SECRETS, THROTTLES, BadSettings, Reading, Setting
 from service.protocol.user import MIN_PASSWORD_CHARACTERS
 from service.redis_client.durability import Durability
 
@@ -76,231 +49,191 @@ def _log_format_of_the_terminal(_: Reading) -> str:
     return "console" if sys.stderr.isatty() else "json"
 
 
-# The headings of the tables in docs/settings.md.
-PLACES, SECRETS, LIFETIMES, LOOK, THROTTLES = "Where and how", "Secrets", "Lifetimes", "Look of the pages", "Throttles"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """All settings, in the order of reading. A default may depend on a setting above it."""
 
-    redis_url: str | None = declare_setting(
+    redis_url: str | None = PLACES.setting(
         "REDIS_URL",
-        parse_redis_address,
+        parsers.parse_redis_address,
         None,
         "the Redis server; see [below](#redis_url)",
-        table=PLACES,
         default_text="unset: the embedded store",
-        shown=show_without_password,
+        shown=parsers.show_without_password,
         secret=True,
     )
-    host: str = declare_setting(
-        "HOST", parse_host, "127.0.0.1", "the address to listen on; of a name, all addresses", table=PLACES
+    host: str = PLACES.setting(
+        "HOST", parsers.parse_host, "127.0.0.1", "the address to listen on; of a name, all addresses"
     )
-    port: int = declare_setting("PORT", parse_port, "8000", "`0`: any free port, named in the log", table=PLACES)
-    workers: int = declare_setting("WEB_CONCURRENCY", parse_workers, "1", "worker processes", table=PLACES)
-    data_dir: Path = declare_setting(
+    port: int = PLACES.setting("PORT", parsers.parse_port, "8000", "`0`: any free port, named in the log")
+    workers: int = PLACES.setting("WEB_CONCURRENCY", parsers.parse_workers, "1", "worker processes")
+    data_dir: Path = PLACES.setting(
         "TOKEN_SERVICE_DATA_DIR",
-        parse_folder,
+        parsers.parse_folder,
         str(CHECKOUT / ".data"),
         "[folder of the embedded store](operations/deploy.md#the-embedded-store)",
-        table=PLACES,
         default_text="`.data` in the checkout",
     )
-    base_url: str = declare_setting(
+    base_url: str = PLACES.setting(
         "TOKEN_SERVICE_BASE_URL",
-        parse_base_url,
+        parsers.parse_base_url,
         _local_url,
         "the public address. Requests are served with and without its path",
-        table=PLACES,
         default_text="`http://HOST:PORT`",
-        shown=show_without_user,
+        shown=parsers.show_without_user,
     )
-    web_url: str = declare_setting(
+    web_url: str = PLACES.setting(
         "TOKEN_SERVICE_WEB_URL",
-        parse_base_url,
+        parsers.parse_base_url,
         _base_url,
         "the public address of the pages, if it differs",
-        table=PLACES,
         default_text="the base URL",
-        shown=show_without_user,
+        shown=parsers.show_without_user,
     )
-    seed_file: Path | None = declare_setting(
+    seed_file: Path | None = PLACES.setting(
         "TOKEN_SERVICE_SEED_FILE",
-        parse_file,
+        parsers.parse_file,
         _example_seed_where_embedded,
         "[the seed file](seed-file.md)",
-        table=PLACES,
         default_text="embedded store: `examples/seed.yaml`; else none",
     )
-    secret_keys: tuple[bytes, ...] = declare_setting(
+    secret_keys: tuple[bytes, ...] = SECRETS.setting(
         "TOKEN_SERVICE_SECRET_KEY",
-        parse_secret_keys,
+        parsers.parse_secret_keys,
         None,
         "keys, separated by commas. The first makes tokens, all verify them",
-        table=SECRETS,
         default_text="embedded store: made once; else required",
-        shown=describe_weak_keys,
+        shown=parsers.describe_weak_keys,
         secret=True,
     )
-    min_password_characters: int = declare_setting(
+    min_password_characters: int = SECRETS.setting(
         "TOKEN_SERVICE_PASSWORD_MIN_LENGTH",
-        parse_password_length,
+        parsers.parse_password_length,
         str(MIN_PASSWORD_CHARACTERS),
         "the minimum length of new passwords, not of hashed ones. A shorter one in the seed file prevents the start",
-        table=SECRETS,
     )
-    durability: Durability = declare_setting(
+    durability: Durability = PLACES.setting(
         "TOKEN_SERVICE_DURABILITY",
-        parse_durability,
+        parsers.parse_durability,
         "memory",
         "what a code exchange and a revocation wait for: nothing, a replica or the append-only file. See "
         "[the levels](operations/redis.md#how-durable-an-answer-is)",
-        table=PLACES,
     )
-    access_token_ttl_ms: int = declare_setting(
-        "TOKEN_SERVICE_ACCESS_TOKEN_TTL",
-        parse_duration_ms,
-        "600",
-        "an access token, within its session",
-        table=LIFETIMES,
+    access_token_ttl_ms: int = LIFETIMES.setting(
+        "TOKEN_SERVICE_ACCESS_TOKEN_TTL", parsers.parse_duration_ms, "600", "an access token, within its session"
     )
-    refresh_token_ttl_ms: int = declare_setting(
+    refresh_token_ttl_ms: int = LIFETIMES.setting(
         "TOKEN_SERVICE_REFRESH_TOKEN_TTL",
-        parse_duration_ms,
+        parsers.parse_duration_ms,
         "2592000",
         "a refresh token. A refresh restarts it, a replay does not",
-        table=LIFETIMES,
         default_text="`2592000` (30 days)",
     )
-    session_max_age_ms: int | None = declare_setting(
+    session_max_age_ms: int | None = LIFETIMES.setting(
         "TOKEN_SERVICE_SESSION_MAX_AGE",
-        parse_duration_ms,
+        parsers.parse_duration_ms,
         None,
         "a session, from its login, even if in use",
-        table=LIFETIMES,
         default_text="unset: none",
     )
-    code_ttl_ms: int = declare_setting(
-        "TOKEN_SERVICE_CODE_TTL",
-        parse_duration_ms,
-        "60",
-        "an authorization code; RFC 6749 advises at most 600",
-        table=LIFETIMES,
+    code_ttl_ms: int = LIFETIMES.setting(
+        "TOKEN_SERVICE_CODE_TTL", parsers.parse_duration_ms, "60", "an authorization code; RFC 6749 advises at most 600"
     )
-    refresh_grace_ms: int = declare_setting(
+    refresh_grace_ms: int = LIFETIMES.setting(
         "TOKEN_SERVICE_REFRESH_GRACE",
-        parse_duration_or_zero_ms,
+        parsers.parse_duration_or_zero_ms,
         "300",
         "a spent refresh token, from its first use",
-        table=LIFETIMES,
     )
-    login_session_ttl_ms: int = declare_setting(
+    login_session_ttl_ms: int = LIFETIMES.setting(
         "TOKEN_SERVICE_LOGIN_SESSION_TTL",
-        parse_duration_ms,
+        parsers.parse_duration_ms,
         "3600",
         'a browser session without "stay signed in"',
-        table=LIFETIMES,
     )
-    stay_signed_in_ttl_ms: int = declare_setting(
+    stay_signed_in_ttl_ms: int = LIFETIMES.setting(
         "TOKEN_SERVICE_STAY_SIGNED_IN_TTL",
-        parse_duration_ms,
+        parsers.parse_duration_ms,
         "2592000",
         'a browser session with "stay signed in"',
-        table=LIFETIMES,
         default_text="`2592000` (30 days)",
     )
-    login_attempts: Limit = declare_setting(
+    login_attempts: Limit = THROTTLES.setting(
         "TOKEN_SERVICE_LOGIN_ATTEMPTS",
-        parse_limit,
+        parsers.parse_limit,
         "10/minute",
         "failed password checks of a user name from one address",
-        table=THROTTLES,
     )
-    login_attempts_per_user: Limit = declare_setting(
+    login_attempts_per_user: Limit = THROTTLES.setting(
         "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_USER",
-        parse_limit,
+        parsers.parse_limit,
         "100/hour",
         "the same from all addresses; in an external realm also the provider's other refusals for that name",
-        table=THROTTLES,
     )
-    login_attempts_per_address: Limit = declare_setting(
+    login_attempts_per_address: Limit = THROTTLES.setting(
         "TOKEN_SERVICE_LOGIN_ATTEMPTS_PER_ADDRESS",
-        parse_limit,
+        parsers.parse_limit,
         "100/minute",
         "failed password checks from one address; in an external realm also the provider's other refusals",
-        table=THROTTLES,
     )
-    client_attempts: Limit = declare_setting(
+    client_attempts: Limit = THROTTLES.setting(
         "TOKEN_SERVICE_CLIENT_ATTEMPTS",
-        parse_limit,
+        parsers.parse_limit,
         "30/minute",
         "failed authentications of one client from one address; of all clients three times that",
-        table=THROTTLES,
     )
-    pages_per_address: Limit = declare_setting(
+    pages_per_address: Limit = THROTTLES.setting(
         "TOKEN_SERVICE_PAGES_PER_ADDRESS",
-        parse_limit,
+        parsers.parse_limit,
         "300/minute",
         "pages that begin a login, from one address",
-        table=THROTTLES,
     )
-    trusted_proxies: tuple[Network, ...] = declare_setting(
+    trusted_proxies: tuple[Network, ...] = PLACES.setting(
         "TOKEN_SERVICE_TRUSTED_PROXIES",
-        parse_networks,
+        parsers.parse_networks,
         "",
         "proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted",
-        table=PLACES,
         default_text="none",
     )
-    verify_cache: bool = declare_setting(
+    verify_cache: bool = PLACES.setting(
         "TOKEN_SERVICE_VERIFY_CACHE",
-        parse_switch,
+        parsers.parse_switch,
         "off",
         "`on`: `verify` and `introspect` may answer about access tokens from the worker's "
         "[cache](gateways.md#how-fresh-an-answer-is)",
-        table=PLACES,
     )
-    metrics_address: HostPort | None = declare_setting(
+    metrics_address: HostPort | None = PLACES.setting(
         "TOKEN_SERVICE_METRICS_ADDRESS",
-        parse_address,
+        parsers.parse_address,
         None,
         "a separate address for [`/metrics`](operations/monitoring.md#metrics), open to all who reach it",
-        table=PLACES,
         default_text="the main port, for this machine only",
     )
-    page_name: str = declare_setting(
-        "TOKEN_SERVICE_PAGE_NAME", parse_page_name, "Token Service", "the name of the service on the pages", table=LOOK
+    page_name: str = LOOK.setting(
+        "TOKEN_SERVICE_PAGE_NAME", parsers.parse_page_name, "Token Service", "the name of the service on the pages"
     )
-    page_logo: Path | None = declare_setting(
+    page_logo: Path | None = LOOK.setting(
         "TOKEN_SERVICE_PAGE_LOGO",
-        parse_logo,
+        parsers.parse_logo,
         None,
         "an image file: `.svg`, `.png`, `.jpg`, `.jpeg`, `.webp` or `.gif`, at most 256 KiB",
-        table=LOOK,
         default_text="none",
     )
-    page_accent: str = declare_setting(
+    page_accent: str = LOOK.setting(
         "TOKEN_SERVICE_PAGE_ACCENT",
-        parse_colour,
+        parsers.parse_colour,
         CALM_BLUE,
         "the colour of buttons and links",
-        table=LOOK,
         default_text=f"`{CALM_BLUE}`, a calm blue",
     )
-    log_level: str = declare_setting(
-        "LOG_LEVEL",
-        parse_log_level,
-        "info",
-        "the lowest logged level. `debug` adds health checks",
-        table=PLACES,
+    log_level: str = PLACES.setting(
+        "LOG_LEVEL", parsers.parse_log_level, "info", "the lowest logged level. `debug` adds health checks"
     )
-    log_format: str = declare_setting(
+    log_format: str = PLACES.setting(
         "LOG_FORMAT",
-        parse_log_format,
+        parsers.parse_log_format,
         _log_format_of_the_terminal,
         "text, or one JSON object a line",
-        table=PLACES,
         default_text="`console` on a terminal, else `json`",
     )
 
