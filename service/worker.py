@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from math import nan
 
 from service.config.settings import Settings
 from service.config.wiring import choose_durability, make_lifetimes, make_redis_url
@@ -15,17 +16,9 @@ from service.crypto.keyring import Keyring
 from service.crypto.password_hashing import verify_dummy_password
 from service.gateway.lookup import BearerLookup
 from service.http_client.client import HttpClient
+from service.observability import metrics
 from service.observability.audit import use_audit_stream
 from service.observability.audit_stream import AuditStream
-from service.observability.metrics import (
-    FLUSH_SECONDS,
-    CacheCounts,
-    count_moving_slot,
-    count_redis_call,
-    flush_counts,
-    forget_live,
-    note_live,
-)
 from service.realms.external import ExternalRealms
 from service.realms.login import Logins
 from service.realms.main import MainRealm
@@ -71,10 +64,10 @@ class Worker:
             store,
             durability=choose_durability(settings),
             clock_offset_ms=clock_offset_ms,
-            watch=count_redis_call,
-            on_moving_slot=count_moving_slot,
+            watch=metrics.count_redis_call,
+            on_moving_slot=metrics.get_metrics().moving_slots.inc,
         )
-        self.bearer_counts = CacheCounts("bearers")
+        self.bearer_counts = metrics.CacheCounts("bearers")
         self.bearer = BearerLookup(
             store,
             memory=settings.verify_cache,
@@ -185,11 +178,11 @@ class Worker:
         is_known = False
         while True:
             try:
-                note_live(*await estimate_session_count(self.redis))
+                metrics.note_live(*await estimate_session_count(self.redis))
                 is_known = True
             except (StoreUnavailable, CountingForbidden) as error:
                 if is_known:
-                    forget_live()
+                    metrics.note_live(nan, nan)
                 if isinstance(error, CountingForbidden):
                     log.warning("sessions are not counted for the metrics, as this Redis user may not: %s", error)
                     return
@@ -218,12 +211,12 @@ class Worker:
             await self.audit_stream.close()
             await self.close()
         finally:
-            flush_counts()
+            metrics.flush_counts()
 
     async def keep_metrics_flushed(self) -> None:
         while True:
-            await asyncio.sleep(FLUSH_SECONDS)
-            flush_counts()
+            await asyncio.sleep(metrics.FLUSH_SECONDS)
+            metrics.flush_counts()
 
     async def close(self) -> None:
         self.passwords.close()

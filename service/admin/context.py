@@ -17,7 +17,7 @@ from service.config.reading import BadSettings
 from service.config.settings import Settings, load_settings
 from service.config.wiring import choose_durability, make_lifetimes, make_redis_url
 from service.crypto.keyring import Keyring
-from service.observability.audit import Event, Fields, record_event, use_audit_stream
+from service.observability.audit import Fields, record_event, use_audit_stream
 from service.observability.audit_stream import AuditStream
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import UserIdentity, identify_user, normalize_username
@@ -78,7 +78,7 @@ class AdminContext:
         name = normalize_username(username, provider.username_claim) if provider else username
         return identify_user(realm, name)
 
-    def record(self, event: Event, **fields: Unpack[Fields]) -> None:
+    def record(self, event: str, **fields: Unpack[Fields]) -> None:
         """Record a security event about an act at this console."""
         fields["actor"] = self.actor
         record_event(event, **fields)

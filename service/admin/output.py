@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import click
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -116,7 +116,9 @@ class Output:
             agreed = ask_yes_or_no(make_printable(question))
         except click.Abort:
             click.echo(err=True)
-            raise CommandRefused("nothing was changed: this asks first, and --yes answers") from None
+            raise CommandRefused(
+                "no answer to the question; nothing was changed. Add --yes to confirm without being asked"
+            ) from None
         if not agreed:
             raise CommandRefused("nothing was changed")
 
@@ -126,13 +128,7 @@ class Output:
         if not sys.stderr.isatty():
             yield lambda done, total=None: None
             return
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-        )
+        columns = (SpinnerColumn(), "{task.description}", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, console=self._aside, transient=True) as bars:
             task = bars.add_task(what, total=None)
 

@@ -8,56 +8,14 @@ Clauses: SPEC §6, RFC 6819 §5.1.3
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from contextvars import ContextVar
-from typing import Final, Literal, NamedTuple, Protocol, TypedDict, Unpack
+from logging import INFO, WARNING
+from typing import Final, NamedTuple, Protocol, TypedDict, Unpack
 
 import msgspec
 
 from service.observability.logs import EventLog
-
-Event = Literal[
-    "code_issued",
-    "consent_denied",
-    "tokens_issued",
-    "tokens_refreshed",
-    "refresh_token_repeated",
-    "replay_pattern",
-    "refresh_token_replayed",
-    "refresh_token_misused",
-    "lost_generations_recovered",
-    "code_replayed",
-    "code_misused",
-    "access_token_revoked",
-    "refresh_token_revoked",
-    "session_ended",
-    "revoke_all",
-    "login_succeeded",
-    "login_failed",
-    "login_throttled",
-    "pages_throttled",
-    "signed_out",
-    "client_authentication_failed",
-    "client_throttled",
-    "seed_applied",
-    "realm_created",
-    "realm_updated",
-    "realm_deleted",
-    "client_created",
-    "client_updated",
-    "client_secret_rotated",
-    "client_deleted",
-    "user_created",
-    "user_updated",
-    "user_password_set",
-    "user_disabled",
-    "user_enabled",
-    "user_deleted",
-    "token_revoked_by_console",
-    "revoke_all_by_console",
-    "events_lost",
-]
 
 
 class Fields(TypedDict, total=False):
@@ -109,57 +67,53 @@ _SCOPE: Final = (*_SESSION, "scope")
 _REGISTRY_CLIENT: Final = ("client_id", "actor")
 _REGISTRY_USER: Final = ("username", "realm", "actor")
 
-KINDS: Final[Mapping[Event, EventKind]] = {
-    "code_issued": EventKind(logging.INFO, LOG_ONLY, ("client_id", "username", "realm", "scope", "address")),
-    "consent_denied": EventKind(logging.INFO, LOG_ONLY, ("client_id", "username", "realm", "scope", "address")),
-    "tokens_issued": EventKind(logging.INFO, LOG_ONLY, (*_SCOPE, "grant_type")),
-    "tokens_refreshed": EventKind(logging.INFO, LOG_ONLY, _SCOPE),
-    "refresh_token_repeated": EventKind(logging.INFO, LOG_ONLY, _SCOPE),
-    "replay_pattern": EventKind(logging.INFO, LIMIT_60, _SCOPE),
-    "refresh_token_replayed": EventKind(logging.WARNING, LIMIT_60, ("client_id", "username", "family", "address")),
-    "refresh_token_misused": EventKind(logging.WARNING, LIMIT_10, ("client_id", "family", "reason", "address")),
-    "lost_generations_recovered": EventKind(logging.WARNING, LIMIT_600, _SCOPE),
-    "code_replayed": EventKind(logging.WARNING, LIMIT_60, ("client_id", "username", "family", "address")),
-    "code_misused": EventKind(logging.WARNING, LIMIT_10, ("client_id", "username", "realm", "reason", "address")),
-    "access_token_revoked": EventKind(logging.INFO, LIMIT_60, ("client_id", "username", "address")),
-    "refresh_token_revoked": EventKind(logging.INFO, LIMIT_60, ("client_id", "username", "family", "address")),
-    "session_ended": EventKind(logging.INFO, LIMIT_60, _SESSION),
-    "revoke_all": EventKind(logging.INFO, LIMIT_60, ("username", "realm", "reason", "address")),
-    "login_succeeded": EventKind(logging.INFO, LOG_ONLY, ("client_id", "username", "realm", "address")),
-    "login_failed": EventKind(logging.WARNING, LIMIT_10, ("client_id", "username", "realm", "reason", "address")),
-    "login_throttled": EventKind(logging.WARNING, LIMIT_10, ("client_id", "realm", "reason", "address")),
-    "pages_throttled": EventKind(logging.WARNING, LIMIT_10, ("address",)),
-    "signed_out": EventKind(logging.INFO, LOG_ONLY, ("username", "realm", "address")),
-    "client_authentication_failed": EventKind(logging.WARNING, LIMIT_10, ("client_id", "reason", "address")),
-    "client_throttled": EventKind(logging.WARNING, LIMIT_10, ("client_id", "address")),
-    "seed_applied": EventKind(logging.INFO, LIMIT_600, ("added", "updated", "removed", "actor")),
-    "realm_created": EventKind(logging.INFO, LIMIT_600, ("realm", "actor")),
-    "realm_updated": EventKind(logging.INFO, LIMIT_600, ("realm", "actor")),
-    "realm_deleted": EventKind(logging.INFO, LIMIT_600, ("realm", "actor")),
-    "client_created": EventKind(logging.INFO, LIMIT_600, _REGISTRY_CLIENT),
-    "client_updated": EventKind(logging.INFO, LIMIT_600, _REGISTRY_CLIENT),
-    "client_secret_rotated": EventKind(logging.INFO, LIMIT_600, _REGISTRY_CLIENT),
-    "client_deleted": EventKind(logging.INFO, LIMIT_600, _REGISTRY_CLIENT),
-    "user_created": EventKind(logging.INFO, LIMIT_600, _REGISTRY_USER),
-    "user_updated": EventKind(logging.INFO, LIMIT_600, _REGISTRY_USER),
-    "user_password_set": EventKind(logging.INFO, LIMIT_600, _REGISTRY_USER),
-    "user_disabled": EventKind(logging.INFO, LIMIT_600, _REGISTRY_USER),
-    "user_enabled": EventKind(logging.INFO, LIMIT_600, _REGISTRY_USER),
-    "user_deleted": EventKind(logging.INFO, LIMIT_600, _REGISTRY_USER),
-    "token_revoked_by_console": EventKind(
-        logging.INFO, LIMIT_600, ("client_id", "username", "realm", "family", "actor")
-    ),
-    "revoke_all_by_console": EventKind(
-        logging.INFO, LIMIT_600, ("client_id", "username", "realm", "reason", "count", "actor")
-    ),
-    "events_lost": EventKind(logging.WARNING, LOG_ONLY, ("count", "reason")),
+KINDS: Final[Mapping[str, EventKind]] = {
+    "code_issued": EventKind(INFO, LOG_ONLY, ("client_id", "username", "realm", "scope", "address")),
+    "consent_denied": EventKind(INFO, LOG_ONLY, ("client_id", "username", "realm", "scope", "address")),
+    "tokens_issued": EventKind(INFO, LOG_ONLY, (*_SCOPE, "grant_type")),
+    "tokens_refreshed": EventKind(INFO, LOG_ONLY, _SCOPE),
+    "refresh_token_repeated": EventKind(INFO, LOG_ONLY, _SCOPE),
+    "replay_pattern": EventKind(INFO, LIMIT_60, _SCOPE),
+    "refresh_token_replayed": EventKind(WARNING, LIMIT_60, ("client_id", "username", "family", "address")),
+    "refresh_token_misused": EventKind(WARNING, LIMIT_10, ("client_id", "family", "reason", "address")),
+    "lost_generations_recovered": EventKind(WARNING, LIMIT_600, _SCOPE),
+    "code_replayed": EventKind(WARNING, LIMIT_60, ("client_id", "username", "family", "address")),
+    "code_misused": EventKind(WARNING, LIMIT_10, ("client_id", "username", "realm", "reason", "address")),
+    "access_token_revoked": EventKind(INFO, LIMIT_60, ("client_id", "username", "address")),
+    "refresh_token_revoked": EventKind(INFO, LIMIT_60, ("client_id", "username", "family", "address")),
+    "session_ended": EventKind(INFO, LIMIT_60, _SESSION),
+    "revoke_all": EventKind(INFO, LIMIT_60, ("username", "realm", "reason", "address")),
+    "login_succeeded": EventKind(INFO, LOG_ONLY, ("client_id", "username", "realm", "address")),
+    "login_failed": EventKind(WARNING, LIMIT_10, ("client_id", "username", "realm", "reason", "address")),
+    "login_throttled": EventKind(WARNING, LIMIT_10, ("client_id", "realm", "reason", "address")),
+    "pages_throttled": EventKind(WARNING, LIMIT_10, ("address",)),
+    "signed_out": EventKind(INFO, LOG_ONLY, ("username", "realm", "address")),
+    "client_authentication_failed": EventKind(WARNING, LIMIT_10, ("client_id", "reason", "address")),
+    "client_throttled": EventKind(WARNING, LIMIT_10, ("client_id", "address")),
+    "seed_applied": EventKind(INFO, LIMIT_600, ("added", "updated", "removed", "actor")),
+    "realm_created": EventKind(INFO, LIMIT_600, ("realm", "actor")),
+    "realm_updated": EventKind(INFO, LIMIT_600, ("realm", "actor")),
+    "realm_deleted": EventKind(INFO, LIMIT_600, ("realm", "actor")),
+    "client_created": EventKind(INFO, LIMIT_600, _REGISTRY_CLIENT),
+    "client_updated": EventKind(INFO, LIMIT_600, _REGISTRY_CLIENT),
+    "client_secret_rotated": EventKind(INFO, LIMIT_600, _REGISTRY_CLIENT),
+    "client_deleted": EventKind(INFO, LIMIT_600, _REGISTRY_CLIENT),
+    "user_created": EventKind(INFO, LIMIT_600, _REGISTRY_USER),
+    "user_updated": EventKind(INFO, LIMIT_600, _REGISTRY_USER),
+    "user_password_set": EventKind(INFO, LIMIT_600, _REGISTRY_USER),
+    "user_disabled": EventKind(INFO, LIMIT_600, _REGISTRY_USER),
+    "user_enabled": EventKind(INFO, LIMIT_600, _REGISTRY_USER),
+    "user_deleted": EventKind(INFO, LIMIT_600, _REGISTRY_USER),
+    "token_revoked_by_console": EventKind(INFO, LIMIT_600, ("client_id", "username", "realm", "family", "actor")),
+    "revoke_all_by_console": EventKind(INFO, LIMIT_600, ("client_id", "username", "realm", "reason", "count", "actor")),
+    "events_lost": EventKind(WARNING, LOG_ONLY, ("count", "reason")),
 }
 
 
 class EventSink(Protocol):
     """A destination of events in addition to the log. `take` neither waits nor fails."""
 
-    def take(self, event: Event, fields: Fields) -> None: ...
+    def take(self, event: str, fields: Fields) -> None: ...
 
 
 _log = EventLog("service.audit")
@@ -171,8 +125,8 @@ def use_audit_stream(audit_stream: EventSink) -> None:
     _audit_stream.set(audit_stream)
 
 
-def record_event(event: Event, **fields: Unpack[Fields]) -> None:
-    """Log an event at once, and hand it to the stream unless its kind is only logged. Does not wait."""
+def record_event(event: str, **fields: Unpack[Fields]) -> None:
+    """Log one of KINDS at once, and hand it to the stream unless its kind is only logged. Does not wait."""
     known: Fields = {name: value for name, value in fields.items() if value != ""}  # type: ignore[assignment]
     kind = KINDS[event]
     _log.write(kind.level, event, known)
@@ -181,6 +135,6 @@ def record_event(event: Event, **fields: Unpack[Fields]) -> None:
         audit_stream.take(event, known)
 
 
-def make_event(event: Event, **fields: Unpack[Fields]) -> bytes:
+def make_event(event: str, **fields: Unpack[Fields]) -> bytes:
     """Return an entry of the stream as JSON without a line end. Its time is in the id that the stream assigns."""
     return msgspec.json.encode({"event": event, **fields})

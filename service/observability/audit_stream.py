@@ -17,8 +17,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from service.observability.audit import KINDS, Event, Fields, make_event, record_event
-from service.observability.metrics import count_events_lost
+from service.observability.audit import KINDS, Fields, make_event, record_event
+from service.observability.metrics import get_metrics
 
 RETRY_DELAY_SECONDS: Final = 1.0
 MINUTE_SECONDS: Final = 60.0
@@ -48,7 +48,7 @@ class AuditStream:
         self._closing = asyncio.Event()
         self._sending: asyncio.Task[None] | None = None
 
-    def take(self, event: Event, fields: Fields) -> None:
+    def take(self, event: str, fields: Fields) -> None:
         """Queue the event, or only count it once the limit of this minute is reached."""
         if self._clock() >= self._minute_ends:
             self._end_minute()
@@ -104,7 +104,7 @@ class AuditStream:
         self._minute_ends = self._clock() + MINUTE_SECONDS
 
     def _note_lost(self, count: int) -> None:
-        count_events_lost(count)
+        get_metrics().events_lost.inc(count)
         self._lost += count
         self._lost_untold += count
 
@@ -120,11 +120,11 @@ class _StreamBuffer:
     def __init__(self, note_lost: Callable[[int], None]) -> None:
         self._note_lost = note_lost
         self._waiting: list[bytes] = []
-        self._written: Counter[Event] = Counter()
-        self._left_out: Counter[Event] = Counter()
-        self._named: set[tuple[Event, str, str]] = set()
+        self._written: Counter[str] = Counter()
+        self._left_out: Counter[str] = Counter()
+        self._named: set[tuple[str, str, str]] = set()
 
-    def take(self, event: Event, fields: Fields) -> None:
+    def take(self, event: str, fields: Fields) -> None:
         is_first = self._note_name(event, fields)
         if is_first or self._written[event] < KINDS[event].entries_a_minute:
             self._written[event] += 1
@@ -143,7 +143,7 @@ class _StreamBuffer:
         entries, self._waiting = self._waiting, []
         return entries
 
-    def _note_name(self, event: Event, fields: Fields) -> bool:
+    def _note_name(self, event: str, fields: Fields) -> bool:
         """Return True if this is the minute's first event of this name about the user or client."""
         # User names that differ only by case are one user.
         name = event, fields.get("username", "").lower() or fields.get("client_id", ""), fields.get("realm", "")

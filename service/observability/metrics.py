@@ -12,7 +12,6 @@ import functools
 import logging
 import os
 from collections.abc import Sequence
-from math import nan
 from pathlib import Path
 from typing import Final, Literal
 
@@ -230,31 +229,10 @@ def count_redis_call(call: str, seconds: float, failed: bool) -> None:
         get_metrics().redis_spans.note(call, seconds)
 
 
-def count_moving_slot() -> None:
-    get_metrics().moving_slots.inc()
-
-
-def count_refresh(verdict: str) -> None:
-    get_metrics().refresh_tally.count(verdict)
-
-
-def count_code_replay() -> None:
-    get_metrics().code_replays.inc()
-
-
-def count_events_lost(count: int) -> None:
-    get_metrics().events_lost.inc(count)
-
-
 def note_live(sessions: float, access_tokens: float) -> None:
-    """Set the gauges of live sessions and access tokens, which have no value before the first call."""
+    """Set the gauges of live sessions and access tokens, which have no value before the first call. NaN: not known."""
     get_metrics().live.labels("session").set(sessions)
     get_metrics().live.labels("access_token").set(access_tokens)
-
-
-def forget_live() -> None:
-    """Set the gauges of live sessions and access tokens to NaN, so that a stale count is not shown as current."""
-    note_live(nan, nan)
 
 
 class CacheCounts:

@@ -15,7 +15,7 @@ from typing import Unpack
 
 import msgspec
 
-from service.observability.audit import Event, Fields, record_event
+from service.observability.audit import Fields, record_event
 from service.protocol.client import Client
 from service.protocol.scope import MAIN_REALM
 from service.protocol.user import User, UserIdentity
@@ -113,7 +113,7 @@ class RegistryEditor:
             await self._registry.delete_users([identity])
 
     @asynccontextmanager
-    async def _changing(self, event: Event, **fields: Unpack[Fields]) -> AsyncIterator[None]:
+    async def _changing(self, event: str, **fields: Unpack[Fields]) -> AsyncIterator[None]:
         """Hold the lock during a change, then run all pending revocations, even if the change is refused.
 
         These include the pending revocations of an earlier change that was interrupted. The event is recorded as soon

@@ -97,7 +97,7 @@ async def test_every_mistake_is_told_at_once_and_nothing_is_registered(admin: Ad
             "'soon': expected seconds, or a number with s, m, h or d",
         ),
         (("client", "delete", "nobody"), 1, "there is no client nobody"),
-        (("client", "delete", "web-shop"), 1, "nothing was changed: this asks first, and --yes answers"),
+        (("client", "delete", "web-shop"), 1, "no answer to the question; nothing was changed"),
         (("client", "shred", "web-shop"), 2, "No such command 'shred'"),
     ],
 )

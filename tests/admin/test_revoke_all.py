@@ -66,7 +66,7 @@ async def test_what_was_issued_before_a_time_ends_and_what_came_later_lives(
         (("--user", "nobody"), 1, "there is no user nobody in realm main"),
         (("--user", "nobody", "--realm", "cep"), 1, "there is no realm cep"),
         (("--client", "nobody"), 1, "there is no client nobody"),
-        (("--everything",), 1, "nothing was changed: this asks first, and --yes answers"),
+        (("--everything",), 1, "no answer to the question; nothing was changed"),
     ],
 )
 async def test_what_cannot_be_done_is_told_and_ends_nothing(

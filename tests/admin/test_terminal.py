@@ -144,7 +144,7 @@ def test_ctrl_c_at_a_question_ends_the_command_at_once(
 @pytest.mark.parametrize(
     ("words", "status", "says"),
     [
-        (("user", "delete", "alice@example.com"), 1, "nothing was changed: this asks first, and --yes answers"),
+        (("user", "delete", "alice@example.com"), 1, "no answer to the question; nothing was changed"),
         (("token", "inspect"), 2, "stdin: expected one line with the secret"),
         (("hash-secret", "--file", "-"), 2, "stdin: expected one secret a line, and no empty lines"),
     ],

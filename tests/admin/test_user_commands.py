@@ -59,7 +59,7 @@ async def test_a_password_may_come_through_a_pipe(admin: Admin, http: httpx2.Asy
         (("user", "disable", "nobody"), None, 1, "there is no user nobody in realm main"),
         (("user", "enable", "nobody"), None, 1, "there is no user nobody in realm main"),
         (("user", "delete", "nobody"), None, 1, "there is no user nobody in realm main"),
-        (("user", "delete", "bob@example.com"), None, 1, "nothing was changed: this asks first, and --yes answers"),
+        (("user", "delete", "bob@example.com"), None, 1, "no answer to the question; nothing was changed"),
     ],
 )
 async def test_what_cannot_be_done_is_told_in_a_line(

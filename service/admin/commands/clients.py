@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -11,14 +13,14 @@ import msgspec
 from click.shell_completion import CompletionItem
 
 from service.admin.command import Parsed, Work, command, console
-from service.admin.commands.completion import complete_client_ids
-from service.admin.context import AdminContext
+from service.admin.context import AdminContext, explaining, open_context
 from service.admin.formatting import format_time, format_when
 from service.admin.output import CommandRefused, Output
 from service.admin.validation import validate_client
 from service.config.parsers import parse_duration_or_zero_ms
 from service.crypto.password_hashing import GENERATED_SECRET_PREFIX, hash_generated_secret
 from service.protocol.client import AUTHORIZATION_CODE, GRANT_TYPES, REFRESH_TOKEN, Client
+from service.protocol.grammar import make_printable
 
 
 @console.group("client")
@@ -31,7 +33,23 @@ def _client_id() -> Callable[[Work], Work]:
 
 
 def _complete(context: click.Context, parameter: click.Parameter, beginning: str) -> list[CompletionItem]:
-    return complete_client_ids(beginning)
+    """Return the clients whose ids begin like this. Errors are not shown, since the user is still typing."""
+    with suppress(click.ClickException), explaining():
+        return asyncio.run(_list_completions(beginning))
+    return []
+
+
+async def _list_completions(beginning: str) -> list[CompletionItem]:
+    context = open_context()
+    try:
+        clients = await context.registry.list_clients()
+    finally:
+        await context.close()
+    return [
+        CompletionItem(client.client_id, help=make_printable(client.client_name))
+        for client in clients
+        if client.client_id.startswith(beginning)
+    ]
 
 
 @command(clients, "list")

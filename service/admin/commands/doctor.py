@@ -7,14 +7,8 @@ import time
 from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
-from service.admin.checks import (
-    Finding,
-    Level,
-    look_at_clients,
-    look_at_servers,
-    look_at_settings,
-    look_at_store_address,
-)
+from service.admin import checks
+from service.admin.checks import Finding, Level
 from service.admin.command import command, console
 from service.admin.context import AdminContext
 from service.admin.formatting import format_span
@@ -63,18 +57,18 @@ async def _look(context: AdminContext, advance: Advance) -> list[Finding]:
     if not all(servers):
         says = "this user may not call INFO, so memory and persistence were not looked at"
         findings.append(Finding("note", "Redis", says))
-    findings += _or_good("Redis", "noeviction, append-only file, memory limit", look_at_servers(*servers))
+    findings += _or_good("Redis", "noeviction, append-only file, memory limit", checks.look_at_servers(*servers))
     durability = choose_durability(context.settings)
     if durability != "memory":
         findings.append(await _look_at_durability(context, durability))
     findings += [finding async for finding in _look_at_slots(context)]
     findings.append(await _look_at_clock(context))
     findings += [finding async for finding in _look_at_keys(context, advance)]
-    findings += _or_good("settings", "nothing stands out", look_at_settings(context.settings, os.environ))
-    findings += look_at_store_address(make_redis_url(context.settings))
+    findings += _or_good("settings", "nothing stands out", checks.look_at_settings(context.settings, os.environ))
+    findings += checks.look_at_store_address(make_redis_url(context.settings))
     clients = await context.registry.list_clients()
     now_ms = await context.redis.read_clock_ms()
-    findings += _or_good("clients", f"{len(clients)}, nothing stands out", look_at_clients(clients, now_ms))
+    findings += _or_good("clients", f"{len(clients)}, nothing stands out", checks.look_at_clients(clients, now_ms))
     for name, provider in (await context.registry.list_realms()).items():
         findings += [finding async for finding in _look_at_realm(context, name, provider)]
     return findings

@@ -87,5 +87,5 @@ def _word(event: dict[str, Any]) -> str:
 
 
 def _choose_style(name: str) -> str:
-    kind = KINDS.get(name)  # type: ignore[call-overload]
+    kind = KINDS.get(name)
     return "yellow" if kind is not None and kind.level >= 30 else ""

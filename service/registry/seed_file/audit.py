@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from service.observability.audit import Event, record_event
+from service.observability.audit import record_event
 from service.registry.seed_file.plan import Act, EntryKind
 
 MAX_REPORTED: Final = 100
 """The number of entries that get an event of their own. Further entries count only in the totals."""
 
-_EVENTS: Final[dict[tuple[EntryKind, Act], Event]] = {
+_EVENTS: Final[dict[tuple[EntryKind, Act], str]] = {
     ("realm", "add"): "realm_created",
     ("realm", "update"): "realm_updated",
     ("realm", "remove"): "realm_deleted",

@@ -10,18 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
 import yaml
+from yaml import events
 from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError
-from yaml.events import (
-    AliasEvent,
-    DocumentEndEvent,
-    MappingEndEvent,
-    MappingStartEvent,
-    ScalarEvent,
-    SequenceEndEvent,
-    SequenceStartEvent,
-    StreamEndEvent,
-)
 from yaml.nodes import ScalarNode
 
 _TEXT: Final = "tag:yaml.org,2002:str"
@@ -60,9 +51,9 @@ class SeedYaml:
         """
         self._next()
         event = self._next()
-        if not isinstance(event, StreamEndEvent):
+        if not isinstance(event, events.StreamEndEvent):
             start = self._next()
-            if isinstance(start, MappingStartEvent):
+            if isinstance(start, events.MappingStartEvent):
                 self._check_tag(start)
                 return self._read_root(event)
             self._read_value(start, "")
@@ -71,7 +62,7 @@ class SeedYaml:
 
     def _read_root(self, document: Any) -> Iterator[tuple[Any, Any]]:
         seen: set[str] = set()
-        while not isinstance(event := self._next(), MappingEndEvent):
+        while not isinstance(event := self._next(), events.MappingEndEvent):
             name = self._read_value(event, "?")
             if isinstance(name, list | dict):
                 raise ConstructorError(None, None, "found unhashable key", event.start_mark)
@@ -79,7 +70,7 @@ class SeedYaml:
                 self._note_repeated(str(name))
             seen.add(str(name))
             event = self._next()
-            if isinstance(event, SequenceStartEvent) and event.anchor is None:
+            if isinstance(event, events.SequenceStartEvent) and event.anchor is None:
                 self._check_tag(event)
                 items = self._read_items(str(name))
                 yield name, items
@@ -90,23 +81,23 @@ class SeedYaml:
         self._end(document)
 
     def _end(self, document: Any) -> None:
-        assert isinstance(self._next(), DocumentEndEvent)
+        assert isinstance(self._next(), events.DocumentEndEvent)
         event = self._next()
-        if not isinstance(event, StreamEndEvent):
+        if not isinstance(event, events.StreamEndEvent):
             expected = "expected a single document in the stream"
             raise ComposerError(expected, document.start_mark, "but found another document", event.start_mark)
 
     def _read_value(self, event: Any, place: str) -> Any:
-        if isinstance(event, AliasEvent):
+        if isinstance(event, events.AliasEvent):
             return self._get_anchored(event)
         if event.anchor in self._anchors:
             raise ComposerError(None, None, "found duplicate anchor", event.start_mark)
         value: Any
-        if isinstance(event, ScalarEvent):
+        if isinstance(event, events.ScalarEvent):
             value = self._read_scalar(event)
         else:
             self._check_tag(event)
-            is_mapping = isinstance(event, MappingStartEvent)
+            is_mapping = isinstance(event, events.MappingStartEvent)
             value = self._read_mapping(place) if is_mapping else list(self._read_items(place))
         if event.anchor is not None:
             self._anchors[event.anchor] = value
@@ -138,15 +129,15 @@ class SeedYaml:
 
     def _read_items(self, place: str) -> Iterator[Any]:
         index = 0
-        while not isinstance(event := self._next(), SequenceEndEvent):
+        while not isinstance(event := self._next(), events.SequenceEndEvent):
             yield self._read_value(event, f"{place}[{index}]")
             index += 1
 
     def _read_mapping(self, place: str) -> dict[Any, Any]:
         own: dict[Any, Any] = {}
         merged: list[dict[Any, Any]] = []
-        while not isinstance(event := self._next(), MappingEndEvent):
-            if isinstance(event, ScalarEvent) and event.value == "<<" and self._get_tag(event) == _MERGE:
+        while not isinstance(event := self._next(), events.MappingEndEvent):
+            if isinstance(event, events.ScalarEvent) and event.value == "<<" and self._get_tag(event) == _MERGE:
                 merged += self._read_merged(place)
                 continue
             name = self._read_value(event, f"{place}.?")

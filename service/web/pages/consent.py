@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from service.crypto.keyring import Keyring
 from service.crypto.opaque_tokens import make_consent
-from service.observability.audit import Event, record_event
+from service.observability.audit import record_event
 from service.protocol.authorization import (
     AuthorizationRefused,
     AuthorizationRequest,
@@ -232,7 +232,7 @@ def _check_answer(answer: AllowAnswer | DenyAnswer) -> None:
     raise PageRefusal("expired", f"consent_{answer}")
 
 
-def _record(request: Request, event: Event, consent: OpenConsent) -> None:
+def _record(request: Request, event: str, consent: OpenConsent) -> None:
     record_event(
         event,
         client_id=consent.client.client_id,

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from service.crypto.keyring import Keyring, make_first_refresh_token
 from service.crypto.opaque_tokens import make_access_token
 from service.observability.audit import record_event
-from service.observability.metrics import count_code_replay
+from service.observability.metrics import get_metrics
 from service.protocol.authorization_code import AuthorizationCode, RedeemedCode, check_exchange, judge_second_exchange
 from service.protocol.client import AUTHORIZATION_CODE
 from service.protocol.errors import InvalidGrant
@@ -99,6 +99,6 @@ class AuthorizationCodeGrant:
         family, client_id = redeemed.family_digest, caller.client.client_id
         username = await self.families.end(name.shard, family, client_id=client_id, reason="code_replayed")
         if username is not None:
-            count_code_replay()
+            get_metrics().code_replays.inc()
             address = get_address(request)
             record_event("code_replayed", client_id=client_id, username=username, family=family, address=address)

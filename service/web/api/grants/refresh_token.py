@@ -12,8 +12,8 @@ from starlette.requests import Request
 
 from service.crypto.keyring import Keyring, RefreshToken
 from service.crypto.opaque_tokens import make_access_token
-from service.observability.audit import Event, record_event
-from service.observability.metrics import count_refresh
+from service.observability.audit import record_event
+from service.observability.metrics import get_metrics
 from service.protocol.client import REFRESH_TOKEN, check_scope
 from service.protocol.errors import InvalidGrant, InvalidScope, OAuthError
 from service.protocol.parameters import Form
@@ -41,7 +41,7 @@ _REFUSALS: Final[dict[str, tuple[type[OAuthError], str]]] = {
     "beyond": (InvalidScope, "scope_beyond_grant"),
     "unknown": (InvalidGrant, "refresh_token_unknown"),
 }
-_REFRESH_EVENTS: Final[dict[str, Event]] = {
+_REFRESH_EVENTS: Final[dict[str, str]] = {
     "rotated": "tokens_refreshed",
     "repeated": "refresh_token_repeated",
     "recovered": "lost_generations_recovered",
@@ -79,7 +79,7 @@ class RefreshTokenGrant:
             allowed_scope=caller.client.scope,
             access_token=access_token,
         )
-        count_refresh(outcome.verdict)
+        get_metrics().refresh_tally.count(outcome.verdict)
         self._record_refresh(outcome, refresh_token, request, caller)
         if isinstance(outcome, RefreshRefused):
             refusal, reason = _REFUSALS[outcome.verdict]
