@@ -13,12 +13,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import cast
+from urllib.parse import urlsplit
 
 from service.config import parsers
-from service.config.exposure import find_public_setting
-from service.config.kept_key import read_secret_keys
 from service.config.parsers import HostPort, Limit, Network
 from service.config.reading import LIFETIMES, LOOK, PLACES, SECRETS, THROTTLES, BadSettings, Reading, Setting
+from service.protocol.uri import is_loopback
 from service.protocol.user import MIN_PASSWORD_CHARACTERS
 from service.redis_client.durability import Durability
 
@@ -244,7 +245,7 @@ class Settings:
     @property
     def has_public_example_seed(self) -> bool:
         """True if callers from other machines may log in with the passwords of the example seed."""
-        public = find_public_setting(self.host, self.base_url, self.web_url, self.trusted_proxies)
+        public = _find_public_setting(self.host, self.base_url, self.web_url, self.trusted_proxies)
         return self.seed_file == EXAMPLE_SEED and public is not None
 
 
@@ -263,13 +264,43 @@ def load_settings(environment: Mapping[str, str], *, handed_socket: int | None =
     """
     read = Reading(environment)
     for name, setting in SETTINGS.items():
-        read.values[name] = read_secret_keys(read, setting) if name == "secret_keys" else read.value_of(setting)
+        read.values[name] = _read_secret_keys(read, setting) if name == "secret_keys" else read.value_of(setting)
     if read.uses_embedded_store and read.values["durability"] == "replica":
         read.mistake("TOKEN_SERVICE_DURABILITY", "'replica'", "REDIS_URL to be set: the embedded store has no replicas")
     _check_example_seed(read, handed_socket)
     if read.mistakes:
         raise BadSettings(tuple(read.mistakes))
     return Settings(**read.values)
+
+
+def _read_secret_keys(read: Reading, setting: Setting) -> tuple[bytes, ...]:
+    """Return the keys that are set, or else the key in the data folder.
+
+    Returns an empty tuple if there is no key yet, or a key is wrong. Of a wrong key only the length is shown.
+    """
+    if read.environment.get(setting.variable) or read.environment.get(setting.file_variable):
+        return cast("tuple[bytes, ...] | None", read.value_of(setting)) or ()
+    if not read.uses_embedded_store:
+        read.mistake(setting.variable, "not set", f"{parsers.SECRET_KEY_BYTES} bytes or more, where REDIS_URL is set")
+        return ()
+    kept = _find_kept_key(read)
+    try:
+        return () if kept is None else parsers.parse_secret_keys(kept)
+    except ValueError as expected:
+        read.mistake(setting.variable, setting.shown(kept or ""), str(expected))
+        return ()
+
+
+def _find_kept_key(read: Reading) -> str | None:
+    file = read.values["data_dir"] / "secret_key"
+    try:
+        return str(file.read_text("utf-8", "surrogateescape").strip())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        found = f"{str(file)!r} cannot be read ({error.strerror})"
+        read.mistake("TOKEN_SERVICE_DATA_DIR", found, "a data folder of our own")
+        return None
 
 
 def list_example_seed_mistakes(environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -285,7 +316,7 @@ def _check_example_seed(read: Reading, handed_socket: int | None) -> None:
     """Refuse the example seed at a public address unless the operator named it, since its passwords are public."""
     variable = SETTINGS["seed_file"].variable
     addresses = (read.values[name] for name in ("host", "base_url", "web_url", "trusted_proxies"))
-    public = find_public_setting(*addresses)
+    public = _find_public_setting(*addresses)
     if public is None and handed_socket is not None:
         public = f"the socket of --fd {handed_socket}"
     if read.uses_embedded_store and public and not read.environment.get(variable):
@@ -293,6 +324,19 @@ def _check_example_seed(read: Reading, handed_socket: int | None) -> None:
         read.mistake(
             variable, "not set", f"{expected} (to use the example's public passwords there, name {EXAMPLE_SEED})"
         )
+
+
+def _find_public_setting(host: str, base_url: str, web_url: str, proxies: tuple[Network, ...]) -> str | None:
+    """Return the first setting by which other machines may reach the service, with its value, or None."""
+    if not is_loopback(host):
+        return f"HOST {host!r}"
+    for variable, url in (("TOKEN_SERVICE_BASE_URL", base_url), ("TOKEN_SERVICE_WEB_URL", web_url)):
+        if not is_loopback(urlsplit(url).hostname or ""):
+            return f"{variable} {url!r}"
+    for network in proxies:
+        if not network.is_loopback:
+            return f"TOKEN_SERVICE_TRUSTED_PROXIES {str(network)!r}"
+    return None
 
 
 def unknown_variables(environment: Mapping[str, str]) -> Iterator[str]:

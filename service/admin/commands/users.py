@@ -175,11 +175,5 @@ async def delete_user(context: AdminContext, output: Output, username: str, real
 
 def _describe(user: User) -> dict[str, Any]:
     """Return the fields of a user without the password hash."""
-    return {
-        "username": user.username,
-        "realm": user.realm,
-        "name": user.name,
-        "roles": user.roles,
-        "disabled": user.disabled,
-        "has_password": user.password_hash is not None,
-    }
+    shown = {field: getattr(user, field) for field in ("username", "realm", "name", "roles", "disabled")}
+    return shown | {"has_password": user.password_hash is not None}

@@ -30,19 +30,9 @@ from service.protocol.user import (
     identify_user,
     normalize_username,
 )
+from service.registry.seed_file import schema
 from service.registry.seed_file.fingerprint import Fingerprinted, opening
-from service.registry.seed_file.schema import (
-    BadSeed,
-    ClientEntry,
-    Entry,
-    GrantType,
-    Introspect,
-    RealmEntry,
-    Role,
-    Seed,
-    UserEntry,
-    read_user_entry,
-)
+from service.registry.seed_file.schema import BadSeed, ClientEntry, Entry, RealmEntry, Seed, UserEntry, read_user_entry
 from service.registry.seed_file.yaml_stream import Readable, SeedYaml, describe_yaml_error
 
 _REALM_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
@@ -70,9 +60,9 @@ _PLACE: Final = re.compile(r"(realms|clients|users)(?:\[([0-9]+)\]|\.|$)")
 
 
 _CHOICES: Final[dict[object, tuple[str, ...]]] = {
-    Role: ROLES,
-    GrantType: GRANT_TYPES,
-    Introspect: ("true", "false", "all"),
+    schema.Role: ROLES,
+    schema.GrantType: GRANT_TYPES,
+    schema.Introspect: ("true", "false", "all"),
 }
 
 
