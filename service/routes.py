@@ -90,17 +90,9 @@ def _make_page_routes(worker: Worker) -> list[Route]:
     pages = Pages(renderer, issuer=settings.base_url, web_path=web_path, is_secure=is_secure)
     browsers = BrowserCookies(worker.keyring, is_secure=is_secure)
     page_limit = PageLimit(worker.attempts, settings.pages_per_address)
+    shared = (pages, browsers, worker.clients, worker.logins)
     consent = ConsentEndpoint(
-        pages,
-        browsers,
-        worker.clients,
-        worker.users,
-        worker.logins,
-        worker.consents,
-        worker.browser_sessions,
-        page_limit,
-        worker.keyring,
-        worker.lifetimes,
+        *shared, worker.users, worker.consents, worker.browser_sessions, page_limit, worker.keyring, worker.lifetimes
     )
     browser_login = BrowserLogin(
         pages,
@@ -111,32 +103,13 @@ def _make_page_routes(worker: Worker) -> list[Route]:
         session_ms=settings.login_session_ttl_ms,
         remember_me_ms=settings.stay_signed_in_ttl_ms,
     )
+    redirect_uri = f"{settings.web_url}/authorization/callback"
     external = ExternalLoginEndpoint(
-        pages,
-        browsers,
-        worker.clients,
-        worker.logins,
-        worker.pending_logins,
-        worker.external_logins,
-        browser_login,
-        redirect_uri=f"{settings.web_url}/authorization/callback",
+        *shared, worker.pending_logins, worker.external_logins, browser_login, redirect_uri=redirect_uri
     )
-    login = LoginEndpoint(
-        pages, browsers, worker.clients, worker.logins, page_limit, worker.pending_logins, external, browser_login
-    )
-    authorization = AuthorizationEndpoint(
-        pages, browsers, worker.clients, worker.logins, worker.browser_sessions, login, consent
-    )
-    sessions = SessionsEndpoint(
-        pages,
-        browsers,
-        worker.clients,
-        worker.logins,
-        worker.browser_sessions,
-        worker.families,
-        worker.revocations,
-        login,
-    )
+    login = LoginEndpoint(*shared, page_limit, worker.pending_logins, external, browser_login)
+    authorization = AuthorizationEndpoint(*shared, worker.browser_sessions, login, consent)
+    sessions = SessionsEndpoint(*shared, worker.browser_sessions, worker.families, worker.revocations, login)
     start = StartEndpoint(
         pages, renderer, base_url=settings.base_url, web_url=settings.web_url, logo=settings.page_logo
     )

@@ -24,13 +24,11 @@ from service.protocol.authorization import (
 )
 from service.protocol.client import Client
 from service.protocol.errors import AccessDenied
-from service.realms.login import Logins
-from service.registry.cache import ClientCache
 from service.store.browser_sessions import BrowserSessions
 from service.web.pages.consent import ConsentEndpoint
-from service.web.pages.cookies import BrowserCookies
+from service.web.pages.endpoint import PageEndpoint
 from service.web.pages.login import LoginEndpoint
-from service.web.pages.page import PageRefusal, Pages, check_is_page, redirecting_all_errors_to
+from service.web.pages.page import PageRefusal, check_is_page, redirecting_all_errors_to
 from service.web.request.form import read_form
 
 SWITCHED: Final = "switched"
@@ -40,11 +38,7 @@ SWITCH_PARAMETERS: Final = frozenset({"request", "csrf"})
 
 
 @dataclass(frozen=True, slots=True)
-class AuthorizationEndpoint:
-    pages: Pages
-    browsers: BrowserCookies
-    clients: ClientCache
-    logins: Logins
+class AuthorizationEndpoint(PageEndpoint):
     browser_sessions: BrowserSessions
     login: LoginEndpoint
     consent: ConsentEndpoint

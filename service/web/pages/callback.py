@@ -22,19 +22,16 @@ from service.protocol.authorization import (
     AuthorizationRequest,
     Query,
     parse_query,
-    recheck_registration,
 )
 from service.protocol.errors import AccessDenied, OAuthError
 from service.protocol.provider_responses import CALLBACK_PARAMETERS, make_unavailable
 from service.protocol.token_form import digest_token
 from service.realms.external import ExternalRealm, LoginBinding
-from service.realms.login import Logins
 from service.redis_client.deadline import StoreUnavailable
-from service.registry.cache import ClientCache
 from service.store.external_logins import ExternalLogins
 from service.web.pages.browser_login import BrowserLogin
-from service.web.pages.cookies import BrowserCookies
-from service.web.pages.page import PageRefusal, Pages, check_is_page, redirecting_all_errors_to
+from service.web.pages.endpoint import PageEndpoint
+from service.web.pages.page import PageRefusal, check_is_page, redirecting_all_errors_to
 from service.web.pages.pending_logins import ExternalLogin, PendingLogins
 from service.web.request.client_address import get_prefixes
 from service.web.request.login_audit import recording_login
@@ -48,11 +45,7 @@ _NOTICES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class ExternalLoginEndpoint:
-    pages: Pages
-    browsers: BrowserCookies
-    clients: ClientCache
-    logins: Logins
+class ExternalLoginEndpoint(PageEndpoint):
     pending_logins: PendingLogins
     external_logins: ExternalLogins
     browser_login: BrowserLogin
@@ -100,11 +93,7 @@ class ExternalLoginEndpoint:
             return await self._return_to_sessions(request, login, answer, binding)
         authorization_request = login.request
         try:
-            recheck_registration(
-                authorization_request,
-                authorization_request.scope,
-                await self.clients.find(authorization_request.client_id),
-            )
+            await self.recheck_client(authorization_request, authorization_request.scope)
             with redirecting_all_errors_to(authorization_request.return_address):
                 response = await self._log_in(request, login, answer, binding)
         except AuthorizationRefused as refused:

@@ -21,7 +21,6 @@ from service.protocol.authorization import (
     AuthorizationRequest,
     ConsentRequest,
     make_consent_request,
-    recheck_registration,
 )
 from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.client import REFRESH_TOKEN, Client
@@ -31,12 +30,11 @@ from service.protocol.token_form import RandomToken, parse_consent
 from service.protocol.token_response import Lifetimes
 from service.protocol.uri import is_loopback
 from service.protocol.user import User
-from service.realms.login import Logins
-from service.registry.cache import ClientCache, UserCache
+from service.registry.cache import UserCache
 from service.store.browser_sessions import BrowserSession, BrowserSessions
 from service.store.consents import AllowAnswer, Consents, DenyAnswer
-from service.web.pages.cookies import BrowserCookies
-from service.web.pages.page import PageRefusal, Pages, list_form_targets
+from service.web.pages.endpoint import PageEndpoint
+from service.web.pages.page import PageRefusal, list_form_targets
 from service.web.pages.rate_limit import PageLimit
 from service.web.request.client_address import get_address
 from service.web.request.form import get_from_query, read_form
@@ -55,12 +53,8 @@ class OpenConsent(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ConsentEndpoint:
-    pages: Pages
-    browsers: BrowserCookies
-    clients: ClientCache
+class ConsentEndpoint(PageEndpoint):
     users: UserCache
-    logins: Logins
     consents: Consents
     browser_sessions: BrowserSessions
     page_limit: PageLimit
@@ -149,11 +143,7 @@ class ConsentEndpoint:
         if user is None:
             raise PageRefusal("signed_out", "user_without_login")
         authorization_request = consent.authorization_request
-        client = recheck_registration(
-            authorization_request.request,
-            authorization_request.scope,
-            await self.clients.find(authorization_request.request.client_id),
-        )
+        client = await self.recheck_client(authorization_request.request, authorization_request.scope)
         return OpenConsent(name, authorization_request, client, session, user)
 
     def _check_form(self, consent: OpenConsent, csrf: str) -> None:

@@ -17,7 +17,6 @@ from service.gateway.outage_log import report_outage
 from service.protocol.authorization import (
     AuthorizationRequest,
     list_open_realms,
-    recheck_registration,
     redirecting_oauth_errors_to,
 )
 from service.protocol.client import Client
@@ -28,13 +27,11 @@ from service.protocol.scope import MAIN_REALM
 from service.protocol.token_form import digest_token
 from service.protocol.user import identify_user
 from service.realms.external import ExternalRealm
-from service.realms.login import Logins
 from service.redis_client.deadline import StoreUnavailable
-from service.registry.cache import ClientCache
 from service.web.pages.browser_login import BrowserLogin
 from service.web.pages.callback import ExternalLoginEndpoint
-from service.web.pages.cookies import BrowserCookies
-from service.web.pages.page import PageRefusal, Pages, list_form_targets, redirecting_all_errors_to
+from service.web.pages.endpoint import PageEndpoint
+from service.web.pages.page import PageRefusal, list_form_targets, redirecting_all_errors_to
 from service.web.pages.pending_logins import PendingLogin, PendingLogins
 from service.web.pages.rate_limit import PageLimit
 from service.web.request.client_address import get_prefixes
@@ -70,11 +67,7 @@ class LoginForm(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class LoginEndpoint:
-    pages: Pages
-    browsers: BrowserCookies
-    clients: ClientCache
-    logins: Logins
+class LoginEndpoint(PageEndpoint):
     page_limit: PageLimit
     pending_logins: PendingLogins
     external: ExternalLoginEndpoint
@@ -122,8 +115,7 @@ class LoginEndpoint:
             raise PageRefusal("forged", "login_of_another_browser")
         client = None
         if login.request is not None:
-            client = await self.clients.find(login.request.client_id)
-            client = recheck_registration(login.request, login.request.scope, client)
+            client = await self.recheck_client(login.request, login.request.scope)
         form = await self._open(browser_secret, login.request, client, force_login=login.force_login)
         if self.pending_logins.find_time_left_ms(login) is None:
             raise PageRefusal("expired", "login_expired")

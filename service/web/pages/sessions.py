@@ -15,15 +15,13 @@ from starlette.responses import Response
 from service.observability.audit import record_event
 from service.protocol.parameters import Form
 from service.protocol.scope import parse_scope
-from service.realms.login import Logins
-from service.registry.cache import ClientCache
 from service.store.browser_sessions import BrowserSession, BrowserSessions
 from service.store.families import Families
 from service.store.records import FamilyRecord
 from service.store.revocations import Revocations
-from service.web.pages.cookies import BrowserCookies
+from service.web.pages.endpoint import PageEndpoint
 from service.web.pages.login import LoginEndpoint
-from service.web.pages.page import PageRefusal, Pages, check_is_page
+from service.web.pages.page import PageRefusal, check_is_page
 from service.web.request.client_address import get_address
 from service.web.request.form import read_form
 
@@ -47,11 +45,7 @@ class ShownSession(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SessionsEndpoint:
-    pages: Pages
-    browsers: BrowserCookies
-    clients: ClientCache
-    logins: Logins
+class SessionsEndpoint(PageEndpoint):
     browser_sessions: BrowserSessions
     families: Families
     revocations: Revocations
