@@ -18,7 +18,7 @@ from service.protocol.error_response import render_refusal
 from service.protocol.errors import BearerMissing, OAuthError, ServerError
 from service.protocol.http_errors import MethodNotAllowed, RequestTooSlow, UnknownPath
 from service.protocol.token_response import NO_STORE_HEADERS
-from service.web.request.login_audit import record_refusal
+from service.web.request.security_events import record_refusal
 from service.web.request.state import REASON
 
 _JSON_HEADERS: Final = [

@@ -11,14 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.crypto.keyring import Keyring
-from service.observability.audit import record_event
 from service.protocol.parameters import REVOCATION_PARAMETERS, require
 from service.protocol.token_form import parse_access_token
 from service.store.access_tokens import AccessTokens
 from service.store.families import Families
-from service.web.request.client_address import get_address
 from service.web.request.client_authentication import ClientAuthenticator
 from service.web.request.form import read_form
+from service.web.request.security_events import record_request_event
 from service.web.responses import render_nothing
 
 
@@ -43,18 +42,17 @@ class RevocationEndpoint:
         return render_nothing()
 
     async def _revoke(self, request: Request, token: str, client_id: str) -> None:
-        address = get_address(request)
         access_token = parse_access_token(token)
         if access_token is not None:
             username = await self.access_tokens.revoke(access_token, client_id=client_id)
             if username is not None:
-                record_event("access_token_revoked", client_id=client_id, username=username, address=address)
+                record_request_event(request, "access_token_revoked", client_id=client_id, username=username)
             return
         refresh_token = self.keyring.parse_refresh_token(token)
         if refresh_token is not None:
             family = refresh_token.family_digest
             username = await self.families.end(refresh_token.shard, family, client_id=client_id, reason="revoked")
             if username is not None:
-                record_event(
-                    "refresh_token_revoked", client_id=client_id, username=username, family=family, address=address
+                record_request_event(
+                    request, "refresh_token_revoked", client_id=client_id, username=username, family=family
                 )

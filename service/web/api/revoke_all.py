@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.observability.audit import record_event
 from service.protocol.bearer import parse_bearer
 from service.protocol.errors import InvalidToken
 from service.protocol.scope import parse_realm
 from service.protocol.token_form import parse_access_token
 from service.store.access_tokens import AccessTokens
 from service.store.revocations import Revocations
-from service.web.request.client_address import get_address
 from service.web.request.headers import list_header_values
+from service.web.request.security_events import record_request_event
 from service.web.responses import render_nothing
 
 
@@ -33,11 +32,6 @@ class RevokeAllEndpoint:
         if access_token is None or grant is None:
             raise InvalidToken("access_token_unknown")
         await self.revocations.revoke_all(access_token.shard, grant.subject, kept_family=grant.family_digest)
-        record_event(
-            "revoke_all",
-            username=grant.username,
-            realm=parse_realm(grant.scope),
-            reason="bearer",
-            address=get_address(request),
-        )
+        realm = parse_realm(grant.scope)
+        record_request_event(request, "revoke_all", username=grant.username, realm=realm, reason="bearer")
         return render_nothing()

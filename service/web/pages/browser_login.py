@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from service.crypto.opaque_tokens import make_browser_session
-from service.observability.audit import record_event
 from service.protocol.authorization import AuthorizationRequest
 from service.protocol.user import User
 from service.registry.cache import UserCache
@@ -19,7 +18,7 @@ from service.store.browser_sessions import BrowserSessions
 from service.web.pages.consent import ConsentEndpoint
 from service.web.pages.cookies import BrowserCookies
 from service.web.pages.page import Pages
-from service.web.request.client_address import get_address
+from service.web.request.security_events import record_request_event
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +53,8 @@ class BrowserLogin:
         ):
             self.users.invalidate(user.identity)
             return None
-        record_event(
-            "login_succeeded",
-            client_id=authorization_request.client_id if authorization_request else "",
-            username=user.username,
-            realm=user.realm,
-            address=get_address(request),
-        )
+        client_id = authorization_request.client_id if authorization_request else ""
+        record_request_event(request, "login_succeeded", client_id=client_id, username=user.username, realm=user.realm)
         if authorization_request is None:
             response = self.pages.redirect("/sessions/")
         else:

@@ -34,7 +34,7 @@ from service.web.pages.endpoint import PageEndpoint
 from service.web.pages.page import PageRefusal, check_is_page, redirecting_all_errors_to
 from service.web.pages.pending_logins import ExternalLogin, PendingLogins
 from service.web.request.client_address import get_prefixes
-from service.web.request.login_audit import recording_login
+from service.web.request.security_events import recording_login
 from service.web.request.state import REASON
 
 _NOTICES: Final = {

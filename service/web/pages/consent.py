@@ -15,7 +15,6 @@ from starlette.responses import Response
 
 from service.crypto.keyring import Keyring
 from service.crypto.opaque_tokens import make_consent
-from service.observability.audit import record_event
 from service.protocol.authorization import (
     AuthorizationRefused,
     AuthorizationRequest,
@@ -36,8 +35,8 @@ from service.store.consents import AllowAnswer, Consents, DenyAnswer
 from service.web.pages.endpoint import PageEndpoint
 from service.web.pages.page import PageRefusal, list_form_targets
 from service.web.pages.rate_limit import PageLimit
-from service.web.request.client_address import get_address
 from service.web.request.form import get_from_query, read_form
+from service.web.request.security_events import record_request_event
 
 CONSENT_PARAMETERS: Final = frozenset({"request", "csrf", "decision"})
 
@@ -223,13 +222,13 @@ def _check_answer(answer: AllowAnswer | DenyAnswer) -> None:
 
 
 def _record(request: Request, event: str, consent: OpenConsent) -> None:
-    record_event(
+    record_request_event(
+        request,
         event,
         client_id=consent.client.client_id,
         username=consent.user.username,
         realm=consent.user.realm,
         scope=consent.authorization_request.scope,
-        address=get_address(request),
     )
 
 

@@ -36,7 +36,7 @@ from service.web.pages.pending_logins import PendingLogin, PendingLogins
 from service.web.pages.rate_limit import PageLimit
 from service.web.request.client_address import get_prefixes
 from service.web.request.form import read_form
-from service.web.request.login_audit import recording_login
+from service.web.request.security_events import recording_login
 from service.web.request.state import REASON
 
 LOGIN_PARAMETERS: Final = frozenset({"request", "realm", "username", "password", "stay"})

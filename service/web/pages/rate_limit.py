@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
-from service.observability.audit import record_event
 from service.protocol.errors import TemporarilyUnavailable
 from service.store.attempts import Attempts, Exhausted, make_address_counters
-from service.web.request.client_address import get_address, get_prefixes
+from service.web.request.client_address import get_prefixes
+from service.web.request.security_events import record_request_event
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,5 +28,5 @@ class PageLimit:
         try:
             await self.attempts.count(counters)
         except Exhausted as error:
-            record_event("pages_throttled", address=get_address(request))
+            record_request_event(request, "pages_throttled")
             raise TemporarilyUnavailable("pages_throttled", retry_after_seconds=error.wait_seconds) from None

@@ -12,7 +12,6 @@ from typing import Final, Literal, NamedTuple, get_args
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.observability.audit import record_event
 from service.protocol.parameters import Form
 from service.protocol.scope import parse_scope
 from service.store.browser_sessions import BrowserSession, BrowserSessions
@@ -22,8 +21,8 @@ from service.store.revocations import Revocations
 from service.web.pages.endpoint import PageEndpoint
 from service.web.pages.login import LoginEndpoint
 from service.web.pages.page import PageRefusal, check_is_page
-from service.web.request.client_address import get_address
 from service.web.request.form import read_form
+from service.web.request.security_events import record_request_event
 
 SESSIONS_PARAMETERS: Final = frozenset({"csrf", "session"})
 MAX_SHOWN: Final = 100
@@ -88,13 +87,13 @@ class SessionsEndpoint(PageEndpoint):
                     session.name.shard, digest, client_id=family.client_id, reason="signed_out_there"
                 )
                 if ended is not None:
-                    record_event(
+                    record_request_event(
+                        request,
                         "session_ended",
                         client_id=family.client_id,
                         username=session.username,
                         realm=session.realm,
                         family=digest,
-                        address=get_address(request),
                     )
         return self.pages.redirect("/sessions/")
 
@@ -110,12 +109,8 @@ class SessionsEndpoint(PageEndpoint):
         await self.revocations.revoke_all(
             name.shard, session.identity.subject, kept_browser=name.digest, reason="signed_out_everywhere"
         )
-        record_event(
-            "revoke_all",
-            username=session.username,
-            realm=session.realm,
-            reason="sessions_page",
-            address=get_address(request),
+        record_request_event(
+            request, "revoke_all", username=session.username, realm=session.realm, reason="sessions_page"
         )
         return self._redirect_to_login(request, "signed_out_everywhere")
 
@@ -125,7 +120,7 @@ class SessionsEndpoint(PageEndpoint):
         if session is None:
             return self.pages.redirect("/sessions/")
         await self.browser_sessions.end(session.name)
-        record_event("signed_out", username=session.username, realm=session.realm, address=get_address(request))
+        record_request_event(request, "signed_out", username=session.username, realm=session.realm)
         return self._redirect_to_login(request, "signed_out_here")
 
     def _redirect_to_login(self, request: Request, notice: Leaving) -> Response:

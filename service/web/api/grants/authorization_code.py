@@ -12,7 +12,6 @@ from starlette.requests import Request
 
 from service.crypto.keyring import Keyring, make_first_refresh_token
 from service.crypto.opaque_tokens import make_access_token
-from service.observability.audit import record_event
 from service.observability.metrics import get_metrics
 from service.protocol.authorization_code import AuthorizationCode, RedeemedCode, check_exchange, judge_second_exchange
 from service.protocol.client import AUTHORIZATION_CODE
@@ -24,8 +23,8 @@ from service.protocol.token_response import TokenResponse
 from service.store.codes import Codes
 from service.store.families import Families
 from service.web.api.grants.issue import make_token_response, record_issue
-from service.web.request.client_address import get_address
 from service.web.request.client_authentication import AuthenticatedClient
+from service.web.request.security_events import record_request_event
 
 _CODE_MISUSES: Final = (
     "code_of_another_client",
@@ -77,13 +76,13 @@ class AuthorizationCodeGrant:
             check_exchange(code, caller.client, form)
         except InvalidGrant as error:
             if error.reason in _CODE_MISUSES:
-                record_event(
+                record_request_event(
+                    request,
                     "code_misused",
                     client_id=caller.client.client_id,
                     username=code.username,
                     realm=parse_realm(code.scope),
                     reason=error.reason,
-                    address=get_address(request),
                 )
             raise
 
@@ -100,5 +99,4 @@ class AuthorizationCodeGrant:
         username = await self.families.end(name.shard, family, client_id=client_id, reason="code_replayed")
         if username is not None:
             get_metrics().code_replays.inc()
-            address = get_address(request)
-            record_event("code_replayed", client_id=client_id, username=username, family=family, address=address)
+            record_request_event(request, "code_replayed", client_id=client_id, username=username, family=family)

@@ -10,13 +10,12 @@ from typing import ClassVar, Protocol
 from starlette.requests import Request
 
 from service.crypto.keyring import Keyring, RefreshToken
-from service.observability.audit import record_event
 from service.protocol.parameters import Form
 from service.protocol.scope import parse_realm
 from service.protocol.token_form import RandomToken
 from service.protocol.token_response import TokenResponse
-from service.web.request.client_address import get_address
 from service.web.request.client_authentication import AuthenticatedClient
+from service.web.request.security_events import record_request_event
 
 
 class Grant(Protocol):
@@ -38,7 +37,8 @@ def record_issue(
     username: str,
     scope: str,
 ) -> None:
-    record_event(
+    record_request_event(
+        request,
         "tokens_issued",
         client_id=caller.client.client_id,
         username=username,
@@ -46,7 +46,6 @@ def record_issue(
         family=refresh_token.family_digest,
         scope=scope,
         grant_type=grant_type,
-        address=get_address(request),
     )
 
 

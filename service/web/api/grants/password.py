@@ -12,7 +12,6 @@ from starlette.requests import Request
 
 from service.crypto.keyring import Keyring, make_first_refresh_token
 from service.crypto.opaque_tokens import make_access_token
-from service.observability.audit import record_event
 from service.protocol.client import PASSWORD, check_grant_type, check_scope
 from service.protocol.errors import InvalidClient, InvalidGrant, InvalidScope
 from service.protocol.parameters import Form, check_text
@@ -22,9 +21,9 @@ from service.realms.login import Logins
 from service.registry.cache import ClientCache, UserCache
 from service.store.families import Families
 from service.web.api.grants.issue import make_token_response, record_issue
-from service.web.request.client_address import get_address, get_prefixes
+from service.web.request.client_address import get_prefixes
 from service.web.request.client_authentication import AuthenticatedClient
-from service.web.request.login_audit import recording_login
+from service.web.request.security_events import record_request_event, recording_login
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +48,7 @@ class PasswordGrant:
         realm, client_id, username = scope.realms[0], caller.client.client_id, form["username"]
         with recording_login(request, realm=realm, client_id=client_id, username=username):
             user = await self.logins.log_in(realm, username, form["password"], get_prefixes(request))
-        record_event(
-            "login_succeeded",
-            client_id=client_id,
-            username=user.username,
-            realm=realm,
-            address=get_address(request),
-        )
+        record_request_event(request, "login_succeeded", client_id=client_id, username=user.username, realm=realm)
         await self._check_registration_again(caller, scope)
         check_user_has(scope, user.roles)
         shard = user.identity.shard

@@ -1,0 +1,61 @@
+"""The security events of requests: a helper that adds the address, and the events of failed logins and clients.
+
+Events of refused or throttled logins and client authentications are recorded here. All others are recorded where they
+are caused.
+
+Clauses: SPEC §6, RFC 6749 §10.10
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, Unpack
+
+from starlette.requests import Request
+
+from service.observability.audit import Event, Fields, record_event
+from service.protocol import errors
+from service.protocol.scope import MAIN_REALM
+from service.web.request.client_address import get_address
+from service.web.request.state import CLIENT_ID
+
+_OF_USERS: Final = ("password_wrong", "user_disabled", "user_changed")
+"""Reasons which prove that the typed user name exists in realm main; only then is the name recorded."""
+
+
+def record_request_event(request: Request, event: Event, **fields: Unpack[Fields]) -> None:
+    """Record an event with the address that the request comes from.
+
+    A refresh calls `record_event` itself, because this call takes 0.4 µs more.
+    """
+    fields["address"] = get_address(request)
+    record_event(event, **fields)
+
+
+@contextmanager
+def recording_login(request: Request, *, realm: str, client_id: str, username: str = "") -> Iterator[None]:
+    """Record a security event if the login in this block fails or is throttled.
+
+    The typed user name is recorded only if it is known to be a user name: any other text may be a password.
+    """
+    try:
+        yield
+    except (errors.InvalidGrant, errors.AccessDenied) as error:
+        name = username if realm == MAIN_REALM and error.reason in _OF_USERS else ""
+        reason = error.reason
+        record_request_event(request, "login_failed", client_id=client_id, username=name, realm=realm, reason=reason)
+        raise
+    except (errors.LoginThrottled, errors.TemporarilyUnavailable) as error:
+        if error.reason in ("login_throttled", "organisation_spared"):
+            record_request_event(request, "login_throttled", client_id=client_id, realm=realm, reason=error.reason)
+        raise
+
+
+def record_refusal(request: Request, error: errors.OAuthError) -> None:
+    """Record a failed or throttled client authentication, at any endpoint."""
+    client_id = CLIENT_ID.get(request.scope, "")
+    if isinstance(error, errors.InvalidClient):
+        record_request_event(request, "client_authentication_failed", client_id=client_id, reason=error.reason)
+    elif isinstance(error, errors.ClientThrottled):
+        record_request_event(request, "client_throttled", client_id=client_id)
