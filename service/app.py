@@ -21,29 +21,22 @@ from service.protocol.metadata import metadata_paths
 from service.redis_client.deadline import StoreUnavailable
 from service.routes import STATIC_ROUTES, list_prefixes, make_routes
 from service.system.parent_death import die_with_supervisor
+from service.web import responses
 from service.web.middleware.access_log import AccessLog
 from service.web.middleware.cors import CrossOrigin
 from service.web.middleware.head_limit import HeadLimit
 from service.web.middleware.request_context import RequestContext
 from service.web.middleware.static_routes import ErrorHandlers, StaticRoutes
 from service.web.middleware.trusted_proxies import TrustedProxies
-from service.web.responses import (
-    answer_bearer_missing,
-    answer_client_gone,
-    answer_http_exception,
-    answer_oauth_error,
-    answer_outage,
-    answer_unforeseen,
-)
 from service.worker import Worker
 
 ERROR_HANDLERS: ErrorHandlers = {
-    OAuthError: answer_oauth_error,
-    BearerMissing: answer_bearer_missing,
-    StoreUnavailable: answer_outage,
-    HTTPException: answer_http_exception,
-    ClientDisconnect: answer_client_gone,
-    Exception: answer_unforeseen,
+    OAuthError: responses.answer_oauth_error,
+    BearerMissing: responses.answer_bearer_missing,
+    StoreUnavailable: responses.answer_outage,
+    HTTPException: responses.answer_http_exception,
+    ClientDisconnect: responses.answer_client_gone,
+    Exception: responses.answer_unforeseen,
 }
 
 

@@ -278,8 +278,15 @@ def make_unavailable() -> TemporarilyUnavailable:
     return TemporarilyUnavailable("organisation_unavailable", retry_after_seconds=RETRY_SECONDS)
 
 
-def make_refusal() -> ProviderRejected:
-    return ProviderRejected("organisation_unavailable", retry_after_seconds=RETRY_SECONDS)
+def make_refusal(problem: Exception, *, with_password: bool) -> TemporarilyUnavailable:
+    """Return the error for a caller whose login the problem ended. Its kind decides which login limits count it.
+
+    `with_password` is True if a password was sent, which a refusal may then be about.
+    """
+    if not isinstance(problem, ProviderError | InvalidLoginResponse):
+        return make_unavailable()
+    kind = LoginRefused if with_password and problem.is_of_login else ProviderRejected
+    return kind("organisation_unavailable", retry_after_seconds=RETRY_SECONDS)
 
 
 def _name_error(error: str) -> str:

@@ -18,22 +18,12 @@ from urllib.parse import urlencode
 from service.crypto.keyring import Keyring
 from service.gateway.outage_log import OutageLog
 from service.http_client.client import HttpClient
+from service.protocol import provider_responses
 from service.protocol.authorization import Query
 from service.protocol.errors import AccessDenied, InvalidGrant, TemporarilyUnavailable
 from service.protocol.pkce import make_code_challenge
 from service.protocol.provider import IdentityProvider, ProviderEndpoints
-from service.protocol.provider_responses import (
-    RETRY_SECONDS,
-    CodeRejected,
-    ExternalIdentity,
-    InvalidLoginResponse,
-    InvalidProviderResponse,
-    LoginRefused,
-    ProviderError,
-    make_refusal,
-    make_unavailable,
-    read_callback,
-)
+from service.protocol.provider_responses import CodeRejected, ExternalIdentity, InvalidProviderResponse, ProviderError
 from service.protocol.scope import MAIN_REALM, REALMS
 from service.protocol.user import User, identify_user, normalize_username
 from service.realms.provider.circuit_breaker import CircuitBreaker
@@ -159,7 +149,7 @@ class ExternalRealm:
         Raises TemporarilyUnavailable if the realm was reconfigured while the identity provider was asked.
         """
         if await self._realms.find(self.name) is not self:
-            raise make_unavailable()
+            raise provider_responses.make_unavailable()
         return await self.find_user(identity.username)
 
     def _read_callback(self, answer: Query, server: ProviderEndpoints) -> str:
@@ -169,7 +159,7 @@ class ExternalRealm:
         of the identity provider.
         """
         try:
-            return read_callback(answer, server)
+            return provider_responses.read_callback(answer, server)
         except InvalidProviderResponse as problem:
             raise self._report_problem(problem) from None
 
@@ -191,10 +181,7 @@ class ExternalRealm:
                 async with self._breaker.guard():
                     yield
         except (InvalidProviderResponse, ProviderError) as problem:
-            refusal = self._report_problem(problem)
-            if with_password and isinstance(problem, ProviderError | InvalidLoginResponse) and problem.is_of_login:
-                refusal = LoginRefused(refusal.reason, retry_after_seconds=RETRY_SECONDS)
-            raise refusal from None
+            raise self._report_problem(problem, with_password=with_password) from None
         except (InvalidGrant, AccessDenied):
             self._report.report_recovery()
             raise
@@ -209,10 +196,10 @@ class ExternalRealm:
             self._report.count()
             raise
 
-    def _report_problem(self, problem: Exception) -> TemporarilyUnavailable:
+    def _report_problem(self, problem: Exception, *, with_password: bool = False) -> TemporarilyUnavailable:
         """Log the problem, and return an error which only says that the identity provider is unavailable."""
         self._report.log_error(problem)
-        return make_refusal() if isinstance(problem, ProviderError | InvalidLoginResponse) else make_unavailable()
+        return provider_responses.make_refusal(problem, with_password=with_password)
 
 
 @dataclass(frozen=True, slots=True)

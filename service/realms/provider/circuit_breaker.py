@@ -17,14 +17,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
+from service.protocol import provider_responses
 from service.protocol.errors import OAuthError, TemporarilyUnavailable
-from service.protocol.provider_responses import (
-    RETRY_SECONDS,
-    InvalidLoginResponse,
-    InvalidProviderResponse,
-    ProviderError,
-    make_unavailable,
-)
+from service.protocol.provider_responses import InvalidLoginResponse, InvalidProviderResponse, ProviderError
 
 CALLS: Final = 20
 CALL_SECONDS: Final = 5.0
@@ -55,7 +50,7 @@ class CircuitBreaker:
     def check(self) -> None:
         """Raise TemporarilyUnavailable if a call would be refused at once."""
         if self._open_until is not None and (self._trial is not None or time.monotonic() < self._open_until):
-            raise make_unavailable()
+            raise provider_responses.make_unavailable()
         if self._waiting >= MAX_WAITING:
             raise _too_busy()
 
@@ -124,4 +119,4 @@ class CircuitBreaker:
 
 
 def _too_busy() -> TemporarilyUnavailable:
-    return TemporarilyUnavailable("organisation_busy", retry_after_seconds=RETRY_SECONDS)
+    return TemporarilyUnavailable("organisation_busy", retry_after_seconds=provider_responses.RETRY_SECONDS)

@@ -15,21 +15,9 @@ from urllib.parse import quote_plus, urlencode
 from joserfc.jwk import KeySet
 
 from service.http_client.client import HttpClient, HttpResponse
+from service.protocol import provider_responses
 from service.protocol.provider import IdentityProvider, ProviderEndpoints, list_metadata_addresses
-from service.protocol.provider_responses import (
-    Claims,
-    ExternalIdentity,
-    InvalidProviderResponse,
-    ProviderTokens,
-    check_active,
-    check_ok,
-    get_endpoints,
-    parse_claims,
-    parse_json,
-    parse_metadata,
-    parse_token_response,
-    read_person,
-)
+from service.protocol.provider_responses import Claims, ExternalIdentity, InvalidProviderResponse, ProviderTokens
 from service.realms.provider.id_token import Expectation, UnknownKey, parse_keys, verify_id_token
 
 METADATA_SECONDS: Final = 3600.0
@@ -92,7 +80,7 @@ class ProviderClient:
     def known_endpoints(self) -> ProviderEndpoints | None:
         """The endpoints if they are known without a request to the identity provider, or None."""
         if not self._provider.needs_metadata:
-            return get_endpoints(self._provider, None)
+            return provider_responses.get_endpoints(self._provider, None)
         return self._server.get_fresh(METADATA_SECONDS)
 
     async def get_endpoints(self) -> ProviderEndpoints:
@@ -132,24 +120,24 @@ class ProviderClient:
             claims = _join(claims, await self._ask_userinfo(server, tokens))
         elif claims is None:
             claims = await self._introspect(server, tokens)
-        return read_person(claims, username_claim, needs_verified_email=is_email)
+        return provider_responses.read_person(claims, username_claim, needs_verified_email=is_email)
 
     async def _ask_for_token(self, form: Mapping[str, str]) -> ProviderTokens:
         server = await self.get_endpoints()
         answer = await self._post(server.token_endpoint, server, form)
-        return parse_token_response(answer.status, answer.body)
+        return provider_responses.parse_token_response(answer.status, answer.body)
 
     async def _ask_userinfo(self, server: ProviderEndpoints, tokens: ProviderTokens) -> Claims:
         """Clauses: RFC 6750 §2.1, OpenID Connect Core 1.0 §5.3"""
         headers = {"Authorization": f"Bearer {tokens.access_token}"}
         answer = await self._http_client.get(server.userinfo_endpoint, headers)
-        return parse_claims(answer.status, answer.body, "its userinfo")
+        return provider_responses.parse_claims(answer.status, answer.body, "its userinfo")
 
     async def _introspect(self, server: ProviderEndpoints, tokens: ProviderTokens) -> Claims:
         """Clauses: RFC 7662 §2.1, §2.2"""
         answer = await self._post(server.introspection_endpoint, server, {"token": tokens.access_token})
-        claims = parse_claims(answer.status, answer.body, "its introspection")
-        check_active(claims)
+        claims = provider_responses.parse_claims(answer.status, answer.body, "its introspection")
+        provider_responses.check_active(claims)
         return claims
 
     async def _read_id_token(self, text: str | None, server: ProviderEndpoints, nonce: str | None) -> Claims:
@@ -180,8 +168,9 @@ class ProviderClient:
         for address in addresses:
             answer = await self._http_client.get(address, {})
             if answer.status != _NOT_FOUND:
-                check_ok(answer.status, "its metadata")
-                return get_endpoints(provider, parse_metadata(answer.body, provider.issuer))
+                provider_responses.check_ok(answer.status, "its metadata")
+                metadata = provider_responses.parse_metadata(answer.body, provider.issuer)
+                return provider_responses.get_endpoints(provider, metadata)
         where = " or ".join(addresses)
         raise InvalidProviderResponse(
             f"it publishes no metadata at {where}, and the seed file does not name all of its endpoints"
@@ -190,8 +179,8 @@ class ProviderClient:
     async def _fetch_keys(self) -> KeySet:
         server = await self.get_endpoints()
         answer = await self._http_client.get(server.jwks_uri, {})
-        check_ok(answer.status, "its key set")
-        return parse_keys(parse_json(answer.body, dict[str, Any], "its key set"))
+        provider_responses.check_ok(answer.status, "its key set")
+        return parse_keys(provider_responses.parse_json(answer.body, dict[str, Any], "its key set"))
 
     async def _post(self, address: str, server: ProviderEndpoints, form: Mapping[str, str]) -> HttpResponse:
         """Clauses: RFC 6749 §2.3.1"""

@@ -12,16 +12,8 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from service.protocol.authorization import (
-    AuthorizationRequest,
-    list_open_realms,
-    make_query,
-    parse_authorization_request,
-    parse_query,
-    read_client_id,
-    require_registered,
-    verify_return_address,
-)
+from service.protocol import authorization
+from service.protocol.authorization import AuthorizationRequest
 from service.protocol.client import Client
 from service.protocol.errors import AccessDenied
 from service.store.browser_sessions import BrowserSessions
@@ -51,12 +43,12 @@ class AuthorizationEndpoint(PageEndpoint):
         Clauses: RFC 6749 §4.1.2.1, SPEC §7.3, §7.4
         """
         check_is_page(request)
-        query = parse_query(request.scope["query_string"])
-        client = require_registered(await self.clients.find(read_client_id(query)))
-        return_address = verify_return_address(query, client)
+        query = authorization.parse_query(request.scope["query_string"])
+        client = authorization.require_registered(await self.clients.find(authorization.read_client_id(query)))
+        return_address = authorization.verify_return_address(query, client)
         with redirecting_all_errors_to(return_address):
-            authorization_request = parse_authorization_request(query, client, return_address)
-            realms = list_open_realms(authorization_request, client, await self.logins.list_realm_names())
+            authorization_request = authorization.parse_authorization_request(query, client, return_address)
+            realms = authorization.list_open_realms(authorization_request, client, await self.logins.list_realm_names())
             return await self._continue(request, authorization_request, client, realms)
 
     async def _continue(
@@ -92,7 +84,7 @@ class AuthorizationEndpoint(PageEndpoint):
             request, fields.get("request", ""), fields.get("csrf", "")
         )
         await self.browser_sessions.end(session.name)
-        path = f"/authorization/?{make_query(authorization_request)}"
+        path = f"/authorization/?{authorization.make_query(authorization_request)}"
         response = self.pages.redirect(self.browsers.make_notice(request, path, SWITCHED))
         self.browsers.remove_session_cookie(response)
         return response

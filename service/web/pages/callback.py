@@ -17,12 +17,7 @@ from starlette.responses import Response
 
 from service.crypto.keyring import derive_from_browser
 from service.gateway.outage_log import report_outage
-from service.protocol.authorization import (
-    AuthorizationRefused,
-    AuthorizationRequest,
-    Query,
-    parse_query,
-)
+from service.protocol.authorization import AuthorizationRefused, AuthorizationRequest, Query, parse_query
 from service.protocol.errors import AccessDenied, OAuthError
 from service.protocol.provider_responses import CALLBACK_PARAMETERS, make_unavailable
 from service.protocol.token_form import digest_token

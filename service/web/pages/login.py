@@ -14,11 +14,7 @@ from starlette.responses import Response
 
 from service.crypto.keyring import make_browser_secret
 from service.gateway.outage_log import report_outage
-from service.protocol.authorization import (
-    AuthorizationRequest,
-    list_open_realms,
-    redirecting_oauth_errors_to,
-)
+from service.protocol.authorization import AuthorizationRequest, list_open_realms, redirecting_oauth_errors_to
 from service.protocol.client import Client
 from service.protocol.errors import InvalidGrant, LoginThrottled, OAuthError, TemporarilyUnavailable
 from service.protocol.grammar import is_unicode_without_line_ends
