@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -37,26 +38,17 @@ Token lookups and reads of the registry have connections of their own, which are
 log = logging.getLogger("service.health")
 
 
+@dataclass(slots=True)
 class HealthEndpoint:
-    def __init__(
-        self,
-        connection: StoreClient,
-        bearer: BearerLookup,
-        counts: CacheCounts,
-        clients: ClientCache,
-        is_seed_in_force: Callable[[], Awaitable[bool]],
-        *,
-        remembered_seconds: float = REMEMBERED_SECONDS,
-    ) -> None:
-        self._redis = connection
-        self._bearer = bearer
-        self._counts = counts
-        self._clients = clients
-        self._is_seed_in_force = is_seed_in_force
-        self._remembered_seconds = remembered_seconds
-        self._remembered_until = 0.0
-        self._look: asyncio.Task[str] | None = None
-        self._last_reason = ""
+    _redis: StoreClient
+    _bearer: BearerLookup
+    _counts: CacheCounts
+    _clients: ClientCache
+    _is_seed_in_force: Callable[[], Awaitable[bool]]
+    remembered_seconds: float = REMEMBERED_SECONDS
+    _remembered_until: float = field(default=0.0, init=False)
+    _look: asyncio.Task[str] | None = field(default=None, init=False)
+    _last_reason: str = field(default="", init=False)
 
     async def live(self, _: Request) -> Response:
         return _render(200, "alive")
@@ -74,7 +66,7 @@ class HealthEndpoint:
         """
         now = time.monotonic()
         if self._look is None or (self._look.done() and now >= self._remembered_until):
-            self._remembered_until = now + self._remembered_seconds
+            self._remembered_until = now + self.remembered_seconds
             self._look = asyncio.create_task(self._look_at_redis())
         return await asyncio.shield(self._look)
 

@@ -14,6 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple, NoReturn, TypeVar
 from weakref import WeakValueDictionary
@@ -59,32 +60,41 @@ class AuthenticatedClient(NamedTuple):
     secret_used: bool
 
 
-class ClientAuthenticator:
-    """The authentication of clients. `allowed` is the limit of one address: a count and a window in milliseconds."""
+class _Deadlines:
+    """A bounded mapping from counters to a deadline on the monotonic clock, for this worker only."""
 
-    def __init__(
-        self,
-        clients: ClientCache,
-        attempts: Attempts,
-        allowed: tuple[int, int],
-        secrets: HashingPool,
-        now_ms: Callable[[], int],
-        *,
-        admitted_seconds: float = ADMITTED_SECONDS,
-        renewed_seconds: float = RENEWED_SECONDS,
-    ) -> None:
-        self.admitted_seconds = admitted_seconds
-        self.renewed_seconds = renewed_seconds
-        self._clients = clients
-        self._attempts = attempts
-        self._allowed = allowed
-        self._secrets = secrets
-        self._now_ms = now_ms
-        self._memory = VerifiedSecretCache()
-        self._turns: _Turns[tuple[ClientCredentials, ...]] = WeakValueDictionary()
-        self._admissions: _Turns[Counters] = WeakValueDictionary()
-        self._blocked = _Deadlines()
-        self._admitted = _Deadlines()
+    def __init__(self) -> None:
+        self._ends: OrderedDict[Counters, float] = OrderedDict()
+
+    def set(self, counters: Counters, seconds: float) -> None:
+        self._ends[counters] = time.monotonic() + seconds
+        self._ends.move_to_end(counters)
+        if len(self._ends) > _MAX_ENTRIES:
+            self._ends.popitem(last=False)
+
+    def seconds_left(self, counters: Counters) -> float:
+        return self._ends.get(counters, 0.0) - time.monotonic()
+
+    def remove(self, counters: Counters) -> None:
+        self._ends.pop(counters, None)
+
+
+@dataclass(slots=True)
+class ClientAuthenticator:
+    """The authentication of clients. `_allowed` is the limit of one address: a count and a window in milliseconds."""
+
+    _clients: ClientCache
+    _attempts: Attempts
+    _allowed: tuple[int, int]
+    _secrets: HashingPool
+    _now_ms: Callable[[], int]
+    admitted_seconds: float = ADMITTED_SECONDS
+    renewed_seconds: float = RENEWED_SECONDS
+    _memory: VerifiedSecretCache = field(default_factory=VerifiedSecretCache, init=False)
+    _turns: _Turns[tuple[ClientCredentials, ...]] = field(default_factory=WeakValueDictionary, init=False)
+    _admissions: _Turns[Counters] = field(default_factory=WeakValueDictionary, init=False)
+    _blocked: _Deadlines = field(default_factory=_Deadlines, init=False)
+    _admitted: _Deadlines = field(default_factory=_Deadlines, init=False)
 
     async def authenticate(self, request: Request, form: Form) -> AuthenticatedClient:
         """Return the client that the request authenticates.
@@ -255,22 +265,3 @@ async def _turn(turns: _Turns[Name], name: Name) -> AsyncIterator[None]:
         yield
     finally:
         lock.release()
-
-
-class _Deadlines:
-    """A bounded mapping from counters to a deadline on the monotonic clock, for this worker only."""
-
-    def __init__(self) -> None:
-        self._ends: OrderedDict[Counters, float] = OrderedDict()
-
-    def set(self, counters: Counters, seconds: float) -> None:
-        self._ends[counters] = time.monotonic() + seconds
-        self._ends.move_to_end(counters)
-        if len(self._ends) > _MAX_ENTRIES:
-            self._ends.popitem(last=False)
-
-    def seconds_left(self, counters: Counters) -> float:
-        return self._ends.get(counters, 0.0) - time.monotonic()
-
-    def remove(self, counters: Counters) -> None:
-        self._ends.pop(counters, None)
