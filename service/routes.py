@@ -94,15 +94,7 @@ def _make_page_routes(worker: Worker) -> list[Route]:
     consent = ConsentEndpoint(
         *shared, worker.users, worker.consents, worker.browser_sessions, page_limit, worker.keyring, worker.lifetimes
     )
-    browser_login = BrowserLogin(
-        pages,
-        browsers,
-        worker.users,
-        worker.browser_sessions,
-        consent,
-        session_ms=settings.login_session_ttl_ms,
-        remember_me_ms=settings.stay_signed_in_ttl_ms,
-    )
+    browser_login = BrowserLogin(pages, browsers, worker.users, worker.browser_sessions, consent, settings)
     redirect_uri = f"{settings.web_url}/authorization/callback"
     external = ExternalLoginEndpoint(
         *shared, worker.pending_logins, worker.external_logins, browser_login, redirect_uri=redirect_uri
@@ -110,9 +102,7 @@ def _make_page_routes(worker: Worker) -> list[Route]:
     login = LoginEndpoint(*shared, page_limit, worker.pending_logins, external, browser_login)
     authorization = AuthorizationEndpoint(*shared, worker.browser_sessions, login, consent)
     sessions = SessionsEndpoint(*shared, worker.browser_sessions, worker.families, worker.revocations, login)
-    start = StartEndpoint(
-        pages, renderer, base_url=settings.base_url, web_url=settings.web_url, logo=settings.page_logo
-    )
+    start = StartEndpoint(pages, renderer, settings)
     handlers: dict[str, dict[str, Handler]] = {
         "/": {"GET": start.get},
         "/authorization/": {"GET": authorization.get},
@@ -136,6 +126,5 @@ def _make_page_routes(worker: Worker) -> list[Route]:
 
 
 def _make_metadata_routes(worker: Worker, base_path: str) -> list[Route]:
-    settings = worker.settings
-    metadata = MetadataEndpoint(worker.logins, base_url=settings.base_url, web_url=settings.web_url)
+    metadata = MetadataEndpoint(worker.logins, worker.settings)
     return [Route(path, metadata.get, methods=["GET"], name="metadata") for path in sorted(metadata_paths(base_path))]

@@ -12,6 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.config.settings import Settings
 from service.protocol.metadata import make_metadata
 from service.protocol.scope import MAIN_REALM
 from service.realms.login import Logins
@@ -22,15 +23,14 @@ _HEADERS: Final = {"Cache-Control": "public, max-age=300"}
 
 
 class MetadataEndpoint:
-    def __init__(self, logins: Logins, *, base_url: str, web_url: str) -> None:
+    def __init__(self, logins: Logins, settings: Settings) -> None:
         self._logins = logins
-        self._base_url = base_url
-        self._web_url = web_url
+        self._settings = settings
         self._realm_names = [MAIN_REALM]
 
     async def get(self, _: Request) -> Response:
         """Return the metadata. If Redis is not available, it lists the realms that were known last."""
         with suppress(StoreUnavailable):
             self._realm_names = await self._logins.list_realm_names()
-        metadata = make_metadata(self._base_url, self._web_url, self._realm_names)
+        metadata = make_metadata(self._settings.base_url, self._settings.web_url, self._realm_names)
         return Response(msgspec.json.encode(metadata), headers=_HEADERS, media_type="application/json")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.config.settings import Settings
 from service.crypto.opaque_tokens import make_browser_session
 from service.protocol.authorization import AuthorizationRequest
 from service.protocol.user import User
@@ -28,8 +29,7 @@ class BrowserLogin:
     users: UserCache
     browser_sessions: BrowserSessions
     consent: ConsentEndpoint
-    session_ms: int
-    remember_me_ms: int
+    settings: Settings
 
     async def start_session(
         self,
@@ -46,7 +46,7 @@ class BrowserLogin:
         record changed since the check of the login.
         """
         session = make_browser_session(user.identity.shard)
-        lifetime_ms = self.remember_me_ms if remember_me else self.session_ms
+        lifetime_ms = self.settings.stay_signed_in_ttl_ms if remember_me else self.settings.login_session_ttl_ms
         former = self.browsers.find_session_token(request)
         if not await self.browser_sessions.start(
             session, user, lifetime_ms=lifetime_ms, former=former, shown_name=shown_name

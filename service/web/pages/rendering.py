@@ -59,14 +59,13 @@ class Renderer:
         self._texts = dict(_flatten(language["texts"]))
         self.stylesheet = _make_stylesheet(branding.accent).encode()
         self.stylesheet_path = f"{web_path}/authorization/assets/page.css?v={_shorten(self.stylesheet)}"
-        self.logo_path = f"{web_path}/authorization/assets/logo"
         self.plain_logo = _draw_logo(branding.accent).encode()
         self._shared: Mapping[str, Any] = {
             "branding": branding,
             "lang": language["lang"],
             "web_path": web_path,
             "stylesheet_path": self.stylesheet_path,
-            "logo_path": self.logo_path,
+            "logo_path": f"{web_path}/authorization/assets/logo",
             "text": self.text,
             "ago": self.ago,
             "absolute": self.absolute,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from service.config.settings import Settings
 from service.web.pages.page import Pages
 from service.web.pages.rendering import Renderer
 
@@ -27,22 +27,22 @@ _ASSET_HEADERS: Final = {
 
 
 class StartEndpoint:
-    def __init__(self, pages: Pages, renderer: Renderer, *, base_url: str, web_url: str, logo: Path | None) -> None:
+    def __init__(self, pages: Pages, renderer: Renderer, settings: Settings) -> None:
         self._pages = pages
-        self._base_url = base_url
-        self._web_url = web_url
+        self._settings = settings
         self._asset_headers = _ASSET_HEADERS | pages.transport_headers
         self._stylesheet = renderer.stylesheet
+        logo = settings.page_logo
         self._logo = renderer.plain_logo if logo is None else logo.read_bytes()
         self._logo_type = _LOGO_TYPES[".svg" if logo is None else logo.suffix.lower()]
 
     async def get(self, _: Request) -> Response:
         return self._pages.render(
             "start.html",
-            metadata_url=f"{self._base_url}/.well-known/oauth-authorization-server",
-            sessions_url=f"{self._web_url}/sessions/",
-            authorization_url=f"{self._web_url}/authorization/",
-            token_url=f"{self._base_url}/oauth2/v1/token",
+            metadata_url=f"{self._settings.base_url}/.well-known/oauth-authorization-server",
+            sessions_url=f"{self._settings.web_url}/sessions/",
+            authorization_url=f"{self._settings.web_url}/authorization/",
+            token_url=f"{self._settings.base_url}/oauth2/v1/token",
         )
 
     async def stylesheet(self, _: Request) -> Response:
