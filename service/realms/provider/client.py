@@ -9,6 +9,7 @@ import asyncio
 import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote_plus, urlencode
 
@@ -153,14 +154,10 @@ class ProviderClient:
             nonce=nonce,
             now_seconds=await self._read_clock_ms() // 1000,
         )
-        try:
-            return verify_id_token(text, await self._keys.find(KEYS_SECONDS), expected)
-        except UnknownKey:
-            pass
-        try:
-            return verify_id_token(text, await self._keys.find(NEW_KEYS_SECONDS), expected)
-        except UnknownKey:
-            raise InvalidProviderResponse("its ID token is signed with a key that it does not publish") from None
+        for max_age_seconds in (KEYS_SECONDS, NEW_KEYS_SECONDS):
+            with suppress(UnknownKey):
+                return verify_id_token(text, await self._keys.find(max_age_seconds), expected)
+        raise InvalidProviderResponse("its ID token is signed with a key that it does not publish")
 
     async def _fetch_server(self) -> ProviderEndpoints:
         provider = self._provider
