@@ -99,7 +99,7 @@ def _make_page_routes(worker: Worker) -> list[Route]:
     external = ExternalLoginEndpoint(
         *shared, worker.pending_logins, worker.external_logins, browser_login, redirect_uri=redirect_uri
     )
-    login = LoginEndpoint(*shared, page_limit, worker.pending_logins, external, browser_login)
+    login = LoginEndpoint(*shared, page_limit, worker.pending_logins, external, browser_login, worker.registry)
     authorization = AuthorizationEndpoint(*shared, worker.browser_sessions, login, consent)
     sessions = SessionsEndpoint(*shared, worker.browser_sessions, worker.families, worker.revocations, login)
     start = StartEndpoint(pages, renderer, settings)

@@ -14,7 +14,7 @@ from service.config.settings import Settings
 from service.protocol.errors import InvalidGrant, InvalidScope, LoginThrottled, TemporarilyUnavailable
 from service.protocol.provider_responses import CodeRejected, LoginRefused, ProviderRejected
 from service.protocol.scope import MAIN_REALM
-from service.protocol.user import MAX_USERNAME_CHARACTERS, User, UserIdentity, identify_user
+from service.protocol.user import MAX_USERNAME_CHARACTERS, User, identify_user
 from service.realms.external import ExternalRealm, ExternalRealms
 from service.realms.main import MainRealm
 from service.store.attempts import Attempts, Counter, Exhausted, Prefix, Prefixes, make_address_counters
@@ -56,13 +56,6 @@ class Logins:
         """Return the user, or None if they may not log in any more or the realm is unknown."""
         found = await self._find_realm(realm)
         return None if found is None else await found.find_user(username)
-
-    async def read_user(self, identity: UserIdentity) -> User | None:
-        """Return the record of a user of realm main, or None.
-
-        The record is read from Redis, so that an unknown name costs as much as a known one.
-        """
-        return await self._main.read_user(identity)
 
     async def log_in(self, realm: str, username: str, password: str, prefixes: Prefixes, device: str = "") -> User:
         """Return the user if the realm accepts the credentials. Raises InvalidGrant if they are wrong.

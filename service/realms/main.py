@@ -13,7 +13,7 @@ from service.crypto.hashing_pool import HashingPool
 from service.crypto.password_hashing import verify_dummy_password, verify_password
 from service.protocol.errors import InvalidGrant
 from service.protocol.scope import MAIN_REALM
-from service.protocol.user import User, UserIdentity, identify_user
+from service.protocol.user import User, identify_user
 from service.redis_client.deadline import StoreUnavailable
 from service.registry.cache import UserCache
 from service.store.registry import RegistryStore
@@ -29,19 +29,13 @@ class MainRealm:
         """Raise TemporarilyUnavailable if too many password checks wait already."""
         self._passwords.check_room(network)
 
-    async def read_user(self, identity: UserIdentity) -> User | None:
-        """Return the user's record from Redis, or None. This worker's cache is bypassed: it holds only existing users.
-
-        A login therefore costs Redis and this worker the same for a known and an unknown name.
-        """
-        return await self._registry.find_user(identity)
-
     async def log_in(self, username: str, password: str, network: str) -> User:
         """Return the user if the password is right. Raises InvalidGrant if the login is refused.
 
-        An unknown name is refused with the same response and after the same time as a wrong password.
+        An unknown name is refused with the same response and after the same time as a wrong password. The record is
+        therefore read from Redis and not from this worker's cache, which holds existing users only.
         """
-        user = await self.read_user(identify_user(MAIN_REALM, username))
+        user = await self._registry.find_user(identify_user(MAIN_REALM, username))
         if user is None or user.password_hash is None:
             await self._passwords.run(verify_dummy_password, network=network)
             raise InvalidGrant("user_unknown")

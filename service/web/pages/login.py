@@ -24,6 +24,7 @@ from service.protocol.token_form import digest_token
 from service.protocol.user import identify_user
 from service.realms.external import ExternalRealm
 from service.redis_client.deadline import StoreUnavailable
+from service.store.registry import RegistryStore
 from service.web.pages.browser_login import BrowserLogin
 from service.web.pages.callback import ExternalLoginEndpoint
 from service.web.pages.endpoint import PageEndpoint
@@ -68,6 +69,7 @@ class LoginEndpoint(PageEndpoint):
     pending_logins: PendingLogins
     external: ExternalLoginEndpoint
     browser_login: BrowserLogin
+    registry: RegistryStore
 
     async def get(self, request: Request) -> Response:
         """Raise PageRefusal, whose page asks the person to start again: this address takes submitted forms only."""
@@ -158,7 +160,7 @@ class LoginEndpoint(PageEndpoint):
         except (InvalidGrant, LoginThrottled, TemporarilyUnavailable) as error:
             return self._refuse(request, form, fields, error, provider)
         except StoreUnavailable as outage:
-            return self._refuse(request, form, fields, report_outage(outage))
+            return self._refuse(request, form, fields, report_outage(outage), provider)
 
     async def _redirect_to_provider(self, form: LoginForm, provider: ExternalRealm) -> Response:
         return await self.external.redirect_to_provider(
@@ -183,12 +185,7 @@ class LoginEndpoint(PageEndpoint):
         return response
 
     def _refuse(
-        self,
-        request: Request,
-        form: LoginForm,
-        fields: Form,
-        error: OAuthError,
-        provider: ExternalRealm | None = None,
+        self, request: Request, form: LoginForm, fields: Form, error: OAuthError, provider: ExternalRealm | None
     ) -> Response:
         """Return the form again with an error. All fields keep their values, but for the password."""
         REASON.set(request.scope, error.reason)
@@ -205,12 +202,13 @@ class LoginEndpoint(PageEndpoint):
     async def _get_device(self, request: Request, username: str) -> str:
         """Return the name of this browser if the user has logged in here before, or an empty text.
 
-        The cost for Redis and this worker is the same if the user does not exist.
+        The user is read from Redis and not from this worker's cache, which holds existing users only. An unknown name
+        therefore costs as much as a known one.
         """
         if not self.browsers.has_devices(request):
             return ""
         identity = identify_user(MAIN_REALM, username)
-        user = await self.logins.read_user(identity)
+        user = await self.registry.find_user(identity)
         return self.browsers.get_device(request, identity, user.revision if user else "")
 
     def _render(
