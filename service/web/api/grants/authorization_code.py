@@ -26,13 +26,6 @@ from service.web.api.grants.issue import make_token_response, record_issue
 from service.web.request.client_authentication import AuthenticatedClient
 from service.web.request.security_events import record_request_event
 
-_CODE_MISUSES: Final = (
-    "code_of_another_client",
-    "redirect_uri_differs",
-    "code_verifier_missing",
-    "code_verifier_wrong",
-    "code_verifier_unexpected",
-)
 _CODE_REFUSALS: Final = {"repeated": "code_repeated", "revoked": "code_revoked", "unknown": "code_unknown"}
 
 
@@ -75,7 +68,8 @@ class AuthorizationCodeGrant:
         try:
             check_exchange(code, caller.client, form)
         except InvalidGrant as error:
-            if error.reason in _CODE_MISUSES:
+            # A client that may no longer request the scope lost a right. All other reasons suggest a misuse.
+            if error.reason != "code_scope_withdrawn":
                 record_request_event(
                     request,
                     "code_misused",
