@@ -114,8 +114,7 @@ class Renderer:
 
 @cache
 def _load_language() -> Mapping[str, Any]:
-    language: Mapping[str, Any] = tomllib.loads((TEMPLATES / "texts" / "en.toml").read_text("utf-8"))
-    return language
+    return tomllib.loads((TEMPLATES / "texts" / "en.toml").read_text("utf-8"))
 
 
 @cache
@@ -124,13 +123,8 @@ def _load_templates() -> Mapping[str, Template]:
 
     All renderers share them, because a compiled template depends on no renderer.
     """
-    environment = _make_environment()
-    return {name: environment.get_template(name) for name in environment.list_templates()}
-
-
-def _make_environment() -> Environment:
     sources = {file.name: file.read_text("utf-8") for file in TEMPLATES.glob("*.html")}
-    return Environment(
+    environment = Environment(
         loader=DictLoader(sources),
         autoescape=True,
         undefined=StrictUndefined,
@@ -139,6 +133,7 @@ def _make_environment() -> Environment:
         auto_reload=False,
         cache_size=-1,
     )
+    return {name: environment.get_template(name) for name in sources}
 
 
 def _draw_logo(accent: str) -> str:
