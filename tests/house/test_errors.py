@@ -40,7 +40,7 @@ def used_reasons() -> Iterator[str]:
     """The first argument of every error that the service makes."""
     for path in (CHECKOUT / "service").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ERRORS:
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ERRORS:
                 yield from reasons_of(node.args[0])
     yield from (reason for _, reason in refresh_token._REFUSALS.values())
     yield from authorization_code._CODE_REFUSALS.values()

@@ -22,12 +22,13 @@ from service.protocol.authorization import (
     redirecting_oauth_errors_to,
 )
 from service.protocol.errors import OAuthError, ServerError
+from service.protocol.token_response import NO_STORE_HEADERS
 from service.redis_client.deadline import StoreUnavailable
 from service.web.pages.rendering import Renderer
 from service.web.request.state import REASON
 
 Handler = Callable[[Request], Awaitable[Response]]
-RefusalKind = Literal["expired", "answered", "forged", "astray", "signed_out", "unverified", "busy", "unforeseen"]
+RefusalKind = Literal["expired", "answered", "forged", "astray", "signed_out"]
 
 _STATUS: Final[dict[RefusalKind, int]] = {
     "expired": 400,
@@ -35,9 +36,6 @@ _STATUS: Final[dict[RefusalKind, int]] = {
     "forged": 403,
     "astray": 403,
     "signed_out": 403,
-    "unverified": 400,
-    "busy": 503,
-    "unforeseen": 500,
 }
 _UNUSED_FEATURES: Final = (
     "accelerometer camera clipboard-read display-capture fullscreen geolocation gyroscope hid magnetometer microphone "
@@ -45,8 +43,7 @@ _UNUSED_FEATURES: Final = (
 )
 """The browser features that no page uses. Chromium warns in its console of a name that it does not know."""
 _HEADERS: Final = {
-    "Cache-Control": "no-store, no-cache",
-    "Pragma": "no-cache",
+    **NO_STORE_HEADERS,
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -146,7 +143,7 @@ class Pages:
             except AuthorizationRefused as refused:
                 return self.refuse_client(request, refused.return_address, refused.error)
             except PageRefusal as refusal:
-                return self._refuse(request, refusal.kind, refusal.reason)
+                return self._refuse(request, refusal.kind, refusal.reason, _STATUS[refusal.kind])
             except OAuthError as error:
                 return self._refuse_request(request, error)
             except StoreUnavailable as outage:
@@ -155,25 +152,23 @@ class Pages:
                 raise
             except Exception:
                 log.exception("a page met an unexpected condition")
-                return self._refuse(request, "unforeseen", "unforeseen")
+                return self._refuse(request, "unforeseen", "unforeseen", 500)
 
         return guarded
 
     def _refuse_request(self, request: Request, error: OAuthError) -> Response:
-        kind: RefusalKind = "unverified" if error.status < 429 else "busy"
+        kind = "unverified" if error.status < 429 else "busy"
         detail = error.description if kind == "unverified" else None
-        response = self._refuse(request, kind, error.reason, status=error.status, detail=detail)
+        response = self._refuse(request, kind, error.reason, error.status, detail)
         if error.retry_after_seconds is not None:
             response.headers["Retry-After"] = str(error.retry_after_seconds)
         return response
 
-    def _refuse(
-        self, request: Request, kind: RefusalKind, reason: str, *, status: int | None = None, detail: str | None = None
-    ) -> Response:
+    def _refuse(self, request: Request, kind: str, reason: str, status: int, detail: str | None = None) -> Response:
         REASON.set(request.scope, reason)
         return self.render(
             "refused.html",
-            status=status or _STATUS[kind],
+            status=status,
             heading=self.text(f"refused.{kind}_heading"),
             message=self.text(f"refused.{kind}_message"),
             detail=detail,
