@@ -8,7 +8,7 @@ import logging
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
 
 from .connection import Command, decode_raw, gather_answers
 from .deadline import CallObserver, StoreUnavailable, ignore_call, within_deadline
@@ -59,20 +59,23 @@ class RedisClient:
     It connects at the first call, in the event loop of that call, and must be closed there. A command goes to the
     master that serves the key which is its second word. All calls raise StoreUnavailable for any outage.
 
-    `scripts` maps SHA-1 digests to the texts that the handshake loads. `barrier_key` returns the name of the key of a
-    shard that `leave_fence` writes. `probe_keys` are for the heartbeats to cluster nodes. `watch` is called after each
-    call. `on_moving_slot` is called each time a command must be sent again because its slot is moving.
-    `scan_whole` looks at all keys up to `max_looks` times. `clock_offset_ms` moves the clock of every script and is for
-    tests only.
+    A subclass sets the scripts and the names of keys. `scripts` maps SHA-1 digests to the texts that the handshake
+    loads. `barrier_key` returns the name of the key of a shard that `leave_fence` writes. `probe_keys` are for the
+    heartbeats to cluster nodes.
+
+    `watch` is called after each call. `on_moving_slot` is called each time a command must be sent again because its
+    slot is moving. `scan_whole` looks at all keys up to `max_looks` times. `clock_offset_ms` moves the clock of every
+    script and is for tests only.
     """
+
+    scripts: ClassVar[Mapping[str, str]]
+    barrier_key: ClassVar[staticmethod[[str], str]]
+    probe_keys: ClassVar[Sequence[str]]
 
     def __init__(
         self,
         url: RedisUrl,
         *,
-        scripts: Mapping[str, str],
-        barrier_key: Callable[[str], str],
-        probe_keys: Sequence[str] = (),
         durability: Durability = "memory",
         clock_offset_ms: Callable[[], int] = lambda: 0,
         watch: CallObserver = ignore_call,
@@ -85,9 +88,6 @@ class RedisClient:
         self.max_looks = max_looks
         self.scan_retry_delay_seconds = scan_retry_delay_seconds
         self._url = url
-        self._scripts = scripts
-        self._barrier_key = barrier_key
-        self._probe_keys = probe_keys
         self._durability = durability
         self._watch = watch
         self._on_moving_slot = on_moving_slot
@@ -127,7 +127,8 @@ class RedisClient:
             return
         if self._pool is None:
             self._pool = ConfirmationPool(self._url, self._get_router().topology, self._durability)
-        work = DurableWork(self._pool, self._barrier_key(shard), self._on_moving_slot)
+        barrier_key = self.barrier_key(shard)
+        work = DurableWork(self._pool, barrier_key, self._on_moving_slot)
 
         async def ask(key: str, command: Command, *, follows_ask: bool) -> Any:
             return await within_deadline(work.ask(command))
@@ -136,7 +137,7 @@ class RedisClient:
             return await self._run(ask, script, keys, arguments)
 
         async def leave_fence() -> None:
-            await run(_LEAVE_FENCE, [self._barrier_key(shard)], [FENCE_LIFETIME_MS])
+            await run(_LEAVE_FENCE, [barrier_key], [FENCE_LIFETIME_MS])
 
         try:
             yield DurableScripts(run, leave_fence)
@@ -248,7 +249,7 @@ class RedisClient:
     def _get_router(self) -> Router:
         if self._router is None:
             options = ConnectionOptions(
-                self._url, "requests", scripts=self._scripts, probe_keys=self._probe_keys, limits=self.limits
+                self._url, "requests", scripts=self.scripts, probe_keys=self.probe_keys, limits=self.limits
             )
             self._router = Router(options, on_moving_slot=self._on_moving_slot)
         return self._router
