@@ -60,10 +60,9 @@ class Connection(asyncio.Protocol):
 
         `decode` is called at the moment at which the answer stands first in the stream.
         """
-        future = self._loop.create_future()
         if self.lost.done() or self._transport is None:
-            future.set_exception(NotSent("the connection is lost already"))
-            return future
+            return make_failed(NotSent("the connection is lost already"))
+        future = self._loop.create_future()
         data = hiredis.pack_command(command)  # type: ignore[arg-type] # declared for one part only
         self.pending.append((future, decode))
         if self._unsent is None:
@@ -145,6 +144,13 @@ class Connection(asyncio.Protocol):
 
 def _make_error(text: str) -> ResponseError:
     return NoScriptError(text) if text.startswith("NOSCRIPT ") else ResponseError(text)
+
+
+def make_failed(error: Exception) -> asyncio.Future[Any]:
+    """Return the answer to a command that is not sent."""
+    failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    failed.set_exception(error)
+    return failed
 
 
 async def gather_answers(answers: Sequence[asyncio.Future[Any]]) -> list[Any]:

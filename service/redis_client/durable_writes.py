@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from .clock import read_clock
-from .connection import Command, Connection, decode_raw, open_connection
+from .connection import Command, Connection, open_connection
 from .deadline import StoreUnavailable, remaining_seconds
 from .durability import Durability
 from .errors import NotSent, ResponseError
@@ -102,13 +102,14 @@ class ConfirmationPool:
             await open_connection(self._url, master.node, "confirmations", same_address_as=checked), checked, room
         )
 
-    def release(self, lease: Lease, *, is_clean: bool) -> None:
-        """Return the connection to the pool. `is_clean` means that each of its commands was answered.
+    def release(self, lease: Lease) -> None:
+        """Return the connection to the pool if each of its commands was answered.
 
         Any other connection is closed, since it is unknown what becomes of a command that was given up.
         """
         lease.room.release()
         idle = self._idle.get(lease.checked, [])
+        is_clean = not lease.connection.lost.done() and not lease.connection.pending
         is_wanted = not self._is_closed and not lease.checked.lost.done() and len(idle) < MAX_IDLE
         if is_clean and is_wanted:
             self._idle.setdefault(lease.checked, idle).append(Idle(lease.connection, read_clock()))
@@ -136,7 +137,6 @@ class DurableWork:
         self._key = key
         self._lease: Lease | None = None
         self._on_moving_slot = on_moving_slot
-        self._is_under_way = False
 
     async def ask(self, command: Command) -> Any:
         """Send a command, which runs once at most. Raises RedisError, OSError or StoreUnavailable.
@@ -153,7 +153,7 @@ class DurableWork:
         while attempts < MAX_ATTEMPTS:
             self._lease = await self._pool.acquire(master)
             try:
-                return await self._call(self._lease.connection, command)
+                return await self._lease.connection.call(*command)
             except NotSent as error:
                 attempts, failure = attempts + 1, error
                 self._give_back()
@@ -178,7 +178,7 @@ class DurableWork:
             await self._check_disk(connection)
             return
         milliseconds = max(1, round((remaining_seconds() - RESERVE_SECONDS) * 1000))
-        if await self._call(connection, ("WAIT", 1, milliseconds)) < 1:
+        if await connection.call("WAIT", 1, milliseconds) < 1:
             raise StoreUnavailable(
                 f"no replica has confirmed the change within {milliseconds} ms; it is made, and may be lost"
             )
@@ -190,21 +190,11 @@ class DurableWork:
     async def _send(self, connection: Connection, command: Command, wait: SlotWait) -> Any:
         while True:
             try:
-                return await self._call(connection, command)
+                return await connection.call(*command)
             except ResponseError as error:
                 if not is_refused_for_now(error, follows_ask=False):
                     raise
                 await wait.pause(error)
-
-    async def _call(self, connection: Connection, command: Command) -> Any:
-        self._is_under_way = True
-        try:
-            answer = await connection.send(command, decode_raw)
-        except ResponseError:
-            self._is_under_way = False
-            raise
-        self._is_under_way = False
-        return answer
 
     async def _check_disk(self, connection: Connection) -> None:
         """Raise StoreUnavailable unless the server has each change on the disk before it answers.
@@ -212,7 +202,7 @@ class DurableWork:
         Only `appendfsync always` guarantees that.
         """
         names = ("appendonly", "appendfsync", "no-appendfsync-on-rewrite")
-        found = [(await self._call(connection, ("CONFIG", "GET", name))).get(name.encode()) for name in names]
+        found = [(await connection.call("CONFIG", "GET", name)).get(name.encode()) for name in names]
         if found != [b"yes", b"always", b"no"]:
             raise StoreUnavailable(
                 "TOKEN_SERVICE_DURABILITY=disk takes a Redis with appendonly yes, appendfsync always and "
@@ -222,5 +212,4 @@ class DurableWork:
     def _give_back(self) -> None:
         assert self._lease is not None
         lease, self._lease = self._lease, None
-        self._pool.release(lease, is_clean=not self._is_under_way)
-        self._is_under_way = False
+        self._pool.release(lease)

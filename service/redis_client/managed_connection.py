@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from .availability import Availability
 from .backoff import Backoff
 from .clock import read_clock
-from .connection import Command, Connection, decode_raw, gather_answers, open_connection
+from .connection import Command, Connection, decode_raw, gather_answers, make_failed, open_connection
 from .deadline import CONNECT_SECONDS, translate
 from .errors import ResponseError
 from .options import ConnectionOptions
@@ -160,7 +160,7 @@ class ManagedConnection:
         self, connection: Connection, command: Command, decode: Callable[[Any], Value], is_tracked: bool
     ) -> asyncio.Future[Value]:
         if len(connection.pending) >= self._max_pending:
-            return _refuse(TooManyPending(f"{self._max_pending} commands wait for their answers already"))
+            return make_failed(TooManyPending(f"{self._max_pending} commands wait for their answers already"))
         if is_tracked and self._is_tracked:
             connection.send(_TRACK_NEXT, decode_raw).add_done_callback(self._end_if_tracking_failed)
         return connection.send(command, decode)
@@ -354,12 +354,6 @@ class ManagedConnection:
             self._connection.value is not None and self._connection.value.lost.done()
         ):  # otherwise it was lost before it was published
             self._connection.lose()
-
-
-def _refuse(error: Exception) -> asyncio.Future[Any]:
-    refused: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    refused.set_exception(error)
-    return refused
 
 
 def _consume_exception(done: asyncio.Future[Any]) -> None:

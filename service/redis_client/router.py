@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, TypeVar
 
-from .connection import Command, decode_raw
+from .connection import Command, decode_raw, make_failed
 from .deadline import StoreUnavailable, charge, remaining_seconds, translate, within_deadline
 from .errors import ConnectionLost, NotSent, ResponseError
 from .managed_connection import MAX_SILENCE_SECONDS, ManagedConnection
@@ -147,11 +147,9 @@ class Router:
 
     def _send_if_connected(self, key: str, command: Command) -> asyncio.Future[Any]:
         master = self.topology.find_connected(key)
-        if master is not None:
-            return master.send_if_connected(command, decode_raw, is_tracked=False)
-        nowhere: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        nowhere.set_exception(NotSent("no connection to the node of this key"))
-        return nowhere
+        if master is None:
+            return make_failed(NotSent("no connection to the node of this key"))
+        return master.send_if_connected(command, decode_raw, is_tracked=False)
 
 
 def _may_be_sent_again(error: BaseException, is_read: bool) -> bool:

@@ -32,9 +32,9 @@ async def test_a_master_whose_connections_are_all_lent_holds_up_no_other() -> No
 
         assert not any(each.done() for each in waiting)
         for each in lease:
-            pool.release(each, is_clean=True)
+            pool.release(each)
         for each in (*others, *await asyncio.gather(*waiting)):
-            pool.release(each, is_clean=False)
+            pool.release(each)
         pool.close()
         await topology.close()
         await until(lambda: not any(node.connected for node in cluster.nodes))
@@ -54,6 +54,6 @@ async def test_a_confirmation_is_asked_of_the_address_that_the_link_has(monkeypa
         lease = await pool.acquire(master)
 
         assert lease.connection.get_address() == "127.0.0.1"
-        pool.release(lease, is_clean=True)
+        pool.release(lease)
         pool.close()
         await topology.close()
