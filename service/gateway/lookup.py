@@ -11,7 +11,6 @@ Clauses: RFC 6749 §7, RFC 6750 §3.1, SPEC §4.5
 from __future__ import annotations
 
 import asyncio
-import functools
 import time
 from base64 import urlsafe_b64decode
 from collections.abc import Callable, Collection, Sequence
@@ -22,7 +21,7 @@ from typing import Final
 from ..protocol.bearer import AccessGrant
 from ..protocol.token_form import DIGEST_BYTES, RANDOM_TOKEN_CHARACTERS, SHARD, encode, is_access_token
 from ..redis_client.clock import read_clock
-from ..redis_client.deadline import CallObserver, StoreUnavailable, ignore_call
+from ..redis_client.deadline import CallObserver, StoreUnavailable
 from ..redis_client.managed_connection import ManagedConnection
 from ..redis_client.options import DEFAULT_LIMITS, ConnectionLimits, ConnectionOptions
 from ..redis_client.router import Router
@@ -57,7 +56,7 @@ class BearerLookup:
         memory: bool = True,
         most_live: int = MAX_LIVE,
         most_unknown: int = MAX_UNKNOWN,
-        watch: CallObserver = ignore_call,
+        watch: CallObserver = lambda *_: None,
         clock_offset_ms: Callable[[], int] = lambda: 0,
         limits: ConnectionLimits = DEFAULT_LIMITS,
     ) -> None:
@@ -113,7 +112,20 @@ class BearerLookup:
         is_tracked = self._memory and self._live.find_last(digest) is not None
         key = access_key(token[SHARD], encode(digest))
         router = self._get_router()
-        keep = functools.partial(self._keep, router, key, digest, is_tracked)
+
+        def keep(master: ManagedConnection | None, record: bytes | None) -> AccessGrant | None:
+            """Return the grant, and cache it unless its slot has a new owner, which would not send invalidations."""
+            grant = None if record is None else parse_grant(record)
+            if master is None or not self._memory or router.topology.find_connected(key) is not master:
+                return grant
+            if grant is None:
+                self._live.discard(digest)
+                self._unknown.put(digest, True, read_clock() + UNKNOWN_SECONDS, master.trust)
+            else:
+                until = master.deadline(grant.expires_at_ms - self._clock_offset_ms()) if is_tracked else STALE
+                self._live.put(digest, grant, until, master.trust)
+            return grant
+
         started = time.perf_counter()
         try:
             grant = await router.ask(key, ("GET", key), keep, is_read=True, is_tracked=is_tracked)
@@ -134,27 +146,6 @@ class BearerLookup:
             )
             self._loop = loop
         return self._router
-
-    def _keep(
-        self,
-        router: Router,
-        key: str,
-        digest: bytes,
-        is_tracked: bool,
-        master: ManagedConnection | None,
-        record: bytes | None,
-    ) -> AccessGrant | None:
-        """Return the grant, and cache it unless its slot has a new owner by now, which would not send invalidations."""
-        grant = None if record is None else parse_grant(record)
-        if master is None or not self._memory or router.topology.find_connected(key) is not master:
-            return grant
-        if grant is None:
-            self._live.discard(digest)
-            self._unknown.put(digest, True, read_clock() + UNKNOWN_SECONDS, master.trust)
-        else:
-            until = master.deadline(grant.expires_at_ms - self._clock_offset_ms()) if is_tracked else STALE
-            self._live.put(digest, grant, until, master.trust)
-        return grant
 
     def invalidate(self, keys: Sequence[bytes] | None) -> None:
         """Forget tokens by their keys, or all tokens if `keys` is None."""

@@ -11,15 +11,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
 
 from .connection import Command, decode_raw, gather_answers
-from .deadline import CallObserver, StoreUnavailable, ignore_call, within_deadline
+from .deadline import CallObserver, StoreUnavailable, within_deadline
 from .durability import Durability
 from .durable_writes import ConfirmationPool, DurableWork
 from .errors import NoScriptError
-from .lock import RedisLock, Run
+from .lock import Run
 from .managed_connection import ManagedConnection
 from .options import DEFAULT_LIMITS, ConnectionLimits, ConnectionOptions
 from .router import Router
-from .script import Script, load_own_script
+from .script import OWN_SCRIPTS, Script
 from .slots import NodeSlots, get_slot, guard_key, list_unsettled, parse_own_slots
 from .url import RedisUrl
 
@@ -29,7 +29,7 @@ SCAN_RETRY_DELAY_SECONDS: Final = 0.5
 """`scan_whole` pauses this long up to MAX_LOOKS times while slots move: 30 s in total. Most single slots need less."""
 FENCE_LIFETIME_MS: Final = 86_400_000
 
-_LEAVE_FENCE: Final = load_own_script("leave_fence")
+_LEAVE_FENCE: Final = OWN_SCRIPTS["leave_fence"]
 
 log = logging.getLogger("service.store")
 
@@ -78,7 +78,7 @@ class RedisClient:
         *,
         durability: Durability = "memory",
         clock_offset_ms: Callable[[], int] = lambda: 0,
-        watch: CallObserver = ignore_call,
+        watch: CallObserver = lambda *_: None,
         on_moving_slot: Callable[[], None] = lambda: None,
         limits: ConnectionLimits = DEFAULT_LIMITS,
         max_looks: int = MAX_LOOKS,
@@ -104,7 +104,10 @@ class RedisClient:
 
         A decision that is part of a change reads the time in its script instead.
         """
-        seconds, microseconds = await self._ask_master(await self._get_any_master(), "TIME")
+        masters = await self.list_masters()
+        if not masters:
+            raise StoreUnavailable("CLUSTERDOWN: no node serves any slot")
+        seconds, microseconds = await self._ask_master(next(iter(masters)), "TIME")
         return int(seconds) * 1000 + int(microseconds) // 1000 + self.clock_offset_ms()
 
     async def write(self, *command: str | bytes | int) -> Any:
@@ -148,12 +151,12 @@ class RedisClient:
     async def read_many(self, commands: Sequence[Command], master: ManagedConnection | None = None) -> list[Any]:
         """Send read-only commands at once, each to the master of its key, or all to `master`. Returns the answers."""
         if master is None:
-            return await self._timed("read_many", self._get_router().ask_many(_with_keys(commands), is_read=True))
+            return await self._timed("read_many", self._get_router().ask_many(commands, is_read=True))
         return await self._timed("read_many", within_deadline(_ask_all(master, commands)))
 
     async def write_many(self, commands: Sequence[Command]) -> list[Any]:
         """Send changing commands at once, each to the master of its key, not as a transaction. Returns the answers."""
-        return await self._timed("write_many", self._get_router().ask_many(_with_keys(commands), is_read=False))
+        return await self._timed("write_many", self._get_router().ask_many(commands, is_read=False))
 
     async def scan(self, pattern: str) -> AsyncIterator[list[str]]:
         """Yield batches of the matching keys of every master.
@@ -235,9 +238,6 @@ class RedisClient:
                 raise
             return []
 
-    def make_lock(self, key: str, seconds: float, on_wait: Callable[[], object]) -> RedisLock:
-        return RedisLock(self.run, key, seconds, on_wait)
-
     async def close(self) -> None:
         router, self._router = self._router, None
         pool, self._pool = self._pool, None
@@ -253,12 +253,6 @@ class RedisClient:
             )
             self._router = Router(options, on_moving_slot=self._on_moving_slot)
         return self._router
-
-    async def _get_any_master(self) -> ManagedConnection:
-        masters = await self.list_masters()
-        if not masters:
-            raise StoreUnavailable("CLUSTERDOWN: no node serves any slot")
-        return next(iter(masters))
 
     async def _ask_master(self, master: ManagedConnection, *command: str) -> Any:
         return await self._timed("read", within_deadline(master.send(command, decode_raw, is_tracked=False)))
@@ -300,10 +294,6 @@ class RedisClient:
 
 async def _leave_nothing() -> None:
     pass
-
-
-def _with_keys(commands: Sequence[Command]) -> list[tuple[str, Command]]:
-    return [(str(command[1]), command) for command in commands]
 
 
 async def _ask_all(master: ManagedConnection, commands: Sequence[Command]) -> list[Any]:

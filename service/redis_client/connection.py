@@ -13,6 +13,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeVar, cast
 
 import hiredis
@@ -201,7 +202,7 @@ async def _connect(
     if node is None:
         _, connection = await asyncio.get_running_loop().create_unix_connection(Connection, url.path)
         return connection
-    addresses = [node[0]] if _is_address(node[0]) else await _resolve(node, first_address, same_address_as)
+    addresses = await _resolve(node, first_address, same_address_as)
     attempts = [functools.partial(_connect_to, url, address, node) for address in addresses]
     try:
         return await get_first(attempts, pause_seconds=ADDRESS_PAUSE_SECONDS, discard=_discard)
@@ -214,6 +215,9 @@ async def _resolve(node: Node, first_address: int, same_address_as: Connection |
 
     If another connection is given, returns only the address of that one.
     """
+    with suppress(ValueError):
+        ipaddress.ip_address(node[0])
+        return [node[0]]  # resolving an IP address would take a thread of the event loop's pool
     if same_address_as is not None:
         return [same_address_as.get_address()]
     found = await asyncio.get_running_loop().getaddrinfo(*node, type=socket.SOCK_STREAM)
@@ -234,21 +238,13 @@ def _discard(connection: Connection) -> None:
     connection.close("another address was faster")
 
 
-def _is_address(host: str) -> bool:
-    """Return True if the host is an IP address. Resolving one would take a thread of the event loop's pool."""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
 async def _greet(connection: Connection, url: RedisUrl, client_name: str) -> None:
     """Send HELLO and SELECT.
 
     A server that does not know HELLO repeats its arguments in the error, the password among them. They are cut off.
     """
-    commands: list[Command] = [("HELLO", 3, *_credentials(url), "SETNAME", f"token-{client_name}")]
+    credentials = ("AUTH", url.username or "default", url.password or "") if url.username or url.password else ()
+    commands: list[Command] = [("HELLO", 3, *credentials, "SETNAME", f"token-{client_name}")]
     if url.db:
         commands.append(("SELECT", url.db))
     try:
@@ -264,9 +260,3 @@ def _make_ssl_context() -> ssl.SSLContext:
     It is made only once, since reading the certificate authorities blocks the event loop for 20 ms.
     """
     return ssl.create_default_context()
-
-
-def _credentials(url: RedisUrl) -> tuple[str, ...]:
-    if url.username is None and url.password is None:
-        return ()
-    return ("AUTH", url.username or "default", url.password or "")

@@ -37,10 +37,6 @@ class StoreUnavailable(Exception):
     """Redis did not answer in time, or answered that it cannot serve. It is unknown whether the command ran."""
 
 
-def ignore_call(call: str, seconds: float, failed: bool) -> None:
-    pass
-
-
 class Budget:
     """The time that the Redis work of one request may still take."""
 

@@ -9,13 +9,13 @@ from contextlib import suppress
 from typing import Final
 
 from .deadline import StoreUnavailable
-from .script import Script, load_own_script
+from .script import OWN_SCRIPTS, Script
 
 LOCK_PAUSE_SECONDS: Final = 0.05
 
-_TAKE: Final = load_own_script("take_lock")
-_RENEW: Final = load_own_script("renew_lock")
-_RELEASE: Final = load_own_script("release_lock")
+_TAKE: Final = OWN_SCRIPTS["take_lock"]
+_RENEW: Final = OWN_SCRIPTS["renew_lock"]
+_RELEASE: Final = OWN_SCRIPTS["release_lock"]
 
 Run = Callable[[Script, Sequence[str], Sequence[str | int]], Awaitable[list[str | int]]]
 

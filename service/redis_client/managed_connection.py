@@ -96,10 +96,6 @@ class ManagedConnection:
         """
         return await self._send(await self.get_connection(), command, decode, is_tracked)
 
-    async def call(self, *command: str) -> Any:
-        """Send a command without a key. Raises ConnectionLost or StoreUnavailable as `send` does."""
-        return await (await self.get_connection()).call(*command)
-
     async def get_connection(self) -> Connection:
         """Return the current connection, for commands that must run on the same one.
 
@@ -350,9 +346,8 @@ class ManagedConnection:
 
     def _handle_loss(self) -> None:
         self.distrust()
-        if (
-            self._connection.value is not None and self._connection.value.lost.done()
-        ):  # otherwise it was lost before it was published
+        # A connection that is lost before it is published leaves the availability as it is.
+        if self._connection.value is not None and self._connection.value.lost.done():
             self._connection.lose()
 
 

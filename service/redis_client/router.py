@@ -79,9 +79,9 @@ class Router:
         work = self._ask(key, command, decode, is_read, is_tracked, follows_ask, started, refusal)
         return await within_deadline(work, started=started)
 
-    async def ask_many(self, commands: Sequence[tuple[str, Command]], *, is_read: bool) -> list[Any]:
-        """Send commands at once, each given with its key. Returns their answers."""
-        return await within_deadline(self._ask_many(commands, is_read))
+    async def ask_many(self, commands: Sequence[Command], *, is_read: bool) -> list[Any]:
+        """Send commands at once. The second word of each is its key. Returns their answers."""
+        return await within_deadline(self._ask_many([(str(command[1]), command) for command in commands], is_read))
 
     async def list_masters(self) -> Collection[ManagedConnection]:
         """Return the connections to all masters. Raises StoreUnavailable if the masters are unknown."""

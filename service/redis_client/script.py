@@ -33,14 +33,10 @@ def read_script(folder: Traversable, name: str, prelude: str = "") -> Script:
     return Script(name, text, sha1, "\n-- DERIVED " in body)
 
 
-def load_own_script(name: str) -> Script:
-    """Return a script of this package, for the lock or the fence."""
-    return read_script(_FOLDER, name)
-
-
 def list_scripts(folder: Traversable) -> list[str]:
     """Return the names of all scripts in the folder, sorted."""
     return sorted(file.name.removesuffix(".lua") for file in folder.iterdir() if file.name.endswith(".lua"))
 
 
-OWN_SCRIPTS: Final = tuple(load_own_script(name) for name in list_scripts(_FOLDER))
+OWN_SCRIPTS: Final = {name: read_script(_FOLDER, name) for name in list_scripts(_FOLDER)}
+"""The scripts of this package by name, for the lock and the fence."""

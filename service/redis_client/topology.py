@@ -113,7 +113,7 @@ class SentinelTopology(_SingleMaster):
     def __init__(self, options: ConnectionOptions) -> None:
         self._sentinels = Sentinels(options.url)
         self._watch_seconds = options.limits.watch_seconds
-        super().__init__(ManagedConnection(options, self._get_node, CHECK_IS_MASTER))
+        super().__init__(ManagedConnection(options, self._sentinels.get_master, CHECK_IS_MASTER))
         self._task = asyncio.create_task(self._watch(), context=Context())
 
     async def close(self) -> None:
@@ -125,16 +125,13 @@ class SentinelTopology(_SingleMaster):
         await super().close()
         self._sentinels.close()
 
-    async def _get_node(self) -> Node:
-        return await self._sentinels.get_master()
-
     async def _watch(self) -> None:
         """Reconnect when the Sentinels name another master, until cancelled or until the event loop ends."""
         try:
             while True:
                 await asyncio.sleep(self._watch_seconds if self._master.is_up else self._watch_seconds / 2)
                 try:
-                    node = await self._get_node()
+                    node = await self._sentinels.get_master()
                 except Exception as error:
                     log.debug("the Sentinels gave no master: %s", error)
                 else:

@@ -275,7 +275,7 @@ class RegistryStore:
 
         The lock expires after LOCK_SECONDS unless it is renewed.
         """
-        return self._redis.make_lock(registry_key("lock"), LOCK_SECONDS, on_wait)
+        return RedisLock(self._redis.run, registry_key("lock"), LOCK_SECONDS, on_wait)
 
     async def _find(self, kind: RecordKind[Name, Record], name: Name) -> Record:
         return kind.parse(await self._redis.read(*kind.command(name)))

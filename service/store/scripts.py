@@ -19,4 +19,4 @@ def load_script(name: str) -> Script:
 def load_all_scripts() -> dict[str, str]:
     """Return the texts of all scripts by SHA-1, including those of the Redis client."""
     scripts = [load_script(name) for name in list_scripts(_FOLDER) if name != _RECORDS]
-    return {script.sha1: script.text for script in (*OWN_SCRIPTS, *scripts)}
+    return {script.sha1: script.text for script in (*OWN_SCRIPTS.values(), *scripts)}

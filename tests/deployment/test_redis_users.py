@@ -19,7 +19,7 @@ import redis
 from service.app import build_app
 from service.config.settings import load_settings
 from service.protocol.user import identify_user
-from service.redis_client.script import load_own_script
+from service.redis_client.script import OWN_SCRIPTS
 from service.redis_client.url import parse_redis_url
 from service.registry.seed_file.reader import parse_seed
 from service.store import keys
@@ -218,7 +218,7 @@ async def leave_fences(connection: StoreClient, store: redis.Redis) -> None:
     Somebody empties the cache of scripts meanwhile.
     """
     for _ in range(2):
-        assert await connection.run(load_own_script("leave_fence"), [keys.fence_key("0a3")], [1000]) == ["left"]
+        assert await connection.run(OWN_SCRIPTS["leave_fence"], [keys.fence_key("0a3")], [1000]) == ["left"]
         store.script_flush()
 
 

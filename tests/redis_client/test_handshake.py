@@ -18,7 +18,7 @@ from service.redis_client import connection as connection_module
 from service.redis_client.connection import ADDRESS_PAUSE_SECONDS, Connection, open_connection
 from service.redis_client.managed_connection import ManagedConnection
 from service.redis_client.options import ConnectionOptions
-from service.redis_client.script import load_own_script
+from service.redis_client.script import OWN_SCRIPTS
 from service.redis_client.url import Node, parse_redis_url
 from service.store.client import StoreClient
 from service.store.keys import fence_key
@@ -31,7 +31,7 @@ from tests.support.loop_time import LoopTime
 from tests.support.servers import RedisServer, free_port
 from tests.support.waiting import result_of, take_turn, until
 
-LEAVE_FENCE = load_own_script("leave_fence")
+LEAVE_FENCE = OWN_SCRIPTS["leave_fence"]
 FENCE = fence_key("0a3")
 
 

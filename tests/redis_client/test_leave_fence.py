@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import redis
 
-from service.redis_client.script import load_own_script
+from service.redis_client.script import OWN_SCRIPTS
 from service.store.keys import fence_key
 from service.worker import Worker
 from tests.conftest import Elapsed
 
 KEY = fence_key("0a3")
-LEAVE = load_own_script("leave_fence")
+LEAVE = OWN_SCRIPTS["leave_fence"]
 
 
 async def test_it_changes_something_each_time_and_leaves_one_small_key(

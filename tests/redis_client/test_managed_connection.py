@@ -142,7 +142,7 @@ async def test_news_of_keys_and_of_everything_is_passed_on() -> None:
             scripted.say(b">2\r\n$10\r\ninvalidate\r\n*2\r\n$3\r\none\r\n$3\r\ntwo\r\n")
             scripted.say(b">2\r\n$10\r\ninvalidate\r\n_\r\n")
             scripted.say(b">2\r\n$5\r\nother\r\n_\r\n")
-            await master.call("PING")  # its answer stands behind all news
+            await master.send(("PING",), decode_raw, is_tracked=False)  # its answer stands behind all news
 
             assert memory.told == [[b"one", b"two"], None]
 
@@ -215,7 +215,7 @@ async def test_a_call_does_not_wait_for_a_slow_beat_and_for_one_that_is_never_an
         scripted.waits_for = lambda command: slow if command == [b"TIME"] else never
         await passing.let_pass_until(lambda: scripted.count("TIME") == 2, HEARTBEAT_SECONDS)
         asked = passing.read()
-        call = asyncio.create_task(master.call("PING"))
+        call = asyncio.create_task(master.send(("PING",), decode_raw, is_tracked=False))
         await passing.let_pass(TRUSTED_SECONDS - 2 * HEARTBEAT_SECONDS)
         scripted.waits_for = lambda _: never
         slow.set()

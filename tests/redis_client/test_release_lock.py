@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import redis
 
-from service.redis_client.script import load_own_script
+from service.redis_client.script import OWN_SCRIPTS
 from service.worker import Worker
 
 KEY = "lock:{registry}"
-RELEASE = load_own_script("release_lock")
+RELEASE = OWN_SCRIPTS["release_lock"]
 
 
 async def test_its_holder_gives_it_back_and_nobody_else_does(worker: Worker, store: redis.Redis) -> None:

@@ -9,12 +9,12 @@ import redis
 
 from service.redis_client.deadline import StoreUnavailable
 from service.redis_client.lock import LOCK_PAUSE_SECONDS, RedisLock
-from service.redis_client.script import load_own_script
+from service.redis_client.script import OWN_SCRIPTS
 from service.worker import Worker
 from tests.redis_client.passing import Passing
 
 KEY = "lock:{registry}"
-TAKE = load_own_script("take_lock")
+TAKE = OWN_SCRIPTS["take_lock"]
 LIFETIME_MS = 10_000
 
 
@@ -23,7 +23,7 @@ async def take(worker: Worker, holder: str) -> str:
 
 
 def make_lock(worker: Worker, waited: list[bool]) -> RedisLock:
-    return worker.redis.make_lock(KEY, LIFETIME_MS / 1000, lambda: waited.append(True))
+    return RedisLock(worker.redis.run, KEY, LIFETIME_MS / 1000, lambda: waited.append(True))
 
 
 async def test_one_takes_it_and_the_others_do_not(worker: Worker, store: redis.Redis) -> None:
