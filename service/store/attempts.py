@@ -120,19 +120,15 @@ class Attempts:
                 yield
             except failure:
                 undo.pop_all()
-                await self._settle(groups, passed=False)
+                await self.settle(*groups, passed=False)
                 raise
             undo.pop_all()
-            await self._settle(groups, passed=True)
+            await self.settle(*groups, passed=True)
 
     async def count(self, counters: Sequence[Counter]) -> None:
         """Count one event that is limited regardless of its outcome. Raises Exhausted if a limit is reached."""
         await self.reserve(counters)
         await self.settle(counters, passed=False)
-
-    async def _settle(self, groups: Sequence[Sequence[Counter]], *, passed: bool) -> None:
-        for counters in groups:
-            await self.settle(counters, passed=passed)
 
     async def _give_back(self, counters: Sequence[Counter]) -> None:
         with suppress(StoreUnavailable):
@@ -191,9 +187,10 @@ class Attempts:
                 raise _too_busy()
             await asyncio.sleep(self.retry_delay_seconds)
 
-    async def settle(self, counters: Sequence[Counter], *, passed: bool) -> None:
-        keys, limits = _split(counters)
-        await self._redis.run(_SETTLE, keys, ["passed" if passed else "failed", *limits])
+    async def settle(self, *groups: Sequence[Counter], passed: bool) -> None:
+        for counters in groups:
+            keys, limits = _split(counters)
+            await self._redis.run(_SETTLE, keys, ["passed" if passed else "failed", *limits])
 
 
 class _Queue:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from service.redis_client.connection import Command
 from service.store.client import StoreClient
 from service.store.keys import registry_key
 from service.store.scripts import load_script
@@ -59,22 +60,17 @@ class EventStream:
         If a stream yields `most` entries, it may have more. Entries of the other stream that are later than the last of
         these are then left for the next call, so that the order stays right.
         """
-        streams = await self._read_both([("XRANGE", f"({last}", "+", most) for last in after])
+        positions = zip(_KEYS, after, strict=True)
+        streams = await self._read_both([("XRANGE", key, f"({last}", "+", "COUNT", most) for key, last in positions])
         ends = [entries[-1].order for entries in streams if len(entries) == most]
         return [entry for entry in _merge(streams) if not ends or entry.order <= min(ends)]
 
     async def read_latest(self, most: int) -> list[StoredEvent]:
         """Return the newest entries, oldest first, at most `most` of each stream."""
-        return _merge(await self._read_both([("XREVRANGE", "+", "-", most)] * 2))
+        return _merge(await self._read_both([("XREVRANGE", key, "+", "-", "COUNT", most) for key in _KEYS]))
 
-    async def _read_both(self, ranges: Sequence[tuple[str, str, str, int]]) -> list[list[StoredEvent]]:
-        answers = await self._redis.read_many(
-            [
-                (command, key, start, end, "COUNT", most)
-                for key, (command, start, end, most) in zip(_KEYS, ranges, strict=True)
-            ]
-        )
-        return [_parse(stream, entries) for stream, entries in enumerate(answers)]
+    async def _read_both(self, commands: Sequence[Command]) -> list[list[StoredEvent]]:
+        return [_parse(stream, entries) for stream, entries in enumerate(await self._redis.read_many(commands))]
 
 
 def get_position(entries: Sequence[StoredEvent], after: Position = BEGINNING) -> Position:

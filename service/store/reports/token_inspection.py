@@ -22,15 +22,6 @@ from service.store.records import CodeRecord, FamilyRecord, TombstoneRecord, rea
 State = Literal["live", "revoked", "over"]
 """The state of a record: usable; created at or before the mark of a revokeAll that has yet to delete it; expired."""
 
-GenerationStatus = Literal["head", "spent", "spent_long_ago", "ahead"]
-"""The status of a generation of a family.
-
-- head: the one live refresh token.
-- spent: already used, but a replay is still answered within the grace period.
-- spent_long_ago: used longer ago, so that a replay would end the family.
-- ahead: newer than Redis knows, as after a failover.
-"""
-
 
 class KnownFamily(NamedTuple):
     """A family that has a record. `marked_at_ms` is the mark of the user's last revokeAll, or None."""
@@ -55,10 +46,15 @@ class EndedFamily(NamedTuple):
 class Generation(NamedTuple):
     """The status of one generation. Redis keeps `spent_at_ms` for a while only.
 
-    Generations whose times were merged share the latest `spent_at_ms` of them.
+    Generations whose times were merged share the latest `spent_at_ms` of them. The status is one of these:
+
+    - head: the one live refresh token.
+    - spent: already used, but a replay is still answered within the grace period.
+    - spent_long_ago: used longer ago, so that a replay would end the family.
+    - ahead: newer than Redis knows, as after a failover.
     """
 
-    standing: GenerationStatus
+    standing: Literal["head", "spent", "spent_long_ago", "ahead"]
     spent_at_ms: int | None = None
     grace_ends_at_ms: int | None = None
 
