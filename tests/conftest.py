@@ -451,7 +451,6 @@ async def make_code(
     user = await worker.registry.find_user(identify_user(person.realm, person.username))
     user = user or User(realm=person.realm, username=person.username)
     code = AuthorizationCode(
-        subject=user.identity.subject,
         username=user.username,
         client_id=app.client_id,
         redirect_uri=redirect_uri,

@@ -5,6 +5,8 @@ Clauses: RFC 6749 §4.1.2, §4.1.3, §4.1.4, RFC 7636 §4.6, SPEC §4.2 (authori
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from .client import Client
@@ -17,7 +19,6 @@ from .scope import parse_scope
 class AuthorizationCode(msgspec.Struct, frozen=True, kw_only=True):
     """The grant behind an authorization code: user, client, scope, and the values that an exchange must match."""
 
-    subject: str
     username: str
     client_id: str
     redirect_uri: str
@@ -25,7 +26,7 @@ class AuthorizationCode(msgspec.Struct, frozen=True, kw_only=True):
     code_challenge: str | None
 
 
-class RedeemedCode(msgspec.Struct, frozen=True, kw_only=True):
+class RedeemedCode(NamedTuple):
     """The record that remains of an exchanged code: its client, its challenge, and the family that it started."""
 
     client_id: str

@@ -34,7 +34,7 @@ class Codes:
         issued, redeemed = await self._redis.read("MGET", *keys)
         if issued is not None:
             return _parse_code(issued)
-        return None if redeemed is None else parse_redeemed(redeemed)
+        return None if redeemed is None else records.parse_redeemed(redeemed)
 
     async def redeem(
         self, name: RandomToken, *, secret_used: bool, refresh_token: RefreshToken, access_token: RandomToken
@@ -70,17 +70,9 @@ class Codes:
 def _parse_code(record: bytes) -> AuthorizationCode:
     found = records.parse_code(record)
     return AuthorizationCode(
-        subject=found.subject,
         username=found.username,
         client_id=found.client_id,
         redirect_uri=found.redirect_uri,
         scope=found.scope,
-        code_challenge=found.code_challenge or None,
-    )
-
-
-def parse_redeemed(record: bytes) -> RedeemedCode:
-    found = records.parse_redeemed(record)
-    return RedeemedCode(
-        client_id=found.client_id, code_challenge=found.code_challenge or None, family_digest=found.family_digest
+        code_challenge=found.code_challenge,
     )

@@ -10,7 +10,6 @@ from typing import Final, Literal, NamedTuple, cast, get_args
 import msgspec
 
 from service.protocol.authorization import ConsentRequest
-from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.token_form import RandomToken
 from service.protocol.token_response import Lifetimes
 from service.protocol.user import User
@@ -62,9 +61,9 @@ class Consents:
         return None if record is None else _parse_consent(record)
 
     async def allow(
-        self, name: RandomToken, session: RandomToken, user: User, code_name: RandomToken, code: AuthorizationCode
+        self, name: RandomToken, session: RandomToken, user: User, code_name: RandomToken, allowed: ConsentRequest
     ) -> AllowAnswer:
-        """Allow the request and issue the code, once. The code exists if the result is "issued" or "repeated".
+        """Allow the request and issue its code, once. The code exists if the result is "issued" or "repeated".
 
         "changed" means that the user's record changed since the scope of the code was judged. A session in another
         shard belongs to another user. The result is then "signed_out" without a call to Redis, because no script of a
@@ -81,11 +80,11 @@ class Consents:
         arguments: list[str | int] = [
             user.revision,
             code_name.digest,
-            code.client_id,
-            code.redirect_uri,
-            code.code_challenge or "",
-            code.username,
-            code.scope,
+            allowed.request.client_id,
+            allowed.request.return_address.redirect_uri,
+            allowed.request.code_challenge or "",
+            user.username,
+            allowed.scope,
             self._lifetimes.code_ms,
             self._redis.clock_offset_ms(),
         ]

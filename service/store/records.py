@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from service.gateway.access_record import VERSION
+from service.protocol.authorization_code import RedeemedCode
 from service.protocol.client import AUTHORIZATION_CODE, PASSWORD
 from service.redis_client.deadline import StoreUnavailable
 
@@ -108,20 +109,12 @@ class CodeRecord(NamedTuple):
     subject: str
     client_id: str
     redirect_uri: str
-    code_challenge: str
+    code_challenge: str | None
     username: str
     scope: str
     sid: str
     upstream_subject: str
     audience: str
-
-
-class RedeemedRecord(NamedTuple):
-    """The record of an authorization code that was exchanged."""
-
-    client_id: str
-    code_challenge: str
-    family_digest: str
 
 
 class ConsentRecord(NamedTuple):
@@ -186,35 +179,23 @@ def parse_family(fields: dict[bytes, bytes]) -> FamilyRecord:
 
 
 def parse_tombstone(record: bytes) -> TombstoneRecord:
-    return _parse(record, "a session that has ended", TombstoneRecord, _TOMBSTONE)
+    return _parse(record, "a session that has ended", TombstoneRecord)
 
 
 def parse_code(record: bytes) -> CodeRecord:
-    return _parse(record, "an authorization code", CodeRecord, _TIMES)
+    return _parse(record, "an authorization code", CodeRecord)
 
 
-def parse_redeemed(record: bytes) -> RedeemedRecord:
-    return _parse(record, "an exchanged code", RedeemedRecord, {})
+def parse_redeemed(record: bytes) -> RedeemedCode:
+    return _parse(record, "an exchanged code", RedeemedCode)
 
 
 def parse_consent(record: bytes) -> ConsentRecord:
-    return _parse(record, "a consent", ConsentRecord, _TIMES)
+    return _parse(record, "a consent", ConsentRecord)
 
 
 def parse_browser_session(record: bytes) -> BrowserSessionRecord:
-    return _parse(record, "a browser session", BrowserSessionRecord, _TIMES)
-
-
-def read_lines(record: bytes, kind: str, count: int) -> list[str]:
-    """Return the lines after the version. Raises StoreUnavailable for another version or another number of lines."""
-    try:
-        found, *lines = record.decode().split("\n")
-    except (UnicodeDecodeError, AttributeError, TypeError):
-        found, lines = "", []
-    _check_version(found, kind)
-    if len(lines) != count:
-        raise StoreUnavailable(f"the record of {kind} does not have the form of version {VERSION}")
-    return lines
+    return _parse(record, "a browser session", BrowserSessionRecord)
 
 
 def read_json(decode: Callable[[bytes | str], Record], record: bytes | str, kind: str) -> Record:
@@ -261,22 +242,27 @@ def _parse_spent_entry(text: str) -> SpentEntry:
     return SpentEntry(int(first), int(last), int(ms))
 
 
-_Conversions = dict[str, Callable[[str], Any]]
-"""Functions that convert the text of a field to its value, by field name. Fields without a function stay text."""
-
-_TIMES: Final[_Conversions] = {"created_ms": int, "expires_ms": int}
-_TOMBSTONE: Final[_Conversions] = {
+_CONVERSIONS: Final[dict[str, Callable[[str], Any]]] = {
+    "created_ms": int,
+    "expires_ms": int,
     "ended_ms": int,
     "head": int,
     "presented": _parse_optional,
     "spent_ms": _parse_optional,
-    "created_ms": int,
+    "code_challenge": lambda text: text or None,
 }
+"""Functions that convert the text of a line to its value, by field name. Fields without a function stay text."""
 
 
-def _parse(record: bytes, kind: str, form: Callable[..., Record], conversions: _Conversions) -> Record:
-    """Parse a record of lines into its NamedTuple. Raises StoreUnavailable for another version or form."""
+def _parse(record: bytes, kind: str, form: Callable[..., Record]) -> Record:
+    """Parse the lines after the version into their NamedTuple. Raises StoreUnavailable for another version or form."""
     names: tuple[str, ...] = form._fields  # type: ignore[attr-defined] # each form is a NamedTuple
-    lines = read_lines(record, kind, len(names))
+    try:
+        version, *lines = record.decode().split("\n")
+    except (UnicodeDecodeError, AttributeError, TypeError):
+        version, lines = "", []
+    _check_version(version, kind)
+    if len(lines) != len(names):
+        raise StoreUnavailable(f"the record of {kind} does not have the form of version {VERSION}")
     with reading(kind):
-        return form(*(conversions.get(name, str)(line) for name, line in zip(names, lines, strict=True)))
+        return form(*(_CONVERSIONS.get(name, str)(line) for name, line in zip(names, lines, strict=True)))

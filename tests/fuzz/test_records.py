@@ -61,7 +61,7 @@ def make_hash(text: Any) -> Any:
 PARSERS: dict[str, tuple[Parse, bytes]] = {
     "grant": (parse_grant, GRANT),
     "code": (codes._parse_code, CODE),
-    "redeemed code": (codes.parse_redeemed, REDEEMED),
+    "redeemed code": (records.parse_redeemed, REDEEMED),
     "family": (lambda record: records.parse_family(make_hash(record)), FAMILY),
     "tombstone": (records.parse_tombstone, TOMBSTONE),
     "code in a sweep": (session_scan._parse_code, CODE),
@@ -78,7 +78,6 @@ pieces = st.one_of(data, st.just(b"\n"), json_values.map(msgspec.json.encode))
 @pytest.mark.fuzzes(
     "access_record.parse_grant",
     "codes._parse_code",
-    "codes.parse_redeemed",
     "records.parse_family",
     "records.parse_tombstone",
     "records.parse_code",

@@ -43,7 +43,6 @@ LIFETIMES = Lifetimes(
 
 def make_code(user: str, client_id: str) -> AuthorizationCode:
     return AuthorizationCode(
-        subject=USERS[user].identity.subject,
         username=user,
         client_id=client_id,
         redirect_uri="https://app.example/",
@@ -144,7 +143,7 @@ class ServiceUnderTest:
         name, code = self.consents[number]
         code_name = self._keyring.derive_code(name)
         session, user = self.browser_names[browser], self._user(code.username)
-        answer = self._run(self._consents.allow(name, session, user, code_name, code))
+        answer = self._run(self._consents.allow(name, session, user, code_name, ask_for(code)))
         if answer in ("issued", "repeated"):
             self.code_names[number] = code_name
         return answer

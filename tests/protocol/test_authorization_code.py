@@ -17,7 +17,6 @@ OTHER = Client(client_id="other", scope=SHOP.scope)
 
 def code(*, scope: str = "realm:main role:enduser", code_challenge: str | None = None) -> AuthorizationCode:
     return AuthorizationCode(
-        subject="subject",
         username="alice@example.com",
         client_id="shop",
         redirect_uri=CALLBACK,

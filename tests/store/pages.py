@@ -91,7 +91,7 @@ class Pages:
 
     async def allow(self, page: Page, *, browser: RandomToken | None = None) -> AllowAnswer:
         return await self.sessions.consents.allow(
-            page.consent, browser or page.browser, page.user, page.code_name, page.code
+            page.consent, browser or page.browser, page.user, page.code_name, ask_for(page.code)
         )
 
     async def deny(self, page: Page, *, browser: RandomToken | None = None) -> DenyAnswer:

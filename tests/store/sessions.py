@@ -218,7 +218,6 @@ class Sessions:
 def make_code_of(person: Person) -> AuthorizationCode:
     """What a user may allow the phone's app."""
     return AuthorizationCode(
-        subject=identify_user(person.realm, person.username).subject,
         username=person.username,
         client_id="phone-app",
         redirect_uri=PHONE_CALLBACK,

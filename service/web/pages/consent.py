@@ -21,7 +21,6 @@ from service.protocol.authorization import (
     ConsentRequest,
     make_consent_request,
 )
-from service.protocol.authorization_code import AuthorizationCode
 from service.protocol.client import REFRESH_TOKEN, Client
 from service.protocol.errors import AccessDenied, InvalidRequest
 from service.protocol.scope import MAIN_REALM, parse_scope
@@ -154,15 +153,9 @@ class ConsentEndpoint(PageEndpoint):
         if not set(parse_scope(authorization_request.scope).roles) <= set(consent.user.roles):
             raise PageRefusal("expired", "user_changed")
         code_name = self.keyring.derive_code(consent.name)
-        code = AuthorizationCode(
-            subject=consent.session.identity.subject,
-            username=consent.user.username,
-            client_id=authorization_request.request.client_id,
-            redirect_uri=authorization_request.request.return_address.redirect_uri,
-            scope=authorization_request.scope,
-            code_challenge=authorization_request.request.code_challenge,
+        answer = await self.consents.allow(
+            consent.name, consent.session.name, consent.user, code_name, authorization_request
         )
-        answer = await self.consents.allow(consent.name, consent.session.name, consent.user, code_name, code)
         if answer == "changed":
             self.users.invalidate(consent.user.identity)
         _check_answer(answer)
