@@ -118,7 +118,8 @@ class Keyring:
             if key.key_id == payload[:_KEY_ID_BYTES] and hmac.compare_digest(
                 mac, _make_mac(key.refresh, head, payload)
             ):
-                return _read_payload(match[1], payload)
+                family_id = payload[_KEY_ID_BYTES : _KEY_ID_BYTES + _FAMILY_ID_BYTES]
+                return make_refresh_token(match[1], family_id, int.from_bytes(payload[-_GENERATION_BYTES:]))
         return None
 
     def derive_code(self, consent: RandomToken) -> RandomToken:
@@ -231,11 +232,6 @@ def _make_page_cipher(key: _Key, salt: bytes) -> tuple[AESGCM, bytes]:
     """Return the cipher and the nonce of one sealed text."""
     derived = hmac.digest(key.page_seal, salt, "sha512")
     return AESGCM(derived[:32]), derived[32:44]
-
-
-def _read_payload(shard: str, payload: bytes) -> RefreshToken:
-    family_id = payload[_KEY_ID_BYTES : _KEY_ID_BYTES + _FAMILY_ID_BYTES]
-    return make_refresh_token(shard, family_id, int.from_bytes(payload[-_GENERATION_BYTES:]))
 
 
 def _digest_seed(key: _Key, text: bytes) -> str:

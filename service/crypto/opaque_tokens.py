@@ -18,30 +18,23 @@ from __future__ import annotations
 import secrets
 from typing import Final
 
-from service.protocol.token_form import (
-    ACCESS_TOKEN_PREFIX,
-    BROWSER_SESSION_PREFIX,
-    CONSENT_PREFIX,
-    RandomToken,
-    digest_token,
-    encode,
-)
+from service.protocol import token_form
 
 RANDOM_BYTES: Final = 33
 
 
-def make_access_token(shard: str) -> RandomToken:
-    return make_random_token(ACCESS_TOKEN_PREFIX, shard)
+def make_access_token(shard: str) -> token_form.RandomToken:
+    return make_random_token(token_form.ACCESS_TOKEN_PREFIX, shard)
 
 
-def make_consent(shard: str) -> RandomToken:
-    return make_random_token(CONSENT_PREFIX, shard)
+def make_consent(shard: str) -> token_form.RandomToken:
+    return make_random_token(token_form.CONSENT_PREFIX, shard)
 
 
-def make_browser_session(shard: str) -> RandomToken:
-    return make_random_token(BROWSER_SESSION_PREFIX, shard)
+def make_browser_session(shard: str) -> token_form.RandomToken:
+    return make_random_token(token_form.BROWSER_SESSION_PREFIX, shard)
 
 
-def make_random_token(prefix: str, shard: str, data: bytes | None = None) -> RandomToken:
-    text = f"{prefix}{shard}{encode(data or secrets.token_bytes(RANDOM_BYTES))}"
-    return RandomToken(text, shard, digest_token(text))
+def make_random_token(prefix: str, shard: str, data: bytes | None = None) -> token_form.RandomToken:
+    text = f"{prefix}{shard}{token_form.encode(data or secrets.token_bytes(RANDOM_BYTES))}"
+    return token_form.RandomToken(text, shard, token_form.digest_token(text))

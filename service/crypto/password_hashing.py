@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from base64 import urlsafe_b64encode
 from functools import lru_cache
 from typing import Final
 
@@ -18,6 +17,8 @@ from argon2 import Type, extract_parameters
 from passlib.context import CryptContext
 from passlib.exc import PasswordSizeError, PasswordValueError
 from passlib.hash import argon2
+
+from service.protocol.token_form import encode
 
 MAX_PASSWORD_CHARACTERS: Final = 1024
 GENERATED_SECRET_PREFIX: Final = "sha256:"
@@ -45,8 +46,7 @@ _argon2id: Final = CryptContext(
 
 def hash_password(password: str) -> str:
     """Return an argon2id hash in PHC form. This takes about 20 ms of one core and 19 MiB."""
-    password_hash: str = _argon2id.hash(password)
-    return password_hash
+    return str(_argon2id.hash(password))
 
 
 def is_password_hash(text: str) -> bool:
@@ -102,8 +102,7 @@ def verify_dummy_password() -> None:
 
 def hash_generated_secret(secret: str) -> str:
     """Return the hash of a secret of 256 random bits. Such a secret cannot be guessed, so a fast digest is enough."""
-    digest = hashlib.sha256(secret.encode()).digest()
-    return GENERATED_SECRET_PREFIX + urlsafe_b64encode(digest).decode().rstrip("=")
+    return GENERATED_SECRET_PREFIX + encode(hashlib.sha256(secret.encode()).digest())
 
 
 def is_secret_hash(text: str) -> bool:

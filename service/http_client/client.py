@@ -108,7 +108,7 @@ class HttpClient:
             async with asking as response:
                 return HttpResponse(response.status, await _read_body(response))
         except _TROUBLES as error:
-            raise InvalidProviderResponse(f"{_describe(error)}, at {_drop_query(address)}") from error
+            raise InvalidProviderResponse(f"{_describe(error)}, at {address.partition('?')[0]}") from error
 
 
 @cache
@@ -211,10 +211,6 @@ async def _read_body(response: httpcore2.Response) -> bytes:
         if len(body) > MAX_ANSWER_BYTES:
             raise InvalidProviderResponse(f"its answer is longer than {MAX_ANSWER_BYTES // 1024} KiB")
     return bytes(body)
-
-
-def _drop_query(address: str) -> str:
-    return address.partition("?")[0]
 
 
 def _describe(error: Exception) -> str:
