@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from service.system import parent_death
 
@@ -34,7 +33,7 @@ class ServerProcess:
         """Start the server. The calling thread must live as long as the server (see service.system.parent_death)."""
         self.socket_path = socket_path
         self.log_file = data_dir / "store.log"
-        with _opened_log(self.log_file) as output:
+        with _open_log(self.log_file) as output:
             self.process = subprocess.Popen(
                 _command(binary, data_dir, socket_path, syncs_always),
                 stdin=subprocess.DEVNULL,
@@ -54,9 +53,6 @@ class ServerProcess:
             if time.monotonic() >= deadline:
                 raise StoreFailed(f"the embedded store does not answer; see {self.log_file}")
             time.sleep(POLL_SECONDS)
-
-    def wait(self) -> int:
-        return self.process.wait()
 
     def end(self) -> None:
         """Stop the server with SIGTERM, so that it saves all data. After STOPPING_SECONDS it is killed."""
@@ -99,12 +95,8 @@ def _command(binary: str, data_dir: Path, socket_path: Path, syncs_always: bool)
     return [*leash, binary, str(CONFIGURATION), *(text for pair in overrides.items() for text in pair)]
 
 
-@contextlib.contextmanager
-def _opened_log(file: Path) -> Iterator[int]:
-    log = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        if os.fstat(log).st_size > MAX_LOG_BYTES:
-            os.ftruncate(log, 0)
-        yield log
-    finally:
-        os.close(log)
+def _open_log(file: Path) -> BinaryIO:
+    log = os.fdopen(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600), "ab")
+    if log.tell() > MAX_LOG_BYTES:
+        log.truncate(0)
+    return log

@@ -101,7 +101,7 @@ class EmbeddedStore:
     def _keep_alive(self) -> None:
         deaths: deque[float] = deque(maxlen=RESTARTS)
         while self._server is not None:
-            status = self._server.wait()
+            status = self._server.process.wait()
             if self._stopping.is_set():
                 return
             log.error("embedded store died, starting it again", status=status)

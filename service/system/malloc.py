@@ -6,7 +6,6 @@ Hashes of passwords take 19 MiB each. With these calls a worker has 76 MiB after
 from __future__ import annotations
 
 import ctypes
-import functools
 from typing import Final
 
 _M_ARENA_MAX: Final = -8
@@ -15,18 +14,16 @@ _M_ARENA_MAX: Final = -8
 
 def limit_arenas() -> None:
     """Limit glibc to one malloc arena: per-thread arenas never return memory. No effect with other C libraries."""
-    mallopt = getattr(_load_libc(), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_ARENA_MAX, 1)
+    _call_glibc("mallopt", _M_ARENA_MAX, 1)
 
 
 def trim_heap() -> None:
     """Return free memory of the heap to the system. No effect with other C libraries than glibc."""
-    malloc_trim = getattr(_load_libc(), "malloc_trim", None)
-    if malloc_trim is not None:
-        malloc_trim(0)
+    _call_glibc("malloc_trim", 0)
 
 
-@functools.cache
-def _load_libc() -> ctypes.CDLL:
-    return ctypes.CDLL(None)
+def _call_glibc(name: str, *arguments: int) -> None:
+    """Call a function that only glibc has, if this process has it."""
+    function = getattr(ctypes.CDLL(None), name, None)
+    if function is not None:
+        function(*arguments)
