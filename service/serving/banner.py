@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import os
 import shlex
 import ssl
 import threading
 import time
-from urllib.parse import urlsplit
+from http.client import HTTPException
+from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
 from service.config.settings import EXAMPLE_SEED, Settings, default_base_url
 from service.observability.logs import EventLog
@@ -79,23 +79,13 @@ def make_banner(settings: Settings, address: str) -> str:
 
 
 def _is_ready(address: str) -> bool:
-    connection = _connect(address)
-    try:
-        connection.request("GET", "/readyz")
-        return connection.getresponse().status == http.HTTPStatus.OK
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
-
-
-def _connect(address: str) -> http.client.HTTPConnection:
-    parts = urlsplit(address)
-    host = parts.hostname or ""
-    if parts.scheme == "http":
-        return http.client.HTTPConnection(host, parts.port, timeout=ANSWER_SECONDS)
     # The connection is to this service itself, so its certificate is not verified. It names the public address.
-    context = ssl.create_default_context()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    return http.client.HTTPSConnection(host, parts.port, timeout=ANSWER_SECONDS, context=context)
+    opener = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
+    try:
+        opener.open(f"{address}/readyz", timeout=ANSWER_SECONDS).close()
+    except (OSError, HTTPException):  # an HTTPError is an OSError
+        return False
+    return True

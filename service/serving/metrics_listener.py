@@ -117,8 +117,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path.partition("?")[0] != PATH:
             self.send_error(HTTPStatus.NOT_FOUND)
             return
-        text = metrics.render()
-        self._answer(HTTPStatus.OK, text, metrics.CONTENT_TYPE)
+        self._answer(HTTPStatus.OK, metrics.render(), metrics.CONTENT_TYPE)
 
     def do_HEAD(self) -> None:
         self.do_GET()

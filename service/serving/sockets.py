@@ -10,9 +10,6 @@ import socket
 ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
-Address = tuple[socket.AddressFamily, str]
-
-
 class AddressRefused(Exception):
     """Error for an address that cannot be listened on, or is in use. The message is one line."""
 
@@ -32,7 +29,7 @@ def listen(host: str, port: int) -> list[socket.socket]:
     return sockets
 
 
-def _resolve(host: str) -> list[Address]:
+def _resolve(host: str) -> list[tuple[socket.AddressFamily, str]]:
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     return list(dict.fromkeys((family, str(address[0])) for family, _, _, _, address in found))
 

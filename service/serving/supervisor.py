@@ -44,8 +44,6 @@ from service.system.private_files import FolderRefused
 
 DONE, FAILED, REFUSED = 0, 1, 2
 
-SignalHandler = Callable[[int, FrameType | None], None]
-
 log = EventLog("service.serving.supervisor")
 
 
@@ -176,7 +174,7 @@ def _run_processes(configuration: uvicorn.Config, sockets: list[socket.socket], 
     return FAILED if workers.failed else DONE
 
 
-def _on_signals(handler: SignalHandler) -> None:
+def _on_signals(handler: Callable[[int, FrameType | None], None]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, handler)
 

@@ -156,7 +156,7 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._answering = ResponseWriter(transport)
-        self._await_head()
+        self._awaiting_request[self] = self.loop.time()
         self._all.evict_one()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -284,7 +284,7 @@ class HttpConnection(HttpToolsProtocol):
         if self.transport.is_closing():
             self._await_reading()
         elif self.cycle.response_complete:
-            self._await_head()
+            self._awaiting_request[self] = self.loop.time()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -336,9 +336,6 @@ class HttpConnection(HttpToolsProtocol):
         self._all.awaiting_reader.pop(self, None)
         self._leave_unanswered()
         self.transport.abort()
-
-    def _await_head(self) -> None:
-        self._awaiting_request[self] = self.loop.time()
 
     def _await_reading(self) -> None:
         self._all.awaiting_reader.setdefault(self, self.loop.time())

@@ -47,14 +47,9 @@ class WorkerProcess(Process):
         assert isinstance(self._server, DrainingServer)
         return self._server
 
-    def stop_gracefully(self) -> None:
+    def send_signal(self, number: int) -> None:
         if self.exitcode is None and self.pid is not None:
-            os.kill(self.pid, signal.SIGINT)
-
-    def stop_now(self) -> None:
-        """Send a second signal, which cuts short the draining that the first one began."""
-        if self.exitcode is None and self.pid is not None:
-            os.kill(self.pid, signal.SIGTERM)
+            os.kill(self.pid, number)
 
 
 class Workers(Multiprocess):
@@ -114,7 +109,7 @@ class Workers(Multiprocess):
                 return
             self.processes[index] = new
             # No draining, unlike at the end of the service: the other workers go on listening on the same socket.
-            old.stop_gracefully()
+            old.send_signal(signal.SIGINT)
             self._await_end([old])
 
     def handle_ttin(self) -> None:
@@ -144,7 +139,7 @@ class Workers(Multiprocess):
         if self._hurries:
             self._hurries = False
             for worker in self.processes:
-                worker.stop_now()
+                worker.send_signal(signal.SIGTERM)  # the second one, which cuts short the draining
 
     def _await_end(self, workers: Sequence[WorkerProcess], meanwhile: Callable[[], None] = lambda: None) -> None:
         """Wait until the workers have ended. Kills a worker that takes longer than draining and a request may."""
