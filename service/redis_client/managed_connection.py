@@ -86,15 +86,21 @@ class ManagedConnection:
 
         With `is_tracked` Redis sends an invalidation when the key of the command changes.
         """
-        assert self._connection.value is not None
-        return self._send(self._connection.value, command, decode, is_tracked)
+        connection = self._connection.value
+        assert connection is not None
+        if len(connection.pending) >= self._max_pending:
+            return make_failed(TooManyPending(f"{self._max_pending} commands wait for their answers already"))
+        if is_tracked and self._is_tracked:
+            connection.send(_TRACK_NEXT, decode_raw).add_done_callback(self._end_if_tracking_failed)
+        return connection.send(command, decode)
 
     async def send(self, command: Command, decode: Callable[[Any], Value], *, is_tracked: bool) -> Value:
         """Send a command, waiting for a connection. With `is_tracked` Redis sends an invalidation when its key changes.
 
         Raises ConnectionLost if the connection ends before the answer, and StoreUnavailable if there is no connection.
         """
-        return await self._send(await self.get_connection(), command, decode, is_tracked)
+        await self.get_connection()  # no other task runs before the next line
+        return await self.send_if_connected(command, decode, is_tracked=is_tracked)
 
     async def get_connection(self) -> Connection:
         """Return the current connection, for commands that must run on the same one.
@@ -151,15 +157,6 @@ class ManagedConnection:
             await end_task(self._task)
         finally:
             self._connection.end(why)
-
-    def _send(
-        self, connection: Connection, command: Command, decode: Callable[[Any], Value], is_tracked: bool
-    ) -> asyncio.Future[Value]:
-        if len(connection.pending) >= self._max_pending:
-            return make_failed(TooManyPending(f"{self._max_pending} commands wait for their answers already"))
-        if is_tracked and self._is_tracked:
-            connection.send(_TRACK_NEXT, decode_raw).add_done_callback(self._end_if_tracking_failed)
-        return connection.send(command, decode)
 
     def _end_if_tracking_failed(self, done: asyncio.Future[Any]) -> None:
         """Close the connection if the server refuses to track the next key.

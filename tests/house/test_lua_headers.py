@@ -70,7 +70,7 @@ def test_a_script_is_loaded_in_one_place(name: str) -> None:
     loads = [
         path.name
         for path in (CHECKOUT / "service").rglob("*.py")
-        for _ in re.findall(rf'load_(?:own_)?script\("{name}"\)', path.read_text())
+        for _ in re.findall(rf'(?:load_script\(|OWN_SCRIPTS\[)"{name}"', path.read_text())
     ]
 
     assert len(loads) == 1
