@@ -111,9 +111,6 @@ class RegistryStore:
         listed = msgspec.json.encode(list(origins)).decode()
         await self._redis.run(_DELETE_CLIENT, keys, [client.client_id, listed])
 
-    async def is_origin(self, origin: str) -> bool:
-        return await self._find(ORIGINS, origin)
-
     async def find_realm(self, realm: str) -> IdentityProvider | None:
         return await self._find(REALMS, realm)
 
@@ -185,10 +182,9 @@ class RegistryStore:
         return [_decode(digest) for digest in await self._redis.read_many(commands)]
 
     async def put_user_seeds(self, digests: Sequence[tuple[UserIdentity, str]]) -> None:
-        commands: list[Command] = [
-            ("HSET", user_seed_key(identity.shard), identity.subject, digest) for identity, digest in digests
-        ]
-        await self._redis.write_many(commands)
+        await self._redis.write_many(
+            [("HSET", user_seed_key(identity.shard), identity.subject, digest) for identity, digest in digests]
+        )
 
     async def find_seed(self, name: str) -> str | None:
         """Return the digest of what was last applied under the name, or None.

@@ -10,6 +10,7 @@ from service.worker import Worker
 from tests.admin.conftest import Admin
 from tests.conftest import Clock, make_code
 from tests.support.actors import ALICE, GATEWAY, MADE_SECRET, PHONE_APP, WEB_SHOP, App
+from tests.support.origins import is_origin
 
 CREATED = (
     *("client", "create", "kiosk", "--name", "Kiosk", "--scope", "realm:main role:enduser", "--json"),
@@ -166,7 +167,7 @@ async def test_a_deleted_client_is_gone_with_all_that_it_had(
     for token, is_live in ((tokens["access_token"], False), (others["access_token"], True)):
         assert (await GATEWAY.introspect(http, token)).json()["active"] is is_live
     assert [key async for keys in worker.redis.scan("code:*") for key in keys] == []
-    assert not await worker.registry.is_origin("https://shop.example")
+    assert not await is_origin(worker, "https://shop.example")
     assert (await admin("client", "show", "web-shop")).status == 1
 
 

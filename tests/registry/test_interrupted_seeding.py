@@ -18,6 +18,7 @@ from tests.registry.seeds import OTHER_HASH, SeedText, make_seeding
 from tests.store.interruptions import BreakingConnection
 from tests.store.sessions import Sessions
 from tests.support.actors import ALICE
+from tests.support.origins import is_origin
 
 CALLS = range(36)
 FIRST = SeedText()
@@ -48,7 +49,7 @@ async def registry_of(worker: Worker) -> list[object]:
     names = ("alice@example.com", "bob@example.com")
     users = await worker.registry.find_users([identify_user("main", name) for name in names])
     clients = [await worker.registry.find_client(client_id) for client_id in ("phone-app", "web-shop")]
-    origins = [await worker.registry.is_origin(f"https://{host}") for host in ("phone.example", "shop.example")]
+    origins = [await is_origin(worker, f"https://{host}") for host in ("phone.example", "shop.example")]
     plain = [user and msgspec.structs.replace(user, revision="") for user in users]
     return [*plain, *clients, *origins, await worker.registry.find_realm("cep") is not None]
 

@@ -6,6 +6,7 @@ from service.registry.records import list_origins
 from service.registry.seed_file.apply import Seeding
 from service.worker import Worker
 from tests.registry.seeds import SeedText
+from tests.support.origins import is_origin
 
 
 @pytest.mark.clause("decided-cors-origins")
@@ -38,9 +39,9 @@ def test_redirect_uris_at_one_place_are_one_origin() -> None:
 @pytest.mark.clause("decided-cors-origins")
 async def test_origins_follow_the_redirect_uris_of_the_seed(worker: Worker, seeding: Seeding) -> None:
     await seeding.apply(SeedText().seed)
-    assert await worker.registry.is_origin("https://phone.example")
+    assert await is_origin(worker, "https://phone.example")
     await seeding.apply(SeedText().but(redirect_uri="https://other.example/x").seed)
 
-    assert await worker.registry.is_origin("https://other.example")
-    assert not await worker.registry.is_origin("https://phone.example")
-    assert not await worker.registry.is_origin("null")
+    assert await is_origin(worker, "https://other.example")
+    assert not await is_origin(worker, "https://phone.example")
+    assert not await is_origin(worker, "null")

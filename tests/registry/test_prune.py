@@ -18,6 +18,7 @@ from tests.registry.seeds import PASSWORD_HASH, SECRET_HASH, SeedText, make_seed
 from tests.store.interruptions import BreakingConnection
 from tests.store.sessions import Session, Sessions
 from tests.support.actors import ALICE, BOB, Person
+from tests.support.origins import is_origin
 
 LISTED, ZOE, CAROL = Person("listed", "", realm="cep"), Person("zoe", "", realm="cep"), Person("carol", "", realm="cep")
 CONSOLE = Person("made-at-the-console@example.com", "")
@@ -77,10 +78,10 @@ async def test_what_left_the_file_goes_with_its_sessions_and_what_the_console_ma
     assert find_live(sessions, by_name) == KEPT
     assert await registry.find_realm("cep") is None
     assert await registry.find_client("phone-app") is None
-    assert not await registry.is_origin("https://phone.example")
+    assert not await is_origin(sessions.worker, "https://phone.example")
     assert await registry.find_user(identify_user("main", ALICE.username)) is None
     assert await registry.find_client("made-at-the-console")
-    assert await registry.is_origin("https://console.example")
+    assert await is_origin(sessions.worker, "https://console.example")
     assert not sessions.store.keys("owed_*")
 
 

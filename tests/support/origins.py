@@ -1,0 +1,11 @@
+"""The web origins that Redis knows."""
+
+from __future__ import annotations
+
+from service.store.registry import ORIGINS
+from service.worker import Worker
+
+
+async def is_origin(worker: Worker, origin: str) -> bool:
+    """Return True if some client has a redirect URI at the origin."""
+    return ORIGINS.parse(await worker.redis.read(*ORIGINS.command(origin)))
