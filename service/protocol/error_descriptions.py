@@ -24,8 +24,8 @@ _DEAD_CODE: Final = "The authorization code is unknown, expired or already used,
 _TOO_MANY_CHECKS: Final = "The service is checking too many passwords or secrets at the moment; try again in a moment."
 
 
-_ORGANISATION_AWAY: Final = (
-    "The organisation where this login is checked does not answer at the moment; try again in a moment."
+_PROVIDER_AWAY: Final = (
+    "The identity provider that checks this login does not answer at the moment; try again in a moment."
 )
 
 
@@ -130,10 +130,10 @@ DESCRIPTIONS: Final[dict[str, str]] = {
     "store_unavailable": "The service cannot reach its store at the moment; try again in a moment.",
     "hashing_queue_full": _TOO_MANY_CHECKS,
     "checks_queue_full": _TOO_MANY_CHECKS,
-    "organisation_unavailable": _ORGANISATION_AWAY,
-    "organisation_busy": _ORGANISATION_AWAY,
+    "organisation_unavailable": _PROVIDER_AWAY,
+    "organisation_busy": _PROVIDER_AWAY,
     "organisation_spared": (
-        "Too many logins from this address or with this user name were refused by the organisation; try again later."
+        "The identity provider refused too many logins from this address or with this user name; try again later."
     ),
     "pages_throttled": "Too many requests from this address; try again later.",
     "unforeseen": "The service met an unexpected condition.",

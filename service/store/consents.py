@@ -33,7 +33,7 @@ _read_request: Final = msgspec.json.Decoder(ConsentRequest).decode
 class Consent(NamedTuple):
     """An authorization request, the login whose browser sessions may answer it, and whether it is answered."""
 
-    authorization_request: ConsentRequest
+    consent_request: ConsentRequest
     login: str
     is_answered: bool
 
@@ -46,13 +46,13 @@ class Consents:
         self._redis = redis
         self._lifetimes = lifetimes
 
-    async def hold(self, name: RandomToken, session: RandomToken, authorization_request: ConsentRequest) -> bool:
+    async def hold(self, name: RandomToken, session: RandomToken, consent_request: ConsentRequest) -> bool:
         """Store the request under `name`, which lies in the shard of the session's user.
 
         Returns False if that browser session is over.
         """
         keys = [consent_key(name.shard, name.digest), browser_key(session.shard, session.digest)]
-        record = msgspec.json.encode(authorization_request).decode()
+        record = msgspec.json.encode(consent_request).decode()
         arguments: list[str | int] = [name.digest, record, self._consent_ms, self._redis.clock_offset_ms()]
         return (await self._redis.run(_HOLD, keys, arguments))[0] == "held"
 

@@ -19,7 +19,7 @@ async def test_a_request_is_found_as_it_was_asked_and_bound_to_its_browser(
     record = pages.consent_record(page)
 
     assert found is not None
-    assert found.authorization_request == ask_for(page.code)
+    assert found.consent_request == ask_for(page.code)
     assert (found.login, found.is_answered) == (page.browser.digest, False)
     assert (record["subject"], record["answer"]) == (page.user.identity.subject, "")
     assert before_ms <= int(record["created_ms"]) <= sessions.now_ms()

@@ -159,7 +159,7 @@ async def _look_at_realm(context: AdminContext, name: str, provider: IdentityPro
     try:
         server = await conversation.get_endpoints()
     except (InvalidProviderResponse, ProviderError) as problem:
-        yield Finding("trouble", subject, f"the organisation's metadata: {problem}")
+        yield Finding("trouble", subject, f"the identity provider's metadata: {problem}")
     else:
         yield Finding("good", subject, f"browsers are sent to {server.authorization_endpoint}")
     finally:

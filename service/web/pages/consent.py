@@ -44,7 +44,7 @@ class OpenConsent(NamedTuple):
     """A consent that this browser may answer, and the user who is asked."""
 
     name: RandomToken
-    authorization_request: ConsentRequest
+    consent_request: ConsentRequest
     client: Client
     session: BrowserSession
     user: User
@@ -107,13 +107,13 @@ class ConsentEndpoint(PageEndpoint):
         name = await self._create(consent_request, session)
         return self.pages.redirect(f"/authorization/consent?request={name.text}")
 
-    async def _create(self, authorization_request: ConsentRequest, session: RandomToken) -> RandomToken:
+    async def _create(self, consent_request: ConsentRequest, session: RandomToken) -> RandomToken:
         """Store the consent request under a new name in the user's shard.
 
         A party that knows the name of the pending login does not know the new name.
         """
         name = make_consent(session.shard)
-        if not await self.consents.hold(name, session, authorization_request):
+        if not await self.consents.hold(name, session, consent_request):
             raise PageRefusal("signed_out", "browser_session_over")
         return name
 
@@ -123,7 +123,7 @@ class ConsentEndpoint(PageEndpoint):
         """Return the request and the browser session, for a user who wants to answer as another user."""
         consent = await self._find(request, text)
         self._check_form(consent, csrf)
-        return consent.authorization_request.request, consent.session
+        return consent.consent_request.request, consent.session
 
     async def _find(self, request: Request, text: str, *, answered_too: bool = False) -> OpenConsent:
         name, session_name = parse_consent(text), self.browsers.find_session_token(request)
@@ -140,35 +140,33 @@ class ConsentEndpoint(PageEndpoint):
         user = await self.logins.find_user(session.realm, session.username)
         if user is None:
             raise PageRefusal("signed_out", "user_without_login")
-        authorization_request = consent.authorization_request
-        client = await self.recheck_client(authorization_request.request, authorization_request.scope)
-        return OpenConsent(name, authorization_request, client, session, user)
+        consent_request = consent.consent_request
+        client = await self.recheck_client(consent_request.request, consent_request.scope)
+        return OpenConsent(name, consent_request, client, session, user)
 
     def _check_form(self, consent: OpenConsent, csrf: str) -> None:
         if not self.browsers.verify_csrf(csrf, "consent", consent.session.login, consent.name.text):
             raise PageRefusal("forged", "consent_form_forged")
 
     async def _allow(self, request: Request, consent: OpenConsent) -> Response:
-        authorization_request = consent.authorization_request
-        if not set(parse_scope(authorization_request.scope).roles) <= set(consent.user.roles):
+        consent_request = consent.consent_request
+        if not set(parse_scope(consent_request.scope).roles) <= set(consent.user.roles):
             raise PageRefusal("expired", "user_changed")
         code_name = self.keyring.derive_code(consent.name)
-        answer = await self.consents.allow(
-            consent.name, consent.session.name, consent.user, code_name, authorization_request
-        )
+        answer = await self.consents.allow(consent.name, consent.session.name, consent.user, code_name, consent_request)
         if answer == "changed":
             self.users.invalidate(consent.user.identity)
         _check_answer(answer)
         if answer == "issued":
             _record(request, "code_issued", consent)
-        return self.pages.answer_client(authorization_request.request.return_address, {"code": code_name.text})
+        return self.pages.answer_client(consent_request.request.return_address, {"code": code_name.text})
 
     async def _deny(self, request: Request, consent: OpenConsent) -> Response:
         answer = await self.consents.deny(consent.name, consent.session.name)
         _check_answer(answer)
         if answer == "denied":
             _record(request, "consent_denied", consent)
-        raise AuthorizationRefused(consent.authorization_request.request.return_address, AccessDenied("user_denied"))
+        raise AuthorizationRefused(consent.consent_request.request.return_address, AccessDenied("user_denied"))
 
     async def _get_realm_label(self, realm: str) -> str:
         if realm == MAIN_REALM:
@@ -176,8 +174,8 @@ class ConsentEndpoint(PageEndpoint):
         return (await self.logins.get_external_realm(realm)).label
 
     async def _render(self, consent: OpenConsent) -> Response:
-        authorization_request, client, user = consent.authorization_request, consent.client, consent.user
-        redirect_uri = authorization_request.request.return_address.redirect_uri
+        consent_request, client, user = consent.consent_request, consent.client, consent.user
+        redirect_uri = consent_request.request.return_address.redirect_uri
         csrf = self.browsers.sign_form("consent", consent.session.login, consent.name.text)
         return self.pages.render(
             "consent.html",
@@ -190,7 +188,7 @@ class ConsentEndpoint(PageEndpoint):
             username=user.username,
             name=user.name or consent.session.shown_name,
             realm_label=await self._get_realm_label(user.realm),
-            roles=parse_scope(authorization_request.scope).roles,
+            roles=parse_scope(consent_request.scope).roles,
             lifetime=self._describe_lifetime(client),
             destination=_describe_destination(redirect_uri),
             insecure=_is_insecure(redirect_uri),
@@ -221,7 +219,7 @@ def _record(request: Request, event: str, consent: OpenConsent) -> None:
         client_id=consent.client.client_id,
         username=consent.user.username,
         realm=consent.user.realm,
-        scope=consent.authorization_request.scope,
+        scope=consent.consent_request.scope,
     )
 
 
